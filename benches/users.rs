@@ -24,6 +24,7 @@ mod cpu;
 #[path = "support/token.rs"]
 mod token;
 #[path = "support/weir_process.rs"]
+#[expect(dead_code, reason = "each bench uses a part of it")]
 mod weir_process;
 
 use std::collections::BTreeMap;

@@ -21,6 +21,7 @@ pub mod reload;
 pub mod service_manager;
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -114,7 +115,6 @@ impl App {
             gateway::build(&config, &upstream, &registry, &metrics).await?;
         let audit = AuditLog::start(&config.audit, metrics.auth.audit.clone())?;
         let (flow_control, following) = flow_control(&config, &registry, &metrics);
-        let limited = flow_control.clone();
         let held = HeldBytes::new(config.server.response_bytes_max);
         let gzip_bytes_max = config.cache.gzip_bytes_max;
         let compressor = Compressor::new(gzip_bytes_max, held.clone(), metrics.gzip.clone());
@@ -137,25 +137,20 @@ impl App {
         let checks = checks(&probe, &discovery, &registry, config.ready_when_away)
             .ready("startup", when(&started, true, "process is starting"))
             .ready("shutdown", when(&stopping, false, "process is shutting down"));
+        let clients = flow_control.clone().filter(|_| config.admin_detail == AdminDetail::Local);
         let admin = match config.admin_listen {
             Some(address) => {
-                let clients =
-                    flow_control.clone().filter(|_| config.admin_detail == AdminDetail::Local);
-                let admin = Admin::bind(address, checks, metrics.registry.clone(), clients)
-                    .await
-                    .with_context(|| format!("cannot listen on {address} (admin)"))?;
-                let address = admin.local_address().unwrap_or(address);
-                tracing::info!(%address, "admin listening");
-                Some(RunningAdmin { address, task: tokio::spawn(admin.run(ended.clone())) })
+                let bound = Admin::bind(address, checks, metrics.registry.clone(), clients).await;
+                Some(run_admin(bound, address, ended.clone())?)
             }
             None => None,
         };
         registry.start_warm();
-        let measuring = measure(overload, &registry, &compressor, flow_control);
         let mut endpoints = JoinSet::new();
-        if let Some(flow_control) = limited {
+        if let Some(flow_control) = flow_control.clone() {
             endpoints.spawn(flow_control.run_limits(upstream.clone()));
         }
+        let measuring = measure(overload, &registry, &compressor, flow_control);
         endpoints.spawn(monitor::run(upstream.clone(), config.upstream.endpoints.clone()));
         let probe = tokio::spawn(probe.run());
         Ok(Self {
@@ -273,6 +268,18 @@ fn measure(
         measuring.spawn(measured.run(Limits::of_this_process()));
     }
     measuring
+}
+
+/// Runs the admin listener, which was to be bound to `address`, until `ended` is cancelled.
+fn run_admin(
+    bound: io::Result<Admin>,
+    address: SocketAddr,
+    ended: CancellationToken,
+) -> anyhow::Result<RunningAdmin> {
+    let admin = bound.with_context(|| format!("cannot listen on {address} (admin)"))?;
+    let address = admin.local_address().unwrap_or(address);
+    tracing::info!(%address, "admin listening");
+    Ok(RunningAdmin { address, task: tokio::spawn(admin.run(ended)) })
 }
 
 /// Starts to add up clients' costs, unless that is off. A gateway follows the cluster's

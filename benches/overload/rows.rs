@@ -12,7 +12,6 @@ use weir::simulator::Simulator;
 
 use crate::client::{Client, LIST, LIST_FORWARDED, Latencies, POD, POD_FORWARDED, Steady, steady};
 use crate::group::Group;
-use crate::weir_process::Weir;
 use crate::{USERS, weir};
 
 /// Two clients beside a runaway one with 200 lists of 25 MB at once, all from the cache.

@@ -96,7 +96,6 @@ impl Weir {
     }
 
     /// Whether it still runs.
-    #[allow(dead_code, reason = "not every bench asks")]
     pub(crate) fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

@@ -362,7 +362,8 @@ async fn a_probe_that_waits_for_long_is_sent_to_a_second_server() {
     let scope = Scope::Namespace("team".into());
     let resource = Arc::new(config_maps());
     let lister = HttpListWatch::new(upstream.clone(), resource, &scope, json, 1 << 20, version);
-    let probe = || lister.list_revision(ListRequest { limit: Some(1), ..ListRequest::default() });
+    let request = ListRequest { limit: Some(1), ..ListRequest::default() };
+    let probe = || Box::pin(lister.list_revision(request.clone()));
     for _ in 0..QUICK {
         probe().await.unwrap();
     }

@@ -102,7 +102,7 @@ async fn half_refusing_server() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
             tokio::spawn(async move {
                 let mut connection = h2::server::handshake(tcp).await.unwrap();
                 while let Some(Ok((_, mut respond))) = connection.accept().await {
-                    if count.fetch_add(1, Ordering::SeqCst) % 2 == 0 {
+                    if count.fetch_add(1, Ordering::SeqCst).is_multiple_of(2) {
                         respond.send_reset(h2::Reason::REFUSED_STREAM);
                     } else {
                         respond.send_response(Response::new(()), true).unwrap();
