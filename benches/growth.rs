@@ -46,7 +46,6 @@ mod upstream;
 mod watches;
 #[path = "support/weir_process.rs"]
 #[expect(dead_code, reason = "other benches use more of it")]
-#[expect(dead_code, reason = "each bench uses a part of it")]
 mod weir_process;
 
 use std::process::ExitCode;
