@@ -1,8 +1,8 @@
 //! The settings that a running Weir takes over from a changed file, and those that need a restart
 //! (`docs/decisions/reload.md`).
 //!
-//! Both configurations are compared as `weir check` prints them, field by field. [`LIVE`] and
-//! [`RESTART`] together name every field; a test walks all of them, so that none is forgotten.
+//! Both configurations are compared as `weir check` prints them, field by field. [`LIVE`] and a
+//! list in the tests together name every field, so that none is forgotten.
 
 use std::collections::BTreeMap;
 
