@@ -252,5 +252,5 @@ fn hash(config: &Config) -> String {
 /// The usual interval at which the file is read. The kubelet updates a ConfigMap's files about once
 /// a minute.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// Enough to tell configurations apart.
+/// Enough to distinguish configurations.
 const HASH_BYTES: usize = 8;

@@ -172,7 +172,7 @@ mod tests {
             ["cache.exclude", "cache.idleTimeout", "logging.filter", "server.warmupTimeout"]
         );
         assert_eq!(changes.pending, ["cache.forwardBudget", "logging.format", "server.listeners"]);
-        // What was taken over no longer differs, and nothing else has changed.
+        // The applied fields no longer differ, and no other field has changed.
         assert_eq!(config.changes(&new), Changes { applied: Vec::new(), ..changes });
         assert_eq!(config.server.listeners, running.server.listeners);
     }

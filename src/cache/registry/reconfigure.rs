@@ -1,7 +1,7 @@
 //! Replaces the configuration of running caches (`docs/decisions/reload.md`).
 //!
 //! A cache whose resource is excluded now stops, and its watches end, so that clients resume them
-//! at the API server. What was refused is tried again, since a larger budget may have been the
+//! at the API server. Refused resources are tried again, since a larger budget may have been the
 //! reason for the reload. All else applies from its next use on: the length of pages and of
 //! histories to caches that start later.
 
