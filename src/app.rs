@@ -137,7 +137,8 @@ impl App {
         let checks = checks(&probe, &discovery, &registry, config.ready_when_away)
             .ready("startup", when(&started, true, "process is starting"))
             .ready("shutdown", when(&stopping, false, "process is shutting down"));
-        let clients = flow_control.clone().filter(|_| config.admin_detail == AdminDetail::Local);
+        let shows_clients = config.admin_detail == AdminDetail::Local;
+        let clients = flow_control.clone().filter(|flow| shows_clients && flow.charges());
         let admin = match config.admin_listen {
             Some(address) => {
                 let bound = Admin::bind(address, checks, metrics.registry.clone(), clients).await;
@@ -282,17 +283,17 @@ fn run_admin(
     Ok(RunningAdmin { address, task: tokio::spawn(admin.run(ended)) })
 }
 
-/// Starts to add up clients' costs, unless that is off. A gateway follows the cluster's
-/// FlowSchemas; a sidecar has one user, whose requests need no class.
+/// Starts flow control. A gateway follows the cluster's FlowSchemas, unless it is off. A sidecar
+/// has one user, whose requests need no class; its seats are limited in any mode.
 fn flow_control(
     config: &Config,
     registry: &Registry,
     metrics: &Metrics,
 ) -> (Option<Arc<FlowControl>>, Option<DropGuard>) {
-    if config.flow_control.mode == FlowControlMode::Off {
+    let by_user = config.authentication.mode == Mode::Gateway;
+    if config.flow_control.mode == FlowControlMode::Off && by_user {
         return (None, None);
     }
-    let by_user = config.authentication.mode == Mode::Gateway;
     let flow_control = FlowControl::new(by_user, &config.flow_control, metrics.flow.clone());
     let following = by_user.then(|| follow_flow_control(&flow_control, registry));
     (Some(flow_control), following)

@@ -22,11 +22,11 @@ use crate::app::cgroup::Limits;
 use crate::app::reload::{ConfigSource, POLL_INTERVAL, Reloader};
 use crate::app::{App, build_info, service_manager};
 use crate::cli::failure::Failure;
-use crate::cli::screen::Stdout;
+use crate::cli::screen::{Stdout, print_error};
 use crate::cli::signals::Signals;
 use crate::config::file::ConfigFile;
 use crate::config::listen::ListenAddress;
-use crate::config::resolve::{AdminListen, Overrides};
+use crate::config::resolve::{AdminListen, Overrides, Problem, Problems};
 use crate::config::{Config, LogFormat};
 use crate::server::InheritedSockets;
 use crate::telemetry::logging;
@@ -45,7 +45,8 @@ enum Command {
     Serve(ServeArgs),
     /// Run Weir in front of a simulated cluster; needs nothing else
     Demo(demo::DemoArgs),
-    /// Validate a configuration file and print the effective configuration
+    /// Validate a configuration file, warn of settings that contradict one another, and print the
+    /// effective configuration
     Check {
         /// The configuration file
         file: PathBuf,
@@ -135,7 +136,7 @@ async fn serve(args: ServeArgs, sockets: InheritedSockets) -> Result<(), Failure
     let source = args.source();
     let (config, kubeconfig) = args.resolve()?;
     let log = logging::install(&config.logging).map_err(Failure::runtime)?;
-    report_memory(&config);
+    report_warnings(&config);
     if !build_info::is_dist() {
         tracing::warn!(
             profile = build_info::PROFILE,
@@ -184,26 +185,34 @@ async fn reload(reloader: Option<Reloader>, hangup: Arc<Notify>) -> Infallible {
     }
 }
 
-/// Logs the memory limit, and warns if the byte budgets exceed it.
-fn report_memory(config: &Config) {
-    let Some(memory_limit) = Limits::of_this_process().memory_bytes() else { return };
+/// Logs the warnings about a configuration, and the memory limit that it fits.
+fn report_warnings(config: &Config) {
+    let memory_limit = Limits::of_this_process().memory_bytes();
+    let warnings = config.warnings(memory_limit).map_or_else(Vec::new, |Problems(list)| list);
+    for Problem { path, message } in &warnings {
+        tracing::warn!(field = path, "{message}");
+    }
     let budgets = config.budget_bytes();
-    if budgets > memory_limit {
-        tracing::warn!(
-            memory_limit,
-            budgets,
-            "the byte budgets exceed the memory limit; set cache.totalBytesMax, cache.gzipBytesMax and server.responseBytesMax lower, or leave them out"
-        );
-    } else {
+    if let Some(memory_limit) = memory_limit.filter(|limit| budgets <= *limit) {
         tracing::info!(memory_limit, budgets, "the byte budgets fit the memory limit");
     }
 }
 
+/// Prints the effective configuration, without what is fitted to this machine, and the warnings on
+/// standard error.
 fn check(path: &Path) -> Result<(), Failure> {
     let file = read(path)?;
-    let config = Config::resolve(file, Overrides::default())
-        .with_context(|| path.display().to_string())
-        .map_err(Failure::usage)?;
+    let resolve = |overrides: Overrides| {
+        let resolved = Config::resolve(file.clone(), overrides);
+        resolved.with_context(|| path.display().to_string()).map_err(Failure::usage)
+    };
+    let config = resolve(Overrides::default())?;
+    let memory_limit = Limits::of_this_process().memory_bytes();
+    let fitted = resolve(Overrides { memory_limit, ..Overrides::default() })?;
+    let warnings = fitted.warnings(memory_limit).map_or_else(Vec::new, |Problems(list)| list);
+    for Problem { path, message } in warnings {
+        print_error(&format!("weir: warning: {path}: {message}"));
+    }
     let yaml = ConfigFile::from(&config).to_yaml().map_err(Failure::runtime)?;
     Stdout::open().print(&yaml).map_err(Failure::runtime)
 }

@@ -17,6 +17,7 @@ mod parse;
 pub mod reload;
 pub mod resolve;
 pub mod units;
+mod warnings;
 pub mod write;
 
 #[cfg(test)]
@@ -138,6 +139,9 @@ pub struct ServerConfig {
     pub connections_per_address_max: usize,
     /// Open connections of one user at all addresses.
     pub connections_per_user_max: usize,
+    /// The most open watches of one user, and of one address for what has proved no user. Only in
+    /// gateway mode.
+    pub watches_per_user_max: usize,
     /// How long a client may stall before its connection is closed: it neither reads the bytes that
     /// wait for it, nor sends the rest of a request body.
     pub stall_timeout: Duration,
@@ -294,6 +298,15 @@ pub struct ResourcePattern {
     pub group: Option<String>,
     /// The plural name; `None` for any.
     pub resource: Option<String>,
+}
+
+impl CacheConfig {
+    /// Whether a resource may have a cache.
+    pub fn admits(&self, gvr: &GroupVersionResource) -> bool {
+        let matches = |pattern: &ResourcePattern| pattern.matches(gvr);
+        let is_included = self.include.is_empty() || self.include.iter().any(matches);
+        is_included && !self.exclude.iter().any(matches)
+    }
 }
 
 impl ResourcePattern {

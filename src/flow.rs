@@ -17,6 +17,7 @@ pub mod candidates;
 pub mod classify;
 pub mod cost;
 pub mod costs;
+pub mod departures;
 mod hash_of_hash;
 pub mod hitters;
 pub mod lanes;

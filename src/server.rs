@@ -19,6 +19,7 @@ pub(crate) mod http;
 pub(crate) mod lanes;
 mod live;
 mod metrics;
+mod open_watches;
 mod overload;
 mod request;
 mod router;
@@ -62,6 +63,7 @@ use crate::server::forward::upgrade::Splicer;
 use crate::server::live::LiveSettings;
 pub use crate::server::live::ServerReload;
 pub use crate::server::metrics::ServerMetrics;
+use crate::server::open_watches::OpenWatches;
 pub use crate::server::overload::{Overload, OverloadMetrics, Stages};
 pub use crate::server::request::access::{Access, Gateway, UserAssertion};
 use crate::server::request::audit::Auditor;
@@ -112,7 +114,7 @@ impl Server {
         sockets.finish()?;
         let tasks = TaskTracker::new();
         let abort = CancellationToken::new();
-        let metrics = services.metrics.clone();
+        let (metrics, overload) = (services.metrics.clone(), Arc::clone(&services.overload));
         let reload = ServerReload {
             live: Arc::new(LiveSettings::new(config, mode)),
             list_times: Arc::new(ListTimes::new(services.registry.config().consistent_lists)),
@@ -122,6 +124,7 @@ impl Server {
         let acceptor = Acceptor {
             connections: ConnectionServer::new(Arc::new(router), config, abort.clone()),
             metrics,
+            overload,
             tasks,
             drain: Drain::default(),
             abort,
@@ -180,6 +183,8 @@ fn router(
     services.metrics.set_held(services.held.clone());
     let ServerReload { live, list_times, .. } = reload;
     let registry = services.registry.clone();
+    let watches = (mode == Mode::Gateway)
+        .then(|| OpenWatches::new(config.watches_per_user_max, services.metrics.clone()));
     let splicer =
         Splicer { metrics: services.metrics.clone(), tasks: tasks.clone(), abort: abort.clone() };
     Router {
@@ -208,6 +213,7 @@ fn router(
         access: services.access,
         auditor: Auditor::new(services.audit),
         flow_control: services.flow_control,
+        watches,
     }
 }
 

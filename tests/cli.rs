@@ -25,6 +25,18 @@ fn check_prints_the_effective_configuration() {
 }
 
 #[test]
+fn check_warns_of_settings_that_contradict_one_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\nauthentication: { mode: gateway }\nflowControl: { rules: [{ name: all, action: deny }] }\n";
+    let checked = weir(&["check", &write(&dir, "banned.yaml", text)]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+    let warning = "weir: warning: flowControl.rules[0].action: refuses every request";
+    let warnings = stderr(&checked);
+    assert!(warnings.lines().any(|line| line.starts_with(warning)), "{warnings}");
+    assert!(!checked.stdout.is_empty(), "the configuration is printed");
+}
+
+#[test]
 fn a_closed_standard_output_is_not_a_failure() {
     let mut child = command(&["check", "config/weir.yaml"]).spawn().unwrap();
     drop(child.stdout.take());

@@ -3,21 +3,27 @@
 //!
 //! A timer that fires late stands for all that should have fired meanwhile, so that one long pause
 //! counts as what it is. Where `/proc` is missing, what is read from there counts as unused.
+//!
+//! File descriptors are counted on a blocking thread: with tens of thousands of connections that
+//! takes milliseconds, in which a worker of the runtime would serve nobody.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::app::cgroup::Limits;
 use crate::cache::registry::Registry;
 use crate::flow::overload::{Signals, Stage, StageMachine};
 use crate::server::{Compressor, FlowControl, Overload, Stages};
+use crate::tasks::blocking::spawn_blocking;
 
 /// The parts of Weir that act on a measurement.
 pub(super) struct Measured {
@@ -42,6 +48,7 @@ impl Measured {
             tick = tick.wrapping_add(1);
             if tick.is_multiple_of(TICKS_PER_SECOND) {
                 gauge.measure_cpu();
+                gauge.count_descriptors();
                 self.flow_control.iter().for_each(|flow| flow.tend());
             }
             if tick.is_multiple_of(TICKS_PER_STAGE) {
@@ -84,7 +91,10 @@ struct Gauge {
     /// The CPU time at a time.
     cpu_before: (Instant, Duration),
     cpu: f64,
-    descriptors: f64,
+    /// The part of the file descriptors that was used when they were counted last.
+    descriptors: Arc<AtomicU64>,
+    /// The count that was begun last.
+    counting: Option<JoinHandle<()>>,
 }
 
 impl Gauge {
@@ -93,15 +103,25 @@ impl Gauge {
         let cpus = limits.cpus.map_or(cores, |quota| quota.min(cores));
         let cpu_before = (Instant::now(), cpu_time());
         let lateness = Lateness::default();
-        Self { limits, cpus, lateness, cpu_before, cpu: 0.0, descriptors: 0.0 }
+        let descriptors = Arc::default();
+        Self { limits, cpus, lateness, cpu_before, cpu: 0.0, descriptors, counting: None }
     }
 
-    /// Measures the CPU time since the last call, and counts file descriptors.
+    /// Measures the CPU time since the last call.
     fn measure_cpu(&mut self) {
         let (since, before) = std::mem::replace(&mut self.cpu_before, (Instant::now(), cpu_time()));
         let used = self.cpu_before.1.saturating_sub(before).as_secs_f64();
         self.cpu = used / (since.elapsed().as_secs_f64() * self.cpus).max(f64::EPSILON);
-        self.descriptors = descriptors();
+    }
+
+    /// Begins to count file descriptors, unless the last count has not ended.
+    fn count_descriptors(&mut self) {
+        if self.counting.as_ref().is_some_and(|counting| !counting.is_finished()) {
+            return;
+        }
+        let counted = Arc::clone(&self.descriptors);
+        let count = move || counted.store(descriptors().to_bits(), Ordering::Relaxed);
+        self.counting = Some(spawn_blocking(count));
     }
 
     fn signals(&self) -> Signals {
@@ -109,7 +129,7 @@ impl Gauge {
             lateness: self.lateness.high(),
             cpu: self.cpu,
             memory: self.limits.memory.as_ref().and_then(|limit| limit.used()).unwrap_or(0.0),
-            descriptors: self.descriptors,
+            descriptors: f64::from_bits(self.descriptors.load(Ordering::Relaxed)),
         }
     }
 }
@@ -189,5 +209,14 @@ mod tests {
         assert!(used > 0.0 && used <= 1.0, "{used}");
         let before = cpu_time();
         assert!((0..1_000_000).any(|_| cpu_time() > before), "reading takes CPU time");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn descriptors_are_counted_on_another_thread() {
+        let mut gauge = Gauge::new(Limits::of_this_process());
+        gauge.count_descriptors();
+        gauge.counting.take().unwrap().await.unwrap();
+        assert!(gauge.signals().descriptors > 0.0);
     }
 }

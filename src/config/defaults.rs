@@ -64,6 +64,10 @@ pub const CONNECTIONS_PER_ADDRESS_MAX: usize = 2048;
 /// each of ten thousand nodes, and a quarter of what a listener accepts.
 pub const CONNECTIONS_PER_USER_MAX: usize = 16_384;
 
+/// Open watches of one user: more than a service account has whose pods watch six resources from
+/// each of ten thousand nodes, and few enough that one user cannot fill the memory with them.
+pub const WATCHES_PER_USER_MAX: usize = 65_536;
+
 /// A stalled client: longer than TCP needs to recover from a few seconds of loss, and as long as a
 /// node may be paused before Kubernetes treats it as gone.
 pub const STALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -154,12 +158,14 @@ pub const READY_WHEN_AWAY: bool = true;
 /// login.
 pub const ADMIN_DETAIL: AdminDetail = AdminDetail::Local;
 
-/// A sidecar has one user, and its few clients are known to whoever runs it.
+/// A sidecar has one user, and its few clients are known to whoever runs it. Its forwarded requests
+/// take no more seats than [`SEATS_PER_SERVER`] in any mode, so that a runaway client leaves the
+/// API server to others.
 pub const FLOW_CONTROL: FlowControlMode = FlowControlMode::Off;
 
-/// A gateway adds up what its users cost: it delays nothing, and who overloads the API server is
-/// the first question.
-pub const GATEWAY_FLOW_CONTROL: FlowControlMode = FlowControlMode::Observe;
+/// A gateway has many users, of whom one must not take the API server from the others. Nobody waits
+/// while there are seats, so that this costs nothing before it is needed.
+pub const GATEWAY_FLOW_CONTROL: FlowControlMode = FlowControlMode::Enforce;
 
 /// kube-apiserver's `--max-requests-inflight` and `--max-mutating-requests-inflight` together.
 pub const SEATS_PER_SERVER: u64 = 600;
@@ -241,6 +247,7 @@ impl Default for ServerConfig {
             shutdown_timeout: SHUTDOWN_TIMEOUT,
             connections_per_address_max: CONNECTIONS_PER_ADDRESS_MAX,
             connections_per_user_max: CONNECTIONS_PER_USER_MAX,
+            watches_per_user_max: WATCHES_PER_USER_MAX,
             stall_timeout: STALL_TIMEOUT,
             response_bytes_max: RESPONSE_BYTES_MAX,
         }

@@ -89,6 +89,8 @@ pub struct ServerSection {
     pub connections_per_address_max: Option<usize>,
     /// A count.
     pub connections_per_user_max: Option<usize>,
+    /// At least 1.
+    pub watches_per_user_max: Option<usize>,
     /// A duration.
     pub stall_timeout: Option<String>,
     /// A size.

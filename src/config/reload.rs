@@ -124,6 +124,7 @@ const RESTART: &[&str] = &[
     "server.listeners",
     "server.responseBytesMax",
     "server.stallTimeout",
+    "server.watchesPerUserMax",
     "upstream",
 ];
 

@@ -68,6 +68,7 @@ fn server(config: &ServerConfig) -> ServerSection {
         shutdown_timeout: Some(format_duration(config.shutdown_timeout)),
         connections_per_address_max: Some(config.connections_per_address_max),
         connections_per_user_max: Some(config.connections_per_user_max),
+        watches_per_user_max: Some(config.watches_per_user_max),
         stall_timeout: Some(format_duration(config.stall_timeout)),
         response_bytes_max: Some(format_bytes(config.response_bytes_max)),
     }

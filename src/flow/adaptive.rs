@@ -353,8 +353,8 @@ impl AdaptiveLimit {
     }
 }
 
-/// The least limit: what one busy controller needs.
-const FLOOR: u64 = 32;
+/// The least limit, in seats: what one busy controller needs.
+pub const FLOOR: u64 = 32;
 /// The least time between two evaluations...
 const WINDOW_MIN: Duration = Duration::from_secs(1);
 /// ...and the most, if there are fewer votes than this.

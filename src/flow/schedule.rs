@@ -15,27 +15,34 @@
 //! 2. The sum over all levels of the greater of their seats in use and their least seats is at most
 //!    all seats, and one more for each level that has no least seats. So a request within its
 //!    level's least seats waits for the end of one other at most.
-//! 3. A request waits only while it does not fit, while its flow has its part, or while seats are
-//!    collected for a wider one.
+//! 3. A request waits only while it does not fit, while its flow has its part, while seats are
+//!    collected for a wider one, or, if it is long, while long ones have their part.
 //! 4. Each request ends exactly once: started, or rejected, or cancelled.
+//!
+//! 5. Of the seats that levels lend, long requests take half at most, but for one of each level. So
+//!    the other half comes back within a second.
 //!
 //! The design is that of `docs/decisions/fair-queueing.md`.
 
 mod dispatch;
 pub mod durations;
+mod flow;
 mod level;
 mod order;
 pub mod request;
 pub mod share;
+mod standing;
 
 use std::time::Duration;
 
-use self::level::{Fit, Level, Waiting};
+use self::flow::Waiting;
+use self::level::{Fit, Level};
 use self::request::{
     Arrival, Arriving, LevelId, LevelSpec, Load, Manner, Outcome, RejectReason, Rejected, Ticket,
     WaitingId, work,
 };
 use self::share::{LevelShare, Limits, divide};
+use self::standing::Standing;
 
 /// The seats in use and the requests that wait, of all levels.
 #[derive(Debug, Default)]
@@ -44,8 +51,8 @@ pub struct Scheduler {
     seats: u64,
     levels: Vec<Level>,
     in_use: u64,
-    /// The sum of the greater of each level's seats in use and its least.
-    claimed: u64,
+    /// The sums over all levels.
+    sums: Standing,
     waiting: usize,
     next: u64,
     /// A request that does not fit although it is next, and the work that passed it since, in
@@ -105,7 +112,8 @@ impl Scheduler {
             level.limits = Limits { most, ..limits };
             level.clamp_waiting();
         }
-        self.claimed = self.levels.iter().map(Level::claimed).sum();
+        self.sums = Standing::default();
+        self.levels.iter().for_each(|level| self.sums.add(level.standing()));
         self.dispatch(now);
     }
 
@@ -169,7 +177,7 @@ impl Scheduler {
         self.levels.get(place).is_some_and(|level| {
             let is_exempt = level.spec.manner == Manner::Exempt;
             let is_alone = level.waiting() == 0 && self.passed.is_none();
-            is_exempt || (is_alone && self.fit(now, place, request.flow, request.seats) == Fit::Yes)
+            is_exempt || (is_alone && self.fit(now, place, request) == Fit::Yes)
         })
     }
 
@@ -190,13 +198,13 @@ impl Scheduler {
         let rest = ticket.seats.saturating_sub(1);
         let Some(level) = self.levels.get_mut(ticket.level).filter(|_| rest > 0) else { return };
         let held = now.saturating_sub(ticket.started);
-        let before = level.claimed();
-        level.narrow(ticket.flow, ticket.seats, work(rest, ticket.guess, held));
-        let after = level.claimed();
+        let before = level.standing();
+        level.narrow(ticket, work(rest, ticket.guess, held));
+        let after = level.standing();
         if level.spec.manner != Manner::Exempt {
             self.in_use -= rest;
         }
-        self.claimed = self.claimed - before + after;
+        self.sums.replace(before, after);
         ticket.seats = 1;
         self.dispatch(now);
     }
@@ -210,13 +218,13 @@ impl Scheduler {
     pub fn finish(&mut self, now: Duration, ticket: Ticket) {
         let Some(level) = self.levels.get_mut(ticket.level) else { return };
         let held = now.saturating_sub(ticket.started);
-        let before = level.claimed();
-        level.finish(ticket.flow, ticket.seats, work(ticket.seats, ticket.guess, held));
-        let after = level.claimed();
+        let before = level.standing();
+        level.finish(&ticket, work(ticket.seats, ticket.guess, held));
+        let after = level.standing();
         if level.spec.manner != Manner::Exempt {
             self.in_use -= ticket.seats;
         }
-        self.claimed = self.claimed - before + after;
+        self.sums.replace(before, after);
         self.dispatch(now);
     }
 

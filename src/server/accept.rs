@@ -38,11 +38,12 @@ use crate::server::connection::client::{Client, ConnectionStanding, next_number}
 use crate::server::connection::permits::{
     Acquired, AddressAtLimit, ConnectionCounts, ConnectionPermit,
 };
-use crate::server::connection::permitted_io::PermittedIo;
+use crate::server::connection::permitted_io::{PermittedIo, SocketControl};
 use crate::server::connection::{ConnectionServer, Protocol};
 use crate::server::drain::Drain;
 use crate::server::flow_control::memo::FlowMemo;
 use crate::server::metrics::ServerMetrics;
+use crate::server::overload::Overload;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::GaugeGuard;
 
@@ -51,6 +52,8 @@ use crate::telemetry::metrics::GaugeGuard;
 pub(crate) struct Acceptor {
     pub(crate) connections: ConnectionServer,
     pub(crate) metrics: ServerMetrics,
+    /// Paces new connections.
+    pub(crate) overload: Arc<Overload>,
     /// The open connections and splices.
     pub(crate) tasks: TaskTracker,
     /// Drains the connections.
@@ -143,7 +146,7 @@ impl Acceptor {
         stop: CancellationToken,
     ) {
         let slots = connection_slots();
-        let gate = HandshakeGate::new(self.metrics.clone());
+        let gate = HandshakeGate::new(Arc::clone(&self.overload), self.metrics.clone());
         while stop.run_until_cancelled(gate.until_calm()).await.is_some()
             && let Some((stream, peer, slot)) = self.next(&stop, &slots, || listener.accept()).await
         {
@@ -214,8 +217,11 @@ impl Acceptor {
             self.metrics.connection_refused("evicted");
         }
         let (permit, open) = (Arc::new(permit), self.metrics.connection(listener.as_str()));
-        let (of_client, eviction) = (Arc::downgrade(&permit), Arc::clone(permit.eviction()));
-        Some((PermittedIo::new(io, (permit, open), eviction, self.stall_timeout), of_client))
+        let eviction = Arc::clone(permit.eviction());
+        let refusal_pace = Arc::clone(permit.refusal_pace());
+        let control = SocketControl { eviction, refusal_pace };
+        let of_client = Arc::downgrade(&permit);
+        Some((PermittedIo::new(io, (permit, open), control, self.stall_timeout), of_client))
     }
 
     /// Serves a connection without TLS of a client that is known by its listener. Returns whether

@@ -19,6 +19,7 @@ pub(crate) mod guarded_body;
 mod http_limits;
 pub(crate) mod permits;
 pub(crate) mod permitted_io;
+pub(crate) mod refusal_pace;
 pub(crate) mod send_timeouts;
 pub(crate) mod stall_timeout;
 
@@ -47,6 +48,7 @@ use crate::server::connection::client::Client;
 use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
 use crate::server::connection::http_limits::{IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
+use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::connection::send_timeouts::SendTimeouts;
 use crate::server::lanes::{self, Lane};
 use crate::server::overload::Overload;
@@ -105,6 +107,7 @@ impl ConnectionServer {
         let io = TokioIo::new(cork.clone());
         let router = Arc::clone(&self.router);
         let draining = client.drain.started().clone();
+        let refusal_pace = client.standing.refusal_pace();
         let send_timeouts = SendTimeouts::new(self.stall_timeout, router.metrics.clone());
         let (requests, timeouts) = (activity.clone(), send_timeouts.clone());
         let overload = Arc::clone(&router.caches.overload);
@@ -129,7 +132,7 @@ impl ConnectionServer {
             header_read_timeout,
             (send_timeouts, overload),
             activity,
-            draining,
+            (draining, refusal_pace),
         );
         match protocol {
             Protocol::Http1 => {
@@ -162,7 +165,7 @@ fn spawn_timeouts(
     header_read_timeout: Duration,
     (send_timeouts, overload): (SendTimeouts, Arc<Overload>),
     activity: ConnActivity,
-    draining: CancellationToken,
+    (draining, refusal_pace): (CancellationToken, Option<Arc<RefusalPace>>),
 ) {
     streams.spawn_aux(async move { match send_timeouts.sweep(&overload).await {} });
     let heads = activity.clone();
@@ -171,8 +174,15 @@ fn spawn_timeouts(
         CloseReason::HeaderTimeout
     });
     streams.spawn_aux(async move {
+        let asked = async {
+            match refusal_pace {
+                Some(pace) => pace.asks_to_leave().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = draining.cancelled() => {}
+            () = asked => {}
             () = activity.idle_timeout(IDLE_TIMEOUT) => {}
         }
         CloseReason::Graceful
@@ -250,8 +260,8 @@ where
 enum CloseReason {
     /// The head of a request took too long.
     HeaderTimeout,
-    /// Weir drains, or an HTTP/2 connection was idle for too long. The client gets a GOAWAY, as
-    /// from Go's server (`IdleTimeout`).
+    /// Weir drains, or an HTTP/2 connection was idle for too long, or has too many of its requests
+    /// refused. The client gets a GOAWAY, as from Go's server (`IdleTimeout`).
     Graceful,
     /// The shutdown's deadline has passed.
     Abort,

@@ -22,6 +22,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::server::open_watches::OpenWatch;
+
 /// The open connections of a server, which a drain ends. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drain(Arc<Mutex<Connections>>);
@@ -56,6 +58,8 @@ struct ConnectionState {
 pub(crate) struct WatchDrain {
     connection: ConnectionDrain,
     marked: bool,
+    /// Counts the watch for its client.
+    counted: Option<Arc<OpenWatch>>,
 }
 
 impl Drain {
@@ -133,11 +137,17 @@ impl ConnectionDrain {
         if !marked {
             self.0.unmarked.fetch_add(1, Ordering::Relaxed);
         }
-        WatchDrain { connection: self.clone(), marked }
+        WatchDrain { connection: self.clone(), marked, counted: None }
     }
 }
 
 impl WatchDrain {
+    /// Counts the watch for its client, too.
+    pub(crate) fn counted_by(mut self, watch: Option<Arc<OpenWatch>>) -> Self {
+        self.counted = watch;
+        self
+    }
+
     /// Returns the token that is cancelled when the watch must end.
     pub(crate) fn started(&self) -> &CancellationToken {
         self.connection.started()

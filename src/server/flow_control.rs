@@ -58,8 +58,10 @@ pub struct FlowControl {
     hasher: RandomState,
     /// Whether users are known, so that requests have levels.
     by_user: bool,
+    /// Whether costs are added up.
+    charges: bool,
     /// The queue of forwarded requests.
-    queue: Option<Arc<Queue>>,
+    queue: Arc<Queue>,
     /// The limits of the API servers, which the queue keeps.
     limits: Arc<ServerLimits>,
     rules: ArcSwap<Rules>,
@@ -76,16 +78,14 @@ struct Classified {
 }
 
 impl FlowControl {
-    /// Begins with kube-apiserver's own plan. `by_user` is whether users are known.
+    /// Begins with kube-apiserver's own plan. `by_user` is whether users are known; else the limit
+    /// of seats holds in every mode.
     pub fn new(by_user: bool, config: &FlowControlConfig, metrics: FlowMetrics) -> Arc<Self> {
-        let enforces = config.mode == FlowControlMode::Enforce;
-        let queue = (by_user || enforces)
-            .then(|| Queue::new(enforces, config.seats_per_server, metrics.clone()));
-        if let Some(queue) = &queue {
-            let levels = config.overlay.levels.iter().map(|ranked| ranked.level.clone());
-            let plan = by_user.then(|| Plan::built_in().with_levels(levels));
-            queue.set_plan(plan.as_ref());
-        }
+        let enforces = config.mode == FlowControlMode::Enforce || !by_user;
+        let queue = Queue::new(enforces, config.seats_per_server, metrics.clone());
+        let levels = config.overlay.levels.iter().map(|ranked| ranked.level.clone());
+        let plan = by_user.then(|| Plan::built_in().with_levels(levels));
+        queue.set_plan(plan.as_ref());
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Self {
             active: ArcSwap::from_pointee(ActivePlan::new(
@@ -98,6 +98,7 @@ impl FlowControl {
             started: Instant::now(),
             hasher: RandomState::new(),
             by_user,
+            charges: config.mode != FlowControlMode::Off,
             queue,
             limits: ServerLimits::new(config, metrics.limits()),
             rules: ArcSwap::from_pointee(Rules::new(&config.overlay.rules, &metrics)),
@@ -108,9 +109,7 @@ impl FlowControl {
 
     /// Evaluates how many seats the API servers have, until it is dropped.
     pub async fn run_limits(self: Arc<Self>, upstream: Upstream) {
-        if let Some(queue) = &self.queue {
-            limits::run(Arc::clone(&self.limits), Arc::clone(queue), upstream).await;
-        }
+        limits::run(Arc::clone(&self.limits), Arc::clone(&self.queue), upstream).await;
     }
 
     /// Replaces the plan. Requests that were classified keep their class.
@@ -133,8 +132,8 @@ impl FlowControl {
 
     fn activate(&self, (plan, overlay): &(Plan, FlowOverlay)) {
         let active = Arc::new(ActivePlan::new(plan.clone(), overlay, &self.metrics));
-        if let Some(queue) = self.queue.as_ref().filter(|_| self.by_user) {
-            queue.set_plan(Some(&active.plan));
+        if self.by_user {
+            self.queue.set_plan(Some(&active.plan));
         }
         let before = self.active.swap(Arc::clone(&active));
         let is_gone = |labels: &[&str; 2]| active.labels().all(|other| other != *labels);
@@ -145,9 +144,12 @@ impl FlowControl {
 
     /// Looks after forwarded responses whose clients do not read. Call this about once a second.
     pub fn tend(&self) {
-        if let Some(queue) = &self.queue {
-            queue.tend();
-        }
+        self.queue.tend();
+    }
+
+    /// Whether clients' costs are added up.
+    pub(crate) fn charges(&self) -> bool {
+        self.charges
     }
 
     /// Classifies a request whose sender is known as far as it will be.

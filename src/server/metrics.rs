@@ -5,6 +5,8 @@
 //! label values are constants of Weir. The counters of a request that a cache answered are resolved
 //! once per resource, so that this path looks up no label.
 
+mod connections;
+
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,6 +19,7 @@ use prometheus::{
 
 use crate::api::resource::GroupVersionResource;
 use crate::codec::held_bytes::HeldBytes;
+use crate::server::metrics::connections::{ConnectionMetrics, LimitMetrics};
 use crate::telemetry::metrics::{
     GaugeGuard, counter, counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64,
 };
@@ -55,6 +58,7 @@ struct Inner {
     duration: HistogramVec,
     in_flight: IntGauge,
     connections: ConnectionMetrics,
+    limits: LimitMetrics,
     responses_stalled: IntCounter,
     lists_outrun: IntCounter,
     upgrades: IntGauge,
@@ -94,6 +98,7 @@ impl ServerMetrics {
                 "Client requests whose response head has not been sent yet.",
             )?,
             connections: ConnectionMetrics::register(registry)?,
+            limits: LimitMetrics::register(registry)?,
             responses_stalled: counter(
                 registry,
                 "weir_responses_stalled_total",
@@ -188,6 +193,11 @@ impl ServerMetrics {
         GaugeGuard::new(self.inner.connections.handshakes_waiting.clone())
     }
 
+    /// Returns the metrics of limits on one client.
+    pub(crate) fn limits(&self) -> &LimitMetrics {
+        &self.inner.limits
+    }
+
     /// Counts a response that was dropped because its client did not read it.
     pub fn response_stalled(&self) {
         self.inner.responses_stalled.inc();
@@ -211,38 +221,6 @@ impl ServerMetrics {
     fn other(&self) -> Arc<ResourceMetrics> {
         let make = || Arc::new(ResourceMetrics::new(self, "", "", "other"));
         Arc::clone(self.inner.other.get_or_init(make))
-    }
-}
-
-/// The metrics of client connections.
-#[derive(Debug)]
-struct ConnectionMetrics {
-    open: IntGaugeVec,
-    refused: IntCounterVec,
-    handshakes_waiting: IntGauge,
-}
-
-impl ConnectionMetrics {
-    fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            open: gauge_vec(
-                registry,
-                "weir_connections",
-                "Open client connections, by kind of listener.",
-                &["listener"],
-            )?,
-            refused: counter_vec(
-                registry,
-                "weir_connections_refused_total",
-                "Client connections that were refused or closed because of a limit, by cause.",
-                &["cause"],
-            )?,
-            handshakes_waiting: gauge(
-                registry,
-                "weir_tls_handshakes_waiting",
-                "TLS handshakes of clients that wait until others are computed.",
-            )?,
-        })
     }
 }
 

@@ -161,7 +161,7 @@ impl Overload {
 /// not return together: they wait for `least` up to twice as long.
 pub(crate) fn overloaded(least: Duration) -> Rejection {
     let wait = least.mul_f64(1.0 + fastrand::f64());
-    Rejection::shed(refusal::limited(wait, OVERLOADED.to_owned()), "overload")
+    Rejection::with_shed(refusal::limited(wait, OVERLOADED.to_owned()), "overload")
 }
 
 /// Returns the slots of large answers: two for each processor, so that there is always one that is

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::USER_AGENT;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -41,6 +41,7 @@ use crate::server::http::headers;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::metrics::{CacheStatus, ServerMetrics};
+use crate::server::open_watches::OpenWatches;
 use crate::server::request::access::Access;
 use crate::server::request::audit::Auditor;
 use crate::server::request::auth::{AuthContext, Caller};
@@ -60,6 +61,8 @@ pub(crate) struct Router {
     pub(crate) auditor: Auditor,
     /// Adds up what clients cost; `None` if flow control is off.
     pub(crate) flow_control: Option<Arc<FlowControl>>,
+    /// The open watches of each user; `None` in a sidecar.
+    pub(crate) watches: Option<Arc<OpenWatches>>,
 }
 
 impl Router {
@@ -85,7 +88,7 @@ impl Router {
         let upgrade_requested = requested_upgrade(&parts).is_some();
         let client = &*client;
         let forwarded = None;
-        let is_charged = self.flow_control.is_some();
+        let is_charged = self.flow_control.as_ref().is_some_and(|flow| flow.charges());
         let agent = parts.headers.get(USER_AGENT).filter(|_| is_charged).cloned();
         let mut context = RequestContext {
             started,
@@ -98,6 +101,7 @@ impl Router {
             auth,
             agent,
             admission: None,
+            watch: None,
             is_checked: false,
             forwarded,
         };
@@ -134,7 +138,7 @@ impl Router {
         status: CacheStatus,
         busy: Duration,
     ) -> Option<Box<Meter>> {
-        let flow = self.flow_control.as_ref()?;
+        let flow = self.flow_control.as_ref().filter(|flow| flow.charges())?;
         let gvr = context.info.resource.as_ref().map(|resource| &resource.gvr);
         let gvr = gvr.filter(|_| context.forwarded.is_some());
         let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
@@ -198,7 +202,7 @@ impl Router {
             Ok(prepared) => prepared,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
-        if let Err(rejection) = self.apply_rules(context, true) {
+        if let Err(rejection) = self.admit_forwarded(context) {
             return self.reject(context, &rejection).await;
         }
         match self.wait_for_seats(context).await {
@@ -272,6 +276,7 @@ impl Router {
         let target = Target::resolve(&context.parts, &context.info, options, resource)?;
         let reauthorization = self.admit(context, caller).await?;
         self.apply_rules(context, false)?;
+        self.count_watch(context)?;
         let context = &*context;
         let account = |client| self.caches.responses.account(client);
         let held = context.client.held(context.auth.user(), account);
@@ -313,12 +318,12 @@ impl Router {
 
     /// Returns a refusal of Weir's own, and logs it to the audit log.
     async fn reject(&self, context: &RequestContext<'_>, rejection: &Rejection) -> Reply {
-        let Rejection { status, reason, shed } = rejection;
+        let Rejection { status, reason, .. } = rejection;
         let (parts, info) = (&context.parts, &context.info);
         let mut reply = Reply::refusal(&parts.headers, &info.query, status, reason);
-        if let Some(shed) = shed {
-            let shed = HeaderValue::from_static(shed);
-            reply.response.headers_mut().insert(headers::SHED_HEADER, shed);
+        if let Some(shed) = rejection.shed() {
+            self.mark_shed(context, shed, reply.response.headers_mut());
+            self.hold_back(context, reply.response.headers_mut()).await;
         }
         let audit_id = reply.response.headers().get(AUDIT_ID).cloned();
         self.auditor.log_refusal(context, status, audit_id).await;

@@ -4,11 +4,11 @@
 use std::path::Path;
 
 use serde_json::Value;
-use weir::config::{AuditOutput, AuditRule, Mode};
+use weir::config::{AuditOutput, AuditRule};
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{Call, Watch};
-use crate::harness::{Proxy, seed};
+use crate::harness::{Proxy, as_gateway, seed};
 use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
@@ -25,7 +25,7 @@ async fn gateway(log: &Path) -> Proxy {
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
     Proxy::before(upstream, "weirs-own", |config| {
-        config.authentication.mode = Mode::Gateway;
+        as_gateway(config);
         config.audit.output = Some(AuditOutput::File(log.to_owned()));
         config.audit.rules = vec![AuditRule::default()];
     })

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use http::Method;
 use serde_json::json;
-use weir::config::{Config, Mode, OnAway};
+use weir::config::{Config, OnAway};
 use weir::simulator::{Action, Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{Answer, Call, Next};
-use crate::harness::{POD, Proxy, configmap, seed};
+use crate::harness::{POD, Proxy, as_gateway, configmap, seed};
 use crate::wait::eventually;
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
@@ -341,7 +341,7 @@ async fn gateway(grace: Duration) -> Proxy {
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
     Proxy::before(upstream, "weirs-own", |config| {
-        config.authentication.mode = Mode::Gateway;
+        as_gateway(config);
         config.authentication.token_ttl = Duration::from_secs(1);
         config.authorization.allow_ttl = Duration::from_secs(1);
         config.authorization.stale_decision_grace = grace;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::Value;
-use weir::config::{Config, ConsistentLists, Mode};
+use weir::config::{Config, ConsistentLists};
 use weir::simulator::{Action, Balancing, Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{Answer, Call};
-use crate::harness::{Proxy, configmap, pod, seed};
+use crate::harness::{Proxy, as_gateway, configmap, pod, seed};
 use crate::wait::eventually;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
@@ -215,7 +215,7 @@ async fn users_get_consistent_lists_of_what_they_may_list() {
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
     let proxy = Proxy::before(upstream, "weirs-own", |config| {
-        config.authentication.mode = Mode::Gateway;
+        as_gateway(config);
         config.cache.consistent_lists = ConsistentLists::Always;
     })
     .await;

@@ -3,11 +3,11 @@
 
 use http::Method;
 use serde_json::Value;
-use weir::config::{AdminDetail, Config, FlowControlMode, Mode};
+use weir::config::{AdminDetail, Config, FlowControlMode};
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{self, Call, Watch};
-use crate::harness::{Proxy, configmap, seed};
+use crate::harness::{Proxy, as_gateway, configmap, seed};
 use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps";
@@ -24,7 +24,7 @@ pub(crate) async fn gateway_of_readers(adjust: impl FnOnce(&mut Config)) -> Prox
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
     Proxy::before(upstream, "weirs-own", |config| {
-        config.authentication.mode = Mode::Gateway;
+        as_gateway(config);
         adjust(config);
     })
     .await

@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 
 use tokio::task::JoinSet;
-use weir::config::{FlowControlConfig, FlowControlMode};
-use weir::simulator::Action;
+use weir::config::{Config, FlowControlConfig, FlowControlMode};
+use weir::simulator::{Action, Simulator, SimulatorOptions};
 
 use crate::client::{self, Answer, Call, Watch};
 use crate::costs::gateway_of_readers;
-use crate::harness::Proxy;
+use crate::harness::{Proxy, seed};
 use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps";
@@ -115,4 +115,31 @@ async fn a_watch_holds_its_seat_until_it_has_begun() {
     }
     assert_eq!(of_level(&proxy, "weir_flowcontrol_seats").await, 0.0);
     assert_eq!(proxy.call(&of("bobs", LIST)).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sidecar_keeps_to_the_seats_although_flow_control_is_off() {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    seed(&upstream);
+    let adjust = |config: &mut Config| config.flow_control.seats_per_server = 20;
+    let proxy = Proxy::before(upstream, "", adjust).await;
+    assert_eq!(proxy.config.flow_control.mode, FlowControlMode::Off);
+    proxy.upstream.faults().add("list", "configmaps", u32::MAX, Action::Hang);
+    proxy.upstream.requests().reset();
+    let address: SocketAddr = proxy.plain();
+    let mut crowd = JoinSet::new();
+    for _ in 0..40 {
+        crowd.spawn(async move { client::fetch(address, &Call::get(LIST)).await });
+    }
+    eventually("the others wait", async || {
+        proxy.metric("weir_flowcontrol_waiting_requests", &[]).await == 28.0
+    })
+    .await;
+    assert_eq!(proxy.upstream.requests().count("list", "configmaps"), SHARED_SEATS);
+    assert_eq!(proxy.admin("/api/clients").await.status, 404, "nothing is charged");
+    crowd.abort_all();
+    eventually("all seats are free", async || {
+        proxy.metric("weir_flowcontrol_seats", &[]).await == 0.0
+    })
+    .await;
 }

@@ -223,5 +223,5 @@ fn mistakes_are_named_by_their_field() {
         let problems = Config::resolve(file, Overrides::default()).unwrap_err().to_string();
         assert!(problems.starts_with(problem), "{problems}");
     }
-    assert_eq!(section("").mode.to_string(), "observe");
+    assert_eq!(section("").mode.to_string(), "enforce");
 }

@@ -9,11 +9,10 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
-use weir::config::Mode;
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{Answer, Call, within};
-use crate::harness::{POD, Proxy, seed};
+use crate::harness::{POD, Proxy, as_gateway, seed};
 use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
@@ -32,7 +31,7 @@ async fn gateway() -> Proxy {
     let options = SimulatorOptions { users, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
-    Proxy::before(upstream, "weirs-own", |config| config.authentication.mode = Mode::Gateway).await
+    Proxy::before(upstream, "weirs-own", as_gateway).await
 }
 
 fn as_user(call: Call, token: &str) -> Call {

@@ -12,9 +12,10 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
 use weir::app::reload::ConfigSource;
+use weir::config::defaults::GATEWAY_FLOW_CONTROL;
 use weir::config::file::ConfigFile;
 use weir::config::resolve::Overrides;
-use weir::config::{CertificateConfig, Config, ListenerConfig, ProxyNetworks};
+use weir::config::{CertificateConfig, Config, ListenerConfig, Mode, ProxyNetworks};
 use weir::server::{BoundListener, ListenerKind};
 use weir::simulator::{Simulator, SimulatorOptions};
 
@@ -188,6 +189,12 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.stop.cancel();
     }
+}
+
+/// Makes a configuration a gateway's, with the mode of flow control that one has by default.
+pub(crate) fn as_gateway(config: &mut Config) {
+    config.authentication.mode = Mode::Gateway;
+    config.flow_control.mode = GATEWAY_FLOW_CONTROL;
 }
 
 /// Starts a Weir with the usual settings whose upstream uses TLS: it speaks HTTP/2, and all streams

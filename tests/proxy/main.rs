@@ -29,6 +29,7 @@ mod informer;
 mod listeners;
 mod odd;
 mod older_watches;
+mod open_watches;
 mod paging;
 mod readers;
 mod reflector;

@@ -8,12 +8,11 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use weir::config::Mode;
 use weir::server::ListenerKind;
 use weir::simulator::{LoggedRequest, Simulator, SimulatorOptions, User};
 
 use crate::client::{Answer, Call, try_send};
-use crate::harness::Proxy;
+use crate::harness::{Proxy, as_gateway};
 use crate::wait::eventually;
 
 /// A self-signed certificate.
@@ -60,8 +59,7 @@ async fn a_certificate_that_cannot_be_verified_yet_is_refused() {
     let users = vec![User::admin("weirs-own", "weir"), User::admin("alices", "alice")];
     let options = SimulatorOptions { users, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.unwrap();
-    let gateway = |config: &mut weir::config::Config| config.authentication.mode = Mode::Gateway;
-    let proxy = Proxy::before(upstream, "weirs-own", gateway).await;
+    let proxy = Proxy::before(upstream, "weirs-own", as_gateway).await;
     let made = rcgen::generate_simple_self_signed(vec!["jane".to_owned()]).unwrap();
     let jane = ClientCertificate { pem: made.cert.pem(), key: made.signing_key.serialize_pem() };
 

@@ -7,11 +7,10 @@ use http::{Method, Request};
 use http_body_util::Empty;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
-use weir::config::Mode;
 use weir::simulator::{Action, Simulator, SimulatorOptions, User};
 
 use crate::client::{Call, send};
-use crate::harness::{POD, Proxy, configmap, over_tls, seed};
+use crate::harness::{POD, Proxy, as_gateway, configmap, over_tls, seed};
 use crate::wait::eventually;
 
 const COLLECTION: &str = "/api/v1/namespaces/ns1/configmaps";
@@ -26,7 +25,7 @@ async fn gateway() -> Proxy {
     let options = SimulatorOptions { users, tls: true, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
-    Proxy::before(upstream, "weirs-own", |config| config.authentication.mode = Mode::Gateway).await
+    Proxy::before(upstream, "weirs-own", as_gateway).await
 }
 
 fn as_user(call: Call, token: &str) -> Call {

@@ -3,11 +3,10 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use weir::config::Mode;
 use weir::simulator::{Simulator, SimulatorOptions, User};
 
 use crate::client::within;
-use crate::harness::{Proxy, seed};
+use crate::harness::{Proxy, as_gateway, seed};
 use crate::wait::eventually;
 
 const CACHED: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
@@ -21,7 +20,7 @@ async fn gateway(per_address_max: usize, per_user_max: usize) -> Proxy {
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
     Proxy::before(upstream, "weirs-own", |config| {
-        config.authentication.mode = Mode::Gateway;
+        as_gateway(config);
         config.server.connections_per_address_max = per_address_max;
         config.server.connections_per_user_max = per_user_max;
     })

@@ -99,9 +99,7 @@ impl Inner {
     }
 
     pub(super) fn is_excluded(&self, gvr: &GroupVersionResource) -> bool {
-        let config = self.context.config();
-        config.exclude.iter().any(|pattern| pattern.matches(gvr))
-            || !(config.include.is_empty() || config.include.iter().any(|p| p.matches(gvr)))
+        !self.context.config().admits(gvr)
     }
 
     async fn discover(&self, gvr: &GroupVersionResource) -> Result<Arc<ApiResource>, Refusal> {

@@ -83,6 +83,11 @@ pub(super) fn server(
             section.connections_per_user_max,
             &mut config.connections_per_user_max,
         ),
+        (
+            "server.watchesPerUserMax",
+            section.watches_per_user_max,
+            &mut config.watches_per_user_max,
+        ),
     ] {
         let Some(most) = value else { continue };
         if most == 0 {

@@ -3,34 +3,52 @@
 use std::time::Duration;
 
 use super::Scheduler;
-use super::level::{AvailableSeats, Fit, Level, Waiting};
-use super::order::{Head, SearchStep};
+use super::flow::Waiting;
+use super::level::{AvailableSeats, Fit, Level};
+use super::order::{Head, SearchStep, Width};
 use super::request::{Arriving, Manner, Outcome, RejectReason, Rejected, Ticket, WaitingId};
 
 impl Scheduler {
     pub(super) fn start(&mut self, now: Duration, place: usize, waiting: &Waiting) -> Ticket {
-        let Arriving { flow, seats, guess, .. } = waiting.request();
+        let request = waiting.request();
+        let Arriving { flow, seats, guess, .. } = request;
         if let Some(level) = self.levels.get_mut(place) {
-            let before = level.claimed();
-            level.start(flow, seats, guess);
+            let before = level.standing();
+            level.start(&request);
             level.note_flows(now);
             if level.spec.manner != Manner::Exempt {
                 self.in_use += seats;
             }
-            self.claimed = self.claimed - before + level.claimed();
+            self.sums.replace(before, level.standing());
         }
         Ticket { level: place, flow, seats, guess, started: now }
     }
 
     /// Whether a request may start, as far as seats go.
-    pub(super) fn fit(&self, now: Duration, place: usize, flow: u64, seats: u64) -> Fit {
+    pub(super) fn fit(&self, now: Duration, place: usize, request: &Arriving) -> Fit {
         let Some(level) = self.levels.get(place) else { return Fit::No };
-        level.fit(now, flow, seats, self.available(level))
+        if request.is_long() && !self.has_room_for_long(level, request.seats) {
+            return Fit::No;
+        }
+        level.fit(now, request.flow, request.seats, self.available(level))
+    }
+
+    /// Whether another long request leaves half of what is lent to those that end soon. A level may
+    /// always run one, so that the widest starts in the end.
+    fn has_room_for_long(&self, level: &Level, seats: u64) -> bool {
+        let after = level.standing_with(seats, seats);
+        if after.borrowed_long == 0 || !level.has_long() {
+            return true;
+        }
+        let mut sums = self.sums;
+        sums.replace(level.standing(), after);
+        let lent = sums.borrowed + self.seats.saturating_sub(sums.claimed);
+        2 * sums.borrowed_long <= lent
     }
 
     fn available(&self, level: &Level) -> AvailableSeats {
         let free = self.seats.saturating_sub(self.in_use);
-        let unclaimed = self.seats.saturating_sub(self.claimed);
+        let unclaimed = self.seats.saturating_sub(self.sums.claimed);
         let own = level.limits.least.saturating_sub(level.in_use);
         // A level without a claim of its own runs one request at a time at least, as in
         // kube-apiserver.
@@ -95,14 +113,17 @@ impl Scheduler {
         let level = self.levels.get(place)?;
         let available = self.available(level);
         // Others may pass it for as much work as it is itself.
-        let passed = self.passed.map(|(short, passed)| (short, passed >= self.work_of(short)));
+        let passed = self.passed.map(|(short, passed)| {
+            let is_enough = passed >= self.work_of(short);
+            (short, is_enough && self.may_be_collected_for(short))
+        });
         let (mut tag_max, mut is_held_by_other) = (None, false);
         if let Some((short, is_collecting)) = passed {
             if short.level != place {
                 is_held_by_other = is_collecting && self.is_due(short);
             } else if is_collecting {
-                let seats = level.get(short.flow, short.number)?.request().seats;
-                let is_its_turn = level.fit(now, short.flow, seats, available) == Fit::Yes;
+                let request = level.get(short.flow, short.number)?.request();
+                let is_its_turn = self.fit(now, place, &request) == Fit::Yes;
                 return is_its_turn.then_some(short);
             } else {
                 // A flow that is ahead of its flow by this work does not pass.
@@ -110,16 +131,22 @@ impl Scheduler {
             }
         }
         let id_of = |head: &Head| WaitingId { level: place, flow: head.flow, number: head.number };
-        let (mut is_first, mut does_not_fit) = (true, None);
-        let found = level.order().search(|seats, head| {
+        let (mut is_first, mut does_not_fit, mut is_long_held) = (true, None, false);
+        let found = level.order().search(|Width { seats, is_long }, head| {
+            // No seats are collected for a long request that would borrow too much, since they
+            // would be idle for long. But no other long one passes it.
+            is_long_held |= is_long && !self.has_room_for_long(level, seats);
+            if is_long && is_long_held {
+                return SearchStep::OtherWidth;
+            }
             let is_held = is_held_by_other && level.in_use + seats > level.limits.least
                 || tag_max.is_some_and(|tag_max| head.tag > tag_max);
             let found = match level.fit(now, head.flow, seats, available) {
                 Fit::FlowHasEnough => return SearchStep::OtherFlow,
                 Fit::Yes if !is_held => SearchStep::Take,
-                Fit::Yes | Fit::No => SearchStep::OtherSeats,
+                Fit::Yes | Fit::No => SearchStep::OtherWidth,
             };
-            if is_first && found == SearchStep::OtherSeats && seats > 1 && passed.is_none() {
+            if is_first && found == SearchStep::OtherWidth && seats > 1 && passed.is_none() {
                 let id = id_of(head);
                 does_not_fit = Some(id);
                 tag_max = Some(head.tag + self.work_of(id));
@@ -131,6 +158,15 @@ impl Scheduler {
             self.passed = Some((id, 0));
         }
         found.as_ref().map(id_of)
+    }
+
+    /// Whether seats may be collected for a request: not while it waits for long ones to end.
+    fn may_be_collected_for(&self, id: WaitingId) -> bool {
+        let level = self.levels.get(id.level);
+        let request = level.and_then(|level| Some(level.get(id.flow, id.number)?.request()));
+        level.zip(request).is_some_and(|(level, request)| {
+            !request.is_long() || self.has_room_for_long(level, request.seats)
+        })
     }
 
     /// Whether other levels leave seats to a request: its level stays within its nominal seats with

@@ -4,12 +4,14 @@
 //! time; the flow with the least tag is next. A flow that comes back begins at the tag of the last
 //! start, so that idleness gives no credit.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::order::{Head, Order};
-use super::request::{Arriving, LevelSpec, Manner, work};
+use super::flow::{Flow, Waiting};
+use super::order::Order;
+use super::request::{Arriving, LevelSpec, Manner, Ticket, work};
 use super::share::{LevelShare, Limits};
+use super::standing::Standing;
 use crate::flow::hash_of_hash::BuildHashOfHash;
 
 /// A level.
@@ -22,6 +24,8 @@ pub(super) struct Level {
     pub(super) in_use: u64,
     /// The part of `in_use` that requests of several seats hold.
     wide_in_use: u64,
+    /// The part of `in_use` that long requests hold.
+    long_in_use: u64,
     /// Whether the configuration no longer has it.
     pub(super) is_gone: bool,
     /// The key is a hash that is seeded at random.
@@ -37,25 +41,6 @@ pub(super) struct Level {
     backlogged: Option<Duration>,
     /// Until when a flow that is alone leaves a part to others: these come back.
     contended_until: Duration,
-}
-
-/// The requests of one distinguisher's value.
-#[derive(Debug, Default)]
-struct Flow {
-    tag: i128,
-    queue: VecDeque<Waiting>,
-    /// The work of those that wait, in seats times nanoseconds.
-    work: i128,
-    running: usize,
-    in_use: u64,
-}
-
-/// A request that waits.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Waiting {
-    number: u64,
-    arrived: Duration,
-    request: Arriving,
 }
 
 /// The seats that a level may take now.
@@ -77,20 +62,6 @@ pub(super) enum Fit {
     FlowHasEnough,
 }
 
-impl Waiting {
-    pub(super) fn new(number: u64, arrived: Duration, request: Arriving) -> Self {
-        Self { number, arrived, request }
-    }
-
-    pub(super) fn number(&self) -> u64 {
-        self.number
-    }
-
-    pub(super) fn request(&self) -> Arriving {
-        self.request
-    }
-}
-
 impl Level {
     pub(super) fn new(spec: LevelSpec) -> Self {
         Self {
@@ -99,6 +70,7 @@ impl Level {
             percent_max: None,
             in_use: 0,
             wide_in_use: 0,
+            long_in_use: 0,
             is_gone: false,
             flows: HashMap::default(),
             order: Order::default(),
@@ -134,12 +106,29 @@ impl Level {
         self.flows.get(&flow).map_or(0, |flow| flow.queue.len())
     }
 
-    /// Returns the seats that others cannot have. Those of exempt requests are a reserve.
-    pub(super) fn claimed(&self) -> u64 {
-        match self.spec.manner {
-            Manner::Exempt => self.limits.least,
-            Manner::Reject | Manner::Queue { .. } => self.in_use.max(self.limits.least),
+    /// Returns its part in the sums over all levels.
+    pub(super) fn standing(&self) -> Standing {
+        self.standing_with(0, 0)
+    }
+
+    /// Returns the same as if another request of so many seats had started, of which so many are
+    /// those of a long one. What exempt requests claim is a reserve.
+    pub(super) fn standing_with(&self, seats: u64, long_seats: u64) -> Standing {
+        let Limits { least, nominal, .. } = self.limits;
+        if self.spec.manner == Manner::Exempt {
+            return Standing { claimed: least, ..Standing::default() };
         }
+        let in_use = self.in_use + seats;
+        Standing {
+            claimed: in_use.max(least),
+            borrowed: in_use.saturating_sub(nominal),
+            borrowed_long: (self.long_in_use + long_seats).saturating_sub(nominal),
+        }
+    }
+
+    /// Whether a long request runs.
+    pub(super) fn has_long(&self) -> bool {
+        self.long_in_use > 0
     }
 
     /// Returns the flows that wait, by their first requests.
@@ -293,8 +282,12 @@ impl Level {
     }
 
     /// Gives seats to a flow.
-    pub(super) fn start(&mut self, key: u64, seats: u64, guess: Duration) {
+    pub(super) fn start(&mut self, request: &Arriving) {
+        let Arriving { flow: key, seats, guess, .. } = *request;
         self.in_use += seats;
+        if request.is_long() {
+            self.long_in_use += seats;
+        }
         if seats > 1 {
             self.wide_in_use += seats;
         }
@@ -306,8 +299,12 @@ impl Level {
     }
 
     /// Takes seats back. `beyond` is the work beyond what was expected.
-    pub(super) fn finish(&mut self, key: u64, seats: u64, beyond: i128) {
+    pub(super) fn finish(&mut self, ticket: &Ticket, beyond: i128) {
+        let Ticket { flow: key, seats, .. } = *ticket;
         self.in_use = self.in_use.saturating_sub(seats);
+        if ticket.is_long() {
+            self.long_in_use = self.long_in_use.saturating_sub(seats);
+        }
         if seats > 1 {
             self.wide_in_use = self.wide_in_use.saturating_sub(seats);
         }
@@ -324,46 +321,17 @@ impl Level {
     }
 
     /// Takes back all of a request's seats but one. `beyond` is their work beyond the expected.
-    pub(super) fn narrow(&mut self, key: u64, seats: u64, beyond: i128) {
+    pub(super) fn narrow(&mut self, ticket: &Ticket, beyond: i128) {
+        let Ticket { flow: key, seats, .. } = *ticket;
         let rest = seats.saturating_sub(1);
         self.in_use = self.in_use.saturating_sub(rest);
+        if ticket.is_long() {
+            self.long_in_use = self.long_in_use.saturating_sub(rest);
+        }
         self.wide_in_use = self.wide_in_use.saturating_sub(seats);
         let Some(flow) = self.flows.get_mut(&key) else { return };
         flow.in_use = flow.in_use.saturating_sub(rest);
         flow.move_by(beyond, &mut self.order);
-    }
-}
-
-impl Flow {
-    fn head(&self) -> Option<(u64, Head)> {
-        let first = self.queue.front()?;
-        let Arriving { flow, seats, .. } = first.request;
-        Some((seats, Head { tag: self.tag, number: first.number, flow }))
-    }
-
-    /// Takes the flow out of the order. It must be put back after a change of its tag or of its
-    /// first request.
-    fn leave(&self, order: &mut Order) {
-        if let Some((seats, head)) = self.head() {
-            order.remove(seats, &head);
-        }
-    }
-
-    /// Adds work to what the flow was given.
-    fn move_by(&mut self, work: i128, order: &mut Order) {
-        self.leave(order);
-        self.tag += work;
-        self.enter(order);
-    }
-
-    fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.running == 0
-    }
-
-    fn enter(&self, order: &mut Order) {
-        if let Some((seats, head)) = self.head() {
-            order.insert(seats, head);
-        }
     }
 }
 

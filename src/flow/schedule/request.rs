@@ -123,9 +123,21 @@ pub struct Load {
 }
 
 impl Arriving {
+    /// Whether it is expected to hold its seats for long.
+    pub(super) fn is_long(&self) -> bool {
+        is_long(self.guess)
+    }
+
     /// Returns the expected work, in seats times nanoseconds.
     pub(super) fn work(&self) -> i128 {
         work(self.seats, Duration::ZERO, self.guess)
+    }
+}
+
+impl Ticket {
+    /// Whether it was expected to be held for long.
+    pub(super) fn is_long(&self) -> bool {
+        is_long(self.guess)
     }
 }
 
@@ -156,3 +168,10 @@ pub(super) fn work(seats: u64, guess: Duration, held: Duration) -> i128 {
     let nanoseconds = |time: Duration| i128::try_from(time.as_nanos()).unwrap_or(i128::MAX >> 64);
     i128::from(seats) * (nanoseconds(held) - nanoseconds(guess))
 }
+
+fn is_long(guess: Duration) -> bool {
+    guess > LONG
+}
+
+/// A request that is expected to take more is long: seats that it borrows come back late.
+const LONG: Duration = Duration::from_secs(1);

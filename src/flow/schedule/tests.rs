@@ -11,6 +11,7 @@ use super::*;
 mod bounds;
 mod changes;
 mod fairness;
+mod long;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -132,8 +133,10 @@ impl Rig {
                 level.spec.name
             );
         }
-        let claimed: u64 = self.scheduler.levels.iter().map(Level::claimed).sum();
-        assert_eq!(claimed, self.scheduler.claimed);
+        let mut sums = Standing::default();
+        self.scheduler.levels.iter().for_each(|level| sums.add(level.standing()));
+        assert_eq!(sums, self.scheduler.sums);
+        let claimed = sums.claimed;
         let without = self.scheduler.levels.iter().filter(|level| level.limits.least == 0).count();
         let most = self.scheduler.seats + without as u64;
         assert!(claimed <= most, "nobody borrows what is claimed");

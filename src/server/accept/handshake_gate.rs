@@ -6,6 +6,9 @@
 //! listener leaves further connections in the kernel's backlog; beyond [`WAITING_MAX`], the newest
 //! of the address with the most is refused.
 //!
+//! While Weir is overloaded to the stage at which watches that begin are refused, new connections
+//! have a quarter of the places, since those who come would only ask for more.
+//!
 //! Lock: that of the state, for a few instructions. No waiter is woken while it is held.
 
 use std::collections::hash_map::Entry;
@@ -19,7 +22,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::auth::peer::client_key;
+use crate::flow::overload::Stage;
 use crate::server::metrics::ServerMetrics;
+use crate::server::overload::Overload;
 
 /// The gate of one listener. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -27,15 +32,19 @@ pub(in crate::server) struct HandshakeGate(Arc<Gate>);
 
 #[derive(Debug)]
 struct Gate {
+    /// The handshakes that may be computed at once.
+    places: usize,
     state: Mutex<State>,
     /// Wakes the accept loop once few handshakes wait.
     calm: Notify,
+    overload: Arc<Overload>,
     metrics: ServerMetrics,
 }
 
 #[derive(Debug)]
 struct State {
-    free: usize,
+    /// The places in use; more than none while handshakes wait.
+    in_use: usize,
     waiting: RoundRobin<Option<IpAddr>, oneshot::Sender<Place>>,
 }
 
@@ -49,14 +58,14 @@ pub(in crate::server) struct GateFull;
 
 impl HandshakeGate {
     /// Creates a gate with two places for each processor.
-    pub(in crate::server) fn new(metrics: ServerMetrics) -> Self {
+    pub(in crate::server) fn new(overload: Arc<Overload>, metrics: ServerMetrics) -> Self {
         let processors = available_parallelism().map_or(1, usize::from);
-        Self::with_places(PLACES_PER_PROCESSOR * processors, metrics)
+        Self::with_places(PLACES_PER_PROCESSOR * processors, overload, metrics)
     }
 
-    fn with_places(free: usize, metrics: ServerMetrics) -> Self {
-        let state = Mutex::new(State { free, waiting: RoundRobin::default() });
-        Self(Arc::new(Gate { state, calm: Notify::new(), metrics }))
+    fn with_places(places: usize, overload: Arc<Overload>, metrics: ServerMetrics) -> Self {
+        let state = Mutex::new(State { in_use: 0, waiting: RoundRobin::default() });
+        Self(Arc::new(Gate { places, state, calm: Notify::new(), overload, metrics }))
     }
 
     /// Waits for a place for a client at `address`. Cancel safe.
@@ -67,8 +76,8 @@ impl HandshakeGate {
         let (sender, receiver) = oneshot::channel();
         let refused = {
             let mut state = self.0.state.lock();
-            if state.free > 0 {
-                state.free -= 1;
+            if state.in_use < self.0.share_of(self.0.places) {
+                state.in_use += 1;
                 return Ok(Place(Some(Arc::clone(&self.0))));
             }
             state.waiting.push(address.map(client_key), sender);
@@ -82,30 +91,51 @@ impl HandshakeGate {
 
     /// Waits until few handshakes wait. Only one task may call this.
     pub(in crate::server) async fn until_calm(&self) {
-        while self.0.state.lock().waiting.len() >= BUSY_AT {
+        while self.0.state.lock().waiting.len() >= self.0.share_of(BUSY_AT) {
             self.0.calm.notified().await;
+        }
+    }
+}
+
+impl Gate {
+    /// Returns the part of a limit that the present stage of overload leaves to new connections.
+    fn share_of(&self, limit: usize) -> usize {
+        let is_paced = self.overload.stage() >= Stage::InitialStates;
+        if is_paced { (limit / PACED_PART).max(1) } else { limit }
+    }
+
+    /// Gives a place back, and those that are free to the next.
+    fn leave(self: &Arc<Self>) {
+        let mut returned = 1;
+        while returned > 0 {
+            let (next, is_calm) = {
+                let mut state = self.state.lock();
+                state.in_use = state.in_use.saturating_sub(returned);
+                let free = self.share_of(self.places).saturating_sub(state.in_use);
+                let next = std::iter::from_fn(|| state.waiting.pop()).take(free);
+                let next: Vec<_> = next.collect();
+                state.in_use += next.len();
+                (next, state.waiting.len() < self.share_of(BUSY_AT))
+            };
+            if is_calm {
+                self.calm.notify_one();
+            }
+            returned = 0;
+            for sender in next {
+                // A client that is gone leaves its turn to the next.
+                if let Err(mut place) = sender.send(Place(Some(Arc::clone(self)))) {
+                    place.0 = None;
+                    returned += 1;
+                }
+            }
         }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some(mut gate) = self.0.take() else { return };
-        loop {
-            let (next, is_calm) = {
-                let mut state = gate.state.lock();
-                let next = state.waiting.pop();
-                state.free += usize::from(next.is_none());
-                (next, state.waiting.len() < BUSY_AT)
-            };
-            if is_calm {
-                gate.calm.notify_one();
-            }
-            let Some(next) = next else { return };
-            // A client that is gone leaves its turn to the next.
-            let Err(mut place) = next.send(Self(Some(gate))) else { return };
-            let Some(returned) = place.0.take() else { return };
-            gate = returned;
+        if let Some(gate) = self.0.take() {
+            gate.leave();
         }
     }
 }
@@ -169,6 +199,8 @@ impl<K: Clone + Eq + Hash, V> RoundRobin<K, V> {
     }
 }
 
+/// The part of the limits that new connections have while Weir is overloaded.
+const PACED_PART: usize = 4;
 /// One that computes, and one that is ready when it ends.
 const PLACES_PER_PROCESSOR: usize = 2;
 /// From this number of waiting handshakes on, no further connection is accepted: some tens of
@@ -186,10 +218,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::flow::overload::Signals;
+    use crate::server::overload::Stages;
 
     fn gate(places: usize) -> HandshakeGate {
         let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
-        HandshakeGate::with_places(places, metrics)
+        HandshakeGate::with_places(places, Overload::calm(), metrics)
     }
 
     fn address(last: u8) -> Option<IpAddr> {
@@ -227,7 +261,7 @@ mod tests {
         for waiting in flood {
             drop(waiting.await.unwrap().unwrap());
         }
-        assert_eq!(gate.0.state.lock().free, 1);
+        assert_eq!(gate.0.state.lock().in_use, 0);
     }
 
     #[tokio::test]
@@ -242,7 +276,31 @@ mod tests {
         all_wait(&gate, 2).await;
         drop(place);
         drop(next.await.unwrap().unwrap());
-        assert_eq!(gate.0.state.lock().free, 1);
+        assert_eq!(gate.0.state.lock().in_use, 0);
+    }
+
+    #[tokio::test]
+    async fn while_weir_is_overloaded_few_handshakes_are_computed() {
+        let gate = gate(8);
+        let set = |stage| {
+            let stages = Stages { all: stage, space: Stage::Calm };
+            gate.0.overload.set(stages, &Signals::default());
+        };
+        set(Stage::InitialStates);
+        let places = [gate.enter(address(1)).await.unwrap(), gate.enter(address(1)).await.unwrap()];
+        let waiting: Vec<_> = (2..12).map(|last| waiting(&gate, last)).collect();
+        all_wait(&gate, 10).await;
+        set(Stage::LargeLists);
+        let [first, second] = places;
+        drop(first);
+        assert_eq!(gate.0.state.lock().in_use, 8, "all places are used again");
+        set(Stage::VitalOnly);
+        drop(second);
+        assert_eq!(gate.0.state.lock().in_use, 7, "those that compute go on");
+        for waiting in waiting {
+            drop(waiting.await.unwrap().unwrap());
+        }
+        assert_eq!(gate.0.state.lock().in_use, 0);
     }
 
     #[tokio::test]

@@ -100,7 +100,7 @@ pub(crate) async fn serve(
         CacheBookmarks(handle.clone(), form.view),
         schedule,
         end_bookmark,
-        read.context.client.drain.watch(plan.bookmarks),
+        read.context.client.drain.watch(plan.bookmarks).counted_by(read.context.watch.clone()),
         read.context.metrics.clone(),
     )
     .with_revocation(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as WatchEnd))

@@ -1,7 +1,7 @@
 //! The client of a connection, as its requests see it.
 
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -12,6 +12,7 @@ use crate::server::accept::listener::ListenerKind;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::client_id::ClientId;
 use crate::server::connection::permits::{ConnectionPermit, UserAtLimit};
+use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::drain::ConnectionDrain;
 use crate::server::flow_control::memo::FlowMemo;
 
@@ -103,6 +104,11 @@ impl Client {
 }
 
 impl ConnectionStanding {
+    /// Returns the pace of the connection's refusals; `None` if its socket is closed.
+    pub(crate) fn refusal_pace(&self) -> Option<Arc<RefusalPace>> {
+        Some(Arc::clone(self.permit.upgrade()?.refusal_pace()))
+    }
+
     /// Returns the standing of a connection that counts for its address.
     pub(crate) fn new(permit: Weak<ConnectionPermit>) -> Self {
         Self { permit, ..Self::default() }

@@ -24,6 +24,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::auth::peer::client_key;
 use crate::auth::user::UserKey;
 use crate::server::connection::eviction::{Eviction, Unproven};
+use crate::server::connection::refusal_pace::RefusalPace;
 use crate::telemetry::log_throttle::LogThrottle;
 
 /// The limits on open connections.
@@ -69,6 +70,7 @@ pub(crate) struct ConnectionPermit {
     /// The user that the connection was moved to.
     user: Mutex<Option<UserKey>>,
     eviction: Arc<Eviction>,
+    refusal_pace: Arc<RefusalPace>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -129,7 +131,9 @@ impl ConnectionCounts {
             evicted.wake();
         }
         let (counts, user) = (self.clone(), Mutex::default());
-        let permit = ConnectionPermit { counts, address: key, user, eviction, _slot: slot };
+        let refusal_pace = Arc::new(RefusalPace::new());
+        let permit =
+            ConnectionPermit { counts, address: key, user, eviction, refusal_pace, _slot: slot };
         Ok(Acquired { permit, made_room: evicted.is_some() })
     }
 
@@ -185,6 +189,11 @@ impl ConnectionPermit {
     /// Returns whether the connection may be closed to make room for others.
     pub(crate) fn eviction(&self) -> &Arc<Eviction> {
         &self.eviction
+    }
+
+    /// Returns the pace of the connection's refusals.
+    pub(crate) fn refusal_pace(&self) -> &Arc<RefusalPace> {
+        &self.refusal_pace
     }
 
     /// Moves the connection from its address to the user that its request has proved. Does nothing

@@ -67,7 +67,9 @@ impl ServerLimits {
     pub(super) fn new(config: &FlowControlConfig, families: LimitFamilies) -> Arc<Self> {
         let seats = config.seats_per_server;
         let inner = Inner { servers: HashMap::new(), weights: Weights::new(), ceiling: seats };
-        let (inner, began, adaptive) = (Mutex::new(inner), Instant::now(), config.adaptive);
+        let (inner, began) = (Mutex::new(inner), Instant::now());
+        let is_off = config.mode == FlowControlMode::Off;
+        let adaptive = if is_off { FlowControlMode::Off } else { config.adaptive };
         Arc::new(Self { inner, began, adaptive, seats, families })
     }
 

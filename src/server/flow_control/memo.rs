@@ -12,7 +12,16 @@ use crate::server::flow_control::plan::ActivePlan;
 
 /// The candidates of the last user of a connection.
 #[derive(Default)]
-pub(crate) struct FlowMemo(Mutex<Option<LastUser>>);
+pub(crate) struct FlowMemo(Mutex<Memo>);
+
+#[derive(Default)]
+struct Memo {
+    last: Option<LastUser>,
+    /// The name of the first user.
+    first: Option<UserKey>,
+    /// Whether there were users of several names.
+    is_shared: bool,
+}
 
 struct LastUser {
     /// The number of the plan.
@@ -24,18 +33,25 @@ struct LastUser {
 impl FlowMemo {
     /// Returns the candidates of a user in a plan.
     pub(super) fn candidates(&self, active: &ActivePlan, user: &User) -> Arc<Candidates> {
-        let mut last = self.0.lock();
-        match &*last {
+        let mut memo = self.0.lock();
+        match &memo.last {
             Some(last) if last.plan == active.number && last.user == user.key() => {
                 Arc::clone(&last.candidates)
             }
             _ => {
                 let candidates = active.plan.candidates(&user.name, &user.groups);
-                let (plan, user) = (active.number, user.key());
-                *last = Some(LastUser { plan, user, candidates: Arc::clone(&candidates) });
+                let (plan, name) = (active.number, user.name_key());
+                memo.is_shared |= *memo.first.get_or_insert(name) != name;
+                let user = user.key();
+                memo.last = Some(LastUser { plan, user, candidates: Arc::clone(&candidates) });
                 candidates
             }
         }
+    }
+
+    /// Whether several users have sent requests over the connection, as through a proxy.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.0.lock().is_shared
     }
 }
 

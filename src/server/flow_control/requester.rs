@@ -40,7 +40,7 @@ impl Requester {
     }
 
     /// Returns the user, if known.
-    pub(super) fn user(&self) -> Option<&User> {
+    pub(crate) fn user(&self) -> Option<&User> {
         match self {
             Self::User(user) => Some(user),
             Self::Unidentified | Self::Token(_) | Self::Sidecar => None,

@@ -22,14 +22,6 @@ use crate::server::request::context::RequestContext;
 use crate::upstream::endpoints::Endpoints;
 use crate::upstream::send_options::AttemptObserver;
 
-/// Why a request is refused, and the uids of its FlowSchema and its priority level, if these are
-/// objects of the cluster.
-#[derive(Debug)]
-pub(crate) struct Shed {
-    pub(crate) rejected: Rejected,
-    pub(crate) uids: [Option<HeaderValue>; 2],
-}
-
 impl FlowControl {
     /// Waits until a request may be forwarded. `endpoints` are the API servers. `size` is that of
     /// the request's resource, in objects and bytes, if known. Returns what the request holds
@@ -39,10 +31,11 @@ impl FlowControl {
         context: &RequestContext<'_>,
         size: Option<(u64, u64)>,
         endpoints: &Endpoints,
-    ) -> Result<Option<SeatHold>, Shed> {
-        let Some(queue) = self.queue.as_ref().filter(|_| context.takes_seats()) else {
+    ) -> Result<Option<SeatHold>, Rejected> {
+        let queue = &self.queue;
+        if !context.takes_seats() {
             return Ok(None);
-        };
+        }
         let requester = Self::requester(context);
         let (class, flow) = self.flow_of(context, &requester);
         let info = &context.info;
@@ -68,9 +61,7 @@ impl FlowControl {
         if let Some(allotment) = self.limits.changed(endpoints.weights()) {
             queue.set_allotment(&allotment);
         }
-        let uids = &class.uids;
-        let acquired = queue.acquire(request).await;
-        let mut hold = acquired.map_err(|rejected| Shed { rejected, uids: uids.clone() })?;
+        let mut hold = queue.acquire(request).await?;
         if let Some(hold) = &mut hold {
             let flight = Flight::new(&self.limits, queue, of);
             hold.observer = flight.map(|flight| flight as Arc<dyn AttemptObserver>);
@@ -82,6 +73,13 @@ impl FlowControl {
     pub(crate) fn rank(&self, context: &RequestContext<'_>) -> u8 {
         let requester = Self::requester(context);
         placement(&self.active.load(), context, &requester).class.rank
+    }
+
+    /// Returns the uids of the FlowSchema and the priority level of a request, as far as these are
+    /// objects of the cluster.
+    pub(crate) fn uids(&self, context: &RequestContext<'_>) -> [Option<HeaderValue>; 2] {
+        let requester = Self::requester(context);
+        placement(&self.active.load(), context, &requester).class.uids.clone()
     }
 
     /// Whether operators have rules.

@@ -218,7 +218,8 @@ impl Forwarder {
                 let timer = timer.filter(|_| response.status() == StatusCode::OK);
                 // As in kube-apiserver, a watch takes seats until it has begun.
                 let seat = seat.filter(|_| !is_watch);
-                let guards = BodyGuards { budget: None, _quota: Some(quota), seat, timer };
+                let (budget, _watch) = (None, context.watch.take());
+                let guards = BodyGuards { budget, _quota: Some(quota), seat, _watch, timer };
                 let response = relay_response(response, guards, drain, claim);
                 Reply::forwarded(response, reason.as_str())
             }

@@ -6,6 +6,7 @@ use crate::server::flow_control::queue::SeatHold;
 use crate::server::forward::list_times::ListTimer;
 use crate::server::forward::quota::QuotaPermit;
 use crate::server::forward::share::SharedPermit;
+use crate::server::open_watches::OpenWatch;
 
 /// The guards that a forwarded response holds until its body ends.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(crate) struct BodyGuards {
     pub(crate) _quota: Option<Arc<QuotaPermit>>,
     /// Its seats of the API server.
     pub(crate) seat: Option<SeatHold>,
+    /// Counts a watch for its client.
+    pub(crate) _watch: Option<Arc<OpenWatch>>,
     /// Measures how long the response takes.
     pub(crate) timer: Option<ListTimer>,
 }

@@ -120,8 +120,9 @@ fn a_refusal_says_when_to_try_again() {
     assert!(!overload.has_checks() && admit(&overload).is_ok());
     overload.set(Stages { all: Stage::LargeLists, space: Stage::Calm }, &Signals::default());
     assert!(overload.has_checks());
-    let Rejection { status, shed, .. } = admit(&overload).unwrap_err();
-    assert_eq!((status.code, shed), (StatusCode::TOO_MANY_REQUESTS, Some("overload")));
+    let rejection = admit(&overload).unwrap_err();
+    let status = &rejection.status;
+    assert_eq!((status.code, rejection.shed()), (StatusCode::TOO_MANY_REQUESTS, Some("overload")));
     assert!(matches!(status.retry_after_seconds, Some(2..=4)));
 }
 

@@ -1,5 +1,7 @@
 //! Why a request is not answered from a cache.
 
+use http::StatusCode;
+
 use crate::api::status::Status;
 use crate::server::delegate::Reason;
 
@@ -18,8 +20,8 @@ pub(crate) struct Rejection {
     pub(crate) status: Box<Status>,
     /// The label value in metrics.
     pub(crate) reason: &'static str,
-    /// The value of `X-Weir-Shed`.
-    pub(crate) shed: Option<&'static str>,
+    /// The reason why flow control or Weir's own overload sheds it.
+    shed: Option<&'static str>,
 }
 
 impl Rejection {
@@ -29,8 +31,14 @@ impl Rejection {
     }
 
     /// Creates the rejection of a request that flow control sheds.
-    pub(crate) fn shed(status: Status, shed: &'static str) -> Self {
+    pub(crate) fn with_shed(status: Status, shed: &'static str) -> Self {
         Self { status: Box::new(status), reason: SHED, shed: Some(shed) }
+    }
+
+    /// Returns the value of `X-Weir-Shed`: each 429 has one.
+    pub(crate) fn shed(&self) -> Option<&'static str> {
+        let is_limit = self.status.code == StatusCode::TOO_MANY_REQUESTS;
+        self.shed.or(is_limit.then_some(self.reason))
     }
 }
 

@@ -3,11 +3,13 @@
 //! The first of them that shows a user moves the connection from its address to this user
 //! (`docs/decisions/limits-by-user.md`).
 
-use http::StatusCode;
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use tokio::time::Instant;
 
 use super::Router;
 use crate::auth::reauthorization::Reauthorization;
+use crate::auth::user::Credential;
 use crate::server::connection::permits::UserAtLimit;
 use crate::server::delegate::Reason;
 use crate::server::flow_control::requester::Requester;
@@ -81,6 +83,27 @@ impl Router {
         let Some(identity) = &context.auth.identity else { return Ok(()) };
         let proved = context.client.prove(identity);
         proved.map_err(|at_limit| self.too_many_connections(at_limit))
+    }
+
+    /// Holds back a client that has too many requests refused: the next ones are read later, and it
+    /// is asked to use another connection. A proxy's connection is that of many clients, who are
+    /// not held back for one.
+    pub(super) async fn hold_back(&self, context: &RequestContext<'_>, headers: &mut HeaderMap) {
+        let client = context.client;
+        let identity = context.auth.identity.as_ref();
+        let is_proxied = identity.is_some_and(|it| it.credential == Credential::FrontProxy);
+        if is_proxied || client.flows.is_shared() {
+            return;
+        }
+        let Some(pace) = client.standing.refusal_pace() else { return };
+        let Some(pause) = pace.refuse() else { return };
+        self.metrics.limits().connections_slowed.inc();
+        if context.parts.version == Version::HTTP_2 {
+            pace.ask_to_leave();
+        } else {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            tokio::time::sleep(pause).await;
+        }
     }
 
     fn too_many_connections(&self, _: UserAtLimit) -> Rejection {

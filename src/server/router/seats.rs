@@ -3,14 +3,17 @@
 
 use std::sync::Arc;
 
+use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::Router;
+use crate::api::request_info::Verb;
 use crate::flow::rules::rank;
+use crate::flow::schedule::request::Rejected;
+use crate::server::connection::client_id::ClientId;
 use crate::server::flow_control::FlowControl;
 use crate::server::flow_control::queue::SeatHold;
-use crate::server::flow_control::seats::Shed;
-use crate::server::http::headers::{FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID};
+use crate::server::http::headers::{FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID, SHED_HEADER};
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::lanes::Lane;
@@ -34,7 +37,24 @@ impl Router {
         let gvr = context.info.resource.as_ref().map(|resource| &resource.gvr);
         let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
         flow.apply_rules(context, size.map(|(_, bytes)| bytes), is_forwarded)
-            .map_err(|refusal| Rejection::shed(refusal.status(), refusal.as_str()))
+            .map_err(|refusal| Rejection::with_shed(refusal.status(), refusal.as_str()))
+    }
+
+    /// Admits a request that is about to be forwarded, as far as rules and limits go.
+    pub(super) fn admit_forwarded(&self, context: &mut RequestContext<'_>) -> Result<(), Rejection> {
+        self.apply_rules(context, true)?;
+        self.count_watch(context)
+    }
+
+    /// Counts a watch for its sender, once, and refuses it if its sender has too many.
+    pub(super) fn count_watch(&self, context: &mut RequestContext<'_>) -> Result<(), Rejection> {
+        let is_new = context.info.verb == Verb::Watch && context.watch.is_none();
+        if let Some(watches) = self.watches.as_ref().filter(|_| is_new) {
+            let user = context.auth.user().or(context.auth.requester.user());
+            let client = ClientId::of_user_or_address(user, context.client.peer.address);
+            context.watch = Some(watches.open(client)?);
+        }
+        Ok(())
     }
 
     /// Refuses a request that the present stage of Weir's own overload does not admit.
@@ -79,7 +99,7 @@ impl Router {
     pub(super) async fn wait_for_seats(
         &self,
         context: &mut RequestContext<'_>,
-    ) -> Result<Option<SeatHold>, Shed> {
+    ) -> Result<Option<SeatHold>, Rejected> {
         let Some(flow) = &self.flow_control else { return Ok(None) };
         let gvr = context.info.resource.as_ref().map(|resource| &resource.gvr);
         let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
@@ -90,16 +110,25 @@ impl Router {
     }
 
     /// Refuses a request for which there are no seats. It took none.
-    pub(super) async fn shed(&self, context: &mut RequestContext<'_>, shed: Shed) -> Reply {
-        let Shed { rejected, uids } = shed;
+    pub(super) async fn shed(&self, context: &mut RequestContext<'_>, rejected: Rejected) -> Reply {
         context.forwarded = None;
         let status = refusal::shed(rejected.retry_after);
-        let mut reply =
-            self.reject(context, &Rejection::shed(status, rejected.reason.as_str())).await;
-        let headers = reply.response.headers_mut();
-        for (name, uid) in [FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID].into_iter().zip(uids) {
+        self.reject(context, &Rejection::with_shed(status, rejected.reason.as_str())).await
+    }
+
+    /// Says on the response why a request was shed, and how it was classified, as kube-apiserver
+    /// does: by the uids of its FlowSchema and its priority level.
+    pub(super) fn mark_shed(
+        &self,
+        context: &RequestContext<'_>,
+        shed: &'static str,
+        headers: &mut HeaderMap,
+    ) {
+        headers.insert(SHED_HEADER, HeaderValue::from_static(shed));
+        let uids = self.flow_control.as_ref().map(|flow| flow.uids(context));
+        let names = [FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID].into_iter();
+        for (name, uid) in names.zip(uids.into_iter().flatten()) {
             uid.map(|uid| headers.insert(name, uid));
         }
-        reply
     }
 }

@@ -20,6 +20,7 @@ use crate::server::accept::handshake::handshake;
 use crate::server::accept::handshake_gate::HandshakeGate;
 use crate::server::accept::tls::{TlsAcceptors, TlsSetup};
 use crate::server::metrics::ServerMetrics;
+use crate::server::overload::Overload;
 
 /// Presents a certificate whatever the hints, as client-go does, and stores the hints.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ async fn connect(
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
-    let gate = HandshakeGate::new(metrics);
+    let gate = HandshakeGate::new(Overload::calm(), metrics);
     let client = async {
         let tcp = TcpStream::connect(address).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();

@@ -223,6 +223,7 @@ fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerCon
         shutdown_timeout: settings.shutdown_timeout,
         connections_per_address_max: settings.connections_per_address_max,
         connections_per_user_max: settings.connections_per_address_max,
+        watches_per_user_max: 100,
         stall_timeout: settings.stall_timeout,
         response_bytes_max: settings.response_bytes_max,
     }

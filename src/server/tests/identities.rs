@@ -142,6 +142,7 @@ async fn forward(
         auth: AuthContext::new(),
         agent: None,
         admission: None,
+        watch: None,
         is_checked: false,
         forwarded: None,
     };

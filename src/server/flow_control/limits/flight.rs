@@ -141,7 +141,7 @@ impl fmt::Debug for Flight {
 /// limit of requests in flight without. A `Status` is an answer about the request itself: an
 /// eviction that a disruption budget does not allow, a watch cache that is being filled, a rate
 /// limit of events. One that shuts down closes the connection, and has not too much to do.
-/// A Weir in front of the API server names its reason in a header.
+/// A Weir in front of the API server names its reason in a header; limits of one client are none.
 fn refusal(status: StatusCode, headers: &HeaderMap, is_of_core: bool) -> Option<Refusal> {
     let is = |name, start: &[u8]| {
         let value = headers.get(name).map(HeaderValue::as_bytes);
@@ -150,14 +150,16 @@ fn refusal(status: StatusCode, headers: &HeaderMap, is_of_core: bool) -> Option<
     if status != StatusCode::TOO_MANY_REQUESTS || !is_of_core || is(CONNECTION, b"close") {
         return None;
     }
-    if headers.contains_key(SHED_HEADER) {
-        return Some(Refusal::OfLevel);
+    if let Some(shed) = headers.get(SHED_HEADER) {
+        return LOAD_REASONS.iter().any(|it| shed == it).then_some(Refusal::OfLevel);
     }
     let has_level = headers.contains_key(PRIORITY_LEVEL_UID);
     let refusal = if has_level { Refusal::OfLevel } else { Refusal::OfServer };
     is(CONTENT_TYPE, b"text/plain").then_some(refusal)
 }
 
+/// The reasons of another Weir that are about its load, or that of its API server.
+const LOAD_REASONS: [&str; 4] = ["concurrency-limit", "overload", "queue-full", "time-out"];
 /// A client that waited so long for a head has not just changed its mind.
 const HEAD_LATE: Duration = Duration::from_secs(10);
 
@@ -190,6 +192,7 @@ mod tests {
             (429, &[text, level, ("connection", "close")], true, None),
             // Another Weir's.
             (429, &[json, level, ("x-weir-shed", "time-out")], true, of_level),
+            (429, &[json, level, ("x-weir-shed", "watches")], true, None),
             (503, &[text, level], true, None),
             (200, &[text, level], true, None),
         ] {

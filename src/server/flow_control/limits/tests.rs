@@ -6,7 +6,11 @@ use crate::config::Config;
 const LEVEL: &str = "low";
 
 fn limits(adaptive: FlowControlMode) -> Arc<ServerLimits> {
-    let config = FlowControlConfig { adaptive, ..Config::default().flow_control };
+    let config = FlowControlConfig {
+        mode: FlowControlMode::Enforce,
+        adaptive,
+        ..Config::default().flow_control
+    };
     ServerLimits::new(&config, LimitFamilies::register(&prometheus::Registry::new()).unwrap())
 }
 

@@ -1,0 +1,74 @@
+//! The requests of one flow of a level, and what it was given.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::order::{Head, Order, Width};
+use super::request::Arriving;
+
+/// The requests of one distinguisher's value.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    pub(super) tag: i128,
+    pub(super) queue: VecDeque<Waiting>,
+    /// The work of those that wait, in seats times nanoseconds.
+    pub(super) work: i128,
+    pub(super) running: usize,
+    pub(super) in_use: u64,
+}
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiting {
+    pub(super) number: u64,
+    pub(super) arrived: Duration,
+    pub(super) request: Arriving,
+}
+
+impl Flow {
+    fn head(&self) -> Option<(Width, Head)> {
+        let first = self.queue.front()?;
+        let Arriving { flow, seats, .. } = first.request;
+        let width = Width { seats, is_long: first.request.is_long() };
+        Some((width, Head { tag: self.tag, number: first.number, flow }))
+    }
+
+    /// Takes the flow out of the order. It must be put back after a change of its tag or of its
+    /// first request.
+    pub(super) fn leave(&self, order: &mut Order) {
+        if let Some((width, head)) = self.head() {
+            order.remove(width, &head);
+        }
+    }
+
+    /// Adds work to what the flow was given.
+    pub(super) fn move_by(&mut self, work: i128, order: &mut Order) {
+        self.leave(order);
+        self.tag += work;
+        self.enter(order);
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.running == 0
+    }
+
+    pub(super) fn enter(&self, order: &mut Order) {
+        if let Some((width, head)) = self.head() {
+            order.insert(width, head);
+        }
+    }
+}
+
+impl Waiting {
+    pub(super) fn new(number: u64, arrived: Duration, request: Arriving) -> Self {
+        Self { number, arrived, request }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn request(&self) -> Arriving {
+        self.request
+    }
+}

@@ -1,0 +1,63 @@
+//! Metrics of client connections, and of the limits on what one client holds.
+
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+
+use crate::telemetry::metrics::{counter, counter_vec, gauge, gauge_vec};
+
+/// The metrics of client connections.
+#[derive(Debug)]
+pub(super) struct ConnectionMetrics {
+    pub(super) open: IntGaugeVec,
+    pub(super) refused: IntCounterVec,
+    pub(super) handshakes_waiting: IntGauge,
+}
+
+/// The metrics of limits on one client.
+#[derive(Debug)]
+pub(crate) struct LimitMetrics {
+    /// Watches of users who have as many as they may.
+    pub(crate) watches_refused: IntCounter,
+    /// Connections with too many refusals in a second.
+    pub(crate) connections_slowed: IntCounter,
+}
+
+impl ConnectionMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            open: gauge_vec(
+                registry,
+                "weir_connections",
+                "Open client connections, by kind of listener.",
+                &["listener"],
+            )?,
+            refused: counter_vec(
+                registry,
+                "weir_connections_refused_total",
+                "Client connections that were refused or closed because of a limit, by cause.",
+                &["cause"],
+            )?,
+            handshakes_waiting: gauge(
+                registry,
+                "weir_tls_handshakes_waiting",
+                "TLS handshakes of clients that wait until others are computed.",
+            )?,
+        })
+    }
+}
+
+impl LimitMetrics {
+    pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            watches_refused: counter(
+                registry,
+                "weir_user_watches_refused_total",
+                "Watches that were refused because their user has as many open as server.watchesPerUserMax allows.",
+            )?,
+            connections_slowed: counter(
+                registry,
+                "weir_connections_slowed_total",
+                "How often a client connection was read more slowly and asked to close, because many of its requests were refused within a second.",
+            )?,
+        })
+    }
+}
