@@ -95,7 +95,8 @@ impl Config {
         for (index, rule) in overlay.rules.iter().enumerate() {
             let path = format!("flowControl.rules[{index}]");
             if rule.level.is_some() && flow.mode != FlowControlMode::Enforce {
-                let text = "does nothing: levels matter where requests wait (flowControl.mode: enforce)";
+                let text =
+                    "does nothing: levels matter where requests wait (flowControl.mode: enforce)";
                 warn(&format!("{path}.level"), text.to_owned());
             }
             if rule.denies && rule.enforces && is_about_all(rule) {
@@ -115,7 +116,10 @@ impl Config {
             let name = &ranked.level.name;
             if !overlay.rules.iter().any(|rule| rule.level.as_ref() == Some(name)) {
                 let path = format!("flowControl.levels[{index}]");
-                warn(&path, "takes seats from the others, and no rule gives it a request".to_owned());
+                warn(
+                    &path,
+                    "takes seats from the others, and no rule gives it a request".to_owned(),
+                );
             }
         }
     }

@@ -9,7 +9,8 @@ fn warnings(yaml: &str) -> Vec<String> {
     list.into_iter().map(|it| format!("{}: {}", it.path, it.message)).collect()
 }
 
-const SMALL: &str = "cache: { totalBytesMax: 400Mi, resourceBytesMax: 200Mi, gzipBytesMax: 16Mi }\n";
+const SMALL: &str =
+    "cache: { totalBytesMax: 400Mi, resourceBytesMax: 200Mi, gzipBytesMax: 16Mi }\n";
 const GATEWAY: &str = "authentication: { mode: gateway }\nserver: { responseBytesMax: 64Mi }\ncache: { totalBytesMax: 400Mi, resourceBytesMax: 200Mi, historyBytesMax: 16Mi";
 
 #[track_caller]
@@ -48,7 +49,11 @@ fn what_takes_the_source_of_flow_control_is_named() {
 #[test]
 fn consistent_lists_without_flow_control_are_named() {
     let off = "flowControl: { mode: off }\n";
-    assert_warns(&gateway(", consistentLists: auto", off), "cache.consistentLists", "flowControl.mode");
+    assert_warns(
+        &gateway(", consistentLists: auto", off),
+        "cache.consistentLists",
+        "flowControl.mode",
+    );
     assert_eq!(warnings(&gateway(", consistentLists: auto", "")), [""; 0]);
 }
 
@@ -72,19 +77,18 @@ fn rules_that_refuse_all_or_do_nothing_are_named() {
     assert_warns(&rule(both), "flowControl.rules[0].action", "do nothing");
     let tried = "{ name: a, action: deny, mode: observe }";
     assert_eq!(warnings(&rule(tried)), [""; 0]);
-    let observed = "flowControl: { mode: observe, rules: [{ name: a, userAgents: [x], level: catch-all }] }\n";
+    let observed =
+        "flowControl: { mode: observe, rules: [{ name: a, userAgents: [x], level: catch-all }] }\n";
     assert_warns(&gateway("", observed), "flowControl.rules[0].level", "enforce");
     let none = "{ name: a, limits: { watches: 0 } }";
     assert_warns(&rule(none), "flowControl.rules[0].limits.watches", "no client can open a watch");
-    let unused = "flowControl: { levels: [{ name: jail, limited: { limitResponse: { type: Reject } } }] }\n";
+    let unused =
+        "flowControl: { levels: [{ name: jail, limited: { limitResponse: { type: Reject } } }] }\n";
     assert_warns(&gateway("", unused), "flowControl.levels[0]", "no rule");
 }
 
 #[test]
 fn a_limit_that_is_never_reached_is_named() {
-    let yaml = gateway("", "").replace(
-        "server: {",
-        "server: { connectionsPerUserMax: 100,",
-    );
+    let yaml = gateway("", "").replace("server: {", "server: { connectionsPerUserMax: 100,");
     assert_warns(&yaml, "server.connectionsPerUserMax", "never reached");
 }
