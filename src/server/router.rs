@@ -41,7 +41,6 @@ use crate::server::http::headers;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::metrics::{CacheStatus, ServerMetrics};
-use crate::server::open_watches::OpenWatches;
 use crate::server::request::access::Access;
 use crate::server::request::audit::Auditor;
 use crate::server::request::auth::{AuthContext, Caller};
@@ -61,8 +60,6 @@ pub(crate) struct Router {
     pub(crate) auditor: Auditor,
     /// Adds up what clients cost; `None` if flow control is off.
     pub(crate) flow_control: Option<Arc<FlowControl>>,
-    /// The open watches of each user; `None` in a sidecar.
-    pub(crate) watches: Option<Arc<OpenWatches>>,
 }
 
 impl Router {
@@ -101,7 +98,6 @@ impl Router {
             auth,
             agent,
             admission: None,
-            watch: None,
             is_checked: false,
             forwarded,
         };
@@ -202,7 +198,7 @@ impl Router {
             Ok(prepared) => prepared,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
-        if let Err(rejection) = self.admit_forwarded(context) {
+        if let Err(rejection) = self.apply_rules(context, true) {
             return self.reject(context, &rejection).await;
         }
         match self.wait_for_seats(context).await {
@@ -276,7 +272,6 @@ impl Router {
         let target = Target::resolve(&context.parts, &context.info, options, resource)?;
         let reauthorization = self.admit(context, caller).await?;
         self.apply_rules(context, false)?;
-        self.count_watch(context)?;
         let context = &*context;
         let account = |client| self.caches.responses.account(client);
         let held = context.client.held(context.auth.user(), account);
@@ -321,9 +316,9 @@ impl Router {
         let Rejection { status, reason, .. } = rejection;
         let (parts, info) = (&context.parts, &context.info);
         let mut reply = Reply::refusal(&parts.headers, &info.query, status, reason);
-        if let Some(shed) = rejection.shed() {
-            self.mark_shed(context, shed, reply.response.headers_mut());
-            self.hold_back(context, reply.response.headers_mut()).await;
+        if let Some(shed) = shed {
+            let shed = HeaderValue::from_static(shed);
+            reply.response.headers_mut().insert(headers::SHED_HEADER, shed);
         }
         let audit_id = reply.response.headers().get(AUDIT_ID).cloned();
         self.auditor.log_refusal(context, status, audit_id).await;
