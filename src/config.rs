@@ -139,6 +139,9 @@ pub struct ServerConfig {
     pub connections_per_address_max: usize,
     /// Open connections of one user at all addresses.
     pub connections_per_user_max: usize,
+    /// The most open watches of one user, and of one address for what has proved no user. Only in
+    /// gateway mode.
+    pub watches_per_user_max: usize,
     /// How long a client may stall before its connection is closed: it neither reads the bytes that
     /// wait for it, nor sends the rest of a request body.
     pub stall_timeout: Duration,

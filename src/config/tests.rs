@@ -301,6 +301,7 @@ fn full_config() -> Config {
             shutdown_timeout: Duration::from_secs(5400),
             connections_per_address_max: 7,
             connections_per_user_max: 8,
+            watches_per_user_max: 9,
             stall_timeout: Duration::from_secs(5),
             response_bytes_max: 9 << 20,
         },

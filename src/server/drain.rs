@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::server::open_watches::OpenWatch;
+use crate::server::open_watches::CountedWatch;
 
 /// The open connections of a server, which a drain ends. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ pub(crate) struct WatchDrain {
     connection: ConnectionDrain,
     marked: bool,
     /// Counts the watch for its client.
-    counted: Option<Arc<OpenWatch>>,
+    counted: Option<Arc<CountedWatch>>,
 }
 
 impl Drain {
@@ -143,7 +143,7 @@ impl ConnectionDrain {
 
 impl WatchDrain {
     /// Counts the watch for its client, too.
-    pub(crate) fn counted_by(mut self, watch: Option<Arc<OpenWatch>>) -> Self {
+    pub(crate) fn counted_by(mut self, watch: Option<Arc<CountedWatch>>) -> Self {
         self.counted = watch;
         self
     }

@@ -41,6 +41,7 @@ use crate::server::http::headers;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::metrics::{CacheStatus, ServerMetrics};
+use crate::server::open_watches::OpenWatches;
 use crate::server::request::access::Access;
 use crate::server::request::audit::Auditor;
 use crate::server::request::auth::{AuthContext, Caller};
@@ -60,6 +61,8 @@ pub(crate) struct Router {
     pub(crate) auditor: Auditor,
     /// Adds up what clients cost; `None` if flow control is off.
     pub(crate) flow_control: Option<Arc<FlowControl>>,
+    /// The open watches of each user; `None` in a sidecar.
+    pub(crate) watches: Option<Arc<OpenWatches>>,
 }
 
 impl Router {
@@ -98,6 +101,7 @@ impl Router {
             auth,
             agent,
             admission: None,
+            watch: None,
             is_checked: false,
             forwarded,
         };
@@ -198,7 +202,7 @@ impl Router {
             Ok(prepared) => prepared,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
-        if let Err(rejection) = self.apply_rules(context, true) {
+        if let Err(rejection) = self.admit_forwarded(context) {
             return self.reject(context, &rejection).await;
         }
         match self.wait_for_seats(context).await {
@@ -272,6 +276,7 @@ impl Router {
         let target = Target::resolve(&context.parts, &context.info, options, resource)?;
         let reauthorization = self.admit(context, caller).await?;
         self.apply_rules(context, false)?;
+        self.count_watch(context)?;
         let context = &*context;
         let account = |client| self.caches.responses.account(client);
         let held = context.client.held(context.auth.user(), account);

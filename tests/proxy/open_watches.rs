@@ -1,4 +1,4 @@
-//! A user may have so many open watches, from caches and forwarded ones together, and each refusal
+//! The limit on the open watches of a user, from caches and forwarded ones together. Each refusal
 //! says why, and as what the request was classified.
 
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use crate::server::flow_control::queue::SeatHold;
 use crate::server::forward::list_times::ListTimer;
 use crate::server::forward::quota::QuotaPermit;
 use crate::server::forward::share::SharedPermit;
-use crate::server::open_watches::OpenWatch;
+use crate::server::open_watches::CountedWatch;
 
 /// The guards that a forwarded response holds until its body ends.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(crate) struct BodyGuards {
     /// Its seats of the API server.
     pub(crate) seat: Option<SeatHold>,
     /// Counts a watch for its client.
-    pub(crate) _watch: Option<Arc<OpenWatch>>,
+    pub(crate) _watch: Option<Arc<CountedWatch>>,
     /// Measures how long the response takes.
     pub(crate) timer: Option<ListTimer>,
 }

@@ -11,7 +11,7 @@ use crate::api::resource::ApiResource;
 use crate::server::connection::client::Client;
 use crate::server::flow_control::rules::Admission;
 use crate::server::metrics::ResourceMetrics;
-use crate::server::open_watches::OpenWatch;
+use crate::server::open_watches::CountedWatch;
 use crate::server::request::auth::AuthContext;
 
 /// One request, and what Weir has learnt about it.
@@ -37,7 +37,7 @@ pub(crate) struct RequestContext<'a> {
     /// What it holds since operators' rules were applied; `None` before, and without rules.
     pub(crate) admission: Option<Box<Admission>>,
     /// Counts it among the open watches of its sender; `None` before, and for other verbs.
-    pub(crate) watch: Option<Arc<OpenWatch>>,
+    pub(crate) watch: Option<Arc<CountedWatch>>,
     /// Whether the present stage of overload admitted it already, as a request for a cache.
     pub(crate) is_checked: bool,
     /// When it was forwarded; `None` before.

@@ -7,7 +7,10 @@ use http::{HeaderMap, HeaderValue};
 use tokio::time::Instant;
 
 use super::Router;
+use crate::api::request_info::Verb;
 use crate::flow::rules::rank;
+use crate::flow::schedule::request::Rejected;
+use crate::server::connection::client_id::ClientId;
 use crate::server::flow_control::FlowControl;
 use crate::server::flow_control::queue::SeatHold;
 use crate::server::http::headers::{FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID, SHED_HEADER};
@@ -34,7 +37,27 @@ impl Router {
         let gvr = context.info.resource.as_ref().map(|resource| &resource.gvr);
         let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
         flow.apply_rules(context, size.map(|(_, bytes)| bytes), is_forwarded)
-            .map_err(|refusal| Rejection::shed(refusal.status(), refusal.as_str()))
+            .map_err(|refusal| Rejection::with_shed(refusal.status(), refusal.as_str()))
+    }
+
+    /// Admits a request that is about to be forwarded, as far as rules and limits go.
+    pub(super) fn admit_forwarded(
+        &self,
+        context: &mut RequestContext<'_>,
+    ) -> Result<(), Rejection> {
+        self.apply_rules(context, true)?;
+        self.count_watch(context)
+    }
+
+    /// Counts a watch for its sender, once, and refuses it if its sender has too many.
+    pub(super) fn count_watch(&self, context: &mut RequestContext<'_>) -> Result<(), Rejection> {
+        let is_new = context.info.verb == Verb::Watch && context.watch.is_none();
+        if let Some(watches) = self.watches.as_ref().filter(|_| is_new) {
+            let user = context.auth.user().or(context.auth.requester.user());
+            let client = ClientId::of_user_or_address(user, context.client.peer.address);
+            context.watch = Some(watches.open(client)?);
+        }
+        Ok(())
     }
 
     /// Refuses a request that the present stage of Weir's own overload does not admit.
