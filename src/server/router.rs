@@ -321,9 +321,9 @@ impl Router {
         let Rejection { status, reason, .. } = rejection;
         let (parts, info) = (&context.parts, &context.info);
         let mut reply = Reply::refusal(&parts.headers, &info.query, status, reason);
-        if let Some(shed) = shed {
-            let shed = HeaderValue::from_static(shed);
-            reply.response.headers_mut().insert(headers::SHED_HEADER, shed);
+        if let Some(shed) = rejection.shed() {
+            self.mark_shed(context, shed, reply.response.headers_mut());
+            self.hold_back(context, reply.response.headers_mut()).await;
         }
         let audit_id = reply.response.headers().get(AUDIT_ID).cloned();
         self.auditor.log_refusal(context, status, audit_id).await;

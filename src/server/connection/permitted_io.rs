@@ -32,7 +32,7 @@ pub(crate) struct PermittedIo<I, P> {
     _permits: P,
 }
 
-/// What others say about a connection, and its socket does.
+/// The decisions about a connection that its socket carries out.
 #[derive(Clone, Debug)]
 pub(crate) struct SocketControl {
     /// Whether it is closed to make room for others.

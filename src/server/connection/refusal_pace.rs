@@ -1,5 +1,5 @@
-//! What follows when many requests of one connection are refused: its client does not heed 429s,
-//! and is held back before it costs more (`docs/decisions/own-overload.md`).
+//! Holds a connection back of which many requests are refused: its client does not heed 429s
+//! (`docs/decisions/own-overload.md`).
 //!
 //! Beyond [`REFUSALS`] in a second, nothing is read from the connection for a second, and the
 //! client is asked to use another one, which may lead to another Weir: over HTTP/2 by GOAWAY, once;
@@ -38,9 +38,9 @@ impl RefusalPace {
     pub(crate) fn refuse(&self) -> Option<Duration> {
         let now = self.began.elapsed();
         self.refusals.take(REFUSALS, now).err()?;
-        let reads_at = u64::try_from((now + PAUSE).as_nanos()).unwrap_or(u64::MAX);
+        let reads_at = u64::try_from((now + READ_DELAY).as_nanos()).unwrap_or(u64::MAX);
         self.reads_at.fetch_max(reads_at, Ordering::Relaxed);
-        Some(PAUSE)
+        Some(READ_DELAY)
     }
 
     /// Returns when reading goes on; `None` if it does not pause.
@@ -68,8 +68,8 @@ impl RefusalPace {
 /// The refusals that a client may get: more than a controller does that starts, and finds each of
 /// its informers refused a few times.
 const REFUSALS: Rate = Rate { per_second: 200, burst: 200 };
-/// For so long nothing is read. A client-go client waits as long by itself after a 429.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Nothing is read for this time. A client-go client waits as long by itself after a 429.
+const READ_DELAY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -82,14 +82,14 @@ mod tests {
             assert_eq!(pace.refuse(), None);
         }
         assert_eq!(pace.paused_until(), None);
-        assert_eq!(pace.refuse(), Some(PAUSE));
-        assert_eq!(pace.paused_until(), Some(Instant::now() + PAUSE));
-        tokio::time::sleep(PAUSE).await;
+        assert_eq!(pace.refuse(), Some(READ_DELAY));
+        assert_eq!(pace.paused_until(), Some(Instant::now() + READ_DELAY));
+        tokio::time::sleep(READ_DELAY).await;
         assert_eq!(pace.paused_until(), None);
         for _ in 0..200 {
             assert_eq!(pace.refuse(), None, "a second later it may have as many again");
         }
-        assert_eq!(pace.refuse(), Some(PAUSE));
+        assert_eq!(pace.refuse(), Some(READ_DELAY));
         pace.ask_to_leave();
         pace.ask_to_leave();
         pace.asks_to_leave().await;

@@ -90,7 +90,7 @@ fn slowed(weir: &Weir) -> bool {
 }
 
 /// A client that sends on after refusals is disconnected. The last request asks for the end, so
-/// that it comes in any case, also on a machine that is too slow for so many refusals in a second.
+/// that it comes in any case, also on a machine that is too slow for a flood of refusals.
 #[tokio::test]
 async fn after_many_refusals_an_http1_connection_ends() {
     let weir = refusing().await;
@@ -111,7 +111,7 @@ async fn after_many_refusals_an_http1_connection_ends() {
     panic!("no connection was ended");
 }
 
-/// Over HTTP/2 the client gets a GOAWAY, and its watch goes on.
+/// A client over HTTP/2 gets a GOAWAY, and its watch goes on.
 #[tokio::test]
 async fn after_many_refusals_an_http2_client_is_asked_to_use_another_connection() {
     let weir = Weir::start(echo).await;
