@@ -114,7 +114,7 @@ impl Server {
         sockets.finish()?;
         let tasks = TaskTracker::new();
         let abort = CancellationToken::new();
-        let metrics = services.metrics.clone();
+        let (metrics, overload) = (services.metrics.clone(), Arc::clone(&services.overload));
         let reload = ServerReload {
             live: Arc::new(LiveSettings::new(config, mode)),
             list_times: Arc::new(ListTimes::new(services.registry.config().consistent_lists)),
@@ -124,6 +124,7 @@ impl Server {
         let acceptor = Acceptor {
             connections: ConnectionServer::new(Arc::new(router), config, abort.clone()),
             metrics,
+            overload,
             tasks,
             drain: Drain::default(),
             abort,

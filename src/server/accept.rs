@@ -43,6 +43,7 @@ use crate::server::connection::{ConnectionServer, Protocol};
 use crate::server::drain::Drain;
 use crate::server::flow_control::memo::FlowMemo;
 use crate::server::metrics::ServerMetrics;
+use crate::server::overload::Overload;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::metrics::GaugeGuard;
 
@@ -51,6 +52,8 @@ use crate::telemetry::metrics::GaugeGuard;
 pub(crate) struct Acceptor {
     pub(crate) connections: ConnectionServer,
     pub(crate) metrics: ServerMetrics,
+    /// Paces new connections.
+    pub(crate) overload: Arc<Overload>,
     /// The open connections and splices.
     pub(crate) tasks: TaskTracker,
     /// Drains the connections.
@@ -143,7 +146,7 @@ impl Acceptor {
         stop: CancellationToken,
     ) {
         let slots = connection_slots();
-        let gate = HandshakeGate::new(self.metrics.clone());
+        let gate = HandshakeGate::new(Arc::clone(&self.overload), self.metrics.clone());
         while stop.run_until_cancelled(gate.until_calm()).await.is_some()
             && let Some((stream, peer, slot)) = self.next(&stop, &slots, || listener.accept()).await
         {
