@@ -19,7 +19,7 @@ use crate::config::OnAway;
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::watch_stream::{CacheBookmarks, Schedule, WatchEnd, WatchStream};
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
-use crate::server::http::body::Body;
+use crate::server::http::body::{Body, FixedFrames};
 use crate::server::http::response;
 
 /// Returns the response, or the reason to forward the request. Nothing has been sent in that case.
@@ -256,5 +256,5 @@ fn expired(start: WatchStart, oldest: ResourceVersion, encoding: Encoding) -> Bo
     };
     let status = Status::expired(requested, oldest);
     let frame = frame::encode_error(&status, encoding);
-    Body::Watch(Box::pin(stream::iter([Rope::from(frame)])))
+    Body::Watch(Box::pin(FixedFrames(stream::iter([Rope::from(frame)]))))
 }

@@ -5,16 +5,19 @@
 //! request that is forwarded, or served after the upstream has revalidated a document, is in the
 //! upstream's log.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use futures_util::{StreamExt, stream};
+use futures_util::Stream;
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::api::status::Status;
-use crate::auth::audit::{AuditLog, AuditResponse, AuditSubject, Staleness};
+use crate::auth::audit::{AuditLog, AuditResponse, AuditSubject, OpenWatch, Staleness};
 use crate::auth::decision::DecisionSource;
+use crate::codec::rope::Rope;
 use crate::server::http::audit_id::AUDIT_ID;
-use crate::server::http::body::Body;
+use crate::server::http::body::{Body, Frames, WatchFrames};
 use crate::server::request::auth::AuthContext;
 use crate::server::request::context::RequestContext;
 
@@ -43,12 +46,7 @@ impl Auditor {
         let body = match body {
             Body::Watch(frames) => {
                 let open = log.response_started(&event).await;
-                // Dropping the handle with the stream logs the end of the watch.
-                let logged = stream::unfold((frames, open), |(mut frames, open)| async move {
-                    let frame = frames.next().await?;
-                    Some((frame, (frames, open)))
-                });
-                Body::Watch(Box::pin(logged))
+                Body::Watch(Box::pin(LoggedFrames { frames, open: Some(open) }))
             }
             body => {
                 log.response_complete(&event).await;
@@ -100,5 +98,30 @@ fn audit_response<'a>(
         status,
         audit_id,
         received: *received,
+    }
+}
+
+/// The frames of a watch that is logged, and its end with it.
+struct LoggedFrames {
+    frames: Frames,
+    /// Logs the end of the watch when it is dropped.
+    open: Option<OpenWatch>,
+}
+
+impl Stream for LoggedFrames {
+    type Item = Rope;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Rope>> {
+        let polled = self.frames.as_mut().poll_next(context);
+        if matches!(polled, Poll::Ready(None)) {
+            self.open = None;
+        }
+        polled
+    }
+}
+
+impl WatchFrames for LoggedFrames {
+    fn leave(mut self: Pin<&mut Self>) {
+        self.frames.as_mut().leave();
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Timers {
     pub(super) bookmark_due: bool,
     /// Whether the end has come.
     pub(super) expired: bool,
+    /// Whether the watch ends because Weir is overloaded.
+    pub(super) is_overloaded: bool,
 }
 
 impl Timers {
@@ -46,6 +48,7 @@ impl Timers {
             timer: None,
             bookmark_due: false,
             expired: false,
+            is_overloaded: false,
         }
     }
 
@@ -99,7 +102,11 @@ impl Timers {
 
     /// Returns the cause of the end, as a label value.
     pub(super) fn cause(&self) -> &'static str {
-        if self.drain_started.is_none() { "shutdown" } else { "deadline" }
+        match self.drain_started {
+            None => "shutdown",
+            Some(_) if self.is_overloaded => "overload",
+            Some(_) => "deadline",
+        }
     }
 }
 
