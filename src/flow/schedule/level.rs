@@ -111,8 +111,8 @@ impl Level {
         self.standing_with(0, 0)
     }
 
-    /// Returns the same as if another request of so many seats had started, of which so many are
-    /// those of a long one. What exempt requests claim is a reserve.
+    /// Returns the same as if another request with `seats` had started, of which `long_seats` are
+    /// those of a long one. The claim of exempt requests is a reserve.
     pub(super) fn standing_with(&self, seats: u64, long_seats: u64) -> Standing {
         let Limits { least, nominal, .. } = self.limits;
         if self.spec.manner == Manner::Exempt {

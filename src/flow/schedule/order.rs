@@ -16,7 +16,7 @@ pub(super) struct Head {
     pub(super) flow: u64,
 }
 
-/// What a request needs, as far as that decides whether there is room for it.
+/// The needs of a request, as far as they decide whether there is room for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Width {
     pub(super) seats: u64,

@@ -178,8 +178,8 @@ impl Run {
         }
     }
 
-    /// Whether long requests have at most half of what is lent, if another one of this level with
-    /// so many seats runs; or it is the only one of its level.
+    /// Whether long requests have at most half of what is lent, if another one of this level runs
+    /// with these seats; or whether that is the only one of its level.
     pub(super) fn leaves_half(&self, level: usize, seats: u64) -> bool {
         let Scheduler { levels, seats: all, .. } = &self.scheduler;
         let long_of = |level: usize| -> u64 {

@@ -16,7 +16,8 @@ fn long_requests_leave_half_of_what_is_lent_to_short_ones() {
     let mut rig = Rig::new(40, &lenders());
     rig.crowd(0, 0..60, 20 * SECONDS);
     assert_eq!(rig.in_use(0), 30, "its own 20, and half of the other 20");
-    (0..60).for_each(|flow| assert_eq!(rig.arrive(0, request(100 + flow, 1, 10), 10 * MS), flow < 10));
+    (0..60)
+        .for_each(|flow| assert_eq!(rig.arrive(0, request(100 + flow, 1, 10), 10 * MS), flow < 10));
     // The lender has what short ones borrowed as soon as they end, and all of it from then on.
     rig.crowd(1, 0..60, 10);
     rig.run_until(10 * MS);
@@ -36,7 +37,8 @@ fn a_level_of_long_requests_has_all_of_its_own_seats() {
 fn the_widest_long_request_starts_in_the_end() {
     let mut rig = Rig::new(40, &lenders());
     rig.crowd(0, 0..30, 2 * SECONDS);
-    assert!(!rig.arrive(0, request(100, 40, 1_100), 2 * SECONDS * MS));
+    let widest = Arriving { wait_max: Duration::from_secs(600), ..request(100, 40, 1_100) };
+    assert!(!rig.arrive(0, widest, 2 * SECONDS * MS));
     // Short ones pass it while it waits for long ones to end, and no long one does.
     rig.crowd(0, 200..205, 10);
     assert_eq!(rig.in_use(0), 35);
