@@ -239,6 +239,7 @@ impl Scheduler {
             seats: level.in_use,
             waiting: level.waiting() as u64,
             nominal: level.limits.nominal,
+            least: level.limits.least,
         })
     }
 }

@@ -120,6 +120,8 @@ pub struct Load {
     pub waiting: u64,
     /// The seats that are the level's by its share.
     pub nominal: u64,
+    /// The seats that others cannot borrow.
+    pub least: u64,
 }
 
 impl Arriving {
