@@ -133,7 +133,7 @@ impl AdaptiveLimit {
         self.window.peak = self.window.peak.max(self.in_use);
     }
 
-    /// Counts seats that a request gives back.
+    /// Counts the seats of a request that has ended.
     pub fn give(&mut self, now: Duration, seats: u64) {
         self.window.count(now, self.in_use);
         self.in_use = self.in_use.saturating_sub(seats);
@@ -193,7 +193,7 @@ impl AdaptiveLimit {
             answers: window.outcomes.answers,
             rate: window.outcomes.seats as f64 / seconds,
         };
-        // What reads take at a limit is not their usual latency.
+        // The latency of reads under a limit that binds is not their usual one.
         let latencies = self.classes.end_window(now, self.is_lowered && self.binds(seen));
         if let Some(latencies) = &latencies {
             self.latency = Duration::try_from_secs_f64(latencies.latency).unwrap_or(WINDOW_LONG);
@@ -253,7 +253,7 @@ impl AdaptiveLimit {
             self.forget();
             return;
         }
-        // Little's law: so many wait there of those that are answered in a second.
+        // Little's law: the rate of answers times their excess latency is the number that waits.
         let knee = (seen.in_use - seen.rate * excess).max(0.0);
         let knee = self.knee.map_or(knee, |before| (before + knee) / 2.0);
         self.knee = Some(knee);
@@ -362,7 +362,7 @@ const WINDOW_MAX: Duration = Duration::from_secs(3);
 /// The least time if answers take longer.
 const WINDOW_LONG: Duration = Duration::from_secs(5);
 const VOTES_WANTED: u32 = 30;
-/// Reads take so many times as long as usual if the server is slow.
+/// A server is slow if its reads take this many times as long as usual.
 const SLOW: f64 = 2.0;
 /// One slow window, and a second one in which the server makes up for it, may be a pause.
 const SLOW_WINDOWS: u32 = 3;
@@ -378,15 +378,15 @@ const STEP: f64 = 0.6;
 /// do, and a server that has recovered is soon used.
 const GROWTH: f64 = 0.01;
 const GROWTH_MAX: f64 = 0.10;
-/// More than one of so many requests without an answer...
+/// If more than one request of this number has no answer...
 const LOST_PART: u32 = 20;
-/// ...of at least so many lower the limit to this part.
+/// ...in a window with at least this number, the limit falls to this part.
 const OUTCOMES_MIN: u32 = 10;
 const AFTER_LOSSES: f64 = 0.9;
 /// The part of a limit that is in use if it binds.
 const BINDS: f64 = 0.85;
 const FLOOR_FOR: Duration = Duration::from_secs(60);
-/// Less than one of so many answers is an error if a server answers well.
+/// A server answers well if less than one answer of this number is an error.
 const ERRORS_PART: u32 = 100;
 const IDLE_FOR: Duration = Duration::from_secs(60);
 

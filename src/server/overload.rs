@@ -48,9 +48,9 @@ pub struct Overload {
 /// The stages after a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// By all signals.
+    /// The stage by all signals.
     pub all: Stage,
-    /// By memory and file descriptors alone.
+    /// The stage by memory and file descriptors alone.
     pub space: Stage,
 }
 
@@ -121,7 +121,7 @@ impl Overload {
         self.lanes.lane(flow)
     }
 
-    /// Returns a hash that tells flows apart.
+    /// Returns a hash that distinguishes flows.
     pub(crate) fn flow(&self, of: impl Hash) -> u64 {
         self.hasher.hash_one(of)
     }
@@ -157,8 +157,8 @@ impl Overload {
     }
 }
 
-/// Returns the refusal of a request because Weir is overloaded. Those who were refused together do
-/// not return together: they wait for `least` up to twice as long.
+/// Returns the refusal of a request because Weir is overloaded. Clients wait for `least` up to
+/// twice as long, so that those that were refused together do not return together.
 pub(crate) fn overloaded(least: Duration) -> Rejection {
     let wait = least.mul_f64(1.0 + fastrand::f64());
     Rejection::with_shed(refusal::limited(wait, OVERLOADED.to_owned()), "overload")

@@ -126,7 +126,7 @@ pub(super) async fn either<T, E, R: Ord>(
 
 /// A twentieth of all probes may be hedged...
 const PARTS_OF_ONE: u32 = 20;
-/// ...and so many after a time without.
+/// ...and five at once after a time without any.
 const PARTS_MAX: u32 = 5 * PARTS_OF_ONE;
 const TIMES_MAX: usize = 64;
 const TIMES_MIN: usize = 20;
@@ -173,7 +173,7 @@ mod tests {
         times.add(20 * MS);
         assert_eq!(times.hedge_after(), Some(50 * MS));
         (1..=100).for_each(|number| times.add(MS * number));
-        // Of the last 64, 37 to 100.
+        // The last 64 times are 37 to 100 ms.
         assert_eq!(times.hedge_after(), Some(97 * MS));
     }
 

@@ -60,7 +60,7 @@ impl Refusals {
         }
     }
 
-    /// Notes a refusal that is of no level, while so many seats are in use. The limit never falls
+    /// Notes a refusal that is of no level, while `in_use` seats are in use. The limit never falls
     /// below `floor`.
     pub(super) fn refused_all(
         &mut self,
@@ -107,7 +107,7 @@ impl Cap {
     }
 }
 
-/// What a refusal leaves.
+/// A refusal lowers the limit to this part.
 const LOWERED: f64 = 0.7;
 /// The growth of a second.
 const GROWTH: f64 = 1.05;

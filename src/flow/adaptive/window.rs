@@ -76,7 +76,7 @@ impl Cut {
     }
 
     /// Whether a limit that binds has taken answers with the seats: nothing waits in the server.
-    /// With a queue, answers stay as many, and the seats alone are fewer.
+    /// If there is a queue, the number of answers stays, and only that of seats falls.
     pub(super) fn took_answers(&self, seen: &Seen) -> bool {
         let is_enough = seen.answers.min(self.seen.answers) >= ANSWERS_MIN;
         let left = seen.in_use / self.seen.in_use.max(1.0);

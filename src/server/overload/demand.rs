@@ -56,8 +56,8 @@ impl Demand<'_> {
         is_many && !is_exempt && !self.is_forwarded
     }
 
-    /// Whether it lists a whole collection of many bytes. What a selector or a namespace leaves of
-    /// one is not known before it is read.
+    /// Whether it lists a whole collection of many bytes. How much a selector or a namespace
+    /// leaves of one is not known before it is read.
     fn is_large_list(&self) -> bool {
         let Self { info, bytes, .. } = *self;
         let Some(resource) = info.resource.as_ref().filter(|_| info.verb == Verb::List) else {
@@ -103,6 +103,6 @@ impl Demand<'_> {
 
 /// A collection of more bytes is large: it takes a millisecond to write.
 const LARGE_BYTES: u64 = 1 << 20;
-/// A page of so many objects, client-go's default, is not large.
+/// A page of this number of objects, the default of client-go, is not large.
 const PAGE_MAX: u64 = 500;
 const HEALTH: [&str; 3] = ["/healthz", "/livez", "/readyz"];

@@ -14,9 +14,9 @@ pub(super) struct Server {
     pub(super) workers: usize,
     /// The mean time of service of a read, in milliseconds.
     pub(super) service_ms: f64,
-    /// What each read takes besides, without a worker: a slow etcd, a slow network.
+    /// The time of each read besides that of a worker: a slow etcd, a slow network.
     pub(super) delay_ms: f64,
-    /// What each write takes besides: a slow webhook.
+    /// The time of each write besides that of a worker: a slow webhook.
     pub(super) webhook_ms: f64,
     /// A pause of all work, and how often there is one.
     pub(super) pause_ms: f64,
@@ -28,9 +28,9 @@ pub(super) struct Server {
 /// The clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Load {
-    /// So many requests a second, at random times.
+    /// This number of requests a second, at random times.
     Open(f64),
-    /// So many clients that send the next request after the answer.
+    /// This number of clients, each of which sends its next request after the answer.
     Closed(usize),
 }
 
@@ -42,11 +42,11 @@ pub(super) struct Model {
     now_ns: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
-    /// In the server, without a worker.
+    /// Requests that wait in the server for a worker.
     queue: VecDeque<Request>,
     working: usize,
     in_flight: u64,
-    /// In Weir, in front of the limit.
+    /// Requests that wait in Weir, in front of the limit.
     waiting: VecDeque<Request>,
     /// Requests that found more than [`WAITING_MAX`] waiting.
     pub(super) rejected: u64,
