@@ -10,6 +10,7 @@ use crate::auth::authenticator::Authenticator;
 use crate::auth::authorizer::Authorizer;
 use crate::auth::permission_check::PermissionCheck;
 use crate::auth::rbac::Rbac;
+use crate::auth::reauthorization::schedule::RecheckSchedule;
 use crate::cache::registry::Registry;
 use crate::config::{Config, Mode};
 use crate::server::{Access, Gateway, Upstreams, UserAssertion};
@@ -51,11 +52,15 @@ pub(super) async fn build(
         (None, true) => Some(UserAssertion::Impersonate),
         (None, false) => None,
     };
+    let rechecks = authorization.watch_recheck.map(|interval| {
+        let rate = authorization.watch_reviews_per_second;
+        RecheckSchedule::new(interval, rate, metrics.auth.rechecks.clone())
+    });
     let access = Access::gateway(Gateway {
         authenticator,
         authorizer,
         anonymous: authentication.anonymous,
-        watch_recheck: authorization.watch_recheck,
+        rechecks,
         user_assertion,
     });
     let permissions = PermissionCheck::start(

@@ -40,7 +40,6 @@ pub struct Authorizer {
     /// Limits the checks of RBAC in flight.
     checks: Arc<Semaphore>,
     metrics: AuthorizationMetrics,
-    started: Instant,
 }
 
 /// Weir could not decide. The request is forwarded and the API server decides.
@@ -62,7 +61,6 @@ impl Authorizer {
             rbac,
             checks: Arc::new(Semaphore::new(CHECKS_MAX)),
             metrics,
-            started: Instant::now(),
         })
     }
 
@@ -121,9 +119,11 @@ impl Authorizer {
         }
     }
 
-    /// Returns when the authorizer was created. All re-authorizations are scheduled relative to it.
-    pub(crate) fn started(&self) -> Instant {
-        self.started
+    /// Returns whether roles allow a request of `user` with these attributes; `None` if Weir does
+    /// not know the roles now. Unless it is `Some(true)`, [`authorize`](Self::authorize) decides.
+    pub(crate) fn decision_of_roles(&self, user: &User, attributes: &Attributes) -> Option<bool> {
+        let rbac = self.rbac.as_ref().filter(|_| !attributes.are_too_long())?;
+        rbac.allows(user, attributes)
     }
 
     fn rbac_allowing(&self, user: &User, attributes: &Attributes) -> Option<&Arc<Rbac>> {

@@ -7,6 +7,7 @@ use crate::auth::authenticator::metrics::AuthenticationMetrics;
 use crate::auth::authorizer::metrics::AuthorizationMetrics;
 use crate::auth::permission_check::metrics::PermissionMetrics;
 use crate::auth::rbac::metrics::RbacMetrics;
+use crate::auth::reauthorization::schedule::RecheckMetrics;
 use crate::auth::token_review::metrics::TokenReviewMetrics;
 
 /// Handles of the metrics. Cheap to clone.
@@ -20,6 +21,8 @@ pub struct AuthMetrics {
     pub authorization: AuthorizationMetrics,
     /// Decisions by the cluster's roles and bindings.
     pub rbac: RbacMetrics,
+    /// Checks of open watches.
+    pub rechecks: RecheckMetrics,
     /// The permissions of Weir's own identity.
     pub permissions: PermissionMetrics,
     /// The audit log.
@@ -34,6 +37,7 @@ impl AuthMetrics {
             token_review: TokenReviewMetrics::register(registry)?,
             authorization: AuthorizationMetrics::register(registry)?,
             rbac: RbacMetrics::register(registry)?,
+            rechecks: RecheckMetrics::register(registry)?,
             permissions: PermissionMetrics::register(registry)?,
             audit: AuditMetrics::register(registry)?,
         })

@@ -6,17 +6,20 @@
 //! A credential that expires (a certificate, a token with a known expiry) ends the watch at that
 //! time, without a check. See `docs/decisions/watch-reauthorization.md`.
 //!
-//! Cost: all watches of one user and request are checked at the same times, `interval` apart and
-//! just after the cached decision has expired. So they share one access review per interval, and
-//! the watches of one token share one token review, however many there are. Users are spread over
-//! the interval by their keys, and the requests of one user over a few seconds.
+//! Cost: the watches of one user are checked together, and those that ask the same question share
+//! one review ([`rounds`]). All reviews together stay within a budget, and the interval stretches
+//! where that is too little ([`schedule`]). A permission that roles allow here costs no review,
+//! and is checked at the configured interval in any case.
 //!
 //! Latency of a revocation: the time until the next check, which is at most one and a half
-//! intervals after the start of a watch and one interval later on; plus at most `allowTTL` until
-//! the cached decision has expired; plus the time of the review. A check that fails because the
-//! upstream is down does not end the watch; the next one follows an interval later.
+//! intervals after the start of a watch and one interval later on, stretched or not; plus at most
+//! `allowTTL` until the cached decision has expired; plus the time of the review. A check that
+//! fails because the upstream is down does not end the watch; the next one follows an interval
+//! later.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+mod rounds;
+pub mod schedule;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -26,6 +29,8 @@ use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCredential};
 use crate::auth::authorizer::Authorizer;
 use crate::auth::peer::Peer;
+use crate::auth::reauthorization::rounds::Step;
+use crate::auth::reauthorization::schedule::{RecheckSchedule, ScheduledWatch};
 use crate::auth::user::Identity;
 
 /// The re-authorization of one open watch.
@@ -39,39 +44,97 @@ pub struct Reauthorization {
     pub identity: Identity,
     /// The attributes of the watch request.
     pub attributes: Attributes,
-    /// The time between two checks.
-    pub interval: Duration,
+    /// When the watch is checked.
+    pub schedule: Arc<RecheckSchedule>,
     /// Authenticates the client again.
     pub authenticator: Arc<Authenticator>,
     /// Authorizes the user again.
     pub authorizer: Arc<Authorizer>,
 }
 
+/// A watch between its checks.
+struct Waiting {
+    scheduled: ScheduledWatch,
+    expiry: CredentialExpiry,
+    /// When the permission was last checked by roles that allow it; `None` if they do not.
+    allowed_by_roles: Option<Instant>,
+}
+
 impl Reauthorization {
     /// Returns when the credential is no longer valid, or the user is no longer authorized. A check
     /// that fails does not count.
     pub async fn until_revoked(mut self) {
-        let interval = self.interval.max(INTERVAL_MIN);
-        let phase = phase(&self.identity, &self.attributes, interval);
-        // The watch was authorized just now, so the first check is at least half an interval away.
-        let mut next = next_check(self.authorizer.started(), phase, interval, interval / 2);
-        let mut expiry = CredentialExpiry::from_identity(&self.identity);
+        let mut waiting = self.enter();
         loop {
-            if expiry.expires_before(next).await {
+            // Before a review is reserved, which roles may make needless.
+            if self.is_revoked_by_roles(&mut waiting).await {
                 return;
             }
+            let (at, round) = match waiting.scheduled.next() {
+                Step::Wait(until) => (until, None),
+                Step::Check { at, round } => (at, Some(round)),
+            };
+            if self.ends_before(at, &mut waiting).await {
+                return;
+            }
+            let Some(round) = round else { continue };
             if let Some(fresh_until) = self.fresh_until().await {
-                let after = fresh_until.min(next + interval) + EXPIRY_MARGIN;
-                if expiry.expires_before(after).await {
+                let after = fresh_until.min(at + self.schedule.interval()) + EXPIRY_MARGIN;
+                if self.ends_before(after, &mut waiting).await {
                     return;
                 }
             }
             if self.is_revoked().await {
                 return;
             }
-            expiry = CredentialExpiry::from_identity(&self.identity);
-            next = next_check(self.authorizer.started(), phase, interval, Duration::ZERO);
+            waiting.scheduled.set_round(round);
+            waiting.expiry = CredentialExpiry::from_identity(&self.identity);
         }
+    }
+
+    fn enter(&self) -> Waiting {
+        let token = match &self.presented {
+            PresentedCredential::Token(token) => Some(token),
+            _ => None,
+        };
+        let is_by_roles = self.decision_of_roles() == Some(true);
+        let user = &self.identity.user;
+        Waiting {
+            scheduled: self.schedule.enter(user, token, &self.attributes, is_by_roles),
+            expiry: CredentialExpiry::from_identity(&self.identity),
+            allowed_by_roles: is_by_roles.then(Instant::now),
+        }
+    }
+
+    /// Waits until `time`. Returns true as soon as the credential has expired, or as the user is
+    /// denied what roles allowed until then.
+    async fn ends_before(&self, time: Instant, waiting: &mut Waiting) -> bool {
+        loop {
+            let next = waiting.allowed_by_roles.map_or(time, |at| at + self.schedule.interval());
+            if waiting.expiry.expires_before(next.min(time)).await {
+                return true;
+            }
+            if Instant::now() >= time {
+                return false;
+            }
+            if self.is_revoked_by_roles(waiting).await {
+                return true;
+            }
+        }
+    }
+
+    /// Looks whether roles still allow what they allowed until now. If they do not, a review
+    /// decides at once, whatever the budget is. While roles are not known, the next round decides,
+    /// within the budget: an API server that restarts makes them unknown for all watches.
+    async fn is_revoked_by_roles(&self, waiting: &mut Waiting) -> bool {
+        let was_by_roles = waiting.allowed_by_roles.is_some();
+        let decision = self.decision_of_roles();
+        waiting.note_roles(decision == Some(true));
+        was_by_roles && decision == Some(false) && self.is_denied().await
+    }
+
+    fn decision_of_roles(&self) -> Option<bool> {
+        self.authorizer.decision_of_roles(&self.identity.user, &self.attributes)
     }
 
     /// Checks once whether the user is still authenticated and authorized.
@@ -101,12 +164,26 @@ impl Reauthorization {
             | PresentedCredential::Unknown
             | PresentedCredential::Ambiguous => {}
         }
+        self.is_denied().await
+    }
+
+    async fn is_denied(&self) -> bool {
         let decision = self.authorizer.authorize(&self.identity.user, &self.attributes).await;
         decision.is_ok_and(|decision| !decision.allowed)
     }
 
     async fn fresh_until(&self) -> Option<Instant> {
         self.authorizer.fresh_until(&self.identity.user, &self.attributes).await
+    }
+}
+
+impl Waiting {
+    /// Notes whether roles allow what the watch needs now.
+    fn note_roles(&mut self, is_by_roles: bool) {
+        if is_by_roles != self.allowed_by_roles.is_some() {
+            self.scheduled.set_by_roles(is_by_roles);
+        }
+        self.allowed_by_roles = is_by_roles.then(Instant::now);
     }
 }
 
@@ -135,43 +212,6 @@ impl CredentialExpiry {
     }
 }
 
-/// Returns the offset of the checks in the interval. It is the same for all watches of a user and
-/// request, and not predictable, because the key of a user is random.
-fn phase(identity: &Identity, attributes: &Attributes, interval: Duration) -> Duration {
-    spread(&identity.user.key(), interval)
-        + spread(attributes, REQUEST_SPREAD_MAX.min(interval / 4))
-}
-
-/// Returns a duration below `range`, always the same for the same value.
-fn spread(value: &impl Hash, range: Duration) -> Duration {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    let nanos = u64::try_from(range.as_nanos()).unwrap_or(u64::MAX).max(1);
-    Duration::from_nanos(hasher.finish() % nanos)
-}
-
-/// Returns the first of the times `start + phase + n * interval` that is more than `delay_min` from
-/// now.
-fn next_check(start: Instant, phase: Duration, interval: Duration, delay_min: Duration) -> Instant {
-    check_after(start, phase, interval, Instant::now() + delay_min)
-}
-
-fn check_after(start: Instant, phase: Duration, interval: Duration, from: Instant) -> Instant {
-    let first = start + Duration::from_nanos_u128(phase.as_nanos() % interval.as_nanos().max(1));
-    if from < first {
-        return first;
-    }
-    let passed = from.duration_since(first).as_nanos() % interval.as_nanos().max(1);
-    from + interval - Duration::from_nanos_u128(passed)
-}
-
-/// The shortest interval, whatever is configured: with a shorter one, the checks would cost more
-/// than the watch.
-const INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// How far the checks of one user are spread: less than a token review is cached by default, so
-/// that they share it, and enough that a controller with a hundred watches does not cause all
-/// reviews at once.
-const REQUEST_SPREAD_MAX: Duration = Duration::from_secs(4);
 /// Added to the expiry of a decision, so that it has expired by then.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(1);
 /// Later expiries are cut to this, because `Instant` could overflow. The expiry is computed again

@@ -95,6 +95,10 @@ pub const DENY_TTL: Duration = Duration::from_secs(10);
 /// longer, at a cost of one review a minute for each user and kind of access.
 pub const WATCH_RECHECK: Duration = Duration::from_secs(60);
 
+/// Reviews that checks of open watches may cause, a second: enough for 3,000 tokens and permissions
+/// a minute, and little for an API server, which answers one in about a millisecond.
+pub const WATCH_REVIEWS_PER_SECOND: u32 = 50;
+
 /// One of this number of RBAC allows is compared with an access review: a thousandth of the reviews
 /// that RBAC saves, and still some every second on a busy gateway.
 pub const RBAC_CHECK_ONE_IN: u32 = 1000;
@@ -311,6 +315,7 @@ impl Default for AuthorizationConfig {
             allow_ttl: ALLOW_TTL,
             deny_ttl: DENY_TTL,
             watch_recheck: Some(WATCH_RECHECK),
+            watch_reviews_per_second: WATCH_REVIEWS_PER_SECOND,
             stale_decision_grace: Duration::ZERO,
             rbac: None,
         }

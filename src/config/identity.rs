@@ -90,6 +90,8 @@ pub struct AuthorizationConfig {
     /// The interval at which open watches are re-authorized; `None` for never, as the API server
     /// does.
     pub watch_recheck: Option<Duration>,
+    /// The most reviews in a second that checks of open watches cause.
+    pub watch_reviews_per_second: u32,
     /// How long expired decisions of the API server may be used while it is unreachable; zero for
     /// never.
     pub stale_decision_grace: Duration,

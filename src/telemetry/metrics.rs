@@ -5,8 +5,8 @@
 
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry,
+    Counter, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
+    IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 /// Registers a counter without labels.
@@ -50,6 +50,15 @@ pub fn gauge_vec(
     labels: &[&str],
 ) -> Result<IntGaugeVec, prometheus::Error> {
     registered(registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
+}
+
+/// Registers a gauge of floating-point numbers without labels.
+pub fn float_gauge(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+) -> Result<Gauge, prometheus::Error> {
+    registered(registry, Gauge::new(name, help)?)
 }
 
 /// Registers a family of gauges of floating-point numbers.

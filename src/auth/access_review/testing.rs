@@ -118,6 +118,7 @@ pub(crate) fn config(grace: u64) -> AuthorizationConfig {
         allow_ttl: Duration::from_secs(10),
         deny_ttl: Duration::from_secs(5),
         watch_recheck: None,
+        watch_reviews_per_second: 50,
         stale_decision_grace: Duration::from_secs(grace),
         rbac: None,
     }

@@ -8,6 +8,8 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::auth::access_review::testing::{Reply, ReviewServer, attributes, config, pass, user};
 use crate::auth::metrics::AuthMetrics;
+use crate::auth::rbac::testing::TestRbac;
+use crate::auth::reauthorization::schedule::RecheckMetrics;
 use crate::auth::user::Credential;
 use crate::auth::x509::testing::TestCa;
 use crate::config::{Anonymous, AuthenticationConfig, Mode, RequestHeaderConfig};
@@ -52,10 +54,14 @@ fn identity(not_after: Option<SystemTime>) -> Identity {
     Identity { user, credential: Credential::Certificate, not_after, stale: false }
 }
 
+fn schedule(interval: Duration) -> Arc<RecheckSchedule> {
+    RecheckSchedule::new(interval, 50, RecheckMetrics::register(&Registry::new()).unwrap())
+}
+
 async fn watch(
     server: &ReviewServer,
     not_after: Option<SystemTime>,
-    interval: Duration,
+    schedule: &Arc<RecheckSchedule>,
 ) -> Reauthorization {
     let identity = identity(not_after);
     Reauthorization {
@@ -63,7 +69,7 @@ async fn watch(
         peer: Peer::new(Some(&TestCa::new("clients").user("alice").chain), None),
         identity,
         attributes: attributes(PODS),
-        interval,
+        schedule: Arc::clone(schedule),
         authenticator: authenticator(None).await,
         authorizer: Arc::clone(&server.authorizer),
     }
@@ -82,9 +88,10 @@ async fn pass_until(what: &str, mut condition: impl FnMut() -> bool) -> Duration
 
 #[tokio::test]
 async fn a_revocation_ends_the_watch() {
+    let schedule = schedule(INTERVAL);
     let server = ReviewServer::start(&config(0), Reply::Allow).await;
     let revoked: JoinHandle<()> =
-        tokio::spawn(watch(&server, None, INTERVAL).await.until_revoked());
+        tokio::spawn(watch(&server, None, &schedule).await.until_revoked());
     pass_until("review 2", || server.review_count() == 2).await;
     assert!(!revoked.is_finished());
     server.reply(Reply::Deny);
@@ -94,8 +101,9 @@ async fn a_revocation_ends_the_watch() {
 
 #[tokio::test]
 async fn an_outage_does_not_end_the_watch() {
+    let schedule = schedule(INTERVAL);
     let server = ReviewServer::start(&config(0), Reply::Code(503)).await;
-    let revoked = tokio::spawn(watch(&server, None, INTERVAL).await.until_revoked());
+    let revoked = tokio::spawn(watch(&server, None, &schedule).await.until_revoked());
     pass_until("review 3", || server.review_count() == 3).await;
     assert!(!revoked.is_finished());
     revoked.abort();
@@ -103,10 +111,11 @@ async fn an_outage_does_not_end_the_watch() {
 
 #[tokio::test]
 async fn equal_watches_share_their_reviews() {
+    let schedule = schedule(INTERVAL);
     let server = ReviewServer::start(&config(0), Reply::Allow).await;
     let mut watches = Vec::new();
     for _ in 0..50 {
-        watches.push(tokio::spawn(watch(&server, None, INTERVAL).await.until_revoked()));
+        watches.push(tokio::spawn(watch(&server, None, &schedule).await.until_revoked()));
     }
     pass_until("review 1", || server.review_count() == 1).await;
     let took = pass_until("review 3", || server.review_count() >= 3).await;
@@ -118,8 +127,9 @@ async fn equal_watches_share_their_reviews() {
 
 #[tokio::test]
 async fn a_check_does_not_use_a_cached_decision() {
+    let schedule = schedule(INTERVAL);
     let server = ReviewServer::start(&config(0), Reply::Allow).await;
-    let revoked = tokio::spawn(watch(&server, None, INTERVAL).await.until_revoked());
+    let revoked = tokio::spawn(watch(&server, None, &schedule).await.until_revoked());
     pass_until("review 2", || server.review_count() == 2).await;
     // A request has the decision cached; the check waits until it expires.
     let alice = user("alice", &["g"]);
@@ -156,7 +166,7 @@ async fn removing_a_ca_ends_the_watches_of_its_clients() {
             peer,
             identity,
             attributes: attributes(PODS),
-            interval: INTERVAL,
+            schedule: schedule(INTERVAL),
             authenticator,
             authorizer: Arc::clone(&server.authorizer),
         };
@@ -178,24 +188,68 @@ async fn removing_a_ca_ends_the_watches_of_its_clients() {
 async fn an_expired_credential_ends_the_watch() {
     let server = ReviewServer::start(&config(0), Reply::Allow).await;
     let end = SystemTime::now() + Duration::from_secs(30);
-    let revoked = watch(&server, Some(end), Duration::from_secs(3600)).await.until_revoked();
+    let schedule = schedule(Duration::from_secs(3600));
+    let revoked = watch(&server, Some(end), &schedule).await.until_revoked();
     let revoked = tokio::spawn(revoked);
     let took = pass_until("the end of the watch", || revoked.is_finished()).await;
     assert!(took > Duration::from_secs(28) && took < Duration::from_secs(40), "{took:?}");
     assert_eq!(server.review_count(), 0);
     let past = SystemTime::now() - Duration::from_secs(1);
-    watch(&server, Some(past), INTERVAL).await.until_revoked().await;
+    watch(&server, Some(past), &schedule).await.until_revoked().await;
 }
 
-#[test]
-fn checks_are_an_interval_apart_whenever_the_watch_started() {
-    let start = Instant::now();
-    let phase = Duration::from_secs(70);
-    for passed in [0, 5, 9, 11, 69, 70, 71, 129, 500] {
-        let now = start + Duration::from_secs(passed);
-        let next = check_after(start, phase, INTERVAL, now);
-        assert!(next > now && next <= now + INTERVAL, "{passed}");
-        let since = (next + INTERVAL).duration_since(start + phase).as_nanos();
-        assert_eq!(since % INTERVAL.as_nanos(), 0, "{passed}");
+/// A gateway with many users: all their questions together exceed the budget of reviews.
+#[tokio::test]
+async fn more_users_than_the_budget_allows_are_checked_less_often() {
+    let server = ReviewServer::start(&config(0), Reply::Allow).await;
+    let metrics = RecheckMetrics::register(&Registry::new()).unwrap();
+    let schedule = RecheckSchedule::new(Duration::from_secs(10), 1, metrics);
+    let mut watches = Vec::new();
+    for number in 0..20 {
+        let mut watch = watch(&server, None, &schedule).await;
+        watch.identity.user = user(&format!("user{number}"), &["g"]);
+        watches.push(tokio::spawn(watch.until_revoked()));
+    }
+    pass_until("all watches are scheduled", || schedule.shown_interval() == 20.0).await;
+    let took = pass_until("40 reviews", || server.review_count() >= 40).await;
+    assert!(took >= Duration::from_secs(39), "{took:?}");
+    watches.drain(5..).for_each(|watch| watch.abort());
+    pass_until("most watches have ended", || schedule.shown_interval() == 10.0).await;
+    server.reply(Reply::Deny);
+    pass_until("the end of all watches", || watches.iter().all(JoinHandle::is_finished)).await;
+}
+
+/// A permission that roles allowed is reviewed at once if they allow it no more, and within the
+/// budget while they are not known. 300 reviews are reserved before it.
+#[tokio::test]
+async fn only_a_revocation_by_roles_does_not_wait_for_the_budget() {
+    for (is_known, ends_after) in [(true, 0..=15), (false, 200..=330)] {
+        let rbac = TestRbac::new();
+        let server = ReviewServer::with_rbac(&config(0), Reply::Allow, &rbac).await;
+        rbac.list();
+        rbac.grant("alice");
+        let metrics = RecheckMetrics::register(&Registry::new()).unwrap();
+        let schedule = RecheckSchedule::new(Duration::from_secs(10), 1, metrics);
+        let revoked = tokio::spawn(watch(&server, None, &schedule).await.until_revoked());
+        let enter = |number| {
+            let user = user(&format!("user{number}"), &["g"]);
+            schedule.enter(&user, None, &attributes(PODS), false)
+        };
+        let others: Vec<_> = (0..300).map(enter).collect();
+        pass(Duration::from_secs(16)).await;
+        for other in &others {
+            assert!(matches!(other.next(), Step::Check { .. }));
+        }
+        // Nothing is reserved for what roles allow.
+        assert_eq!(schedule.shown_interval(), 300.0);
+        assert!(!revoked.is_finished());
+        if is_known {
+            rbac.revoke("alice");
+        } else {
+            rbac.invalidate();
+        }
+        server.reply(Reply::Deny);
+        let took = pass_until("the end of the watch", || revoked.is_finished()).await;
+        assert!(ends_after.contains(&took.as_secs()), "{is_known}: {took:?}");
     }
 }

@@ -84,6 +84,8 @@ pub struct AuthorizationSection {
     pub deny_ttl: Option<String>,
     /// A duration, or `never`.
     pub watch_recheck: Option<String>,
+    /// A count.
+    pub watch_reviews_per_second: Option<u32>,
     /// A duration.
     pub stale_decision_grace: Option<String>,
     /// Decisions by roles and bindings.

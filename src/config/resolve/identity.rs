@@ -170,6 +170,14 @@ pub(super) fn authorization(
     problems.take("authorization.watchRecheck", section.watch_recheck, recheck, |interval| {
         config.watch_recheck = interval
     });
+    if let Some(reviews) = section.watch_reviews_per_second {
+        if !WATCH_REVIEWS.contains(&reviews) {
+            let (least, most) = (WATCH_REVIEWS.start(), WATCH_REVIEWS.end());
+            let path = "authorization.watchReviewsPerSecond";
+            problems.add(path, format!("must be between {least} and {most}"));
+        }
+        config.watch_reviews_per_second = reviews;
+    }
     config.rbac = rbac(section.rbac.unwrap_or_default(), problems);
     config
 }
@@ -190,6 +198,9 @@ fn not_empty(text: String) -> Result<String, String> {
 const TTL: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
 /// An outage of more than a day needs a person.
 const GRACE: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(24 * 3600);
+/// With none, open watches would never be checked (that is `watchRecheck: never`); more than this
+/// is more than one API server answers.
+const WATCH_REVIEWS: RangeInclusive<u32> = 1..=10_000;
 /// One review a second for each user and kind of access is the most that an API server should get;
 /// an interval over a week would be no check at all.
 const RECHECK: RangeInclusive<Duration> =

@@ -51,6 +51,7 @@ pub(super) fn full_config() -> Config {
             allow_ttl: Duration::from_secs(1),
             deny_ttl: Duration::from_secs(2),
             watch_recheck: None,
+            watch_reviews_per_second: 7,
             stale_decision_grace: Duration::from_secs(24 * 3600),
             rbac: Some(RbacConfig { check_one_in: 7 }),
         },
@@ -201,6 +202,7 @@ fn contradictory_settings_are_refused() {
 authorization:
   allowTTL: 2h
   watchRecheck: 0s
+  watchReviewsPerSecond: 0
   staleDecisionGrace: 25h
   rbac: {enabled: true, checkOneIn: 0}
 audit:
@@ -232,6 +234,7 @@ audit:
             "authorization.allowTTL",
             "authorization.staleDecisionGrace",
             "authorization.watchRecheck",
+            "authorization.watchReviewsPerSecond",
             "authorization.rbac.checkOneIn",
             "audit.output",
             "audit.buffer",

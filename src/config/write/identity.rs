@@ -50,12 +50,19 @@ fn request_header(config: &RequestHeaderConfig) -> RequestHeaderSection {
 /// `None` in sidecar mode.
 pub(super) fn authorization(config: &Config) -> Option<AuthorizationSection> {
     (config.authentication.mode == Mode::Gateway).then(|| {
-        let AuthorizationConfig { allow_ttl, deny_ttl, watch_recheck, stale_decision_grace, rbac } =
-            &config.authorization;
+        let AuthorizationConfig {
+            allow_ttl,
+            deny_ttl,
+            watch_recheck,
+            watch_reviews_per_second,
+            stale_decision_grace,
+            rbac,
+        } = &config.authorization;
         AuthorizationSection {
             allow_ttl: Some(format_duration(*allow_ttl)),
             deny_ttl: Some(format_duration(*deny_ttl)),
             watch_recheck: Some(watch_recheck.map_or_else(|| "never".to_owned(), format_duration)),
+            watch_reviews_per_second: Some(*watch_reviews_per_second),
             stale_decision_grace: Some(format_duration(*stale_decision_grace)),
             rbac: Some(RbacSection {
                 enabled: Some(rbac.is_some()),

@@ -12,7 +12,6 @@
 //! would arrive without a credential.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
@@ -21,6 +20,7 @@ use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCr
 use crate::auth::authorizer::Authorizer;
 use crate::auth::forbidden;
 use crate::auth::reauthorization::Reauthorization;
+use crate::auth::reauthorization::schedule::RecheckSchedule;
 use crate::auth::standing::Standing;
 use crate::auth::user::Identity;
 use crate::auth::x509::handshake::Hints;
@@ -47,8 +47,8 @@ pub struct Gateway {
     pub authorizer: Arc<Authorizer>,
     /// How requests without a credential are treated.
     pub anonymous: Anonymous,
-    /// How often an open watch is authorized again; `None` for never.
-    pub watch_recheck: Option<Duration>,
+    /// When open watches are authorized again; `None` for never.
+    pub rechecks: Option<Arc<RecheckSchedule>>,
     /// How users are asserted upstream whose credential cannot be forwarded.
     pub user_assertion: Option<UserAssertion>,
 }
@@ -192,13 +192,13 @@ impl Gateway {
         identity: &Identity,
         attributes: Attributes,
     ) -> Option<Reauthorization> {
-        let interval = self.watch_recheck?;
+        let schedule = Arc::clone(self.rechecks.as_ref()?);
         Some(Reauthorization {
             presented: presented.clone(),
             peer: client.peer.clone(),
             identity: identity.clone(),
             attributes,
-            interval,
+            schedule,
             authenticator: Arc::clone(&self.authenticator),
             authorizer: Arc::clone(&self.authorizer),
         })
