@@ -9,6 +9,7 @@
 //! spread over nine tenths of the deadline, and aborts what remains at the deadline.
 
 mod accept;
+mod appointments;
 mod cached;
 pub(crate) mod connection;
 mod delegate;
@@ -42,6 +43,7 @@ use crate::server::accept::listener::Listener;
 pub use crate::server::accept::listener::{BoundListener, ListenerKind};
 #[cfg(feature = "simulation")]
 pub use crate::server::accept::pipe::PipeListener;
+use crate::server::appointments::HerdAppointments;
 pub use crate::server::cached::compress::Compressor;
 pub use crate::server::cached::compress::metrics::GzipMetrics;
 use crate::server::cached::read::CacheServices;
@@ -195,6 +197,7 @@ fn router(
             live: Arc::clone(live),
             list_times: Arc::clone(list_times),
             overload: services.overload,
+            herd: HerdAppointments::new(services.metrics.appointments().clone()),
         },
         forwarder: Forwarder {
             upstreams: services.upstreams,

@@ -21,7 +21,7 @@
 mod decision_cache;
 mod limits;
 pub mod metrics;
-mod review;
+pub(crate) mod review;
 mod reviewer;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -64,6 +64,11 @@ impl AccessReviews {
     ) -> Self {
         let reviewer = Arc::new(Reviewer::new(config, upstream, metrics));
         Self { reviewer, in_flight: SingleFlight::default(), limits: Arc::default() }
+    }
+
+    /// Returns the number of reviews that run or wait.
+    pub(crate) fn pending(&self) -> usize {
+        self.limits.pending()
     }
 
     /// Decides from the cache or by a review. Ignores cached decisions that allow and were reviewed

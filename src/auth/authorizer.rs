@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::auth::access_review::AccessReviews;
+use crate::auth::access_review::review::ReviewFailure;
 use crate::auth::attributes::Attributes;
 use crate::auth::authorizer::metrics::AuthorizationMetrics;
 use crate::auth::decision::{Decision, DecisionSource};
@@ -42,10 +43,16 @@ pub struct Authorizer {
     metrics: AuthorizationMetrics,
 }
 
-/// Weir could not decide. The request is forwarded and the API server decides.
+/// Weir could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the request could not be authorized: there is no answer to the access review")]
-pub struct Unavailable;
+pub enum NoDecision {
+    /// The request is forwarded and the API server decides.
+    #[error("the request could not be authorized: there is no answer to the access review")]
+    Unavailable,
+    /// The review was not sent, because too many are pending.
+    #[error("the request could not be authorized: too many access reviews are pending")]
+    Limited,
+}
 
 impl Authorizer {
     /// Creates an authorizer. Reviews are sent through `upstream`, which has Weir's own identity.
@@ -69,11 +76,11 @@ impl Authorizer {
         &self,
         user: &Arc<User>,
         attributes: &Attributes,
-    ) -> Result<Decision, Unavailable> {
+    ) -> Result<Decision, NoDecision> {
         // The same bound for RBAC and for reviews: a watch keeps its attributes while it is open.
         if attributes.are_too_long() {
             self.metrics.unavailable();
-            return Err(Unavailable);
+            return Err(NoDecision::Unavailable);
         }
         let decision = match self.rbac_allowing(user, attributes) {
             Some(rbac) => {
@@ -84,9 +91,14 @@ impl Authorizer {
             }
             None => {
                 let decided = self.reviews.decide(user, attributes, self.last_revocation()).await;
-                decided.map_err(|_| {
+                decided.map_err(|failure| {
                     self.metrics.unavailable();
-                    Unavailable
+                    match failure {
+                        ReviewFailure::Limited => NoDecision::Limited,
+                        ReviewFailure::UpstreamDown | ReviewFailure::Refused => {
+                            NoDecision::Unavailable
+                        }
+                    }
                 })?
             }
         };
@@ -117,6 +129,11 @@ impl Authorizer {
             Some(_) => None,
             None => self.reviews.fresh_until(user, attributes, self.last_revocation()).await,
         }
+    }
+
+    /// Returns the number of access reviews that run or wait.
+    pub(crate) fn pending_reviews(&self) -> usize {
+        self.reviews.pending()
     }
 
     /// Returns whether roles allow a request of `user` with these attributes; `None` if Weir does

@@ -235,6 +235,11 @@ impl Registry {
         budget.try_acquire(gvr, known, &inner.context.metrics)
     }
 
+    /// Returns the number of requests that wait for a cache of a resource which holds `namespace`.
+    pub(crate) fn waiting(&self, gvr: &GroupVersionResource, namespace: &str) -> usize {
+        self.inner.caches.waiting(gvr, namespace)
+    }
+
     /// Completes when a cache can take over a watch that is forwarded. Starts no cache, and looks
     /// only every few seconds, at a random time: the watches are to end one after another. Cancel
     /// safe.

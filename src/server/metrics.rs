@@ -19,6 +19,7 @@ use prometheus::{
 
 use crate::api::resource::GroupVersionResource;
 use crate::codec::held_bytes::HeldBytes;
+use crate::server::appointments::AppointmentMetrics;
 use crate::server::metrics::connections::{ConnectionMetrics, LimitMetrics};
 use crate::telemetry::metrics::{
     GaugeGuard, counter, counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64,
@@ -67,6 +68,7 @@ struct Inner {
     watch_bytes: IntCounterVec,
     watchers_ended: IntCounterVec,
     documents_bytes: IntGauge,
+    appointments: AppointmentMetrics,
     held: Arc<OnceLock<HeldBytes>>,
     /// Replaced as a whole at the first request for a resource, so that no request waits for
     /// another.
@@ -138,6 +140,7 @@ impl ServerMetrics {
                 "Ended watches served from a cache, by cause.",
                 &["group", "version", "resource", "cause"],
             )?,
+            appointments: AppointmentMetrics::register(registry)?,
             documents_bytes: gauge(
                 registry,
                 "weir_documents_bytes",
@@ -211,6 +214,11 @@ impl ServerMetrics {
     /// Sets the size of the documents in memory.
     pub fn documents(&self, bytes: u64) {
         self.inner.documents_bytes.set(saturating_i64(bytes));
+    }
+
+    /// Returns the metrics of appointments.
+    pub(crate) fn appointments(&self) -> &AppointmentMetrics {
+        &self.inner.appointments
     }
 
     /// Sets the account of the bytes that responses hold. Only the first call counts.

@@ -210,7 +210,7 @@ impl Router {
             Err(shed) => return self.shed(context, shed).await,
         }
         let client = self.forwarder.share_of(&prepared);
-        let claim = match ForwardClaim::acquire(&self.caches.registry, context, reason, client) {
+        let claim = match ForwardClaim::acquire(&self.caches, context, reason, client) {
             Ok(claim) => claim,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
@@ -254,6 +254,7 @@ impl Router {
             Decision::Get(_) => None,
             Decision::List(_, options) | Decision::Watch(_, options) => Some(options),
         };
+        let of_collection = options.is_some();
         // Only a watch can ask for an upgrade here.
         let handshake = match headers::upgrade(&context.parts.headers) {
             None => None,
@@ -304,6 +305,9 @@ impl Router {
             Decision::List(plan, _) => list::serve(&read, plan).await?,
             Decision::Watch(plan, _) => watch::serve(read, &plan).await?,
         };
+        if let (true, Some(request)) = (of_collection, &context.info.resource) {
+            self.caches.herd.served(Some(&request.gvr));
+        }
         let Some(handshake) = handshake else {
             let extensions = response.extensions_mut();
             paced.map(|paced| extensions.insert(paced));

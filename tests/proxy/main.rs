@@ -24,6 +24,7 @@ mod forward;
 mod found_servers;
 mod gateway;
 mod harness;
+mod herds;
 mod identity;
 mod informer;
 mod listeners;

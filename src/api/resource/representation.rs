@@ -20,6 +20,10 @@ pub enum Representation {
 }
 
 impl Representation {
+    /// All representations.
+    pub const ALL: [Self; 4] =
+        [Self::Json, Self::Protobuf, Self::MetadataJson, Self::MetadataProtobuf];
+
     /// Returns the encoding of its bytes.
     pub fn encoding(self) -> Encoding {
         match self {

@@ -36,6 +36,11 @@ impl ReviewLimits {
         pending.by_user.insert(user, own + 1);
         Some(ReviewPermit { limits: Arc::clone(self), user })
     }
+
+    /// Returns the number of pending reviews.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.lock().total
+    }
 }
 
 /// The permit of a pending review, released when it is dropped.
@@ -58,7 +63,8 @@ impl Drop for ReviewPermit {
 }
 
 /// Pending reviews in total: many times those in flight at once, and a few megabytes (64 MiB if all
-/// had the longest attributes). Requests beyond this limit are forwarded at once.
+/// had the longest attributes). Beyond this limit, GETs are forwarded at once, and lists and
+/// watches get 429.
 const REVIEWS_MAX: usize = 4096;
 /// Pending reviews of one user: more than any client needs at once, and too few to use up the total
 /// or to delay the reviews of others for long.

@@ -5,6 +5,7 @@ mod revoked;
 
 use std::time::Duration;
 
+use super::NoDecision::{Limited, Unavailable};
 use super::*;
 use crate::auth::access_review::testing::{Reply, ReviewServer, attributes, config, pass, user};
 use crate::testing::eventually;
@@ -16,7 +17,7 @@ async fn ask(
     server: &ReviewServer,
     name: &str,
     uri: &str,
-) -> Result<(bool, DecisionSource), Unavailable> {
+) -> Result<(bool, DecisionSource), NoDecision> {
     let decision = server.authorizer.authorize(&user(name, &["g"]), &attributes(uri)).await?;
     Ok((decision.allowed, decision.source))
 }

@@ -59,6 +59,11 @@ impl Usage {
         self.is_unused() && u128::from(idle_ms) >= timeout.as_millis()
     }
 
+    /// Returns the number of requests that wait for the first state.
+    pub(crate) fn ready_waiters(&self) -> usize {
+        self.ready_waiters.load(Ordering::Relaxed)
+    }
+
     /// Counts a request that waits for the first state. Returns `None` if too many wait already.
     pub(crate) fn add_ready_waiter(&self) -> Option<ReadyWaiter<'_>> {
         let waiter = ReadyWaiter { usage: self };

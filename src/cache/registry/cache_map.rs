@@ -118,6 +118,24 @@ impl CacheMap {
         self.namespaced.load(Ordering::Acquire)
     }
 
+    /// Returns the number of requests that wait for a cache of a resource which holds `namespace`.
+    pub(super) fn waiting(&self, gvr: &GroupVersionResource, namespace: &str) -> usize {
+        let scopes = [Scope::Cluster, Scope::Namespace(namespace.into())];
+        let count = if namespace.is_empty() { 1 } else { 2 };
+        let of_scope = |scope: Scope| {
+            let key = |representation| CacheKey {
+                gvr: gvr.clone(),
+                representation,
+                scope: scope.clone(),
+            };
+            Representation::ALL
+                .into_iter()
+                .filter_map(|it| Some(self.caches.get(&key(it))?.usage.ready_waiters()))
+                .sum::<usize>()
+        };
+        scopes.into_iter().take(count).map(of_scope).sum()
+    }
+
     /// Returns all caches, so that the caller locks no shard.
     pub(super) fn all(&self) -> Vec<Arc<CachedResource>> {
         self.caches.iter().map(|cached| Arc::clone(&cached)).collect()

@@ -14,6 +14,7 @@ use crate::cache::progress::CATCH_UP_TIMEOUT;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
+use crate::server::appointments::HerdAppointments;
 use crate::server::cached::compress::Compressor;
 use crate::server::cached::response_budget::ResponseBudget;
 use crate::server::delegate::{Freshness, Reason, Target};
@@ -37,6 +38,8 @@ pub(crate) struct CacheServices {
     pub(crate) list_times: Arc<ListTimes>,
     /// Knows what must be refused while Weir is overloaded.
     pub(crate) overload: Arc<Overload>,
+    /// When those come again for whom there is no place.
+    pub(crate) herd: HerdAppointments,
 }
 
 impl CacheServices {

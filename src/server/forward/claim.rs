@@ -27,6 +27,7 @@ use crate::api::request_info::{RequestInfo, ResourceRequest};
 use crate::api::status::Status;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
+use crate::server::cached::read::CacheServices;
 use crate::server::connection::client_id::ClientId;
 use crate::server::delegate::{self, Decision, Reason, Start, Target};
 use crate::server::forward::share::{ForwardShares, ShareKey, SharedPermit};
@@ -75,14 +76,21 @@ impl ForwardClaim {
     /// that is nothing. Fails with a 429 if the budget is exhausted, or if `client` has half of it;
     /// `None` for a client of a sidecar.
     pub(crate) fn acquire(
-        registry: &Registry,
+        caches: &CacheServices,
         context: &RequestContext<'_>,
         reason: Reason,
         client: Option<(&ForwardShares, ClientId)>,
     ) -> Result<Option<Self>, Rejection> {
+        let registry = &caches.registry;
         let Some(request) = budgeted(&context.info, reason) else { return Ok(None) };
         let is_over_budget = reason == Reason::Refused(Refusal::OverBudget);
-        let exhausted = || Rejection::new(Status::initializing(), reason.as_str());
+        let known = registry.peek(&request.gvr).map(|_| &request.gvr);
+        let exhausted = || {
+            let waiting = registry.waiting(&request.gvr, &request.namespace);
+            let seconds = caches.herd.for_cache(known, waiting);
+            let status = Status { retry_after_seconds: Some(seconds), ..Status::initializing() };
+            Rejection::new(status, reason.as_str())
+        };
         let share = match client {
             None => None,
             Some((shares, client)) => {
@@ -98,6 +106,7 @@ impl ForwardClaim {
         };
         let permit = registry.forward_permit(&request.gvr, is_over_budget);
         let permit = SharedPermit { _permit: permit.ok_or_else(exhausted)?, _share: share };
+        caches.herd.served(known);
         let watch = WatchRules::new(registry, context, request, is_over_budget);
         Ok(Some(Self { permit, watch }))
     }

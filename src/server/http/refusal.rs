@@ -46,6 +46,11 @@ pub(crate) fn limited(retry_after: Duration, message: String) -> Status {
     }
 }
 
+/// Returns a 429 for a client that is to come again after `seconds`.
+pub(crate) fn come_again(seconds: u32, message: &str) -> Status {
+    Status { retry_after_seconds: Some(seconds), ..too_many_requests(message) }
+}
+
 /// Returns a 503 for the time until Weir has read the cluster's settings for client certificates
 /// and front proxies. Without them it can neither authenticate the client nor forward its identity.
 pub(crate) fn settings_unknown() -> Status {

@@ -17,7 +17,8 @@ use crate::api::request_info::Verb;
 use crate::api::status::Status;
 use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCredential};
-use crate::auth::authorizer::Authorizer;
+use crate::auth::authorizer::{Authorizer, NoDecision};
+use crate::auth::decision::DecisionSource;
 use crate::auth::forbidden;
 use crate::auth::reauthorization::Reauthorization;
 use crate::auth::reauthorization::schedule::RecheckSchedule;
@@ -25,6 +26,7 @@ use crate::auth::standing::Standing;
 use crate::auth::user::Identity;
 use crate::auth::x509::handshake::Hints;
 use crate::config::Anonymous;
+use crate::server::appointments::HerdAppointments;
 use crate::server::connection::client::Client;
 use crate::server::delegate::Reason;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames};
@@ -149,6 +151,7 @@ impl Access {
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
+        herd: &HerdAppointments,
     ) -> Result<Option<Reauthorization>, Bypass> {
         let RequestContext { client, info, auth, .. } = context;
         let (gateway, presented) = match (&self.gateway, caller) {
@@ -171,7 +174,16 @@ impl Access {
         let identity = &*auth.identity.insert(identity);
         let attributes = Attributes::from_request(info);
         let decision = gateway.authorizer.authorize(&identity.user, &attributes).await;
-        let decision = decision.map_err(|_| Reason::Authorization)?;
+        let decision = decision.map_err(|failure| match failure {
+            NoDecision::Limited if matches!(info.verb, Verb::List | Verb::Watch) => {
+                let seconds = herd.for_review(gateway.authorizer.pending_reviews());
+                Rejection::new(refusal::come_again(seconds, TOO_MANY_REVIEWS), REVIEWS).into()
+            }
+            NoDecision::Limited | NoDecision::Unavailable => Bypass::from(Reason::Authorization),
+        })?;
+        if decision.source == DecisionSource::Review {
+            herd.served_by_review();
+        }
         let decision = auth.decision.insert(decision);
         if !decision.allowed {
             let status = forbidden::forbidden(&identity.user, &attributes, &decision.reason);
@@ -215,6 +227,8 @@ fn cannot_assert_user() -> Status {
 const UNAUTHENTICATED: &str = "unauthenticated";
 const FORBIDDEN: &str = "forbidden";
 const THROTTLED: &str = "throttled";
+const REVIEWS: &str = "reviews";
 const UNKNOWN: &str = "identity";
+const TOO_MANY_REVIEWS: &str = "weir: too many permissions are under review";
 /// Of one address, which are not known yet.
 const TOO_MANY: &str = "weir: too many tokens of this address are under review";

@@ -47,7 +47,7 @@ impl Router {
         let deadline = context.started + FAILOVER_WAIT_MAX;
         let admitted = tokio::select! {
             biased;
-            admitted = self.access.admit(context, caller) => admitted,
+            admitted = self.access.admit(context, caller, &self.caches.herd) => admitted,
             () = self.availability().unusable_from(deadline) => Err(Reason::Authorization.into()),
         };
         // A user who is denied is known as well.

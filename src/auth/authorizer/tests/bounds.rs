@@ -29,11 +29,11 @@ async fn the_number_of_reviews_in_flight_is_limited() {
     })
     .await;
     server.reply(Reply::Allow);
-    let mut unavailable = 0;
+    let mut limited = 0;
     for one in asking {
-        unavailable += usize::from(one.await.unwrap() == Err(Unavailable));
+        limited += usize::from(one.await.unwrap() == Err(Limited));
     }
-    assert_eq!((unavailable, server.review_count()), (6, 64));
+    assert_eq!((limited, server.review_count()), (6, 64));
 }
 
 /// Returns a URI with a selector of `count` labels that must exist.

@@ -1,0 +1,149 @@
+//! When the clients of a herd that find no place are to come again (`docs/decisions/herds.md`).
+//!
+//! There are two places that a herd can fill: the forward budget of a resource whose cache is cold
+//! or fails, and the access reviews that may be pending. The rate at which each serves clients is
+//! counted from a refusal until nobody was refused for a minute, so that it costs nothing
+//! otherwise.
+//!
+//! Lock order: a shard of the map or one of the locks, alone.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use parking_lot::Mutex;
+use prometheus::{IntCounter, Registry};
+use tokio::time::Instant;
+
+use crate::api::resource::GroupVersionResource;
+use crate::flow::appointments::Appointments;
+use crate::telemetry::metrics::counter_vec;
+
+/// The appointments of all places.
+#[derive(Debug)]
+pub(crate) struct HerdAppointments {
+    began: Instant,
+    /// Whether anybody was refused yet.
+    is_used: AtomicBool,
+    /// The appointments of each resource that discovery knows.
+    caches: DashMap<GroupVersionResource, Appointments>,
+    /// Those of all other resources together.
+    unknown: Mutex<Appointments>,
+    reviews: Mutex<Appointments>,
+    metrics: AppointmentMetrics,
+}
+
+/// Handles of the metrics. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct AppointmentMetrics {
+    cache: IntCounter,
+    review: IntCounter,
+}
+
+impl AppointmentMetrics {
+    /// Registers the metrics. May be called once per registry.
+    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let appointments = counter_vec(
+            registry,
+            "weir_herd_appointments_total",
+            "Lists and watches that got 429 and a time to come again, by what there was no place for.",
+            &["place"],
+        )?;
+        let [cache, review] = ["cache", "review"].map(|it| appointments.with_label_values(&[it]));
+        Ok(Self { cache, review })
+    }
+}
+
+impl HerdAppointments {
+    /// Starts without appointments.
+    pub(crate) fn new(metrics: AppointmentMetrics) -> Self {
+        let new = || Mutex::new(Appointments::new(Duration::ZERO));
+        Self {
+            began: Instant::now(),
+            is_used: AtomicBool::new(false),
+            caches: DashMap::new(),
+            unknown: new(),
+            reviews: new(),
+            metrics,
+        }
+    }
+
+    /// Makes an appointment for a list or watch of a resource whose cache cannot answer, and which
+    /// cannot be forwarded. `waiting` requests wait for the cache. Returns `Retry-After`.
+    pub(crate) fn for_cache(&self, gvr: Option<&GroupVersionResource>, waiting: usize) -> u32 {
+        self.is_used.store(true, Ordering::Relaxed);
+        self.metrics.cache.inc();
+        let now = self.began.elapsed();
+        let book = |book: &mut Appointments| book.book(waiting, fastrand::f64(), now);
+        let Some(gvr) = gvr else { return book(&mut self.unknown.lock()) };
+        if self.caches.len() >= CACHES_MAX && !self.caches.contains_key(gvr) {
+            self.caches.clear();
+        }
+        let new = || Appointments::new(now);
+        book(self.caches.entry(gvr.clone()).or_insert_with(new).value_mut())
+    }
+
+    /// Notes that a list or watch of a resource was answered from a cache, or is forwarded within
+    /// the budget.
+    pub(crate) fn served(&self, gvr: Option<&GroupVersionResource>) {
+        if !self.is_used.load(Ordering::Relaxed) {
+            return;
+        }
+        let now = self.began.elapsed();
+        let Some(gvr) = gvr else { return self.unknown.lock().served(now) };
+        let Some(mut book) = self.caches.get_mut(gvr) else { return };
+        if book.is_over(now) {
+            drop(book);
+            self.caches.remove_if(gvr, |_, book| book.is_over(now));
+        } else {
+            book.served(now);
+        }
+    }
+
+    /// Makes an appointment for a list or watch whose access review found no place behind `waiting`
+    /// others. Returns `Retry-After`.
+    pub(crate) fn for_review(&self, waiting: usize) -> u32 {
+        self.is_used.store(true, Ordering::Relaxed);
+        self.metrics.review.inc();
+        self.reviews.lock().book(waiting, fastrand::f64(), self.began.elapsed())
+    }
+
+    /// Notes that a request was decided by an access review.
+    pub(crate) fn served_by_review(&self) {
+        if self.is_used.load(Ordering::Relaxed) {
+            self.reviews.lock().served(self.began.elapsed());
+        }
+    }
+}
+
+/// Resources that have appointments; more than a cluster serves. Beyond it all are forgotten, which
+/// costs their rates only.
+const CACHES_MAX: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_resource_has_its_own_rate() {
+        let metrics = AppointmentMetrics::register(&Registry::new()).unwrap();
+        let herd = HerdAppointments::new(metrics);
+        let [pods, nodes] = ["pods", "nodes"].map(|it| GroupVersionResource::new("", "v1", it));
+        assert_eq!(herd.for_cache(Some(&pods), 500), 1);
+        for _ in 0..20 {
+            tokio::time::advance(Duration::from_millis(100)).await;
+            herd.served(Some(&pods));
+            herd.served(Some(&nodes));
+        }
+        // 200 wait, and ten are served in a second.
+        assert!((10..=15).contains(&herd.for_cache(Some(&pods), 200)));
+        // Nothing was counted before the first refusal.
+        assert_eq!(herd.for_cache(Some(&nodes), 200), 1);
+        assert_eq!((herd.for_cache(None, 200), herd.for_review(200)), (1, 1));
+        assert_eq!((herd.metrics.cache.get(), herd.metrics.review.get()), (4, 1));
+        // Nobody is refused any more.
+        tokio::time::advance(Duration::from_secs(70)).await;
+        herd.served(Some(&pods));
+        assert_eq!(herd.caches.iter().map(|book| book.key().clone()).collect::<Vec<_>>(), [nodes]);
+    }
+}

@@ -1,0 +1,133 @@
+//! Herds: many clients that come at once to a gateway that has just started, and one whose reviews
+//! find no place (docs/decisions/herds.md).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::Response;
+use hyper::body::Incoming;
+use weir::config::Mode;
+use weir::simulator::{Action, Rule, Simulator, SimulatorOptions, User};
+
+use crate::client::{self, Call, cache_header};
+use crate::harness::{Proxy, configmap, seed};
+use crate::wait::eventually;
+
+/// Fewer than the token reviews of one address that may run, so that none waits, however busy the
+/// machine is.
+const USERS: usize = 10;
+const WATCHES: usize = 200;
+/// More than one user's access reviews may be pending.
+const CROWD: usize = 300;
+const PENDING_MAX: usize = 256;
+
+/// Starts an API server with [`USERS`] users who may read config maps, and some writes. Returns the
+/// resourceVersion before each of them.
+async fn upstream() -> (Simulator, Vec<u64>) {
+    let rule = || vec![Rule::new(&["get", "list", "watch"], &["configmaps"], &["*"])];
+    let user = |number| User::with_rules(&token(number), &format!("user{number}"), rule());
+    let mut users: Vec<_> = (0..USERS).map(user).collect();
+    users.push(User::admin("weirs-own", "weir"));
+    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    seed(&upstream);
+    let api = upstream.store();
+    let write = |number| {
+        let before = api.revision();
+        api.create(configmap("ns2", &format!("new-{number}"), number)).unwrap();
+        before
+    };
+    let before = (0..30).map(write).collect();
+    (upstream, before)
+}
+
+async fn gateway(upstream: Simulator) -> Proxy {
+    Proxy::before(upstream, "weirs-own", |config| {
+        config.authentication.mode = Mode::Gateway;
+        // However busy the machine is, nothing is asked twice because it has expired.
+        config.authentication.token_ttl = Duration::from_secs(600);
+        config.authorization.allow_ttl = Duration::from_secs(600);
+    })
+    .await
+}
+
+fn token(number: usize) -> String {
+    format!("token-of-user-{number}")
+}
+
+async fn watch(proxy: &Proxy, number: usize, path: &str) -> Response<Incoming> {
+    let authorization = format!("Bearer {}", token(number % USERS));
+    let call = Call::get(path).header("authorization", &authorization);
+    client::send(proxy.plain(), &call).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_gateway_asks_once_for_each_token_permission_and_cache() {
+    let (upstream, before) = upstream().await;
+    let proxy = gateway(upstream).await;
+    proxy.upstream.requests().reset();
+    let crowd = (0..WATCHES).map(|number| {
+        let after = before[number % before.len()];
+        let path = format!("/api/v1/configmaps?watch=1&resourceVersion={after}");
+        let proxy = &proxy;
+        async move { watch(proxy, number, &path).await }
+    });
+    // They stay open.
+    let responses = join_all(crowd).await;
+    for response in &responses {
+        assert_eq!((response.status().as_u16(), cache_header(response.headers())), (200, "hit"));
+    }
+    let requests = proxy.upstream.requests();
+    assert_eq!(requests.count("create", "tokenreviews"), USERS as u64);
+    assert_eq!(requests.count("create", "subjectaccessreviews"), USERS as u64);
+    assert_eq!(proxy.metric("weir_herd_appointments_total", &[]).await, 0.0);
+    assert_eq!(proxy.metric("weir_watch_recheck_interval_seconds", &[]).await, 60.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_whose_reviews_find_no_place_get_appointments_and_are_not_forwarded() {
+    let (upstream, _) = upstream().await;
+    let proxy = gateway(upstream).await;
+    let warm = Call::get("/api/v1/configmaps?resourceVersion=0")
+        .header("authorization", &format!("Bearer {}", token(0)));
+    eventually("the cache is warm", async || proxy.call(&warm).await.cache() == "hit").await;
+    let requests = proxy.upstream.requests();
+    let (watches, lists) =
+        (requests.count("watch", "configmaps"), requests.count("list", "configmaps"));
+    let delay = Action::Delay(Duration::from_secs(1));
+    proxy.upstream.faults().add("create", "subjectaccessreviews", 10_000, delay);
+    let path = |number: usize| {
+        format!(
+            "/api/v1/configmaps?watch=1&resourceVersion=0&fieldSelector=metadata.name%3D{number}"
+        )
+    };
+    let crowd = (0..CROWD).map(|number| {
+        let (proxy, path) = (&proxy, path(number));
+        async move { watch(proxy, 0, &path).await }
+    });
+    let responses = join_all(crowd).await;
+    let (open, refused): (Vec<_>, Vec<_>) =
+        responses.iter().enumerate().partition(|(_, response)| response.status() == 200);
+    assert!(open.iter().all(|(_, response)| cache_header(response.headers()) == "hit"));
+    assert!(refused.len() >= CROWD - PENDING_MAX, "{} were refused", refused.len());
+    let mut times = BTreeSet::new();
+    for (_, response) in &refused {
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers()["x-weir-shed"], "reviews");
+        let seconds = response.headers()["retry-after"].to_str().unwrap();
+        times.insert(seconds.parse::<u32>().unwrap());
+    }
+    assert!(times.iter().all(|seconds| (1..=32).contains(seconds)), "{times:?}");
+    // No more than the reflector's own.
+    assert!(requests.count("watch", "configmaps") <= watches + 3, "{:?}", requests.counts());
+    assert!(requests.count("list", "configmaps") <= lists + 3, "{:?}", requests.counts());
+    let refusals = proxy.metric("weir_herd_appointments_total", &[r#"place="review""#]).await;
+    assert_eq!(refusals, refused.len() as f64);
+    // A client that comes again is served.
+    proxy.upstream.faults().clear();
+    for (number, _) in refused {
+        let again = watch(&proxy, 0, &path(number)).await;
+        assert_eq!((again.status().as_u16(), cache_header(again.headers())), (200, "hit"));
+    }
+}
