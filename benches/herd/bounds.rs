@@ -1,0 +1,65 @@
+//! What a restart may cost, and whether it did not cost more.
+
+use std::time::Duration;
+
+use crate::crowd::Seen;
+use crate::testbed::RESOURCES;
+
+/// What a restart may cost.
+pub(crate) struct Bounds {
+    /// Requests to the API server for each watched resource.
+    per_cache: u64,
+    /// Whether watches of clients may end.
+    may_end: bool,
+}
+
+/// What a restart did cost the API server.
+pub(crate) struct Costs {
+    /// Requests for each of [`RESOURCES`].
+    pub(crate) of_resources: [u64; RESOURCES.len()],
+    pub(crate) token_reviews: u64,
+    pub(crate) access_reviews: u64,
+    /// The distinct tokens, and permissions of all users.
+    pub(crate) tokens: u64,
+    pub(crate) permissions: u64,
+    /// Events that a watcher did not get, or got twice.
+    pub(crate) wrong_events: u64,
+}
+
+impl Bounds {
+    /// Those of a restart of Weir: a list and a watch for each cache, and one watch backwards.
+    pub(crate) fn of_weir() -> Self {
+        Self { per_cache: 3, may_end: true }
+    }
+
+    /// Those of a restart of the API server: one watch for each cache, and a second attempt.
+    pub(crate) fn of_server() -> Self {
+        Self { per_cache: 2, may_end: false }
+    }
+
+    /// Those of a restart of the API server that can not resume a watch: also a list.
+    pub(crate) fn of_forgetful_server() -> Self {
+        Self { per_cache: 3, may_end: false }
+    }
+
+    /// Returns which bounds were exceeded.
+    pub(crate) fn exceeded(&self, seen: &Seen, costs: &Costs) -> Vec<String> {
+        let ended = if self.may_end { 0 } else { seen.ended as u64 };
+        let slowest = seen.resumed.iter().max().copied().unwrap_or_default();
+        let most = costs.of_resources.into_iter().max().unwrap_or_default();
+        let rows = [
+            ("requests for a cache", most, self.per_cache),
+            ("token reviews", costs.token_reviews, costs.tokens),
+            ("access reviews", costs.access_reviews, costs.permissions),
+            ("watches that ended", ended, 0),
+            ("watches that were forwarded", seen.forwarded as u64, 0),
+            ("lists after a 410", seen.relists as u64, 0),
+            ("events lost or repeated", costs.wrong_events, 0),
+            ("seconds until all have resumed", slowest.as_secs(), RESUMED_WITHIN.as_secs()),
+        ];
+        let exceeded = rows.into_iter().filter(|(_, value, bound)| value > bound);
+        exceeded.map(|(name, value, bound)| format!("{name}: {value}, bound {bound}")).collect()
+    }
+}
+
+const RESUMED_WITHIN: Duration = Duration::from_secs(20);

@@ -1,0 +1,41 @@
+//! Reviews while nothing happens but checks of open watches.
+
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::testbed::Testbed;
+
+/// Counts the reviews of each second.
+pub(crate) async fn run(testbed: &mut Testbed) {
+    let seconds = testbed.args.quiet;
+    let reviews = |testbed: &Testbed| testbed.reviews().into_iter().sum::<u64>();
+    let mut due = interval(Duration::from_secs(1));
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    due.tick().await;
+    let first = reviews(testbed);
+    let (mut last, mut most) = (first, 0);
+    for _ in 0..seconds {
+        due.tick().await;
+        let now = reviews(testbed);
+        most = most.max(now - last);
+        last = now;
+    }
+    if seconds == 0 {
+        return;
+    }
+    println!(
+        "\nquiet for {seconds} s: {} tokens and {} permissions",
+        testbed.args.tokens,
+        testbed.permissions()
+    );
+    println!("  API server: {} reviews, at most {most} in a second", last - first);
+    testbed.print_metrics().await;
+    // A second of this process is not exactly one of Weir's.
+    if most > REVIEWS_MAX + REVIEWS_MAX / 10 {
+        testbed.fail(format!("reviews in a second: {most}, bound {REVIEWS_MAX}"));
+    }
+}
+
+/// The default of `authorization.watchReviewsPerSecond`.
+const REVIEWS_MAX: u64 = 50;
