@@ -15,6 +15,7 @@
 
 mod bad_input;
 mod churn;
+mod classification;
 mod control_plane;
 mod cuts;
 mod definitions;
@@ -71,6 +72,7 @@ fn tests() -> Vec<Trial> {
         trial("informers_survive_a_restored_etcd", missing, churn::restored_etcd),
         trial("a_thousand_watches_cost_one_upstream_watch", missing, fan_out::warm),
         trial("a_thousand_cold_clients_cost_one_upstream_watch", missing, fan_out::cold),
+        trial("classes_equal_the_upstreams", missing, classification::equals_the_upstreams),
         trial("refusals_name_the_objects_of_the_api_server", missing, shedding::refusals),
         trial("permissions_in_one_namespace_are_enough", missing, namespaced::one_namespace),
         trial(
