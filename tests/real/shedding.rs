@@ -58,7 +58,7 @@ pub(crate) fn refusals() {
 }
 
 /// Lets Weir read the objects, as `deploy/` does.
-async fn permit(admin: &Endpoint) {
+pub(crate) async fn permit(admin: &Endpoint) {
     let group = "/apis/rbac.authorization.k8s.io/v1";
     let role = json!({"metadata": {"name": "flow-control"}, "rules": [{
         "apiGroups": ["flowcontrol.apiserver.k8s.io"], "verbs": ["list", "watch"],
