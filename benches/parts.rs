@@ -17,6 +17,10 @@ mod lists;
 #[path = "support/pods.rs"]
 #[expect(dead_code, reason = "other benches use more of it")]
 mod pods;
+#[path = "support/queues.rs"]
+mod queues;
+#[path = "parts/seats.rs"]
+mod seats;
 #[path = "parts/selectors.rs"]
 mod selectors;
 #[path = "parts/splice.rs"]
@@ -34,5 +38,6 @@ criterion_group!(
     selectors::bench,
     codecs::bench,
     gzip::bench,
+    seats::bench,
 );
 criterion_main!(benches);
