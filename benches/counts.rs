@@ -14,6 +14,8 @@
     reason = "a bench prints, and stops where something fails"
 )]
 
+#[path = "support/answer.rs"]
+mod answer;
 #[path = "counts/bounds.rs"]
 mod bounds;
 #[path = "support/caches.rs"]
@@ -27,8 +29,14 @@ mod lists;
 #[path = "support/pods.rs"]
 #[expect(dead_code, reason = "other benches use more of it")]
 mod pods;
+#[path = "support/queues.rs"]
+mod queues;
+#[path = "support/token.rs"]
+mod token;
 #[path = "counts/valgrind.rs"]
 mod valgrind;
+#[path = "counts/whole.rs"]
+mod whole;
 
 use std::process::ExitCode;
 

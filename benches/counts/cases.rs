@@ -21,6 +21,8 @@ use weir::codec::object::Object;
 use crate::caches::{NOW, cache, half_filter, next_frames, node_filter, watch};
 use crate::lists;
 use crate::pods::{PodId, Pods};
+use crate::queues::Queues;
+use crate::whole;
 
 /// A path whose counts are divided by `times`, its number of operations.
 pub(crate) struct Case {
@@ -59,7 +61,14 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         |it| encode(&it.protobuf, "list, an object, protobuf"),
         deflate,
     ];
-    makers.into_iter().map(move |make| make(&fixture))
+    let optimized: [fn() -> Case; 3] = [
+        seats,
+        || dispatch("start the next of 10000 in 1000 flows", 1),
+        || dispatch("the same, of 1 to 10 seats", 10),
+    ];
+    let is_optimized = !cfg!(debug_assertions);
+    let optimized = optimized.into_iter().filter(move |_| is_optimized).map(|make| make());
+    makers.into_iter().map(move |make| make(&fixture)).chain(optimized).chain(whole::all())
 }
 
 /// Enough repetitions to make the cost of one-time work negligible.
@@ -217,3 +226,23 @@ fn deflate(fixture: &Fixture) -> Case {
         black_box(list.take().map(|list| lists::compress_from(&segments, list)));
     })
 }
+
+/// A forwarded request while nobody waits.
+fn seats() -> Case {
+    let mut queues = Queues::new(7, 1);
+    case("take and give back seats", TIMES, move || (0..TIMES).for_each(|_| queues.pass()))
+}
+
+/// A request ends, the next one starts, and another one arrives.
+fn dispatch(name: &'static str, widest: u64) -> Case {
+    let mut queues = Queues::new(1_000, widest);
+    queues.fill(10_000);
+    case(name, STARTS, move || {
+        let mut started = 0;
+        while started < STARTS {
+            started += queues.dispatch();
+        }
+    })
+}
+
+const STARTS: usize = 2_000;

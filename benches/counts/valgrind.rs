@@ -24,7 +24,8 @@ pub(crate) fn is_installed() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// Runs all cases and returns their counts.
+/// Runs all cases and returns their counts. Of cases with one name those with the fewest
+/// instructions count: in the others Weir's own timers have run.
 pub(crate) fn count() -> Vec<CaseCounts> {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("out");
@@ -52,7 +53,15 @@ pub(crate) fn count() -> Vec<CaseCounts> {
             allocations: allocations / times,
         }
     };
-    cases.lines().enumerate().map(case).collect()
+    let mut counts: Vec<CaseCounts> = Vec::new();
+    for count in cases.lines().enumerate().map(case) {
+        match counts.iter_mut().find(|known| known.name == count.name) {
+            Some(known) if count.instructions < known.instructions => *known = count,
+            Some(_) => {}
+            None => counts.push(count),
+        }
+    }
+    counts
 }
 
 /// Returns the number of instructions and of allocations of a dump.
