@@ -29,7 +29,7 @@ mod weir_process;
 use std::path::PathBuf;
 
 use serde_json::json;
-use weir::simulator::{Simulator, SimulatorOptions, User};
+use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::token::token;
 use crate::weir_process::{Limits, Weir, free_address};
@@ -60,7 +60,9 @@ async fn main() {
 
 /// Starts the simulator, with pods of 5 KB, and a lease.
 async fn upstream() -> Simulator {
-    let user = |number| User::admin(&token(&name(number)), &name(number));
+    // Not members of `system:masters`, to whom nothing is refused.
+    let everything = vec![Rule::new(&["*"], &["*"], &["*"])];
+    let user = |number| User::with_rules(&token(&name(number)), &name(number), everything.clone());
     let mut users: Vec<_> = (0..USERS).map(user).collect();
     users.push(User::admin(WEIRS_OWN, "weir"));
     let options = SimulatorOptions { users, ..SimulatorOptions::default() };

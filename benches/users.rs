@@ -35,7 +35,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use weir::simulator::{Simulator, SimulatorOptions, User};
+use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::answer::{Answer, get};
 use crate::token::token;
@@ -76,7 +76,10 @@ struct Phase {
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let names = (0..USERS).map(user).chain([HOSTILE.to_owned()]);
-    let mut users: Vec<_> = names.map(|name| User::admin(&token(&name), &name)).collect();
+    // Not members of `system:masters`, who are exempt.
+    let everything = vec![Rule::new(&["*"], &["*"], &["*"])];
+    let user = |name: String| User::with_rules(&token(&name), &name, everything.clone());
+    let mut users: Vec<_> = names.map(user).collect();
     users.push(User::admin(WEIR, "weir"));
     let options = SimulatorOptions { users, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.expect("a simulator");

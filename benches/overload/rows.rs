@@ -50,8 +50,22 @@ pub(crate) async fn lists(upstream: &Simulator) {
     println!("  the runaway:  {answered} lists, {refused} refused");
 }
 
-/// Returns the latencies of GETs of one user, and of lists of another one.
+/// Returns the latencies of GETs of one user, and of lists of another one. They have a thread of
+/// their own: beside 200 tasks that read as fast as they can, theirs would wait for the bench.
 async fn victims(
+    address: SocketAddr,
+    get: &'static str,
+    list: &'static str,
+    run: Duration,
+) -> [Latencies; 2] {
+    let measure = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(measure(address, get, list, run))
+    };
+    tokio::task::spawn_blocking(measure).await.expect("it ends")
+}
+
+async fn measure(
     address: SocketAddr,
     get: &'static str,
     list: &'static str,
