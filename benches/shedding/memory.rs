@@ -1,0 +1,139 @@
+//! The memory of requests that wait, and of flow control that has nothing to do.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Empty;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::Target;
+use crate::rows::introduce;
+use crate::upstream::{GET, USERS, Upstream, user_token};
+use crate::weir_process::{Weir, free_address};
+
+const WAITING: usize = 20_000;
+const MIB: f64 = 1_048_576.0;
+
+/// 20,000 requests that wait, over 100 connections.
+pub(crate) async fn waiting(upstream: &Upstream) -> Vec<Target> {
+    let admin = free_address();
+    let level = json!({"name": "large", "limited": {"nominalConcurrencyShares": 1_000_000,
+        "limitResponse": {"type": "Queue",
+            "queuing": {"queues": 512, "handSize": 6, "queueLengthLimit": 50}}}});
+    let rule = json!({"name": "to-large", "level": "large", "match": [{
+        "subjects": [{"kind": "Group", "group": {"name": "system:authenticated"}}],
+        "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"],
+            "namespaces": ["work"]}]}]});
+    let sections = json!({"authentication": {"mode": "gateway"},
+        "admin": {"listen": admin.to_string()},
+        "flowControl": {"mode": "enforce", "seatsPerServer": 100, "levels": [level], "rules": [rule]}});
+    let weir = Weir::start(&upstream.kubeconfig(), sections).await;
+    introduce(&weir).await;
+    let mut connections = Vec::new();
+    for _ in 0..USERS {
+        connections.push(connect(weir.address).await);
+    }
+    sleep(Duration::from_secs(1)).await;
+    let before = resident(&weir);
+    upstream.work.hold(true);
+    let mut all = JoinSet::new();
+    for (user, connection) in connections.iter().enumerate() {
+        for _ in 0..(WAITING + 90) / USERS {
+            let (mut connection, token) = (connection.clone(), user_token(user));
+            let request = Request::get(format!("http://{}{GET}", weir.address))
+                .header("authorization", format!("Bearer {token}"))
+                .body(Empty::<Bytes>::new())
+                .expect("a request");
+            all.spawn(async move {
+                connection.ready().await.expect("a free stream");
+                connection.send_request(request).await.map(|response| response.status())
+            });
+        }
+    }
+    let (mut most, mut used) = (0.0, before);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(8) {
+        let waiting = waiting_requests(admin).await;
+        if waiting >= most {
+            (most, used) = (waiting, resident(&weir).max(used));
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    all.abort_all();
+    upstream.work.hold(false);
+    let grown = used - before;
+    println!(
+        "memory: {most} requests wait: {:.1} MiB more, {:.0} bytes each",
+        grown / MIB,
+        grown / most
+    );
+    let allowed = 64.0 * MIB * most / WAITING as f64 + 2048.0 * most;
+    vec![
+        Target {
+            what: "row 19: memory of those that wait, of what is allowed",
+            is: grown / allowed,
+            most: 1.0,
+        },
+        Target {
+            what: "row 19: requests that did not wait, of 20,000",
+            is: WAITING as f64 - most,
+            most: 2_000.0,
+        },
+    ]
+}
+
+/// A Weir with flow control beside one without, both idle: medians of several.
+pub(crate) async fn idle(upstream: &Upstream) -> Vec<Target> {
+    let mut medians = Vec::new();
+    for mode in ["off", "enforce"] {
+        let mut all = Vec::new();
+        for _ in 0..5 {
+            let sections =
+                json!({"authentication": {"mode": "gateway"}, "flowControl": {"mode": mode}});
+            let weir = Weir::start(&upstream.kubeconfig(), sections).await;
+            sleep(Duration::from_secs(3)).await;
+            all.push(resident(&weir));
+        }
+        all.sort_by(f64::total_cmp);
+        medians.push(all.get(all.len() / 2).copied().unwrap_or(f64::NAN));
+    }
+    let more =
+        medians.last().zip(medians.first()).map_or(f64::NAN, |(with, without)| with - without);
+    println!("memory: flow control that is idle: {:.2} MiB", more / MIB);
+    vec![Target { what: "row 19: MiB of idle flow control", is: more / MIB, most: 2.0 }]
+}
+
+fn resident(weir: &Weir) -> f64 {
+    let status = fs::read_to_string(format!("{}/status", weir.proc())).expect("weir runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    kib * 1024.0
+}
+
+async fn waiting_requests(admin: SocketAddr) -> f64 {
+    let mut tcp = TcpStream::connect(admin).await.expect("it listens");
+    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    tcp.write_all(request.as_bytes()).await.expect("it is sent");
+    let mut text = String::new();
+    tcp.read_to_string(&mut text).await.expect("an answer");
+    let lines = text.lines().filter(|line| line.starts_with("weir_flowcontrol_waiting_requests{"));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+async fn connect(weir: SocketAddr) -> SendRequest<Empty<Bytes>> {
+    let tcp = TcpStream::connect(weir).await.expect("weir listens");
+    tcp.set_nodelay(true).expect("a socket");
+    let handshake = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(tcp));
+    let (sender, connection) = handshake.await.expect("HTTP/2");
+    tokio::spawn(async move { drop(connection.await) });
+    sender
+}
