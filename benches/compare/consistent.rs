@@ -2,7 +2,7 @@
 //! answers from its cache once that is proved fresh. For each setting a Weir is started, and gets
 //! the same lists at a steady rate. The figures are those of the API server and Weir together.
 //!
-//! What is forwarded comes at a lower rate, which an API server on two processors can answer: a
+//! Lists to be forwarded come at a lower rate, which an API server on two processors can answer: a
 //! queue that grows would measure the queue. The figures are those of one list.
 //!
 //! The writes beside them matter: an event of the collection itself proves the cache fresh, while

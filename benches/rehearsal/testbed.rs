@@ -310,7 +310,7 @@ fn differ(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTre
     more.filter(|(_, count)| *count > 0).collect()
 }
 
-/// Creates the objects of so many nodes.
+/// Creates the objects of `nodes` nodes.
 fn fill(api: &Api, nodes: usize) {
     let create = |object: Value| {
         api.create(object).expect("the object is created");

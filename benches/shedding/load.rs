@@ -93,7 +93,7 @@ impl Latencies {
     }
 }
 
-/// Sends so many requests a second for a while. Each begins when it is due.
+/// Sends `rate` requests a second for a while. Each begins when it is due.
 pub(crate) async fn steady(
     address: SocketAddr,
     path: &'static str,
@@ -137,7 +137,7 @@ pub(crate) struct Crowd {
 }
 
 impl Crowd {
-    /// Begins with so many requests at once for each token.
+    /// Begins with `at_once` requests at once for each token.
     pub(crate) fn start(
         address: SocketAddr,
         path: &'static str,
