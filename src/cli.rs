@@ -1,4 +1,5 @@
-//! The command line: `serve`, `demo`, `check`, `version`.
+//! The command line: `serve`, `demo`, `check`, `version`; and `completions`, `man`, `schema`, which
+//! print what is generated from the command line and from the configuration.
 //!
 //! Exit codes: 0 for a clean end, 1 for a failure at run time, 2 for a command or configuration
 //! that can't be followed (clap's own code for the former), 130 when a second signal cut a graceful
@@ -6,6 +7,7 @@
 
 pub mod demo;
 pub mod failure;
+mod generate;
 pub mod screen;
 pub mod signals;
 
@@ -14,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -51,6 +53,18 @@ enum Command {
         /// The configuration file
         file: PathBuf,
     },
+    /// Print the completion script of a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory
+    Man {
+        /// The directory, which is made if it does not exist
+        directory: PathBuf,
+    },
+    /// Print the JSON Schema of the configuration file
+    Schema,
     /// Print the version and the build profile
     Version,
 }
@@ -62,6 +76,9 @@ impl Cli {
             Command::Serve(args) => Box::pin(serve(args, sockets)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Check { file } => check(&file),
+            Command::Completions { shell } => generate::completions(shell, Self::command()),
+            Command::Man { directory } => generate::man(&directory, Self::command()),
+            Command::Schema => generate::schema(),
             Command::Version => version(),
         }
     }
@@ -181,6 +198,9 @@ async fn reload(reloader: Option<Reloader>, hangup: Arc<Notify>) -> Infallible {
     }
     loop {
         hangup.notified().await;
+        // The service manager waits for both.
+        service_manager::reloading();
+        service_manager::reloaded();
         tracing::warn!("there is no configuration file to read again: see --config");
     }
 }

@@ -16,6 +16,7 @@ pub mod network;
 mod parse;
 pub mod reload;
 pub mod resolve;
+pub mod schema;
 pub mod units;
 mod warnings;
 pub mod write;

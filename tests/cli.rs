@@ -37,6 +37,49 @@ fn check_warns_of_settings_that_contradict_one_another() {
 }
 
 #[test]
+fn completions_are_scripts_of_their_shells() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = weir(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(script.contains("write-kubeconfig"), "{shell}");
+        let dir = tempfile::tempdir().unwrap();
+        let file = write(&dir, "script", &script);
+        match Command::new(shell).args(["-n", &file]).output() {
+            Ok(output) => assert!(output.status.success(), "{shell}: {}", stderr(&output)),
+            Err(error) => eprintln!("skipped: the completions of {shell} ({error})"),
+        }
+    }
+    assert_eq!(weir(&["completions", "tcsh"]).status.code(), Some(2));
+}
+
+#[test]
+fn manual_pages_are_written_for_each_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let pages = dir.path().join("man");
+    assert_eq!(weir(&["man", pages.to_str().unwrap()]).status.code(), Some(0));
+    for name in ["weir.1", "weir-serve.1", "weir-check.1", "weir-demo.1", "weir.yaml.5"] {
+        let page = pages.join(name);
+        assert!(std::fs::read_to_string(&page).unwrap().contains(".SH"), "{name}");
+        match Command::new("mandoc").arg("-Tlint").arg("-Werror").arg(&page).output() {
+            Ok(output) => assert!(output.status.success(), "{name}: {output:?}"),
+            Err(error) => eprintln!("skipped: the lint of {name} ({error})"),
+        }
+    }
+    assert_eq!(weir(&["man", "/proc/none"]).status.code(), Some(1));
+}
+
+#[test]
+fn the_schema_describes_the_configuration() {
+    let output = weir(&["schema"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
+    let cache = &schema["properties"]["cache"]["properties"];
+    assert_eq!(cache["warm"]["items"]["type"], "string");
+}
+
+#[test]
 fn a_closed_standard_output_is_not_a_failure() {
     let mut child = command(&["check", "config/weir.yaml"]).spawn().unwrap();
     drop(child.stdout.take());
@@ -270,14 +313,27 @@ async fn the_service_manager_learns_that_it_is_ready_alive_and_stopping() {
         let length = messages.recv(&mut message).unwrap();
         String::from_utf8(message[..length].to_vec()).unwrap()
     };
+    let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
+    let config = write(&dir, "weir.yaml", head);
     let args = ["serve", "--kubeconfig", &upstream, "--listen=http://127.0.0.1:0"];
     let mut serve = command(&args);
+    serve.args(["--config", &config]);
     serve.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000");
     let mut weir = Weir::start(&mut serve);
     let ready = next();
     assert!(ready.starts_with("READY=1\nSTATUS=serving http://127.0.0.1:"), "{ready}");
     assert_eq!(next(), "WATCHDOG=1\n");
     assert_eq!(next(), "WATCHDOG=1\n");
+    // A file that is refused ends the reload, too.
+    for text in [format!("{head}cache: {{ pageSize: 7 }}\n"), "no configuration".to_owned()] {
+        write(&dir, "weir.yaml", &text);
+        weir.signal("HUP");
+        let mut other = std::iter::repeat_with(next).filter(|message| message != "WATCHDOG=1\n");
+        let reloading = other.next().unwrap();
+        let time = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap();
+        assert!(time.trim_end().parse::<u64>().unwrap() > 0, "{reloading}");
+        assert_eq!(other.next().unwrap(), "READY=1\n");
+    }
     weir.signal("TERM");
     let stopping = std::iter::repeat_with(next).find(|message| message != "WATCHDOG=1\n").unwrap();
     assert!(stopping.starts_with("STOPPING=1\n"), "{stopping}");

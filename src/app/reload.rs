@@ -21,6 +21,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Registry as MetricRegistry};
 use tokio::sync::Notify;
 
+use crate::app::service_manager;
 use crate::cache::registry::Registry;
 use crate::config::Config;
 use crate::config::file::{ConfigFile, FileError};
@@ -110,12 +111,14 @@ impl Reloader {
                 () = hangup.notified() => true,
                 () = tokio::time::sleep(self.source.poll_interval) => false,
             };
+            if is_asked {
+                service_manager::reloading();
+            }
             let source = self.source.clone();
             let read = spawn_blocking(move || source.read()).await;
-            let Ok(read) = read else { continue };
             match read {
-                Ok(text) if is_asked => self.take(text),
-                Ok(text) if self.seen.as_ref() != Some(&text) => {
+                Ok(Ok(text)) if is_asked => self.take(text),
+                Ok(Ok(text)) if self.seen.as_ref() != Some(&text) => {
                     // Once it was read twice.
                     if changed.take().as_ref() == Some(&text) {
                         self.take(text);
@@ -123,10 +126,15 @@ impl Reloader {
                         changed = Some(text);
                     }
                 }
-                Ok(_unchanged) => changed = None,
-                Err(error) if is_asked => self.refuse(&error),
+                Ok(Ok(_unchanged)) => changed = None,
+                Ok(Err(error)) if is_asked => self.refuse(&error),
                 // It may be replaced just now. A reload that was asked for reports it.
-                Err(error) => tracing::debug!(%error, "the configuration file cannot be read"),
+                Ok(Err(error)) => tracing::debug!(%error, "the configuration file cannot be read"),
+                // The runtime ends.
+                Err(error) => tracing::debug!(%error, "the configuration file was not read"),
+            }
+            if is_asked {
+                service_manager::reloaded();
             }
         }
     }

@@ -30,6 +30,21 @@ pub async fn report(status: &str, stop: &CancellationToken) -> Infallible {
     }
 }
 
+/// Reports that the configuration is read again, as a service manager with `Type=notify-reload`
+/// requires: it waits for the message with its time, and then for [`reloaded`].
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::warn!(%error, "the monotonic clock cannot be read"),
+    }
+}
+
+/// Reports that the reload is over, whether or not the file was taken over: the log and
+/// `weir_config_last_reload_successful` say which. A failed one is no reason to end Weir.
+pub fn reloaded() {
+    send(&[NotifyState::Ready]);
+}
+
 /// Returns after `period` and after a task has run on the runtime: if its threads are all blocked,
 /// the process is as good as dead.
 async fn alive(period: Option<Duration>) {

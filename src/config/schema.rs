@@ -1,0 +1,271 @@
+//! The JSON Schema of the configuration file, for editors and for the Helm chart.
+//!
+//! Its fields are those that the structs of [`file`](super::file) accept, found by deserializing
+//! them (`trace`). Its descriptions are the comments of the example configurations (`comments`), so
+//! that they are written once. [`FORMATS`] has the formats of texts that the type does not show.
+//! `docs/decisions/configuration-schema.md` has the reasons.
+
+mod comments;
+mod trace;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::config::file::{API_VERSION, ConfigFile, KIND};
+use crate::config::schema::comments::joined;
+use crate::config::schema::trace::Shape;
+
+/// Returns the schema, in draft 7 of JSON Schema, which Helm reads too.
+pub fn json_schema() -> Value {
+    let shape = trace::shape_of::<ConfigFile>();
+    let mut schema =
+        Builder { descriptions: comments::descriptions(EXAMPLES, &shape) }.value("", &shape);
+    if let Some(fields) = schema.as_object_mut() {
+        fields.insert("$schema".to_owned(), json!("http://json-schema.org/draft-07/schema#"));
+        fields.insert("title".to_owned(), json!(KIND));
+        fields.insert("required".to_owned(), json!(["apiVersion", "kind"]));
+    }
+    schema
+}
+
+/// Returns each setting with its path and its description, in the order of the structs.
+pub fn settings() -> Vec<(String, String)> {
+    let mut settings = Vec::new();
+    collect(&json_schema(), "", &mut settings);
+    settings
+}
+
+fn collect(schema: &Value, path: &str, settings: &mut Vec<(String, String)>) {
+    let schema = schema.get("items").unwrap_or(schema);
+    let fields = schema.get("properties").and_then(Value::as_object);
+    for (name, field) in fields.into_iter().flatten() {
+        let path = joined(path, name);
+        let description = field.get("description").and_then(Value::as_str).unwrap_or_default();
+        let description = match field.get("enum").and_then(Value::as_array) {
+            Some(values) => {
+                let values: Vec<_> = values.iter().filter_map(Value::as_str).collect();
+                format!("{description} One of: {}.", values.join(", "))
+            }
+            None => description.to_owned(),
+        };
+        settings.push((path.clone(), description));
+        collect(field, &path, settings);
+    }
+}
+
+struct Builder {
+    /// The descriptions by the paths of their settings.
+    descriptions: BTreeMap<String, String>,
+}
+
+impl Builder {
+    fn value(&self, path: &str, shape: &Shape) -> Value {
+        let mut schema = match shape {
+            Shape::Text => text(path),
+            Shape::Integer => json!({ "type": "integer" }),
+            Shape::Boolean => json!({ "type": "boolean" }),
+            Shape::List(items) => json!({ "type": "array", "items": self.value(path, items) }),
+            Shape::Fields(fields) => self.object(path, fields),
+        };
+        if let Some(schema) = schema.as_object_mut()
+            && !path.is_empty()
+        {
+            let described = self.description(path);
+            schema.insert("description".to_owned(), Value::String(described));
+        }
+        schema
+    }
+
+    /// A setting without a description of its own is part of its parent.
+    fn description(&self, path: &str) -> String {
+        if let Some((_, described)) = DESCRIPTIONS.iter().find(|(of, _)| *of == path) {
+            return (*described).to_owned();
+        }
+        let of_parent = || {
+            let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
+            format!("See {parent}.")
+        };
+        self.descriptions.get(path).cloned().unwrap_or_else(of_parent)
+    }
+
+    fn object(&self, path: &str, fields: &[(&str, Shape)]) -> Value {
+        let schema = |(name, shape): &(&str, Shape)| {
+            ((*name).to_owned(), self.value(&joined(path, name), shape))
+        };
+        let properties: Map<String, Value> = fields.iter().map(schema).collect();
+        json!({ "type": "object", "additionalProperties": false, "properties": properties })
+    }
+}
+
+fn text(path: &str) -> Value {
+    let format = FORMATS.iter().find(|(of, _)| *of == path).map(|(_, format)| format);
+    match format {
+        None => json!({ "type": "string" }),
+        Some(Format::Duration) => json!({ "type": ["string", "integer"], "pattern": DURATION }),
+        Some(Format::DurationOrNever) => {
+            json!({ "type": ["string", "integer"], "pattern": format!("^never$|{DURATION}") })
+        }
+        Some(Format::Bytes) => json!({ "type": ["string", "integer"], "pattern": BYTES }),
+        Some(Format::OneOf(values)) => json!({ "type": "string", "enum": values }),
+    }
+}
+
+/// The format of a text.
+enum Format {
+    /// As `units::parse_duration` reads it.
+    Duration,
+    DurationOrNever,
+    /// As `units::parse_bytes` reads it; a plain number is an integer in YAML.
+    Bytes,
+    OneOf(&'static [&'static str]),
+}
+
+const FORMATS: &[(&str, Format)] = &[
+    ("apiVersion", Format::OneOf(&[API_VERSION])),
+    ("kind", Format::OneOf(&[KIND])),
+    ("server.headerReadTimeout", Format::Duration),
+    ("server.freshnessTimeout", Format::Duration),
+    ("server.warmupTimeout", Format::Duration),
+    ("server.shutdownDelay", Format::Duration),
+    ("server.shutdownTimeout", Format::Duration),
+    ("server.stallTimeout", Format::Duration),
+    ("server.responseBytesMax", Format::Bytes),
+    ("admin.detail", Format::OneOf(&["local", "none"])),
+    ("upstream.connectTimeout", Format::Duration),
+    ("cache.idleTimeout", Format::Duration),
+    ("cache.resourceBytesMax", Format::Bytes),
+    ("cache.totalBytesMax", Format::Bytes),
+    ("cache.historyBytesMax", Format::Bytes),
+    ("cache.gzipBytesMax", Format::Bytes),
+    ("cache.onRelist", Format::OneOf(&["keepStreams", "endStreams"])),
+    ("cache.maxStaleness", Format::DurationOrNever),
+    ("cache.onAway", Format::OneOf(&["keep", "end"])),
+    ("cache.consistentLists", Format::OneOf(&["forward", "auto", "always"])),
+    ("authentication.mode", Format::OneOf(&["sidecar", "gateway"])),
+    ("authentication.anonymous", Format::OneOf(&["forward", "authorize", "refuse"])),
+    ("authentication.tokens.ttl", Format::Duration),
+    ("authentication.tokens.failureTTL", Format::Duration),
+    ("authorization.allowTTL", Format::Duration),
+    ("authorization.denyTTL", Format::Duration),
+    ("authorization.watchRecheck", Format::DurationOrNever),
+    ("authorization.staleDecisionGrace", Format::Duration),
+    ("audit.buffer", Format::OneOf(&["blocking", "dropping"])),
+    ("audit.policy.rules.level", Format::OneOf(&["None", "Metadata"])),
+    ("flowControl.mode", Format::OneOf(&["off", "observe", "enforce"])),
+    ("flowControl.adaptive", Format::OneOf(&["off", "observe", "enforce"])),
+    ("flowControl.levels.limited.limitResponse.type", Format::OneOf(&["Queue", "Reject"])),
+    ("flowControl.rules.mode", Format::OneOf(&["enforce", "observe"])),
+    ("flowControl.rules.scope", Format::OneOf(&["all", "upstream"])),
+    ("flowControl.rules.action", Format::OneOf(&["deny"])),
+    ("flowControl.rules.limits.bytesPerSecond", Format::Bytes),
+    ("logging.format", Format::OneOf(&["text", "json"])),
+];
+
+/// The settings that no example has a comment for, or only one that is about more.
+const DESCRIPTIONS: &[(&str, &str)] = &[
+    ("apiVersion", "The version of the file's format."),
+    ("kind", "The kind of the file."),
+    (
+        "server.listeners.listen",
+        "The address: https://ADDRESS:PORT, http://ADDRESS:PORT or unix://PATH.",
+    ),
+    ("admin.listen", "ADDRESS:PORT of health and metrics, or none."),
+    ("upstream.context", "The context in the kubeconfig. The default is its current one."),
+    ("upstream.addresses", "The former name of upstream.endpoints.static."),
+    ("cache.exclude", "Resources that are not cached; it overrides cache.include."),
+    ("authentication.mode", "sidecar: clients are not authenticated. gateway: each request is."),
+    ("authentication.requestHeader", "Front proxies, in place of the cluster's own setting."),
+    ("authorization", "What clients may do (gateway)."),
+    ("authorization.rbac.enabled", "Whether Weir decides by the cluster's roles and bindings."),
+    ("audit.policy.rules", "The first rule that matches a request decides."),
+    ("flowControl.mode", "See flowControl."),
+    ("flowControl.levels", "Priority levels beside the cluster's, for the rules."),
+    ("flowControl.levels.limited", "As spec.limited of a PriorityLevelConfiguration."),
+    ("flowControl.rules", "Rules for what FlowSchemas cannot say: bans, rates, pages, levels."),
+    ("flowControl.rules.match", "As spec.rules of a FlowSchema. Without it, every request."),
+];
+
+const DURATION: &str = r"^(0|([0-9]*\.?[0-9]*(h|m|s|ms|us|ns))+)$";
+const BYTES: &str = r"^[0-9]*\.?[0-9]*([kMGT]|[KMGT]i)?$";
+
+/// The example configurations: the first one that has a comment for a setting describes it.
+const EXAMPLES: [&str; 2] =
+    [include_str!("../../config/weir.yaml"), include_str!("../../config/gateway.yaml")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_are_about_settings_that_exist() {
+        let paths: Vec<_> = settings().into_iter().map(|(path, _)| path).collect();
+        let of_tables = FORMATS.iter().map(|(path, _)| path);
+        for path in of_tables.chain(DESCRIPTIONS.iter().map(|(path, _)| path)) {
+            assert!(paths.iter().any(|known| known == path), "{path}");
+        }
+        let schema = json_schema();
+        let detail = schema.pointer("/properties/admin/properties/detail/enum").unwrap();
+        assert_eq!(detail, &json!(["local", "none"]));
+    }
+
+    #[test]
+    fn the_fields_are_those_of_the_file() {
+        let schema = json_schema();
+        for (pointer, kind) in [
+            (
+                "/properties/server/properties/listeners/items/properties/listen/type",
+                json!("string"),
+            ),
+            ("/properties/upstream/properties/endpoints/properties/static/type", json!("array")),
+            ("/properties/cache/properties/forwardBudget/type", json!("integer")),
+            ("/properties/authentication/properties/clientCAFile/type", json!("string")),
+            (
+                "/properties/flowControl/properties/rules/items/properties/match/items/properties/subjects/type",
+                json!("array"),
+            ),
+            ("/properties/server/additionalProperties", json!(false)),
+        ] {
+            assert_eq!(schema.pointer(pointer), Some(&kind), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn settings_are_described_by_the_examples() {
+        let settings: BTreeMap<_, _> = settings().into_iter().collect();
+        let begin = |path: &str| settings.get(path).unwrap().split('.').next().unwrap().to_owned();
+        assert_eq!(
+            begin("upstream.connectTimeout"),
+            "Time-out for opening a connection, including its TLS handshake"
+        );
+        assert!(settings["upstream.kubeconfig"].starts_with("Defaults: $KUBECONFIG"));
+        assert!(settings["authentication.requestHeader.allowedNames"].starts_with("Common names"));
+        assert!(settings["admin"].starts_with("Health"));
+        assert_eq!(settings["cache.totalBytesMax"], settings["cache.resourceBytesMax"]);
+        assert!(settings["server.listeners.listen"].starts_with("The address"));
+    }
+
+    /// Each field that a file may have is found: a file with all of them is read again.
+    #[test]
+    fn the_effective_configuration_has_only_known_fields() {
+        let file: Value = serde_saphyr::from_str(EXAMPLES[0]).unwrap();
+        let schema = json_schema();
+        assert!(unknown(&file, &schema).is_empty(), "{:?}", unknown(&file, &schema));
+    }
+
+    fn unknown(value: &Value, schema: &Value) -> Vec<String> {
+        match value {
+            Value::Object(fields) => fields
+                .iter()
+                .flat_map(|(name, value)| match schema["properties"].get(name) {
+                    Some(schema) => unknown(value, schema),
+                    None => vec![name.clone()],
+                })
+                .collect(),
+            Value::Array(items) => {
+                items.iter().flat_map(|item| unknown(item, &schema["items"])).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
