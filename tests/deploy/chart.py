@@ -26,6 +26,7 @@ VERSIONS = ("1.30", "1.37")
 # Values that the chart accepts. The first are the defaults.
 ACCEPTED = {
     "defaults": {},
+    "behind a load balancer": {"proxyProtocol": {"trustedNetworks": ["10.0.0.0/24", "10.1.0.7"]}},
     "digest": {"image": {"repository": "registry.example:5000/weir", "digest": "sha256:" + "0" * 64}},
     "small": {
         "replicas": 1,
@@ -90,6 +91,9 @@ REFUSED = [
     ({"image": {"digest": "0123"}}, "digest"),
     ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
     ({"config": {"caches": {}}}, "caches"),
+    ({"config": {"cache": {"totalBytes": "1Gi"}}}, "totalBytes"),
+    ({"config": {"cache": {"onAway": "stop"}}}, "onAway"),
+    ({"config": {"server": {"shutdownDelay": "ten seconds"}}}, "shutdownDelay"),
     ({"config": {"authentication": {"mode": "sidecar"}}}, "mode"),
     ({"config": {"server": {"listeners": []}}}, "server"),
     ({"config": {"admin": {"listen": "none"}}}, "admin"),
@@ -99,6 +103,7 @@ REFUSED = [
     ({"tls": {"certManager": {"enabled": True}}}, "issuerRef"),
     ({"rbac": {"create": "yes"}}, "create"),
     ({"rbac": {"impersonator": {"users": "jane"}}}, "users"),
+    ({"proxyProtocol": {"trustedNetworks": "10.0.0.0/24"}}, "trustedNetworks"),
     ({"service": {"type": "ExternalName"}}, "type"),
     ({"service": {"port": 70000}}, "port"),
     ({"service": {"trafficDistribution": "Nearest"}}, "trafficDistribution"),
@@ -110,6 +115,7 @@ REFUSED = [
     ({"topologySpreadConstraints": [{"maxSkew": 0}]}, "topologySpreadConstraints"),
     ({"networkPolicy": {"monitoringNamespace": "Monitoring!"}}, "monitoringNamespace"),
     ({"serviceMonitor": {"interval": "often"}}, "interval"),
+    ({"prometheusRule": {"runbookUrl": "docs"}}, "runbookUrl"),
     ({"config": {"cache": {"totalBytesMax": "3Gi"}}}, "more than 70 %"),
     ({"config": {"server": {"shutdownTimeout": "10m"}}}, "must exceed"),
     ({"terminationGracePeriodSeconds": 130}, "must exceed"),
@@ -235,6 +241,21 @@ def same_optional_roles():
             check(chart.get(name) == one, f"chart and {file.name} differ in {name}: {chart.get(name)}")
 
 
+def monitoring():
+    """The rules and dashboards of deploy/ are installed as they are, but for the runbooks' address."""
+    url = "https://docs.example/runbooks"
+    values = {"prometheusRule": {"enabled": True, "runbookUrl": url}, "dashboards": {"enabled": True}}
+    objects, _ = render(values)
+    text = (ROOT / "deploy/prometheus/rules.yaml").read_text()
+    wanted = yaml.safe_load(text.replace("https://github.com/OWNER/weir/blob/main/docs/runbooks", url))
+    check(of_kind(objects, "PrometheusRule")[0]["spec"] == wanted, "the chart's rules are others")
+    maps = [one["data"] for one in of_kind(objects, "ConfigMap")]
+    for path in sorted((ROOT / "deploy/grafana").glob("*.json")):
+        texts = [data[path.name] for data in maps if path.name in data]
+        check(texts == [path.read_text()], f"the chart's {path.name} is another")
+    validate("monitoring", objects)
+
+
 def files_of_the_chart():
     """Rules and dashboards that lie in the chart's directory are installed."""
     with tempfile.TemporaryDirectory() as directory:
@@ -317,10 +338,10 @@ def values_are_described():
 
 # Groups whose members have the comments.
 UNDESCRIBED = {"image:", "tls:", "rbac:", "serviceAccount:", "service:", "pdb:", "resources:"}
-UNDESCRIBED |= {"networkPolicy:", "serviceMonitor:", "prometheusRule:", "dashboards:"}
+UNDESCRIBED |= {"proxyProtocol:", "networkPolicy:", "serviceMonitor:", "prometheusRule:", "dashboards:"}
 UNDESCRIBED |= {"tolerations: []", "affinity: {}"}
-# The sections of Weir's configuration, which `weir check` knows.
-OPEN = {"values.config.authentication"}
+# Objects that may have any member.
+OPEN = set()
 
 
 def main():
@@ -338,6 +359,7 @@ def main():
         refuses(values, part)
     same_as_base()
     same_optional_roles()
+    monitoring()
     files_of_the_chart()
     validate("base", base())
     static_pod()

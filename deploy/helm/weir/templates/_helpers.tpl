@@ -55,7 +55,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $config "apiVersion" "weir.dev/v1alpha1" -}}
 {{- $_ := set $config "kind" "WeirConfiguration" -}}
 {{- $files := dict "certificateFile" "/etc/weir/tls/tls.crt" "privateKeyFile" "/etc/weir/tls/tls.key" "caFile" "/etc/weir/tls/ca.crt" -}}
-{{- $_ := set $server "listeners" (list (dict "listen" "https://0.0.0.0:6440" "certificate" $files)) -}}
+{{- $listener := dict "listen" "https://0.0.0.0:6440" "certificate" $files -}}
+{{- with .Values.proxyProtocol.trustedNetworks -}}
+{{- $_ := set $listener "proxyProtocol" (dict "trustedNetworks" .) -}}
+{{- end -}}
+{{- $_ := set $server "listeners" (list $listener) -}}
 {{- $_ := set $admin "listen" "0.0.0.0:6441" -}}
 {{- $memory := dig "limits" "memory" "" .Values.resources -}}
 {{- if $memory -}}

@@ -1,7 +1,16 @@
 //! The manifests: valid, consistent with each other and with Weir's configuration, and without any
 //! permission that Weir does not need.
 
-#![expect(clippy::unwrap_used, reason = "it reads the repository itself")]
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "it reads the repository itself"
+)]
+#![expect(clippy::print_stderr, reason = "skipped checks are named")]
+
+mod monitoring;
+mod schema;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -130,7 +139,7 @@ fn the_kubelet_waits_for_the_whole_drain() {
 /// Kubernetes never updates a file that is mounted by its name alone.
 #[test]
 fn the_configuration_is_mounted_as_a_directory() {
-    let examples = ["deploy/manifests/deployment.yaml", "docs/sidecar.md"];
+    let examples = ["deploy/manifests/deployment.yaml", "docs/how-to/sidecar.md"];
     for file in examples.into_iter().chain(["deploy/helm/weir/templates/deployment.yaml"]) {
         let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
         assert!(!text.contains("subPath:"), "{file}");
@@ -173,5 +182,9 @@ fn texts(value: &Value) -> Vec<String> {
 }
 
 fn deploy(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(file)
+    root().join("deploy").join(file)
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }

@@ -1,0 +1,150 @@
+//! Rules, alerts and dashboards: `promtool` accepts them and their unit tests pass, each alert has
+//! tests and a runbook, each metric exists, and what is written by `deploy/grafana/dashboards.py`
+//! is fresh.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::{deploy, documents, root};
+
+const TESTS: [&str; 2] = ["tests/deploy/alerts.yaml", "tests/deploy/alerts-days.yaml"];
+const HEADINGS: [&str; 4] = ["## Meaning\n", "## Impact\n", "## Diagnosis\n", "## Mitigation\n"];
+const RUNBOOKS: &str = "https://github.com/OWNER/weir/blob/main/docs/runbooks/";
+
+#[test]
+fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
+    run("promtool", &["check", "rules", "--lint=all", "deploy/prometheus/rules.yaml"]);
+    run("promtool", &["test", "rules", TESTS[0], TESTS[1]]);
+}
+
+#[test]
+fn the_dashboards_and_the_charts_files_are_what_the_script_writes() {
+    run("python3", &["-B", "deploy/grafana/dashboards.py", "--check"]);
+    let rules = fs::read_to_string(deploy("prometheus/rules.yaml")).unwrap();
+    assert_eq!(fs::read_to_string(deploy("helm/weir/files/rules/rules.yaml")).unwrap(), rules);
+    for name in ["overview.json", "caches.json", "upstream.json"] {
+        let written = fs::read_to_string(deploy("grafana").join(name)).unwrap();
+        let chart = deploy("helm/weir/files/dashboards").join(name);
+        assert!(fs::read_to_string(chart).unwrap() == written, "{name}");
+    }
+}
+
+/// A test of an alert is an expression with its name that has a result, and one that has none.
+#[test]
+fn each_alert_is_seen_to_fire_and_to_clear() {
+    let mut checks = Vec::new();
+    for file in TESTS {
+        for test in documents(&root().join(file)).remove(0)["tests"].as_array().unwrap() {
+            checks.extend(test["promql_expr_test"].as_array().into_iter().flatten().cloned());
+        }
+    }
+    for name in alerts() {
+        let is_of = |check: &&Value| check["expr"].as_str().unwrap().contains(&format!("{name:?}"));
+        let (fires, clear): (Vec<&Value>, Vec<&Value>) =
+            checks.iter().filter(is_of).partition(|check| check["exp_samples"].is_array());
+        assert!(!fires.is_empty() && clear.len() >= 2, "{name}: it has no test in {TESTS:?}");
+    }
+}
+
+#[test]
+fn each_alert_has_a_runbook() {
+    let alerts = alerts();
+    for name in &alerts {
+        let path = root().join("docs/runbooks").join(format!("{name}.md"));
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        assert!(text.starts_with(&format!("# {name}\n")), "{} has no title", path.display());
+        let mut rest = text.as_str();
+        for heading in HEADINGS {
+            let (_, after) = rest.split_once(heading).unwrap_or_default();
+            assert!(!after.trim().is_empty(), "{}: {heading:?} is missing", path.display());
+            rest = after;
+        }
+    }
+    for rule in rules().iter().filter(|rule| rule["alert"].is_string()) {
+        let name = rule["alert"].as_str().unwrap();
+        assert_eq!(rule["annotations"]["runbook_url"], format!("{RUNBOOKS}{name}.md"));
+        for part in ["summary", "description"] {
+            assert!(rule["annotations"][part].is_string(), "{name}: {part}");
+        }
+    }
+    for file in fs::read_dir(root().join("docs/runbooks")).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let name = name.trim_end_matches(".md");
+        assert!(name == "README" || alerts.contains(name), "docs/runbooks/{name}.md has no alert");
+    }
+}
+
+/// In the reference of the metrics, which a test compares with the registry.
+#[test]
+fn each_metric_of_rules_dashboards_and_runbooks_exists() {
+    let Ok(page) = fs::read_to_string(root().join("docs/reference").join("metrics.md")) else {
+        eprintln!("skipped: there is no reference of the metrics yet");
+        return;
+    };
+    let known = names(&page);
+    assert!(known.len() > 50, "{known:?}");
+    let records: BTreeSet<String> =
+        rules().iter().filter_map(|rule| rule["record"].as_str()).map(str::to_owned).collect();
+    let mut files = vec![deploy("prometheus/rules.yaml")];
+    for directory in [deploy("grafana"), root().join("docs/runbooks"), root().join("docs/how-to")] {
+        let entries = fs::read_dir(directory).into_iter().flatten();
+        files.extend(entries.map(|entry| entry.unwrap().path()));
+    }
+    for file in files.iter().filter(|file| is_text(file)) {
+        let text = fs::read_to_string(file).unwrap();
+        for name in names(&text) {
+            let family =
+                ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
+            let exists = known.contains(&name) || family.is_some_and(|name| known.contains(name));
+            assert!(exists, "{}: there is no metric {name}", file.display());
+        }
+        for name in words(&text).filter(|word| word.starts_with("weir:")) {
+            assert!(records.contains(name), "{}: there is no rule {name}", file.display());
+        }
+    }
+}
+
+fn alerts() -> BTreeSet<String> {
+    rules().iter().filter_map(|rule| rule["alert"].as_str()).map(str::to_owned).collect()
+}
+
+fn rules() -> Vec<Value> {
+    let file = documents(&deploy("prometheus/rules.yaml")).remove(0);
+    let groups = file["groups"].as_array().unwrap();
+    groups.iter().flat_map(|group| group["rules"].as_array().unwrap().clone()).collect()
+}
+
+/// The names of Weir's and of the process's metrics in a text.
+fn names(text: &str) -> BTreeSet<String> {
+    let is_metric =
+        |word: &&str| ["weir_", "process_"].iter().any(|prefix| word.starts_with(prefix));
+    words(text).filter(is_metric).map(str::to_owned).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| !(letter.is_ascii_alphanumeric() || matches!(letter, '_' | ':')))
+        .map(|word| word.trim_end_matches(':'))
+}
+
+fn is_text(path: &Path) -> bool {
+    path.extension().is_some_and(|end| ["json", "md", "yaml"].iter().any(|known| end == *known))
+}
+
+/// Runs a tool in the repository; says so where it is not installed.
+fn run(tool: &str, arguments: &[&str]) {
+    let output = match Command::new(tool).args(arguments).current_dir(root()).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: {tool} {arguments:?} ({tool} is not installed)");
+            return;
+        }
+        Err(error) => panic!("{tool}: {error}"),
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{tool} {arguments:?}:\n{out}\n{err}");
+}
