@@ -9,6 +9,9 @@
 
 mod detail;
 pub mod health;
+pub(crate) mod ready_metric;
+mod scrape;
+mod slis;
 
 use std::convert::Infallible;
 use std::io;
@@ -17,20 +20,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
+use prometheus::{Registry, TEXT_FORMAT};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::admin::health::{Checks, Endpoint};
+use crate::admin::scrape::Scrape;
 use crate::server::FlowControl;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::cork::Cork;
@@ -47,7 +53,7 @@ pub struct Admin {
 /// The state that it serves.
 #[derive(Debug)]
 struct Pages {
-    checks: Checks,
+    checks: Arc<Checks>,
     registry: Registry,
     /// The costs of clients; `None` if nobody may see them, or nothing is added up.
     clients: Option<Arc<FlowControl>>,
@@ -71,6 +77,8 @@ impl Admin {
         clients: Option<Arc<FlowControl>>,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
+        let checks = Arc::new(checks);
+        ready_metric::register_ready(&registry, Arc::clone(&checks)).map_err(io::Error::other)?;
         Ok(Self { listener, pages: Arc::new(Pages { checks, registry, clients }) })
     }
 
@@ -132,7 +140,10 @@ impl Pages {
             ("livez", check) => self.health(Endpoint::Live, check, query),
             // kube-apiserver keeps this older name, from before it had two endpoints.
             ("healthz" | "readyz", check) => self.health(Endpoint::Ready, check, query),
-            ("metrics", None) => self.metrics(),
+            ("metrics", None) => metrics(&self.registry, request.headers()),
+            ("metrics", Some("slis")) => {
+                metrics(self.checks.observed().registry(), request.headers())
+            }
             ("api", Some("clients")) => self.clients(connection, request),
             _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
         }
@@ -169,14 +180,23 @@ impl Pages {
         }
         response
     }
+}
 
-    fn metrics(&self) -> Response<Body> {
-        match TextEncoder::new().encode_to_string(&self.registry.gather()) {
-            Ok(metrics) => respond(StatusCode::OK, TEXT_FORMAT, metrics),
-            Err(error) => {
-                tracing::error!(%error, "metrics cannot be written");
-                text(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written; see the log\n")
+/// Returns the metrics of a registry.
+fn metrics(registry: &Registry, headers: &HeaderMap) -> Response<Body> {
+    match Scrape::of(registry, headers) {
+        Ok(Scrape { body, is_compressed }) => {
+            let mut response = respond(StatusCode::OK, TEXT_FORMAT, body);
+            response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+            if is_compressed {
+                let gzip = HeaderValue::from_static("gzip");
+                response.headers_mut().insert(CONTENT_ENCODING, gzip);
             }
+            response
+        }
+        Err(error) => {
+            tracing::error!(%error, "metrics cannot be written");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written; see the log\n")
         }
     }
 }
@@ -243,6 +263,7 @@ Weir, a caching read-through proxy for the Kubernetes API
 /readyz           it can serve; ?verbose names each check, ?exclude=NAME leaves one out
 /readyz/NAME      one check
 /metrics          in Prometheus' text format
+/metrics/slis     the results of health checks, as Kubernetes' components show them
 /api/clients      what clients cost, for local clients only; ?limit=N
 ";
 

@@ -10,6 +10,7 @@
 //! cannot be read or that the upstream rejects at the first request.
 
 pub mod build_info;
+mod certificates;
 pub(crate) mod cgroup;
 mod files;
 mod gateway;
@@ -34,6 +35,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::Admin;
 use crate::admin::health::{Checks, Health};
+use crate::app::certificates::Expiry;
 use crate::app::cgroup::Limits;
 use crate::app::gateway::Identities;
 use crate::app::metrics::Metrics;
@@ -113,6 +115,7 @@ impl App {
         );
         let Identities { access, upstreams, permissions } =
             gateway::build(&config, &upstream, &registry, &metrics).await?;
+        let front_proxy = upstreams.front_proxy.clone();
         let audit = AuditLog::start(&config.audit, metrics.auth.audit.clone())?;
         let (flow_control, following) = flow_control(&config, &registry, &metrics);
         let held = HeldBytes::new(config.server.response_bytes_max);
@@ -132,6 +135,9 @@ impl App {
         };
         let server = Server::bind(&config.server, services, sockets)?;
         let listeners = server.local_addresses();
+        let expiries = expiries(&upstream, front_proxy, &server);
+        certificates::register_expiries(&metrics.registry, expiries)
+            .context("cannot register metrics")?;
 
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
         let checks = checks(&probe, &discovery, &registry, config.ready_when_away)
@@ -252,6 +258,22 @@ impl App {
         }
         tracing::info!("stopped");
     }
+}
+
+/// Returns when certificates expire, by their use.
+fn expiries(
+    own: &Upstream,
+    front_proxy: Option<Upstream>,
+    server: &Server,
+) -> Vec<(&'static str, Expiry)> {
+    let (client, ca) = (own.clone(), own.clone());
+    let front_proxy = move || front_proxy.as_ref()?.certificate_expiries().client;
+    vec![
+        ("serving", Box::new(server.serving_expiry())),
+        ("client", Box::new(move || client.certificate_expiries().client)),
+        ("front-proxy", Box::new(front_proxy)),
+        ("ca", Box::new(move || ca.certificate_expiries().ca)),
+    ]
 }
 
 /// Starts to measure this process's overload. The simulation has one thread and its own time, so

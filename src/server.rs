@@ -39,8 +39,8 @@ use crate::server::accept::Acceptor;
 pub use crate::server::accept::bind_error::BindError;
 pub use crate::server::accept::certificate::CertificateError;
 pub use crate::server::accept::inherited::InheritedSockets;
-use crate::server::accept::listener::Listener;
 pub use crate::server::accept::listener::{BoundListener, ListenerKind};
+use crate::server::accept::listener::{Listener, Socket};
 #[cfg(feature = "simulation")]
 pub use crate::server::accept::pipe::PipeListener;
 use crate::server::appointments::HerdAppointments;
@@ -144,6 +144,16 @@ impl Server {
     /// Returns the addresses of the listeners, in the order of the configuration.
     pub fn local_addresses(&self) -> Vec<BoundListener> {
         self.listeners.iter().map(|listener| listener.bound.clone()).collect()
+    }
+
+    /// Returns what says when the first serving certificate expires, in seconds since 1970.
+    pub fn serving_expiry(&self) -> impl Fn() -> Option<i64> + Send + Sync + use<> {
+        let serving = self.listeners.iter().filter_map(|listener| match &listener.socket {
+            Socket::Tls(_, _, tls) => Some(Arc::clone(tls.acceptors.serving())),
+            Socket::Plain(..) | Socket::Unix(..) => None,
+        });
+        let serving: Vec<_> = serving.collect();
+        move || serving.iter().filter_map(|certificate| certificate.expiry()).min()
     }
 
     /// Returns what replaces the settings of this server while it runs.

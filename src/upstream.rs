@@ -4,6 +4,7 @@ mod attempts;
 pub mod availability;
 pub(crate) mod bounded;
 mod connect;
+mod counted_body;
 pub mod credentials;
 pub mod discovery;
 pub mod endpoints;
@@ -17,6 +18,7 @@ mod one_server;
 pub mod pool;
 mod pools;
 mod proxy;
+pub(crate) mod purpose;
 pub(crate) mod recent_count;
 mod replay;
 pub mod request_body;
@@ -42,12 +44,13 @@ use self::pools::Pools;
 use self::retry_budget::RetryBudget;
 use crate::config::{FrontProxyConfig, UpstreamConfig};
 use crate::upstream::availability::Availability;
-use crate::upstream::credentials::{Credentials, PoolIdentity};
+use crate::upstream::credentials::{CertificateExpiries, Credentials, PoolIdentity};
 use crate::upstream::endpoints::Endpoints;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::hedge::HedgeBudget;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::Pool;
+pub(crate) use crate::upstream::purpose::RequestPurpose;
 pub use crate::upstream::request_body::{RequestBody, empty_body, full_body};
 pub(crate) use crate::upstream::send_options::Choice;
 pub use crate::upstream::send_options::SendOptions;
@@ -159,12 +162,14 @@ impl Upstream {
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let started = Instant::now();
         let waiting = self.inner.availability.waiting();
+        let bytes = self.inner.metrics.bytes(options.purpose);
+        let request = counted_body::counted(request, &bytes.sent);
         let sent = self.send_until_processed(class, request, options).await;
         if sent.is_ok() {
             waiting.responded();
         }
         self.count(class, &sent, started);
-        sent
+        sent.map(|response| response.map(|body| body.received_by(&bytes.received)))
     }
 
     /// Returns whether the upstream is away. All identities share it.
@@ -213,6 +218,11 @@ impl Upstream {
     /// Returns the configured address, for messages.
     pub fn address(&self) -> String {
         self.inner.credentials.current().endpoint.to_string()
+    }
+
+    /// Returns when the certificates of this identity expire.
+    pub(crate) fn certificate_expiries(&self) -> CertificateExpiries {
+        self.inner.credentials.current().expiries
     }
 
     /// Returns the budget of hedged probes.

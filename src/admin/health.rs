@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::admin::slis::ObservedChecks;
+
 /// The result of a check; the error is the reason.
 pub type Health = Result<(), String>;
 
@@ -18,10 +20,10 @@ pub enum Endpoint {
 }
 
 /// The checks of both endpoints, in the order in which they are printed.
-#[derive(Default)]
 pub struct Checks {
     live: Vec<Check>,
     ready: Vec<Check>,
+    observed: ObservedChecks,
 }
 
 /// A named check.
@@ -43,7 +45,24 @@ impl Checks {
     /// Returns the checks of every process: both endpoints begin with `ping`.
     pub fn new() -> Self {
         let ping = || Check { name: "ping", health: Box::new(|| Ok(())) };
-        Self { live: vec![ping()], ready: vec![ping()] }
+        Self { live: vec![ping()], ready: vec![ping()], observed: ObservedChecks::new() }
+    }
+
+    /// Returns the counted results of the checks, for `/metrics/slis`.
+    pub(super) fn observed(&self) -> &ObservedChecks {
+        &self.observed
+    }
+
+    /// Runs the checks of `/readyz`, and returns whether each passes.
+    pub(super) fn ready_now(&self) -> impl Iterator<Item = (&'static str, bool)> {
+        self.ready.iter().map(|check| (check.name, (check.health)().is_ok()))
+    }
+
+    /// Runs a check that a client asked for.
+    fn run(&self, title: &str, check: &Check) -> Health {
+        let health = (check.health)();
+        self.observed.observe(title, check.name, health.is_ok());
+        health
     }
 
     /// Adds a check to `/readyz`.
@@ -64,7 +83,7 @@ impl Checks {
         };
         if let Some(name) = name {
             let check = checks.iter().find(|check| check.name == name)?;
-            return Some(match (check.health)() {
+            return Some(match self.run(title, check) {
                 Ok(()) => Report { passed: true, text: "ok".to_owned() },
                 Err(reason) => {
                     Report { passed: false, text: format!("internal server error: {reason}\n") }
@@ -79,7 +98,7 @@ impl Checks {
                 text.push_str(&format!("[+]{} excluded: ok\n", check.name));
                 continue;
             }
-            match (check.health)() {
+            match self.run(title, check) {
                 Ok(()) => text.push_str(&format!("[+]{} ok\n", check.name)),
                 Err(reason) => {
                     passed = false;
@@ -104,6 +123,12 @@ impl Checks {
             (true, true) => Report { passed, text: format!("{text}{title} check passed\n") },
             (false, _) => Report { passed, text: format!("{text}{title} check failed\n") },
         })
+    }
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

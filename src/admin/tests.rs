@@ -34,6 +34,8 @@ async fn the_admin_pages_are_served_until_shutdown() {
         ("GET /readyz/moon", 404, "not found"),
         ("GET /metrics", 200, "text/plain; version=0.0.4"),
         ("GET /metrics", 200, "weir_test 0"),
+        ("GET /metrics", 200, "weir_ready{check=\"upstream\"} 0"),
+        ("GET /metrics/slis", 200, "kubernetes_healthchecks_total{name=\"upstream\""),
         ("GET /", 200, "/readyz"),
         ("GET /metrics/x", 404, "not found"),
         // The Host of this test is none of the loopback's.

@@ -73,6 +73,32 @@ impl Verb {
     }
 }
 
+/// The scope of a request, as the API server's own metrics name it (`CleanScope` in
+/// apiserver `pkg/endpoints/metrics`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestScope {
+    /// One object, or the creation of one.
+    Resource,
+    /// A collection in one namespace.
+    Namespace,
+    /// A collection in all namespaces, or of a resource without namespaces.
+    Cluster,
+    /// No resource.
+    None,
+}
+
+impl RequestScope {
+    /// Returns the label value; empty for [`RequestScope::None`].
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Resource => "resource",
+            Self::Namespace => "namespace",
+            Self::Cluster => "cluster",
+            Self::None => "",
+        }
+    }
+}
+
 /// The resource part of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRequest {
@@ -146,6 +172,18 @@ impl RequestInfo {
         match &self.resource {
             Some(resource) if CONNECT.contains(&resource.subresource.as_str()) => "connect",
             Some(_) | None => self.verb.as_str(),
+        }
+    }
+
+    /// Returns the scope of the request.
+    pub fn scope(&self) -> RequestScope {
+        match &self.resource {
+            None => RequestScope::None,
+            Some(resource) if !resource.name.is_empty() || self.verb == Verb::Create => {
+                RequestScope::Resource
+            }
+            Some(resource) if !resource.namespace.is_empty() => RequestScope::Namespace,
+            Some(_) => RequestScope::Cluster,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::server::FlowMetrics;
 use crate::server::GzipMetrics;
 use crate::server::OverloadMetrics;
 use crate::server::ServerMetrics;
-use crate::telemetry::metrics::gauge_vec;
+use crate::telemetry::metrics::{gauge_vec, register};
 use crate::upstream::metrics::UpstreamMetrics;
 
 /// The metrics of all components. Cheap to clone: all clones share one registry.
@@ -60,7 +60,7 @@ impl Metrics {
 /// scrape.
 #[cfg(target_os = "linux")]
 fn register_process(registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
-    registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))
+    register(registry, prometheus::process_collector::ProcessCollector::for_self())
 }
 
 /// Registers nothing: the collector supports only Linux.
@@ -87,6 +87,8 @@ fn register_build_info(registry: &prometheus::Registry) -> Result<(), prometheus
     Ok(())
 }
 
+#[cfg(test)]
+mod reference;
 #[cfg(test)]
 mod tests {
     use prometheus::TextEncoder;

@@ -30,7 +30,7 @@ use crate::config::resolve::{Overrides, Problems};
 use crate::server::ServerReload;
 use crate::tasks::blocking::spawn_blocking;
 use crate::telemetry::logging::LogFilter;
-use crate::telemetry::metrics::{counter_vec, gauge, gauge_vec};
+use crate::telemetry::metrics::{counter_vec, float_gauge, gauge, gauge_vec};
 
 /// The file of the configuration, and the flags that override it.
 #[derive(Clone, Debug)]
@@ -191,11 +191,11 @@ pub struct ReloadMetrics {
 impl ReloadMetrics {
     /// Registers the metrics. May be called once per registry.
     pub fn register(registry: &MetricRegistry) -> Result<Self, prometheus::Error> {
-        let last = Gauge::new(
+        let last = float_gauge(
+            registry,
             "weir_config_last_reload_success_timestamp_seconds",
             "When the running configuration was read.",
         )?;
-        registry.register(Box::new(last.clone()))?;
         let info = gauge_vec(
             registry,
             "weir_config_info",

@@ -27,7 +27,7 @@ use crate::cache::cached_resource::lifecycle::Lifecycle;
 use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
 use crate::cache::cached_resource::usage::Usage;
 use crate::cache::context::CacheContext;
-use crate::cache::core::watch_cache::{Change, State, WatchCache, WindowLimits};
+use crate::cache::core::watch_cache::{Change, Now, State, WatchCache, WindowLimits};
 use crate::cache::count_check::{CountCheck, CountedCache};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheSeries;
@@ -248,6 +248,21 @@ impl CachedResource {
         let Some(state) = self.watch_cache.state() else { return };
         self.account.set_state(state.weight());
         self.series.contents(state.len(), state.weight(), state.resource_version().0);
+    }
+
+    /// Notes that a list filled the cache. The cause is one of a list's.
+    pub(crate) fn note_filled(&self, cause: &'static str, duration: Duration) {
+        self.series.listed();
+        self.context.metrics.filled(cause, duration);
+    }
+
+    /// Sets the metrics that are measured from time to time: watchers, and the history.
+    pub(crate) fn show_figures(&self, now: Now) {
+        self.series.watchers(self.watch_cache.watchers(), self.watch_cache.watchers_behind());
+        let Some(state) = self.watch_cache.state() else { return self.series.history(0, 0, None) };
+        let history = state.history();
+        let oldest = history.oldest_received().map(|oldest| now.0.saturating_sub(oldest.0));
+        self.series.history(history.len(), history.weight(), oldest);
     }
 
     /// Waits at most `within` until the cache is complete up to `resource_version`, and returns

@@ -23,6 +23,11 @@ impl Clock {
         Now(self.elapsed())
     }
 
+    /// Returns a time as `cache::core` takes it; the start for an earlier one.
+    pub(crate) fn at(self, time: Instant) -> Now {
+        Now(time.saturating_duration_since(self.start))
+    }
+
     /// Returns the time in milliseconds.
     pub(crate) fn millis(self) -> u64 {
         u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)

@@ -15,7 +15,7 @@ use crate::api::resource::{ApiResource, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::{self, Reach};
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::core::watch_cache::{State, WatchCache, WatchRefusal};
+use crate::cache::core::watch_cache::{Now, State, WatchCache, WatchRefusal};
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::key::CacheKey;
 use crate::cache::proof::consistent_list::{self, NoProof};
@@ -326,6 +326,16 @@ impl CacheHandle {
         view: View,
     ) -> Option<Bytes> {
         self.cached().learned.bookmark(resource_version, initial_events_end, view)
+    }
+
+    /// Observes the delivery of an event that was received at `received`, to a watch of this age.
+    /// An event from before the watch is not late.
+    pub fn note_delivered(&self, received: Now, age: Duration) {
+        let context = &self.cached.context;
+        let delay = context.clock.now().0.saturating_sub(received.0);
+        if delay <= age {
+            context.metrics.written(delay);
+        }
     }
 
     /// Returns the `Warning` headers that the upstream sends with this resource. Responses from the

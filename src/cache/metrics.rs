@@ -11,12 +11,13 @@ mod series;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use prometheus::Registry;
 
 use crate::cache::metrics::families::Families;
 pub use crate::cache::metrics::series::{
-    CHECK_OUTCOMES, CacheSeries, PROOF_STEPS, RELIST_CAUSES, STATES, WATCH_RESULTS,
+    CHECK_OUTCOMES, CacheSeries, EventLabel, PROOF_STEPS, RELIST_CAUSES, STATES, WATCH_RESULTS,
 };
 use crate::telemetry::metrics::{GaugeGuard, saturating_i64};
 
@@ -53,6 +54,21 @@ impl CacheMetrics {
     /// Counts a cache that a budget stopped or refused: `resource`, `total` or `caches`.
     pub fn budget_refusal(&self, budget: &'static str) {
         self.families.budget_refusals.with_label_values(&[budget]).inc();
+    }
+
+    /// Observes how long after it was read an event was applied.
+    pub(crate) fn applied(&self, delay: Duration) {
+        self.families.applied.observe(delay.as_secs_f64());
+    }
+
+    /// Observes how long after it was read an event was taken to be written to a watch.
+    pub(crate) fn written(&self, delay: Duration) {
+        self.families.written.observe(delay.as_secs_f64());
+    }
+
+    /// Observes the duration of a list that filled a cache. The cause is one of [`RELIST_CAUSES`].
+    pub(crate) fn filled(&self, cause: &'static str, duration: Duration) {
+        self.families.fills.with_label_values(&[cause]).observe(duration.as_secs_f64());
     }
 
     /// Counts a stopped cache.

@@ -157,6 +157,11 @@ impl Acceptor {
                 let admitted = acceptor.admit(accepted, &proxies, ListenerKind::Tls);
                 let (io, permit, client) = admitted.await?;
                 let shaken = handshake(&tls, io, client, &gate).await;
+                acceptor.metrics.handshake(match &shaken {
+                    Ok(Some(_)) => "completed",
+                    Ok(None) => "failed",
+                    Err(GateFull) => "refused",
+                });
                 let (io, peer, protocol) = shaken
                     .inspect_err(|GateFull| acceptor.metrics.connection_refused("handshakes"))
                     .ok()

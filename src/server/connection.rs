@@ -117,11 +117,11 @@ impl ConnectionServer {
             let timeouts = (request.version() == Version::HTTP_2).then(|| timeouts.clone());
             let response = Arc::clone(&router).handle(Arc::clone(&client), request);
             Box::pin(async move {
-                let (mut response, meter) = response.await;
+                let (mut response, sent, meter) = response.await;
                 let held = response.extensions_mut().remove::<HeldBytes>();
                 let lane = response.extensions_mut().remove::<Lane>();
                 let guarded = |it| GuardedBody::new(it, timeouts, guard).paced_by(held);
-                let guarded = |it| guarded(it).metered_by(meter).in_lane(lane);
+                let guarded = |it| guarded(it).counted_by(sent).metered_by(meter).in_lane(lane);
                 Ok::<_, Infallible>(response.map(guarded))
             })
         });

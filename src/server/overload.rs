@@ -96,6 +96,16 @@ impl Overload {
         }
     }
 
+    /// Shows the part of the time for which the runtime's workers ran tasks.
+    pub fn show_workers_busy(&self, part: f64) {
+        self.metrics.workers_busy(part);
+    }
+
+    /// Shows the memory limit of this process.
+    pub fn show_memory_limit(&self, bytes: u64) {
+        self.metrics.memory_limit(bytes);
+    }
+
     /// Returns the stage that is acted upon.
     pub(crate) fn stage(&self) -> Stage {
         Stage::numbered(self.acted_on.load(Ordering::Relaxed))

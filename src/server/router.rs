@@ -6,6 +6,7 @@
 //! (CVE-2018-1002105).
 
 mod caller;
+mod counts;
 mod seats;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use http::header::USER_AGENT;
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use prometheus::IntCounter;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -67,12 +69,12 @@ pub(crate) struct Router {
 
 impl Router {
     /// Answers a request. Never fails: an error is a response as well. A response that is longer
-    /// than a piece has a meter, if clients' costs are added up.
+    /// than a piece has a counter of its bytes, and a meter, if clients' costs are added up.
     pub(crate) async fn handle(
         self: Arc<Self>,
         client: Arc<Client>,
         request: Request<Incoming>,
-    ) -> (Response<Body>, Option<Box<Meter>>) {
+    ) -> (Response<Body>, Option<IntCounter>, Option<Box<Meter>>) {
         let started = Instant::now();
         let in_flight = self.metrics.in_flight();
         let (parts, body) = request.into_parts();
@@ -104,6 +106,7 @@ impl Router {
             watch: None,
             is_checked: false,
             forwarded,
+            upstream_time: None,
         };
 
         let reply = self.reply(&mut context, body).instrument(span.clone());
@@ -118,8 +121,7 @@ impl Router {
         }
         let duration = started.elapsed();
         let code = response.status().as_u16();
-        let verb = context.info.verb.as_str();
-        context.metrics.request(verb, cache_status, reason, code, duration);
+        let sent = counts::count(&context, &response, (cache_status, reason), duration);
         let status = cache_status.as_str();
         span.in_scope(|| tracing::debug!(code, cache_status = status, reason, ?duration));
         if self.caches.live.load().cache_header {
@@ -127,7 +129,7 @@ impl Router {
         }
         drop(in_flight);
         let meter = self.charge(&mut context, &response, cache_status, busy);
-        (response, meter)
+        (response, sent, meter)
     }
 
     /// Charges a request to its sender. Returns the meter of a longer response.

@@ -3,10 +3,13 @@
 //! Each component has its metrics in a struct of handles beside the code that they measure. It
 //! registers them once, and looks up no label on a hot path.
 
+#[cfg(test)]
+pub(crate) mod catalogue;
+
 use prometheus::core::Collector;
 use prometheus::{
-    Counter, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec,
-    IntGauge, IntGaugeVec, Opts, Registry,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter,
+    IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
 
 /// Registers a counter without labels.
@@ -94,11 +97,31 @@ pub fn histogram_vec(
     registered(registry, HistogramVec::new(options, labels)?)
 }
 
+/// Registers a family of counters of floating-point numbers.
+pub fn float_counter_vec(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: &[&str],
+) -> Result<CounterVec, prometheus::Error> {
+    registered(registry, CounterVec::new(Opts::new(name, help), labels)?)
+}
+
+/// Registers a collector, such as one that reads its values at each scrape.
+pub fn register(
+    registry: &Registry,
+    collector: impl Collector + 'static,
+) -> Result<(), prometheus::Error> {
+    #[cfg(test)]
+    catalogue::note(&collector);
+    registry.register(Box::new(collector))
+}
+
 fn registered<C: Collector + Clone + 'static>(
     registry: &Registry,
     collector: C,
 ) -> Result<C, prometheus::Error> {
-    registry.register(Box::new(collector.clone()))?;
+    register(registry, collector.clone())?;
     Ok(collector)
 }
 

@@ -18,6 +18,7 @@
 mod endpoint;
 mod errors;
 mod exec;
+mod expiry;
 mod identity;
 mod pool_identity;
 mod source;
@@ -35,6 +36,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::endpoint::Endpoint;
+pub(crate) use self::expiry::{CertificateExpiries, first_expiry};
 use self::identity::build;
 pub(crate) use self::identity::{Identity, escape_extra_key};
 pub(crate) use self::pool_identity::PoolIdentity;

@@ -10,7 +10,9 @@ use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::one_server::OneServer;
 use crate::upstream::status::failure;
-use crate::upstream::{Choice, RequestBody, SendOptions, TrafficClass, Upstream, empty_body, pool};
+use crate::upstream::{
+    Choice, RequestBody, RequestPurpose, SendOptions, TrafficClass, Upstream, empty_body, pool,
+};
 
 /// The `User-Agent` of Weir's own requests. The upstream does not take it for a browser or curl,
 /// and therefore sends compact JSON (`docs/semantics.md` §8.6).
@@ -26,6 +28,7 @@ pub(super) struct Get<'a> {
     pub(super) accept: &'static str,
     pub(super) if_none_match: Option<&'a HeaderValue>,
     pub(super) class: TrafficClass,
+    pub(super) purpose: RequestPurpose,
     /// The time-out of the response's head.
     pub(super) timeout: Duration,
 }
@@ -38,6 +41,7 @@ impl<'a> Get<'a> {
             accept: "application/json",
             if_none_match: None,
             class: TrafficClass::Request,
+            purpose: RequestPurpose::Other,
             timeout: HEAD_TIMEOUT,
         }
     }
@@ -58,7 +62,7 @@ impl<'a> Get<'a> {
         choice: Choice,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let request = self.request()?;
-        let options = SendOptions { choice, ..SendOptions::default() };
+        let options = SendOptions { choice, purpose: self.purpose, ..SendOptions::default() };
         let sent = upstream.send_with(self.class, request, &options);
         self.accept(with_timeout(self.timeout, sent).await?).await
     }
@@ -69,7 +73,8 @@ impl<'a> Get<'a> {
         server: &mut OneServer,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let request = self.request()?;
-        let sent = with_timeout(self.timeout, server.send(self.class, request)).await?;
+        let sent =
+            with_timeout(self.timeout, server.send(self.class, self.purpose, request)).await?;
         self.accept(sent).await
     }
 

@@ -15,6 +15,7 @@ use prometheus::{
 use crate::telemetry::metrics::{GaugeGuard, counter_vec, gauge_vec, histogram_vec};
 use crate::upstream::availability::AvailabilityMetrics;
 use crate::upstream::endpoints::EndpointsMetrics;
+use crate::upstream::purpose::RequestPurpose;
 use crate::upstream::traffic_class::TrafficClass;
 
 /// The `identity` of Weir's own pool.
@@ -27,6 +28,8 @@ const DURATION_BUCKETS: [f64; 13] =
 /// One above the highest status code that has a label value of its own; the others count as
 /// `other`.
 const CODES: usize = 600;
+/// More than any version of Kubernetes and its distributions has.
+const VERSION_CHARS_MAX: usize = 64;
 
 /// The metrics of the pool with one identity. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -43,6 +46,17 @@ struct Inner {
     upgrade: ClassMetrics,
     http1: ProtocolMetrics,
     http2: ProtocolMetrics,
+    bytes: [ByteCounters; RequestPurpose::ALL.len()],
+}
+
+/// The bytes of one purpose.
+#[derive(Debug)]
+pub(super) struct ByteCounters {
+    purpose: RequestPurpose,
+    /// The bytes of responses.
+    pub(super) received: IntCounter,
+    /// The bytes of requests.
+    pub(super) sent: IntCounter,
 }
 
 /// The registered families, for all identities.
@@ -55,6 +69,9 @@ struct Families {
     connections: IntGaugeVec,
     opened: IntCounterVec,
     retired: IntCounterVec,
+    received_bytes: IntCounterVec,
+    sent_bytes: IntCounterVec,
+    info: IntGaugeVec,
     availability: AvailabilityMetrics,
     endpoints: EndpointsMetrics,
 }
@@ -130,6 +147,24 @@ impl UpstreamMetrics {
                 "Connections to the upstream that were retired, by cause: they accept no new requests and close after their last exchange.",
                 &["identity", "cause"],
             )?,
+            received_bytes: counter_vec(
+                registry,
+                "weir_upstream_received_bytes_total",
+                "Bytes of the bodies of responses from the upstream, before decompression, by purpose: forward (clients' requests), cache (lists, watches and probes of caches), review, or other. Connections after an upgrade are not counted.",
+                &["identity", "purpose"],
+            )?,
+            sent_bytes: counter_vec(
+                registry,
+                "weir_upstream_sent_bytes_total",
+                "Bytes of the bodies of requests to the upstream, by purpose.",
+                &["identity", "purpose"],
+            )?,
+            info: gauge_vec(
+                registry,
+                "weir_upstream_info",
+                "The versions that the API servers have shown lately; always 1.",
+                &["version"],
+            )?,
             availability: AvailabilityMetrics::register(registry)?,
             endpoints: EndpointsMetrics::register(registry)?,
         };
@@ -151,6 +186,8 @@ impl UpstreamMetrics {
             upgrade: ClassMetrics::new(&families, identity, "upgrade"),
             http1: ProtocolMetrics::new(&families, identity, "http1"),
             http2: ProtocolMetrics::new(&families, identity, "http2"),
+            bytes: RequestPurpose::ALL
+                .map(|purpose| ByteCounters::new(&families, identity, purpose)),
             families,
             identity,
         };
@@ -181,6 +218,22 @@ impl UpstreamMetrics {
     /// [`UpstreamError::cause`](crate::upstream::error::UpstreamError::cause).
     pub fn error(&self, cause: &'static str) {
         self.inner.families.errors.with_label_values(&[self.inner.identity, cause]).inc();
+    }
+
+    /// Shows the versions of the API servers.
+    pub(super) fn versions<'a>(&self, versions: impl Iterator<Item = &'a str>) {
+        let info = &self.inner.families.info;
+        info.reset();
+        for version in versions {
+            let shown: String = version.chars().take(VERSION_CHARS_MAX).collect();
+            info.with_label_values(&[&shown]).set(1);
+        }
+    }
+
+    /// Returns the counters of the bytes of a purpose.
+    pub(super) fn bytes(&self, purpose: RequestPurpose) -> &ByteCounters {
+        let [forward, ..] = &self.inner.bytes;
+        self.inner.bytes.iter().find(|it| it.purpose == purpose).unwrap_or(forward)
     }
 
     /// Counts a connection that was retired. `cause` is a fixed word.
@@ -233,6 +286,14 @@ impl ClassMetrics {
     }
 }
 
+impl ByteCounters {
+    fn new(families: &Families, identity: &str, purpose: RequestPurpose) -> Self {
+        let labels = [identity, purpose.as_str()];
+        let received = families.received_bytes.with_label_values(&labels);
+        Self { purpose, received, sent: families.sent_bytes.with_label_values(&labels) }
+    }
+}
+
 impl ProtocolMetrics {
     fn new(families: &Families, identity: &str, label: &str) -> Self {
         Self {
@@ -257,6 +318,20 @@ mod tests {
             metrics.inner.families.requests.with_label_values(&["own", "request", code]).get()
         };
         assert_eq!((count("200"), count("other")), (1, 2));
+    }
+
+    #[test]
+    fn the_present_versions_are_shown() {
+        let registry = Registry::new();
+        let metrics = UpstreamMetrics::register(&registry).unwrap();
+        metrics.versions(["v1.35.1", "v1.36.0"].into_iter());
+        metrics.versions(["v1.36.0", &"x".repeat(70)].into_iter());
+        let families = registry.gather();
+        let info = families.iter().find(|family| family.name() == "weir_upstream_info").unwrap();
+        let mut shown: Vec<_> =
+            info.get_metric().iter().map(|metric| metric.get_label()[0].value()).collect();
+        shown.sort_unstable();
+        assert_eq!(shown, ["v1.36.0", &"x".repeat(64)]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::upstream::error::UpstreamError;
 use crate::upstream::pool::{self, Single};
 use crate::upstream::pools::Route;
 use crate::upstream::request_body::RequestBody;
-use crate::upstream::{Choice, TrafficClass, Upstream};
+use crate::upstream::{Choice, RequestPurpose, TrafficClass, Upstream};
 
 /// A connection of its own to one API server. A request is sent when the body of the response
 /// before it was read.
@@ -53,6 +53,7 @@ impl OneServer {
     pub(super) async fn send(
         &mut self,
         class: TrafficClass,
+        purpose: RequestPurpose,
         request: Request<RequestBody>,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let started = Instant::now();
@@ -61,6 +62,7 @@ impl OneServer {
         *request.uri_mut() = self.route.uri(path.as_ref())?;
         let sent = self.connection.send(request).await.map_err(|failure| failure.error);
         self.upstream.count(class, &sent, started);
-        sent
+        let bytes = self.upstream.inner.metrics.bytes(purpose);
+        sent.map(|response| response.map(|body| body.received_by(&bytes.received)))
     }
 }

@@ -10,7 +10,7 @@ use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::fetch::WEIR_USER_AGENT;
 use crate::upstream::status::failure;
-use crate::upstream::{TrafficClass, Upstream, full_body};
+use crate::upstream::{RequestPurpose, SendOptions, TrafficClass, Upstream, full_body};
 
 /// The time-out of a review, retry included. A client's request waits for the review, and is
 /// forwarded if it fails. Delegated API servers use the same time-out
@@ -52,7 +52,8 @@ async fn post_once(
         .header(USER_AGENT, WEIR_USER_AGENT)
         .body(full_body(body))
         .map_err(|error| UpstreamError::Malformed(chain(&error)))?;
-    let response = upstream.send(TrafficClass::Request, request).await?;
+    let options = SendOptions { purpose: RequestPurpose::Review, ..SendOptions::default() };
+    let response = upstream.send_with(TrafficClass::Request, request, &options).await?;
     match response.status() {
         StatusCode::OK | StatusCode::CREATED => read_body(response.into_body(), max_bytes).await,
         _ => Err(failure(response).await),

@@ -8,10 +8,13 @@ use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use crate::upstream::endpoints::pin::Pin;
+use crate::upstream::purpose::RequestPurpose;
 
 /// How a request uses the connections. The default is that of Weir's own requests.
 #[derive(Clone, Default)]
 pub struct SendOptions {
+    /// The purpose of the request.
+    pub(crate) purpose: RequestPurpose,
     /// Whether the upstream may refuse to authenticate the request. kube-apiserver ends the HTTP/2
     /// connection of each such request (`docs/semantics.md` §8.8), so these requests never share a
     /// connection with another exchange.
@@ -71,6 +74,7 @@ pub trait AttemptObserver: Send + Sync {
 impl fmt::Debug for SendOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendOptions")
+            .field("purpose", &self.purpose)
             .field("unproven", &self.unproven)
             .field("pin", &self.pin)
             .field("collection", &self.collection)

@@ -1,5 +1,6 @@
 //! Tests of requests to the upstream, against servers in the test's process.
 
+mod counted_bytes;
 mod identities;
 mod placement;
 mod read_pool;

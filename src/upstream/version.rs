@@ -96,6 +96,11 @@ impl SeenVersions {
         !is_first
     }
 
+    /// Returns the texts of all versions.
+    fn all(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(version, _)| version.git_version.as_str())
+    }
+
     /// Returns the oldest version, whose features all instances have.
     fn oldest(&self) -> Option<&UpstreamVersion> {
         let versions = self.0.iter().map(|(version, _)| version);
@@ -119,6 +124,7 @@ pub(super) async fn follow(
             Ok(version) => {
                 let text = version.git_version.clone();
                 let has_changed = seen.note(version);
+                upstream.inner.metrics.versions(seen.all());
                 known.send_if_modified(|known| {
                     let oldest = seen.oldest().cloned();
                     let differs = *known != oldest;

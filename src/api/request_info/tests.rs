@@ -246,3 +246,21 @@ proptest! {
         prop_assert_eq!(info.verb, Verb::List);
     }
 }
+
+#[test]
+fn the_scope_is_that_of_the_api_servers_metrics() {
+    let scope = |method: Method, path: &str, query: &str| {
+        RequestInfo::parse(&method, path, query).scope().as_str()
+    };
+    for (method, path, query, expected) in [
+        (Method::GET, "/api/v1/namespaces/a/pods/x", "", "resource"),
+        (Method::GET, "/api/v1/namespaces/a/pods", "", "namespace"),
+        (Method::GET, "/api/v1/pods", "watch=1", "cluster"),
+        (Method::GET, "/api/v1/nodes", "fieldSelector=metadata.name%3Dx", "resource"),
+        (Method::POST, "/api/v1/namespaces/a/pods", "", "resource"),
+        (Method::DELETE, "/api/v1/namespaces/a/pods", "", "namespace"),
+        (Method::GET, "/version", "", ""),
+    ] {
+        assert_eq!(scope(method, path, query), expected, "{path}");
+    }
+}

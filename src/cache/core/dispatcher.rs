@@ -127,11 +127,8 @@ impl Dispatcher {
         cause: EndCause,
         is_overtaken: impl Fn(ResourceVersion) -> bool,
     ) -> Vec<Arc<Cursor>> {
-        let by_field = self.by_field.iter().flat_map(HashMap::values);
-        let all = self.by_key.values().chain(self.by_name.values()).chain(by_field);
-        let all = all.chain(self.by_namespace.values()).flatten().chain(&self.unindexed);
         let ended: Vec<_> =
-            all.filter(|cursor| is_overtaken(cursor.skip_through)).cloned().collect();
+            self.all().filter(|cursor| is_overtaken(cursor.skip_through)).cloned().collect();
         for cursor in &ended {
             self.remove_from_index(cursor);
             cursor.set_end(WatchEnd { state: Arc::clone(state), cause });
@@ -154,6 +151,23 @@ impl Dispatcher {
     /// Returns the number of watchers, including those that have ended but were not dropped yet.
     pub(super) fn watchers(&self) -> usize {
         self.watchers
+    }
+
+    /// Returns the number of watchers whose first unread event is more than `events_max` before the
+    /// newest one.
+    pub(super) fn watchers_behind(&self, state: &State, events_max: usize) -> usize {
+        let end = state.history().end_seq();
+        let is_behind = |cursor: &&Arc<Cursor>| {
+            cursor.pending(state).is_some_and(|(from, _)| end - from.min(end) > events_max as u64)
+        };
+        self.all().filter(is_behind).count()
+    }
+
+    /// Returns the watchers that have not ended.
+    fn all(&self) -> impl Iterator<Item = &Arc<Cursor>> {
+        let by_field = self.by_field.iter().flat_map(HashMap::values);
+        let indexed = self.by_key.values().chain(self.by_name.values()).chain(by_field);
+        indexed.chain(self.by_namespace.values()).flatten().chain(&self.unindexed)
     }
 
     /// Returns whether no index contains a watcher.

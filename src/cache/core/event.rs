@@ -33,7 +33,7 @@ enum Audience {
 #[derive(Debug)]
 pub struct Event {
     resource_version: ResourceVersion,
-    applied: Now,
+    received: Now,
     object: Arc<Object>,
     previous: Option<Arc<Object>>,
     deleted: bool,
@@ -52,14 +52,14 @@ struct ViewFrames {
 
 impl Event {
     /// An object was created, or changed from `previous`.
-    pub fn upserted(object: Arc<Object>, previous: Option<Arc<Object>>, applied: Now) -> Self {
-        Self::new(object.resource_version, object, previous, false, applied)
+    pub fn upserted(object: Arc<Object>, previous: Option<Arc<Object>>, received: Now) -> Self {
+        Self::new(object.resource_version, object, previous, false, received)
     }
 
     /// An object was deleted. `object` is from the DELETED event, `previous` is the object before
     /// it.
-    pub fn deleted(object: Arc<Object>, previous: Arc<Object>, applied: Now) -> Self {
-        Self::new(object.resource_version, object, Some(previous), true, applied)
+    pub fn deleted(object: Arc<Object>, previous: Arc<Object>, received: Now) -> Self {
+        Self::new(object.resource_version, object, Some(previous), true, received)
     }
 
     /// A relist no longer contained the object. The time and the last state of the deletion are
@@ -67,9 +67,9 @@ impl Event {
     pub fn deleted_by_relist(
         previous: Arc<Object>,
         resource_version: ResourceVersion,
-        applied: Now,
+        received: Now,
     ) -> Self {
-        Self::new(resource_version, Arc::clone(&previous), Some(previous), true, applied)
+        Self::new(resource_version, Arc::clone(&previous), Some(previous), true, received)
     }
 
     /// A relist contained a changed object. This event, at `resource_version`, is for the watchers
@@ -78,9 +78,9 @@ impl Event {
         object: Arc<Object>,
         previous: Arc<Object>,
         resource_version: ResourceVersion,
-        applied: Now,
+        received: Now,
     ) -> Self {
-        let event = Self::new(resource_version, object, Some(previous), false, applied);
+        let event = Self::new(resource_version, object, Some(previous), false, received);
         Self { audience: Audience::Leaving, ..event }
     }
 
@@ -88,9 +88,9 @@ impl Event {
     pub fn upserted_by_relist(
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
-        applied: Now,
+        received: Now,
     ) -> Self {
-        Self { audience: Audience::Remaining, ..Self::upserted(object, previous, applied) }
+        Self { audience: Audience::Remaining, ..Self::upserted(object, previous, received) }
     }
 
     fn new(
@@ -98,11 +98,11 @@ impl Event {
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
         deleted: bool,
-        applied: Now,
+        received: Now,
     ) -> Self {
         Self {
             resource_version,
-            applied,
+            received,
             object,
             previous,
             deleted,
@@ -117,9 +117,9 @@ impl Event {
         self.resource_version
     }
 
-    /// Returns when the change was applied.
-    pub fn applied(&self) -> Now {
-        self.applied
+    /// Returns when the change was received.
+    pub fn received(&self) -> Now {
+        self.received
     }
 
     /// Returns the object after the change; for a deletion, its last state with the resourceVersion

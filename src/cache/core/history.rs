@@ -154,6 +154,19 @@ impl History {
         self.weight
     }
 
+    /// Returns the number of events after which a watcher falls out of the window: those that the
+    /// window holds, or, until it is full, those that it may hold.
+    pub fn window(&self) -> usize {
+        if self.evicted.is_some() { self.events.len() } else { self.capacity }
+    }
+
+    /// Returns when the oldest event was received that still has all later ones behind it; `None`
+    /// if no event has left the window, which then reaches back to the list.
+    pub fn oldest_received(&self) -> Option<Now> {
+        self.evicted?;
+        self.events.front().map(|event| event.received())
+    }
+
     /// Returns the size in bytes of all that has left the cache until now.
     pub fn dropped_bytes(&self) -> u64 {
         self.dropped_bytes
@@ -168,7 +181,7 @@ impl History {
     /// `keep_from` on stay.
     pub fn push(&mut self, event: Event, keep_from: u64, limits: &WindowLimits) {
         if self.events.len() >= self.capacity {
-            self.resize(event.applied(), limits);
+            self.resize(event.received(), limits);
         }
         while self.events.len() >= self.capacity && self.evict_before(keep_from) {}
         self.weight = self.weight.saturating_add(event.weight());
@@ -307,10 +320,10 @@ impl History {
     /// Grows or shrinks the capacity. Called when the window is full.
     fn resize(&mut self, now: Now, limits: &WindowLimits) {
         let is_older = |event: Option<&Arc<Event>>| {
-            event.is_some_and(|event| now.0.saturating_sub(event.applied().0) > limits.age)
+            event.is_some_and(|event| now.0.saturating_sub(event.received().0) > limits.age)
         };
         let is_younger = |event: Option<&Arc<Event>>| {
-            event.is_some_and(|event| now.0.saturating_sub(event.applied().0) < limits.age)
+            event.is_some_and(|event| now.0.saturating_sub(event.received().0) < limits.age)
         };
         let quarter = self.events.len().saturating_sub((self.capacity / 4).max(1));
         if is_younger(self.events.front()) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::state::State;
-use crate::cache::core::store::Store;
+use crate::cache::core::store::{ScanIndex, Store};
 use crate::codec::object::Object;
 
 /// The objects at one resourceVersion. Cheap to clone.
@@ -45,6 +45,10 @@ pub struct PageRange<'a> {
 pub struct Page {
     /// The objects in key order.
     pub objects: Vec<Arc<Object>>,
+    /// The number of objects that were read to find them.
+    pub scanned: usize,
+    /// The index that narrowed the scan.
+    pub index: ScanIndex,
     /// Set if the limit cut the list short.
     pub next: Option<Continuation>,
 }
@@ -118,14 +122,13 @@ impl Snapshot {
             Some(namespace) => Cow::Owned(format!("{namespace}/{}", range.from)),
             None => Cow::Borrowed(range.from),
         };
-        let found = self.store.scan_from(filter, Bound::Included(&first));
-        let found = found.filter(|object| filter.matches(object)).cloned();
-        let Some(limit) = range.limit else {
-            return Page { objects: found.collect(), next: None };
-        };
-        let objects: Vec<_> = found.take(limit.get()).collect();
-        let Some(last) = objects.last().filter(|_| objects.len() == limit.get()) else {
-            return Page { objects, next: None };
+        let (mut scanned, index) = (0, self.store.narrowed_by(filter));
+        let read = self.store.scan_from(filter, Bound::Included(&first));
+        let found = read.inspect(|_| scanned += 1).filter(|it| filter.matches(it)).cloned();
+        let limit = range.limit.map_or(usize::MAX, NonZeroUsize::get);
+        let objects: Vec<_> = found.take(limit).collect();
+        let Some(last) = objects.last().filter(|_| objects.len() == limit) else {
+            return Page { objects, scanned, index, next: None };
         };
         let required = range.indexed.and_then(|field| {
             let value = filter.fields.required_value_of(field)?;
@@ -141,6 +144,6 @@ impl Snapshot {
             },
             remaining: (!selects).then_some(remaining as u64),
         });
-        Page { objects, next }
+        Page { objects, scanned, index, next }
     }
 }

@@ -17,6 +17,19 @@ use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::objects::{Objects, is_above, range};
 use crate::codec::object::{Key, Object};
 
+/// The index that narrows the scan of a list, the narrowest first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ScanIndex {
+    /// A name: one look-up.
+    Name,
+    /// A value of the indexed field.
+    Field,
+    /// A namespace: its range of keys.
+    Namespace,
+    /// Nothing: all objects are read.
+    None,
+}
+
 /// An ordered map of objects with an optional index. The default is empty and has no index.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
@@ -118,6 +131,21 @@ impl Store {
         match self.single_key(filter) {
             Some(_) => 1,
             None => self.candidates(filter).map_or(0, Objects::len),
+        }
+    }
+
+    /// Returns the index that narrows a scan with this filter.
+    pub fn narrowed_by(&self, filter: &WatchFilter) -> ScanIndex {
+        if self.single_key(filter).is_some() {
+            return ScanIndex::Name;
+        }
+        let index = self.index.as_ref();
+        if index.is_some_and(|it| filter.fields.required_value_of(it.field()).is_some()) {
+            return ScanIndex::Field;
+        }
+        match filter.required_namespace() {
+            Some(_) => ScanIndex::Namespace,
+            None => ScanIndex::None,
         }
     }
 

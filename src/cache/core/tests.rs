@@ -150,7 +150,7 @@ fn read_batch(
     deliveries: &mut Vec<Delivery>,
 ) -> Option<Stop> {
     let (text, events) = match watcher.next_batch(max_bytes) {
-        Batch::Frames { chunks, events } => (chunks.concat(), events),
+        Batch::Frames { chunks, events, .. } => (chunks.concat(), events),
         Batch::InitialEvents { mut frames, events } => {
             (frames.copy_to_bytes(frames.remaining()).to_vec(), events)
         }

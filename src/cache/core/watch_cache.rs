@@ -139,13 +139,13 @@ impl WatchCache {
     }
 
     /// Applies changes from the watch stream as one published state, and wakes the watchers that
-    /// they may match. Drops changes that are not newer than the current resourceVersion, and all
-    /// changes while the cache is not ready.
-    pub fn apply(&self, changes: Vec<Change>, now: Now) {
+    /// they may match. `received` is when they were read. Drops changes that are not newer than the
+    /// current resourceVersion, and all changes while the cache is not ready.
+    pub fn apply(&self, changes: Vec<Change>, received: Now) {
         let inner = &*self.inner;
         let mut writer = inner.writer.lock();
         let Some(state) = inner.state() else { return };
-        let Some(next) = state.after_changes(changes, now, &self.limits) else { return };
+        let Some(next) = state.after_changes(changes, received, &self.limits) else { return };
         let marked = writer.dispatcher.mark(&next, state.history().end_seq());
         inner.publish(Some(Arc::new(next)));
         // Release the lock before waking, so that registering and unregistering watchers do not
@@ -267,6 +267,19 @@ impl WatchCache {
     /// Returns the number of watchers, including those that have ended but were not dropped yet.
     pub fn watchers(&self) -> usize {
         self.inner.writer.lock().dispatcher.watchers()
+    }
+
+    /// Returns the number of watchers that more than half of the window separates from the newest
+    /// event. Looks at each watcher only if the window holds more events than that.
+    pub fn watchers_behind(&self) -> usize {
+        let half = |state: &State| state.history().window() / 2;
+        let is_short = |state: &State| state.history().len() <= half(state);
+        if self.inner.load().as_deref().is_none_or(is_short) {
+            return 0;
+        }
+        let writer = self.inner.writer.lock();
+        let Some(state) = self.inner.state() else { return 0 };
+        writer.dispatcher.watchers_behind(&state, half(&state))
     }
 
     /// Replaces or drops the state and ends every watcher. Returns false and changes nothing if the

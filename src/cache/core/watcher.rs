@@ -25,6 +25,7 @@ use crate::cache::core::cursor::Cursor;
 use crate::cache::core::end_cause::EndCause;
 pub use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::inner::CacheInner;
+use crate::cache::core::now::Now;
 use crate::cache::core::state::State;
 use crate::codec::frame::{self, EventType};
 use crate::codec::held_bytes::HeldBytes;
@@ -222,13 +223,13 @@ impl Watcher {
             if from < state.history().first_seq() {
                 return self.end(EndCause::Slow);
             }
-            let Frames { chunks, position, bookmark_due } =
+            let Frames { chunks, received, position, bookmark_due } =
                 self.collect_frames(state, (from, to), max_bytes);
             self.bookmark_due |= bookmark_due;
             self.cursor.set_position(position);
             if !chunks.is_empty() {
                 let events = chunks.len();
-                return Batch::Frames { chunks, events };
+                return Batch::Frames { chunks, events, received };
             }
             if position < to {
                 return Batch::Yield;
@@ -275,7 +276,7 @@ impl Watcher {
 
     /// Encodes the pending events that match the filter.
     fn collect_frames(&self, state: &State, (from, to): (u64, u64), max_bytes: usize) -> Frames {
-        let (mut chunks, mut bookmark_due) = (Chunks::new(), false);
+        let (mut chunks, mut received, mut bookmark_due) = (Chunks::new(), Now::default(), false);
         let history = state.history();
         let to = to.min(from.saturating_add(SCAN_MAX as u64));
         let mut bytes = 0;
@@ -285,14 +286,17 @@ impl Watcher {
             }
             if let Some(frame) = event.frame(&self.filter, self.view) {
                 bytes += frame.len();
+                if chunks.is_empty() {
+                    received = event.received();
+                }
                 chunks.push(frame);
                 bookmark_due = history.relist_at(seq).is_some();
                 if bytes >= max_bytes {
-                    return Frames { chunks, position: seq + 1, bookmark_due };
+                    return Frames { chunks, received, position: seq + 1, bookmark_due };
                 }
             }
         }
-        Frames { chunks, position: to, bookmark_due }
+        Frames { chunks, received, position: to, bookmark_due }
     }
 
     fn end(&mut self, cause: EndCause) -> Batch {
@@ -326,6 +330,8 @@ impl<'a> PendingEvents<'a> {
 /// The encoded frames of pending events.
 struct Frames {
     chunks: Chunks,
+    /// When the event of the first of them was received.
+    received: Now,
     /// The number of the first event that was not read.
     position: u64,
     /// Whether the last frame belongs to a relist.

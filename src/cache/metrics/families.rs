@@ -1,7 +1,7 @@
 //! The metric families of the caches.
 
 use prometheus::{
-    GaugeVec, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+    GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
 };
 
 use crate::telemetry::metrics::{
@@ -20,6 +20,13 @@ pub(super) struct Families {
     pub(super) budget_refusals: IntCounterVec,
     pub(super) stops: IntCounterVec,
     pub(super) watchers: IntGaugeVec,
+    pub(super) watchers_behind: IntGaugeVec,
+    pub(super) history: HistoryFamilies,
+    pub(super) events: IntCounterVec,
+    pub(super) event_bytes: IntCounterVec,
+    pub(super) applied: Histogram,
+    pub(super) written: Histogram,
+    pub(super) fills: HistogramVec,
     pub(super) state: IntGaugeVec,
     pub(super) resource_version: IntGaugeVec,
     pub(super) last_progress: GaugeVec,
@@ -46,6 +53,13 @@ impl Families {
         let counters =
             |name: &str, help: &str, labels: &[&str]| counter_vec(registry, name, help, labels);
         let gauge = |name: &str, help: &str| gauge(registry, name, help);
+        let delays = histogram_vec(
+            registry,
+            "weir_watch_delivery_delay_seconds",
+            "Time from the moment at which Weir read an event of the upstream until it was applied to its cache (stage applied), and until the connection of a watch took it to be written (stage written; one of 64 deliveries). A client that does not read takes it late.",
+            &["stage"],
+            &DELAY_SECONDS,
+        )?;
         Ok(Self {
             caches: gauge("weir_caches", "Running caches.")?,
             objects: gauges("weir_cache_objects", "Objects in a cache.", &CACHE)?,
@@ -73,6 +87,31 @@ impl Families {
             )?,
             stops: counters("weir_cache_stops_total", "Stopped caches, by cause.", &["cause"])?,
             watchers: gauges("weir_cache_watchers", "Watches served by a cache.", &CACHE)?,
+            watchers_behind: gauges(
+                "weir_watchers_behind",
+                "Watches that have more than half of the history of their cache to read. Those that fall out of it end.",
+                &CACHE,
+            )?,
+            history: HistoryFamilies::register(registry)?,
+            events: counters(
+                "weir_reflector_events_total",
+                "Events of the upstream watch of a reflector: upsert, delete, bookmark or error.",
+                &with(CACHE, "type"),
+            )?,
+            event_bytes: counters(
+                "weir_reflector_bytes_total",
+                "Bytes of the objects in those events.",
+                &with(CACHE, "type"),
+            )?,
+            applied: delays.with_label_values(&["applied"]),
+            written: delays.with_label_values(&["written"]),
+            fills: histogram_vec(
+                registry,
+                "weir_cache_fill_duration_seconds",
+                "Duration of the lists that filled a cache, by their cause; start is a cold cache.",
+                &["cause"],
+                &FILL_SECONDS,
+            )?,
             state: gauges(
                 "weir_reflector_state",
                 "State of a reflector: 1 for the present state, 0 for the others.",
@@ -80,7 +119,7 @@ impl Families {
             )?,
             resource_version: gauges(
                 "weir_reflector_resource_version",
-                "The resourceVersion up to which a cache is complete.",
+                "The last 15 digits of the resourceVersion up to which a cache is complete: more are not exact in a floating-point number.",
                 &CACHE,
             )?,
             last_progress: float_gauge_vec(
@@ -154,6 +193,39 @@ impl Families {
     }
 }
 
+/// The families of the histories of caches.
+#[derive(Debug)]
+pub(super) struct HistoryFamilies {
+    pub(super) events: IntGaugeVec,
+    pub(super) bytes: IntGaugeVec,
+    pub(super) oldest: GaugeVec,
+}
+
+impl HistoryFamilies {
+    fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            events: gauge_vec(
+                registry,
+                "weir_cache_history_events",
+                "Events in the history of a cache.",
+                &CACHE,
+            )?,
+            bytes: gauge_vec(
+                registry,
+                "weir_cache_history_bytes",
+                "Memory that only the history of a cache needs, in bytes.",
+                &CACHE,
+            )?,
+            oldest: float_gauge_vec(
+                registry,
+                "weir_cache_history_oldest_timestamp_seconds",
+                "How far back a watch may resume: the time of the oldest event in the history, or of the last list if no event has left the history since. 0 before the first list.",
+                &CACHE,
+            )?,
+        })
+    }
+}
+
 /// Appends the value of one more label to the labels of a cache.
 pub(super) fn with<'a>(labels: [&'a str; 5], last: &'a str) -> [&'a str; 6] {
     let [group, version, resource, namespace, representation] = labels;
@@ -162,6 +234,16 @@ pub(super) fn with<'a>(labels: [&'a str; 5], last: &'a str) -> [&'a str; 6] {
 
 /// The labels of one cache. The namespace is empty for a cache of the whole cluster.
 const CACHE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
+
+/// An event is applied within some tens of microseconds. Clients notice seconds.
+const DELAY_SECONDS: [f64; 17] = [
+    0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+    1.0, 2.5, 10.0, 60.0,
+];
+
+/// From a collection of a few objects to one of hundreds of megabytes, page by page.
+const FILL_SECONDS: [f64; 12] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0, 120.0];
 
 /// A probe and a list take some milliseconds, a short watch takes up to 2.3 s, and no request waits
 /// longer than the upstream's own 3 s.

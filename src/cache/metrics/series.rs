@@ -1,10 +1,10 @@
 //! The metrics of one cache.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use prometheus::{Gauge, IntCounterVec, IntGauge};
+use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 
 use crate::cache::metrics::families::{Families, with};
 use crate::telemetry::metrics::saturating_i64;
@@ -17,6 +17,14 @@ pub struct CacheSeries {
     objects: IntGauge,
     bytes: IntGauge,
     watchers: IntGauge,
+    watchers_behind: IntGauge,
+    history_events: IntGauge,
+    history_bytes: IntGauge,
+    history_oldest: Gauge,
+    /// The time of the last list, as the bits of a floating-point number.
+    listed: AtomicU64,
+    /// The number and the bytes of events, by [`EventLabel`].
+    events: [(IntCounter, IntCounter); EVENT_LABELS.len()],
     resource_version: IntGauge,
     last_progress: Gauge,
     states: [IntGauge; STATES.len()],
@@ -30,6 +38,17 @@ impl CacheSeries {
             objects: families.objects.with_label_values(&labels),
             bytes: families.bytes.with_label_values(&labels),
             watchers: families.watchers.with_label_values(&labels),
+            watchers_behind: families.watchers_behind.with_label_values(&labels),
+            history_events: families.history.events.with_label_values(&labels),
+            history_bytes: families.history.bytes.with_label_values(&labels),
+            history_oldest: families.history.oldest.with_label_values(&labels),
+            listed: AtomicU64::default(),
+            events: EVENT_LABELS.map(|(_, label)| {
+                let labels = with(labels, label);
+                [&families.events, &families.event_bytes]
+                    .map(|family| family.with_label_values(&labels))
+                    .into()
+            }),
             resource_version: families.resource_version.with_label_values(&labels),
             last_progress: families.last_progress.with_label_values(&labels),
             states: STATES.map(|state| families.state.with_label_values(&with(labels, state))),
@@ -43,18 +62,42 @@ impl CacheSeries {
     pub fn contents(&self, objects: usize, bytes: usize, resource_version: u64) {
         self.objects.set(saturating_i64(objects));
         self.bytes.set(saturating_i64(bytes));
-        self.resource_version.set(saturating_i64(resource_version));
+        self.resource_version.set(saturating_i64(resource_version % RESOURCE_VERSION_MODULUS));
     }
 
-    /// Sets the number of watchers.
-    pub fn watchers(&self, watchers: usize) {
+    /// Sets the number of watchers, and of those that are far behind.
+    pub fn watchers(&self, watchers: usize, behind: usize) {
         self.watchers.set(saturating_i64(watchers));
+        self.watchers_behind.set(saturating_i64(behind));
+    }
+
+    /// Sets the number of events in the history, their bytes, and the age of the oldest of them, if
+    /// any has left the history since the last list.
+    pub fn history(&self, events: usize, bytes: usize, oldest: Option<Duration>) {
+        self.history_events.set(saturating_i64(events));
+        self.history_bytes.set(saturating_i64(bytes));
+        let listed = || f64::from_bits(self.listed.load(Ordering::Relaxed));
+        self.history_oldest
+            .set(oldest.map_or_else(listed, |age| seconds_now() - age.as_secs_f64()));
+    }
+
+    /// Sets the time of the last list to the present.
+    pub fn listed(&self) {
+        self.listed.store(seconds_now().to_bits(), Ordering::Relaxed);
+    }
+
+    /// Counts an event of the upstream watch, and the bytes of its object.
+    pub fn event(&self, label: EventLabel, bytes: usize) {
+        let found = EVENT_LABELS.iter().zip(&self.events).find(|((known, _), _)| *known == label);
+        if let Some((_, (events, event_bytes))) = found {
+            events.inc();
+            event_bytes.inc_by(bytes as u64);
+        }
     }
 
     /// Sets the time of the last progress to the present.
     pub fn progress(&self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        self.last_progress.set(now.as_secs_f64());
+        self.last_progress.set(seconds_now());
     }
 
     /// Sets the state of the reflector to one of [`STATES`].
@@ -92,12 +135,24 @@ impl CacheSeries {
         }
         let labels = self.labels.each_ref().map(|label| &**label);
         let families = &self.families;
-        for gauges in
-            [&families.objects, &families.bytes, &families.watchers, &families.resource_version]
-        {
+        for gauges in [
+            &families.objects,
+            &families.bytes,
+            &families.watchers,
+            &families.watchers_behind,
+            &families.history.events,
+            &families.history.bytes,
+            &families.resource_version,
+        ] {
             gauges.remove_label_values(&labels).ok();
         }
-        families.last_progress.remove_label_values(&labels).ok();
+        for gauges in [&families.last_progress, &families.history.oldest] {
+            gauges.remove_label_values(&labels).ok();
+        }
+        for (_, label) in EVENT_LABELS {
+            families.events.remove_label_values(&with(labels, label)).ok();
+            families.event_bytes.remove_label_values(&with(labels, label)).ok();
+        }
         for state in STATES {
             families.state.remove_label_values(&with(labels, state)).ok();
         }
@@ -123,6 +178,34 @@ impl CacheSeries {
     }
 }
 
+/// The type of an event of the upstream watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventLabel {
+    /// ADDED or MODIFIED.
+    Upsert,
+    /// DELETED.
+    Delete,
+    /// BOOKMARK.
+    Bookmark,
+    /// ERROR.
+    Error,
+}
+
+fn seconds_now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// A floating-point number is exact up to 2^53, which has 16 digits. kube-apiserver cuts its own
+/// metrics of resourceVersions in the same way.
+const RESOURCE_VERSION_MODULUS: u64 = 1_000_000_000_000_000;
+
+/// The types of events, for the `type` label.
+const EVENT_LABELS: [(EventLabel, &str); 4] = [
+    (EventLabel::Upsert, "upsert"),
+    (EventLabel::Delete, "delete"),
+    (EventLabel::Bookmark, "bookmark"),
+    (EventLabel::Error, "error"),
+];
 /// The states of a reflector, for the `state` label.
 pub const STATES: [&str; 6] =
     ["listing", "backing-off", "reviewing", "resuming", "verifying", "watching"];

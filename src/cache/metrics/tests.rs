@@ -16,6 +16,12 @@ fn a_retired_cache_leaves_no_series() {
     series.contents(3, 300, 17);
     series.state("watching");
     series.progress();
+    series.watchers(5, 2);
+    series.listed();
+    series.history(7, 700, None);
+    for label in [EventLabel::Upsert, EventLabel::Delete, EventLabel::Bookmark, EventLabel::Error] {
+        series.event(label, 10);
+    }
     for cause in RELIST_CAUSES {
         series.relist(cause);
     }
@@ -36,4 +42,55 @@ fn a_retired_cache_leaves_no_series() {
     series.retire();
     series.relist("start");
     assert!(!lines(&registry).contains("pods"), "{}", lines(&registry));
+}
+
+#[test]
+fn a_cache_shows_its_history_and_the_events_that_it_received() {
+    let registry = Registry::new();
+    let metrics = CacheMetrics::register(&registry).unwrap();
+    let series = metrics.series(["", "v1", "pods", "", "json"]);
+    series.contents(3, 300, 12_345_678_901_234_567);
+    series.watchers(5, 2);
+    series.event(EventLabel::Upsert, 10);
+    series.event(EventLabel::Upsert, 20);
+    series.event(EventLabel::Delete, 5);
+    metrics.filled("start", Duration::from_millis(20));
+    metrics.applied(Duration::from_micros(70));
+    metrics.written(Duration::from_millis(2));
+    let text = lines(&registry);
+    let cache = r#"group="",namespace="",representation="json",resource="pods""#;
+    for line in [
+        format!(r#"weir_reflector_resource_version{{{cache},version="v1"}} 345678901234567"#),
+        format!(r#"weir_watchers_behind{{{cache},version="v1"}} 2"#),
+        format!(r#"weir_reflector_events_total{{{cache},type="upsert",version="v1"}} 2"#),
+        format!(r#"weir_reflector_bytes_total{{{cache},type="upsert",version="v1"}} 30"#),
+        format!(r#"weir_reflector_events_total{{{cache},type="delete",version="v1"}} 1"#),
+        format!(r#"weir_reflector_events_total{{{cache},type="error",version="v1"}} 0"#),
+        r#"weir_cache_fill_duration_seconds_bucket{cause="start",le="0.025"} 1"#.to_owned(),
+        r#"weir_watch_delivery_delay_seconds_bucket{stage="applied",le="0.0001"} 1"#.to_owned(),
+        r#"weir_watch_delivery_delay_seconds_bucket{stage="written",le="0.001"} 0"#.to_owned(),
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn the_oldest_time_is_that_of_the_list_until_an_event_leaves_the_history() {
+    let registry = Registry::new();
+    let series = CacheMetrics::register(&registry).unwrap().series(["", "v1", "pods", "", "json"]);
+    let oldest = || {
+        let text = lines(&registry);
+        let name = "weir_cache_history_oldest_timestamp_seconds{";
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
+    };
+    series.history(0, 0, None);
+    assert_eq!(oldest(), 0.0);
+    series.listed();
+    series.history(2, 200, None);
+    let listed = oldest();
+    assert!(listed > 1.7e9, "{listed}");
+    series.history(2, 200, Some(Duration::from_secs(1_000)));
+    let age = listed - oldest();
+    assert!((900.0..=1_000.0).contains(&age), "{age}");
 }

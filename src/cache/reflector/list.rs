@@ -11,6 +11,8 @@
 mod paged;
 mod streamed;
 
+use tokio::time::Instant;
+
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::GATHER_DURATION;
 use crate::cache::reflector::accumulator::ListAccumulator;
@@ -32,15 +34,20 @@ impl<L: ListWatch> Driver<L> {
         let slots = cached.context.list_slots_of(&cached.key);
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         cached.series.relist(cause.label());
+        let began = Instant::now();
         let _hold = self.lists.was_overtaken.then(|| cached.generation.hold_progress());
         self.floor_at_list_start = self.floor();
         if let Some(next) = self.list_at_requested().await {
+            cached.note_filled(cause.label(), began.elapsed());
             return Ok(next);
         }
         // Without a held state the list is consistent, which is never below the floor.
         let is_consistent = self.lists.consistent || self.held().is_none();
         let not_older = if is_consistent { None } else { self.floor_at_list_start };
         let listed = self.list_not_older(not_older).await;
+        if listed.is_ok() {
+            cached.note_filled(cause.label(), began.elapsed());
+        }
         if listed.is_ok() && not_older.is_none() {
             cached.lifecycle.set_behind(false);
         }

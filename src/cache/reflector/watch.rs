@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::api::resource::Shape;
 use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
 use crate::cache::core::watch_cache::Change;
+use crate::cache::metrics::EventLabel;
 use crate::cache::probe::{RESPONSE_TIMEOUT, probe};
 use crate::cache::proof;
 use crate::cache::reflector::driver::Driver;
@@ -264,16 +265,18 @@ impl<L: ListWatch> Driver<L> {
             std::mem::take(&mut running.pending)
         };
         running.received_any = true;
-        self.apply(events)?;
+        let received = running.watch.received().unwrap_or_else(Instant::now);
+        self.apply(events, received)?;
         Ok(ReadStep::Applied)
     }
 
     /// Applies all events of one read as one step. An error among them ends the watch after the
     /// events before it were applied.
-    fn apply(&mut self, events: Vec<UpstreamEvent>) -> Result<(), Failure> {
+    fn apply(&mut self, events: Vec<UpstreamEvent>, received: Instant) -> Result<(), Failure> {
         let mut changes = Vec::with_capacity(events.len());
         let mut failure = None;
         for event in events {
+            self.count_event(&event);
             changes.push(match event {
                 UpstreamEvent::Upsert(object) => Change::Upsert(object),
                 UpstreamEvent::Delete(object) if self.was_relisted(&object) => {
@@ -292,11 +295,23 @@ impl<L: ListWatch> Driver<L> {
             });
         }
         if !changes.is_empty() {
-            self.cached.watch_cache.apply(changes, self.cached.context.clock.now());
+            let context = &self.cached.context;
+            self.cached.watch_cache.apply(changes, context.clock.at(received));
+            context.metrics.applied(received.elapsed());
             self.note_readable();
             self.account_state()?;
         }
         failure.map_or(Ok(()), Err)
+    }
+
+    fn count_event(&self, event: &UpstreamEvent) {
+        let (label, bytes) = match event {
+            UpstreamEvent::Upsert(object) => (EventLabel::Upsert, object.body.len()),
+            UpstreamEvent::Delete(object) => (EventLabel::Delete, object.body.len()),
+            UpstreamEvent::Bookmark { object, .. } => (EventLabel::Bookmark, object.len()),
+            UpstreamEvent::Error(_) => (EventLabel::Error, 0),
+        };
+        self.cached.series.event(label, bytes);
     }
 
     /// Whether an event deletes a held object at a resourceVersion that is not newer than the held

@@ -73,7 +73,7 @@ impl Inner {
         let now = self.context.clock.now();
         for cached in self.caches.all() {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);
-            cached.series.watchers(cached.watch_cache.watchers());
+            cached.show_figures(now);
             cached.drop_overtaken();
             cached.settle_count();
             if cached.watch_cache.state().is_some() {

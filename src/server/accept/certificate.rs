@@ -21,6 +21,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::CertificateConfig;
+use crate::upstream::credentials::first_expiry;
 
 /// Why a serving certificate cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -141,8 +142,16 @@ impl CertificateReloader {
 
 /// Selects the current certificate for each handshake.
 #[derive(Debug)]
-pub(super) struct CertificateResolver {
+pub(crate) struct CertificateResolver {
     current: ArcSwap<CertifiedKey>,
+}
+
+impl CertificateResolver {
+    /// Returns when the current certificate expires, in seconds since 1970.
+    pub(crate) fn expiry(&self) -> Option<i64> {
+        let key = self.current.load();
+        first_expiry(key.cert.first().map(|leaf| &**leaf))
+    }
 }
 
 impl ResolvesServerCert for CertificateResolver {
@@ -277,6 +286,8 @@ mod tests {
         write_pair(&files);
         reloader.poll();
         assert_ne!(leaf(&reloader), first);
+        // rcgen's own default.
+        assert!(reloader.resolver.expiry().is_some_and(|end| end > 60_000_000_000));
     }
 
     #[test]

@@ -66,6 +66,11 @@ impl TlsAcceptors {
         Ok(Self { provider, resolver, client_cas, config: Arc::new(config) })
     }
 
+    /// Returns what has the serving certificate.
+    pub(crate) fn serving(&self) -> &Arc<CertificateResolver> {
+        &self.resolver
+    }
+
     /// Returns the acceptor of the next connection.
     pub(crate) fn current(&mut self) -> TlsAcceptor {
         if let Some(cas) = &mut self.client_cas {

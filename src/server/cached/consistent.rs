@@ -10,6 +10,7 @@
 //!
 //! [`ListTimes`]: crate::server::forward::list_times::ListTimes
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use crate::cache::core::watch_cache::State;
@@ -18,6 +19,7 @@ use crate::cache::proof::consistent_list::NoProof;
 use crate::config::ConsistentLists;
 use crate::server::cached::read::CachedRead;
 use crate::server::delegate::Reason;
+use crate::server::metrics::WaitCause;
 
 /// Returns the cache, and a state of it that is not older than the request.
 pub(super) async fn fresh_state(
@@ -37,7 +39,11 @@ pub(super) async fn fresh_state(
     let handle = handle.map_err(without_budget)?;
     let handle = handle.filter(CacheHandle::is_ready).ok_or(Reason::Consistent)?;
     let (since, timeout) = (read.context.started, services.freshness_timeout());
-    match handle.consistent_state(since, forwarding, timeout).await {
+    let fresh = {
+        let fresh = pin!(handle.consistent_state(since, forwarding, timeout));
+        read.waiting(WaitCause::Freshness, fresh).await
+    };
+    match fresh {
         Ok(state) => Ok((handle, state)),
         Err(NoProof::NotTried) => Err(Reason::Consistent),
         Err(NoProof::Late) => Err(Reason::Unproved),

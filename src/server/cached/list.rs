@@ -25,6 +25,7 @@ use crate::server::delegate::{ListPlan, ReadAt, Reason};
 use crate::server::http::body::Body;
 use crate::server::http::list_body::ListBody;
 use crate::server::lanes::Slot;
+use crate::server::metrics::ResourceMetrics;
 use crate::tasks::blocking::spawn_blocking;
 
 /// Returns the response, or the reason to forward the request.
@@ -60,8 +61,10 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         let _slot = slot(read).await;
         let (resource, filter, gzip) =
             (Arc::clone(handle.resource()), filter.clone(), gzip.cloned());
+        let metrics = Arc::clone(&read.context.metrics);
         let encode = move || {
             let selected = select(&resource, &state, &filter, &plan)?;
+            count(&metrics, &selected);
             Some(encode(&resource, selected, form, gzip.as_ref(), is_saving))
         };
         // If the task panics or the runtime stops, the upstream answers.
@@ -70,6 +73,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     } else {
         let resource = handle.resource();
         let selected = select(resource, &state, filter, &plan).ok_or(unavailable)?;
+        count(&read.context.metrics, &selected);
         encode(resource, selected, form, gzip, is_saving)
     };
     match encoded {
@@ -90,6 +94,11 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
             Ok(compressed(read, &handle, body))
         }
     }
+}
+
+fn count(metrics: &ResourceMetrics, selected: &Selected) {
+    let (index, scanned) = selected.scan;
+    metrics.listed(index, scanned, selected.objects.len());
 }
 
 /// Waits for the lane of the response, for work on another thread.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::api::continue_token::ContinueToken;
 use crate::api::resource::ApiResource;
 use crate::cache::core::snapshot::{PageRange, Snapshot};
+use crate::cache::core::store::ScanIndex;
 use crate::cache::core::watch_cache::State;
 use crate::cache::core::watcher::WatchFilter;
 use crate::codec::list::ListMeta;
@@ -14,6 +15,8 @@ use crate::server::delegate::{ListPlan, ReadAt, Reason, Target};
 /// The selected objects of a list, and its metadata.
 pub(crate) struct Selected {
     pub(crate) meta: ListMeta,
+    /// The index that narrowed the scan, and the number of objects that it read.
+    pub(crate) scan: (ScanIndex, usize),
     pub(crate) objects: Vec<Arc<Object>>,
 }
 
@@ -39,7 +42,7 @@ pub(crate) fn select(
         meta.continue_token = ContinueToken::encode(resource_version, &next.last);
         meta.remaining_item_count = next.remaining;
     }
-    Some(Selected { meta, objects: page.objects })
+    Some(Selected { meta, scan: (page.index, page.scanned), objects: page.objects })
 }
 
 impl ListPlan {

@@ -1,6 +1,7 @@
 //! A read that a cache may answer: the request, its target, and the search for a cache that is
 //! ready and fresh enough.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
 use crate::server::http::headers::StateAge;
 use crate::server::lanes::Lane;
 use crate::server::live::LiveSettings;
+use crate::server::metrics::WaitCause;
 use crate::server::overload::Overload;
 use crate::server::request::context::RequestContext;
 use crate::upstream::availability::Availability;
@@ -96,7 +98,8 @@ impl CachedRead<'_> {
         let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
         let (representation, timeout) = (self.representation(), self.services.warmup_timeout());
         let ready = self.services.registry.ready(gvr, namespace, representation, timeout);
-        self.check(self.while_usable(ready).await?)
+        let ready = pin!(self.while_usable(ready));
+        self.check(self.waiting(WaitCause::Warmup, ready).await?)
     }
 
     /// Returns the cache of the collection once it has a state, which may be an old one
@@ -110,7 +113,8 @@ impl CachedRead<'_> {
         let (representation, timeout) = (self.representation(), self.services.warmup_timeout());
         let registry = &self.services.registry;
         let ready = registry.ready_at(gvr, namespace, representation, first_at, timeout);
-        self.check(self.while_usable(ready).await?)
+        let ready = pin!(self.while_usable(ready));
+        self.check(self.waiting(WaitCause::Warmup, ready).await?)
     }
 
     /// Returns the cache, and its state, that can go back to `at`. Returns `None` if no cache
@@ -129,8 +133,11 @@ impl CachedRead<'_> {
             return Ok(None);
         }
         let timeout = CATCH_UP_TIMEOUT.min(self.services.freshness_timeout());
-        if handle.wait_until_fresh(at, timeout).await.is_err() {
-            return Ok(None);
+        {
+            let fresh = pin!(handle.wait_until_fresh(at, timeout));
+            if self.waiting(WaitCause::Freshness, fresh).await.is_err() {
+                return Ok(None);
+            }
         }
         if !handle.is_joined(FAILOVER_WAIT_MAX).await {
             return Ok(None);
@@ -153,9 +160,19 @@ impl CachedRead<'_> {
         match freshness {
             Freshness::Any => Ok(()),
             Freshness::NotOlderThan(requested) => {
-                handle.wait_until_fresh(requested, timeout).await.map_err(Reason::Refused)
+                let fresh = pin!(handle.wait_until_fresh(requested, timeout));
+                self.waiting(WaitCause::Freshness, fresh).await.map_err(Reason::Refused)
             }
         }
+    }
+
+    /// Waits, and observes for how long.
+    pub(super) async fn waiting<F: Future>(
+        &self,
+        cause: WaitCause,
+        done: Pin<&mut F>,
+    ) -> F::Output {
+        self.context.metrics.waiting(cause, done).await
     }
 
     /// Waits for something that may need the upstream, but not longer than a forwarded request

@@ -1,11 +1,14 @@
 //! WATCH from the cache: its start, and the head of its response (`docs/semantics.md` §1.6.4, §5.1,
 //! §5.8). Its time-out counts from that start (`docs/decisions/watch-timeouts.md`).
 
+use std::pin::pin;
+use std::sync::Arc;
+
 use futures_util::{FutureExt, stream};
 use http::Response;
 use tokio::time::Instant;
 
-use crate::api::media_type::{Encoding, View};
+use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::api::status::Status;
 use crate::cache::core::watch_cache::WatchRefusal;
@@ -21,12 +24,36 @@ use crate::server::cached::watch_stream::{CacheBookmarks, Schedule, WatchEnd, Wa
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
 use crate::server::http::body::{Body, FixedFrames};
 use crate::server::http::response;
+use crate::server::metrics::{WaitCause, WatchOutcome};
 
 /// Returns the response, or the reason to forward the request. Nothing has been sent in that case.
 pub(crate) async fn serve(
-    mut read: CachedRead<'_>,
+    read: CachedRead<'_>,
     plan: &WatchPlan,
 ) -> Result<Response<Body>, Reason> {
+    let (metrics, start) = (Arc::clone(&read.context.metrics), plan.start.as_str());
+    let begun = Box::pin(begin(read, plan)).await;
+    let (outcome, response) = match begun {
+        Ok(Begun::Served(response)) => (WatchOutcome::Served, Ok(response)),
+        Ok(Begun::Expired(response)) => {
+            metrics.watcher_ended("expired");
+            (WatchOutcome::Expired, Ok(response))
+        }
+        Err(reason) => (WatchOutcome::Forwarded, Err(reason)),
+    };
+    metrics.watch_started(start, outcome);
+    response
+}
+
+/// A response of the cache to a watch.
+enum Begun {
+    /// Its events.
+    Served(Response<Body>),
+    /// A 410.
+    Expired(Response<Body>),
+}
+
+async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reason> {
     let began = Instant::now();
     // Given one name in all namespaces, such an upstream looks up an object without a namespace,
     // and so returns none (seen on 1.31).
@@ -64,7 +91,9 @@ pub(crate) async fn serve(
         Start::Now => begin_now(&handle, filter),
         Start::ConsistentNow => {
             let revision = handle.upstream_resource_version(read.services.freshness_timeout());
-            begin_after(&handle, filter, read.while_usable(revision).await?)
+            let revision = pin!(read.while_usable(revision));
+            let revision = read.waiting(WaitCause::Freshness, revision).await?;
+            begin_after(&handle, filter, revision)
         }
     };
     let watcher = match begun {
@@ -74,17 +103,14 @@ pub(crate) async fn serve(
         }
         Err(WatchRefusal::Expired { began_after: true, .. }) => return Err(Reason::BeforeCache),
         Err(WatchRefusal::Expired { oldest, .. }) => {
-            read.context.metrics.watcher_ended("expired");
-            return Ok(ok(&read, &handle, expired(start, oldest, form.encoding)));
+            return Ok(expired(&read, &handle, start, oldest));
         }
     };
     // Checked again after the watch was opened, so that no rewind can happen in between.
     if let WatchStart::After(after) = start
         && is_lost(&read, &handle, after).await?
     {
-        read.context.metrics.watcher_ended("expired");
-        let body = expired(start, watcher.resource_version(), form.encoding);
-        return Ok(ok(&read, &handle, body));
+        return Ok(expired(&read, &handle, start, watcher.resource_version()));
     }
     // A client that starts at a resourceVersion in the future receives no event before it.
     let at = match start {
@@ -105,7 +131,7 @@ pub(crate) async fn serve(
     )
     .with_revocation(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as WatchEnd))
     .with_staleness(until_too_old(&read, &handle));
-    Ok(ok(&read, &handle, Body::Watch(Box::pin(stream))))
+    Ok(Begun::Served(ok(&read, &handle, Body::Watch(Box::pin(stream)))))
 }
 
 /// Returns the cache, once it has a state with which a watch can start.
@@ -127,7 +153,8 @@ async fn fresh_state(
     since: Instant,
 ) -> Result<FreshState, Reason> {
     let timeout = read.services.freshness_timeout();
-    read.while_usable(handle.fresh_state(asked, since, timeout)).await
+    let fresh = pin!(read.while_usable(handle.fresh_state(asked, since, timeout)));
+    read.waiting(WaitCause::Freshness, fresh).await
 }
 
 /// Whether `after` is of a lost history, as far as the upstream shows it in time.
@@ -203,7 +230,7 @@ async fn without_cache(
     read: &CachedRead<'_>,
     plan: &WatchPlan,
     reason: Reason,
-) -> Result<Response<Body>, Reason> {
+) -> Result<Begun, Reason> {
     let (Start::After(after), Reason::Refused(Refusal::NotReady)) = (plan.start, reason) else {
         return Err(reason);
     };
@@ -213,10 +240,7 @@ async fn without_cache(
     if !is_lost(read, &handle, after).await? {
         return Err(reason);
     }
-    read.context.metrics.watcher_ended("expired");
-    let start = WatchStart::After(after);
-    let body = expired(start, after, read.target.form.encoding);
-    Ok(ok(read, &handle, body))
+    Ok(expired(read, &handle, WatchStart::After(after), after))
 }
 
 /// Returns a 200 with a stream in the negotiated format.
@@ -249,12 +273,19 @@ fn owes_end_bookmark(plan: &WatchPlan, handle: &CacheHandle, view: View) -> Resu
 
 /// Returns a stream of one event: the upstream's response to a resourceVersion that has left the
 /// history.
-fn expired(start: WatchStart, oldest: ResourceVersion, encoding: Encoding) -> Body {
+fn expired(
+    read: &CachedRead<'_>,
+    handle: &CacheHandle,
+    start: WatchStart,
+    oldest: ResourceVersion,
+) -> Begun {
     let requested = match start {
         WatchStart::After(requested) => requested,
         WatchStart::InitialEvents | WatchStart::Now => ResourceVersion::default(),
     };
     let status = Status::expired(requested, oldest);
-    let frame = frame::encode_error(&status, encoding);
-    Body::Watch(Box::pin(FixedFrames(stream::iter([Rope::from(frame)]))))
+    let frame = frame::encode_error(&status, read.target.form.encoding);
+    read.context.metrics.delivered(0, frame.len());
+    let body = Body::Watch(Box::pin(FixedFrames(stream::iter([Rope::from(frame)]))));
+    Begun::Expired(ok(read, handle, body))
 }

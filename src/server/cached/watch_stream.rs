@@ -38,6 +38,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use futures_util::Stream;
@@ -45,7 +46,7 @@ use tokio::time::Instant;
 
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::watch_cache::EndCause;
+use crate::cache::core::watch_cache::{EndCause, Now};
 use crate::cache::core::watcher::{Batch, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::codec::rope::{PIECE_BYTES, Rope};
@@ -74,6 +75,8 @@ pub(crate) struct WatchStream<B> {
     /// Whether the last poll returned a piece.
     yielded: bool,
     metrics: Arc<ResourceMetrics>,
+    /// The deliveries until the next one whose delay is observed.
+    next_sample: u8,
     /// The cause of the end, as a label value.
     ended: Option<&'static str>,
     _open: GaugeGuard,
@@ -83,6 +86,9 @@ pub(crate) struct WatchStream<B> {
 pub(crate) trait Bookmarks: Send {
     /// Returns a bookmark at a resourceVersion, if the form of bookmarks is known.
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes>;
+
+    /// Observes the delivery of an event that was received at `received`, to a watch of this age.
+    fn delivered(&self, received: Now, age: Duration);
 }
 
 /// The handle of a cache, and the view in which its watcher shows objects.
@@ -91,6 +97,10 @@ pub(crate) struct CacheBookmarks(pub(crate) CacheHandle, pub(crate) View);
 impl Bookmarks for CacheBookmarks {
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes> {
         self.0.bookmark(at, initial_events_end, self.1)
+    }
+
+    fn delivered(&self, received: Now, age: Duration) {
+        self.0.note_delivered(received, age);
     }
 }
 
@@ -116,6 +126,9 @@ impl<B: Bookmarks> WatchStream<B> {
             timers: Timers::new(drain),
             yielded: false,
             _open: metrics.watcher(),
+            // Watches begin at different places of the cycle, so that short ones are sampled like
+            // long ones.
+            next_sample: 1 + metrics.open_watchers() % DELIVERIES_PER_SAMPLE,
             metrics,
             ended: None,
         }
@@ -151,7 +164,8 @@ impl<B: Bookmarks> WatchStream<B> {
     /// Step 5: polls the watcher, and returns the first piece.
     fn next_step(&mut self) -> Step {
         match self.watcher.next_batch(BATCH_BYTES_MAX) {
-            Batch::Frames { chunks, events } => {
+            Batch::Frames { chunks, events, received } => {
+                self.sample_delay(received);
                 let first = coalesce(chunks, &mut self.pending, self.watcher.held());
                 self.metrics.delivered(events, first.as_ref().map_or(0, Bytes::len));
                 first.map_or(Step::Continue, |first| Step::Return(first.into()))
@@ -180,6 +194,15 @@ impl<B: Bookmarks> WatchStream<B> {
                 self.ended = Some(cause_label(cause));
                 Step::Continue
             }
+        }
+    }
+
+    /// Observes the delay of one in some deliveries.
+    fn sample_delay(&mut self, received: Now) {
+        self.next_sample = self.next_sample.wrapping_sub(1);
+        if self.next_sample == 0 {
+            self.next_sample = DELIVERIES_PER_SAMPLE;
+            self.bookmarks.delivered(received, self.schedule.age());
         }
     }
 
@@ -297,6 +320,8 @@ fn cause_label(cause: EndCause) -> &'static str {
     }
 }
 
+/// The delay of one in this number of deliveries is observed.
+const DELIVERIES_PER_SAMPLE: u8 = 64;
 /// The size of a batch, which is all that a slow client holds besides its socket's buffers.
 const BATCH_BYTES_MAX: usize = PIECE_BYTES;
 

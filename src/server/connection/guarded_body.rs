@@ -16,6 +16,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Buf;
 use http_body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
+use prometheus::IntCounter;
 
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::{PIECE_BYTES, Rope};
@@ -34,6 +35,8 @@ pub(crate) struct GuardedBody {
     timeouts: Option<SendTimeouts>,
     /// Counts the bytes of an HTTP/1.1 response that hyper has not written.
     unwritten: Option<HeldBytes>,
+    /// Counts the bytes of the response, unless they are counted already.
+    sent: Option<IntCounter>,
     /// Counts what the response costs, if that is wanted.
     meter: Option<Box<Meter>>,
     /// Lets a large response take turns with others.
@@ -57,12 +60,26 @@ impl GuardedBody {
     /// Wraps `body`. Without `timeouts` it never times out.
     pub(crate) fn new(body: Body, timeouts: Option<SendTimeouts>, request: RequestGuard) -> Self {
         let body = Source::Own(body);
-        Self { body, timeouts, unwritten: None, meter: None, lane: None, _request: request }
+        Self {
+            body,
+            timeouts,
+            unwritten: None,
+            sent: None,
+            meter: None,
+            lane: None,
+            _request: request,
+        }
     }
 
     /// Waits with each piece until few bytes of the response are held.
     pub(crate) fn paced_by(mut self, unwritten: Option<HeldBytes>) -> Self {
         self.unwritten = unwritten;
+        self
+    }
+
+    /// Counts the bytes of the response.
+    pub(crate) fn counted_by(mut self, sent: Option<IntCounter>) -> Self {
+        self.sent = sent;
         self
     }
 
@@ -110,6 +127,9 @@ impl http_body::Body for GuardedBody {
                 Some(bytes) => lane.sent(bytes),
                 None => lane.rested(),
             }
+        }
+        if let Some((sent, bytes)) = this.sent.as_ref().zip(piece_bytes(&polled)) {
+            sent.inc_by(bytes as u64);
         }
         if let Some(meter) = &mut this.meter {
             meter.end_poll(began, piece_bytes(&polled));

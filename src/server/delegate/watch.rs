@@ -38,6 +38,19 @@ pub(crate) enum Start {
     ConsistentNow,
 }
 
+impl Start {
+    /// Returns the label value.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::State(_) => "state",
+            Self::ConsistentState => "consistent-state",
+            Self::After(_) => "after",
+            Self::Now => "now",
+            Self::ConsistentNow => "consistent-now",
+        }
+    }
+}
+
 impl WatchPlan {
     /// Decides by the rows of `docs/semantics.md`. The limit is ignored. A negative time-out is
     /// forwarded, since the upstream ends such a watch at once, with or without its first events

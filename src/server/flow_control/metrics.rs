@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus::{Counter, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
-use prometheus::{CounterVec, Histogram, HistogramVec, Opts};
+use prometheus::{CounterVec, Histogram, HistogramVec};
 
 use crate::flow::cost::Cost;
 use crate::flow::schedule::request::{Load, RejectReason};
 use crate::server::flow_control::limits::metrics::LimitFamilies;
-use crate::telemetry::metrics::{counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64};
+use crate::telemetry::metrics::{
+    counter_vec, float_counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64,
+};
 
 /// The metrics of flow control. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -73,14 +75,12 @@ impl FlowMetrics {
     /// Registers the metrics. May be called once per registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let class = ["flow_schema", "priority_level"];
-        let seat_seconds = CounterVec::new(
-            Opts::new(
-                "weir_flowcontrol_seat_seconds_total",
-                "Estimated seats of the API server, times the seconds for which forwarded requests took them.",
-            ),
+        let seat_seconds = float_counter_vec(
+            registry,
+            "weir_flowcontrol_seat_seconds_total",
+            "Estimated seats of the API server, times the seconds for which forwarded requests took them.",
             &class,
         )?;
-        registry.register(Box::new(seat_seconds.clone()))?;
         let inner = Inner {
             requests: counter_vec(
                 registry,

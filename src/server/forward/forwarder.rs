@@ -16,6 +16,7 @@ use std::time::Duration;
 use http::header::{CONNECTION, IF_NONE_MATCH, UPGRADE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
@@ -41,7 +42,9 @@ use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::hops::VIA;
 use crate::upstream::send_options::ResetObserver;
-use crate::upstream::{Choice, SendOptions, TrafficClass, Upstream, empty_body, pool};
+use crate::upstream::{
+    Choice, RequestPurpose, SendOptions, TrafficClass, Upstream, empty_body, pool,
+};
 
 /// Sends requests to the upstream.
 pub(crate) struct Forwarder {
@@ -120,6 +123,7 @@ impl Forwarder {
         let has_choice = upstream.endpoints().has_several();
         let collection = has_choice.then(|| older_collection(&context.info)).flatten();
         let options = SendOptions {
+            purpose: RequestPurpose::Forward,
             unproven,
             pin,
             choice: match pin {
@@ -198,7 +202,9 @@ impl Forwarder {
         let broken = Arc::new(AtomicBool::new(false));
         let stall = StallTimeout::new(self.stall_timeout);
         let body = relay_request_body(body, version, &broken, stall);
+        let sending = Instant::now();
         let sent = upstream.send_with(class, Request::from_parts(parts, body), &options).await;
+        context.upstream_time = sent.is_ok().then(|| sending.elapsed());
         drop(options);
         if let Ok(response) = &sent {
             standing.answered(response.status()).await;

@@ -10,6 +10,7 @@ pub(super) struct ConnectionMetrics {
     pub(super) open: IntGaugeVec,
     pub(super) refused: IntCounterVec,
     pub(super) handshakes_waiting: IntGauge,
+    pub(super) handshakes: IntCounterVec,
 }
 
 /// The metrics of limits on one client.
@@ -35,6 +36,12 @@ impl ConnectionMetrics {
                 "weir_connections_refused_total",
                 "Client connections that were refused or closed because of a limit, by cause.",
                 &["cause"],
+            )?,
+            handshakes: counter_vec(
+                registry,
+                "weir_tls_handshakes_total",
+                "TLS handshakes of clients, by result: completed, failed (also for taking too long) or refused (too many waited).",
+                &["result"],
             )?,
             handshakes_waiting: gauge(
                 registry,

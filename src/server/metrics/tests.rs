@@ -1,28 +1,108 @@
 //! The counters, and their labels.
 
+use std::time::Duration;
+
 use super::*;
+use crate::api::request_info::RequestScope;
+use crate::cache::core::store::ScanIndex;
 
 fn text(registry: &Registry) -> String {
     prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
 }
 
+fn answered(verb: &'static str, scope: RequestScope, cache_status: CacheStatus) -> AnsweredRequest {
+    AnsweredRequest {
+        verb,
+        scope,
+        cache_status,
+        reason: "",
+        code: 200,
+        duration: Duration::from_millis(1),
+        bytes: Some(70),
+    }
+}
+
+#[track_caller]
+fn assert_lines(registry: &Registry, lines: &[&str]) {
+    let text = text(registry);
+    for line in lines {
+        assert!(text.lines().any(|it| it == *line), "{line} is missing in\n{text}");
+    }
+}
+
 #[test]
-fn requests_are_counted_by_resource_cache_status_and_reason() {
+fn requests_are_counted_by_resource_scope_cache_status_and_reason() {
     let registry = Registry::new();
     let metrics = ServerMetrics::register(&registry).unwrap();
     let pods = metrics.resource(Some(&GroupVersionResource::new("", "v1", "pods")));
-    pods.request("list", CacheStatus::Hit, "", 200, Duration::from_millis(1));
-    pods.request("list", CacheStatus::Forward, "consistent", 200, Duration::from_millis(1));
-    metrics.resource(None).request("other", CacheStatus::Error, "host", 403, Duration::ZERO);
-    let text = text(&registry);
-    for line in [
-        r#"weir_requests_total{cache_status="hit",code="200",group="",reason="",resource="pods",verb="list",version="v1"} 1"#,
-        r#"weir_requests_total{cache_status="forward",code="200",group="",reason="consistent",resource="pods",verb="list",version="v1"} 1"#,
-        r#"weir_requests_total{cache_status="error",code="403",group="",reason="host",resource="other",verb="other",version=""} 1"#,
-        r#"weir_request_duration_seconds_count{cache_status="hit",verb="list"} 1"#,
-    ] {
-        assert!(text.contains(line), "{line} is missing in\n{text}");
-    }
+    let hit = answered("list", RequestScope::Cluster, CacheStatus::Hit);
+    assert!(pods.request(&hit).is_none());
+    pods.request(&AnsweredRequest { scope: RequestScope::Namespace, bytes: Some(5), ..hit });
+    let forwarded = AnsweredRequest { reason: "consistent", bytes: None, ..hit };
+    let forwarded = AnsweredRequest { cache_status: CacheStatus::Forward, ..forwarded };
+    // A long response is counted while it is sent.
+    pods.request(&forwarded).unwrap().inc_by(1_000_000);
+    let refused = answered("other", RequestScope::None, CacheStatus::Error);
+    metrics.resource(None).request(&AnsweredRequest { reason: "host", code: 403, ..refused });
+    assert_lines(
+        &registry,
+        &[
+            r#"weir_requests_total{cache_status="hit",code="200",group="",reason="",resource="pods",verb="list",version="v1"} 2"#,
+            r#"weir_requests_total{cache_status="forward",code="200",group="",reason="consistent",resource="pods",verb="list",version="v1"} 1"#,
+            r#"weir_requests_total{cache_status="error",code="403",group="",reason="host",resource="other",verb="other",version=""} 1"#,
+            r#"weir_request_duration_seconds_count{cache_status="hit",scope="cluster",verb="list"} 1"#,
+            r#"weir_request_duration_seconds_count{cache_status="hit",scope="namespace",verb="list"} 1"#,
+            r#"weir_request_duration_seconds_count{cache_status="error",scope="",verb="other"} 1"#,
+            r#"weir_response_bytes_total{cache_status="hit",group="",resource="pods",verb="list",version="v1"} 75"#,
+            r#"weir_response_bytes_total{cache_status="forward",group="",resource="pods",verb="list",version="v1"} 1000000"#,
+        ],
+    );
+}
+
+#[test]
+fn watches_and_lists_are_counted_by_resource() {
+    let registry = Registry::new();
+    let metrics = ServerMetrics::register(&registry).unwrap();
+    let pods = metrics.resource(Some(&GroupVersionResource::new("", "v1", "pods")));
+    pods.watch_started("after", WatchOutcome::Served);
+    pods.watch_started("after", WatchOutcome::Expired);
+    pods.delivered(3, 40);
+    pods.listed(ScanIndex::Namespace, 100, 7);
+    pods.listed(ScanIndex::Namespace, 10, 0);
+    pods.listed(ScanIndex::None, 1, 1);
+    pods.forward_overhead(Duration::from_millis(3));
+    assert_lines(
+        &registry,
+        &[
+            r#"weir_watch_starts_total{group="",outcome="served",resource="pods",start="after",version="v1"} 1"#,
+            r#"weir_watch_starts_total{group="",outcome="expired",resource="pods",start="after",version="v1"} 1"#,
+            r#"weir_watch_events_total{group="",resource="pods",version="v1"} 3"#,
+            r#"weir_response_bytes_total{cache_status="hit",group="",resource="pods",verb="watch",version="v1"} 40"#,
+            r#"weir_list_objects_scanned_total{group="",index="namespace",resource="pods",version="v1"} 110"#,
+            r#"weir_list_objects_returned_total{group="",index="namespace",resource="pods",version="v1"} 7"#,
+            r#"weir_list_objects_scanned_total{group="",index="none",resource="pods",version="v1"} 1"#,
+            r#"weir_forward_overhead_seconds_bucket{le="0.005"} 1"#,
+            r#"weir_forward_overhead_seconds_bucket{le="0.0025"} 0"#,
+        ],
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_requests_that_wait_are_observed() {
+    let registry = Registry::new();
+    let metrics = ServerMetrics::register(&registry).unwrap().resource(None);
+    let ready = std::pin::pin!(std::future::ready(7));
+    assert_eq!(metrics.waiting(WaitCause::Review, ready).await, 7);
+    let late = std::pin::pin!(tokio::time::sleep(Duration::from_millis(40)));
+    metrics.waiting(WaitCause::Warmup, late).await;
+    assert_lines(
+        &registry,
+        &[
+            r#"weir_request_wait_seconds_count{cause="review"} 0"#,
+            r#"weir_request_wait_seconds_bucket{cause="warmup",le="0.025"} 0"#,
+            r#"weir_request_wait_seconds_bucket{cause="warmup",le="0.05"} 1"#,
+        ],
+    );
 }
 
 #[test]

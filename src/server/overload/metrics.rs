@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use crate::flow::overload::{Signals, Stage};
-use crate::telemetry::metrics::{counter_vec, float_gauge_vec, gauge, gauge_vec};
+use crate::telemetry::metrics::{counter_vec, float_gauge, float_gauge_vec, gauge, gauge_vec};
 
 /// The metrics of overload. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct OverloadMetrics {
 struct Inner {
     stage: IntGaugeVec,
     lateness: Gauge,
+    workers_busy: Gauge,
+    memory_limit: Gauge,
     used: [Gauge; 3],
     refused: IntCounterVec,
     waiting: IntGauge,
@@ -25,11 +27,22 @@ struct Inner {
 impl OverloadMetrics {
     /// Registers the metrics. May be called once per registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let lateness = Gauge::with_opts(Opts::new(
-            "weir_overload_lateness_seconds",
+        let lateness = float_gauge(
+            registry,
+            "weir_runtime_lag_seconds",
             "How late timers of this process fire: the 90th percentile of the last second.",
-        ))?;
-        registry.register(Box::new(lateness.clone()))?;
+        )?;
+        let workers_busy = float_gauge(
+            registry,
+            "weir_runtime_workers_busy_ratio",
+            "The part of the last second for which the runtime's workers ran tasks, on average.",
+        )?;
+        let memory_limit = float_gauge(
+            registry,
+            "weir_memory_limit_bytes",
+            "The memory limit of this process's control group, in bytes; +Inf without one.",
+        )?;
+        memory_limit.set(f64::INFINITY);
         let used = float_gauge_vec(
             registry,
             "weir_overload_used_ratio",
@@ -45,6 +58,8 @@ impl OverloadMetrics {
                 &["by"],
             )?,
             lateness,
+            workers_busy,
+            memory_limit,
             used,
             refused: counter_vec(
                 registry,
@@ -70,6 +85,15 @@ impl OverloadMetrics {
         for (gauge, part) in self.inner.used.iter().zip([cpu, memory, descriptors]) {
             gauge.set(part);
         }
+    }
+
+    pub(super) fn workers_busy(&self, part: f64) {
+        self.inner.workers_busy.set(part);
+    }
+
+    pub(super) fn memory_limit(&self, bytes: u64) {
+        // Exact up to nine petabytes.
+        self.inner.memory_limit.set(bytes as f64);
     }
 
     pub(super) fn waiting(&self, responses: usize) {

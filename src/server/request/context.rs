@@ -1,6 +1,7 @@
 //! One request, and what Weir has learnt about it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::request::Parts;
@@ -42,6 +43,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) is_checked: bool,
     /// When it was forwarded; `None` before.
     pub(crate) forwarded: Option<Instant>,
+    /// For how long the API server had it, until the head of the response; `None` if it sent none.
+    pub(crate) upstream_time: Option<Duration>,
 }
 
 impl RequestContext<'_> {

@@ -3,6 +3,9 @@
 //! The first of them that shows a user moves the connection from its address to this user
 //! (`docs/decisions/limits-by-user.md`).
 
+use std::pin::pin;
+use std::sync::Arc;
+
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use tokio::time::Instant;
@@ -16,6 +19,7 @@ use crate::server::flow_control::requester::Requester;
 use crate::server::forward::forwarder::PreparedRequest;
 use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
 use crate::server::http::refusal;
+use crate::server::metrics::WaitCause;
 use crate::server::request::auth::Caller;
 use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
@@ -45,10 +49,15 @@ impl Router {
         caller: &Caller,
     ) -> Result<Option<Reauthorization>, Bypass> {
         let deadline = context.started + FAILOVER_WAIT_MAX;
-        let admitted = tokio::select! {
-            biased;
-            admitted = self.access.admit(context, caller, &self.caches.herd) => admitted,
-            () = self.availability().unusable_from(deadline) => Err(Reason::Authorization.into()),
+        let metrics = Arc::clone(&context.metrics);
+        let admitted = {
+            let reviewed = pin!(self.access.admit(context, caller, &self.caches.herd));
+            let reviewed = metrics.waiting(WaitCause::Review, reviewed);
+            tokio::select! {
+                biased;
+                admitted = reviewed => admitted,
+                () = self.availability().unusable_from(deadline) => Err(Reason::Authorization.into()),
+            }
         };
         // A user who is denied is known as well.
         self.prove(context)?;
@@ -62,7 +71,8 @@ impl Router {
         caller: &Caller,
     ) -> Result<PreparedRequest<'_>, Rejection> {
         let identity = self.access.forwarded_identity(caller);
-        let standing = self.access.standing(context.client, caller).await;
+        let standing = pin!(self.access.standing(context.client, caller));
+        let standing = context.metrics.waiting(WaitCause::Review, standing).await;
         if let Some(requester) = Requester::of_token(&standing) {
             context.auth.requester = requester;
         }

@@ -311,3 +311,29 @@ async fn long_lists_are_compressed_for_clients_that_accept_gzip() {
     assert_eq!(count("weir_gzip_segment_misses_total "), segments);
     assert_eq!(count("weir_gzip_segment_hits_total "), segments);
 }
+
+#[tokio::test]
+async fn the_bytes_of_responses_are_counted_by_origin() {
+    let (weir, _feed) = warm().await;
+    let list = weir.get("/api/v1/configmaps?resourceVersion=0").await;
+    let one = weir.get("/api/v1/namespaces/ns/configmaps/x?resourceVersion=0").await;
+    let forwarded = weir.get("/api/v1/namespaces/ns/configmaps/x").await;
+    let text = weir.scrape();
+    let resource = r#"group="",resource="configmaps""#;
+    for (verb, status, got) in
+        [("get", "hit", &one), ("list", "hit", &list), ("get", "forward", &forwarded)]
+    {
+        let labels =
+            format!(r#"{{cache_status="{status}",{resource},verb="{verb}",version="v1"}}"#);
+        let line = format!("weir_response_bytes_total{labels} {}", got.text().len());
+        assert!(text.contains(&line), "{line} is missing in\n{text}");
+    }
+    for line in [
+        r#"weir_request_duration_seconds_count{cache_status="hit",scope="resource",verb="get"} 1"#,
+        r#"weir_request_duration_seconds_count{cache_status="hit",scope="cluster",verb="list"} 1"#,
+        r#"weir_forward_overhead_seconds_count 1"#,
+        r#"weir_list_objects_scanned_total{group="",index="none",resource="configmaps",version="v1"} 2"#,
+    ] {
+        assert!(text.contains(line), "{line} is missing in\n{text}");
+    }
+}

@@ -145,6 +145,7 @@ async fn forward(
         watch: None,
         is_checked: false,
         forwarded: None,
+        upstream_time: None,
     };
     let prepared = forwarder.prepare(identity, Standing::own(), &context).unwrap();
     let forwarded = forwarder.forward(&mut context, body, prepared, Reason::NonResource, None);

@@ -8,6 +8,7 @@ use kube_client::client::ConfigExt;
 
 use super::endpoint::Endpoint;
 use super::errors;
+use super::expiry::CertificateExpiries;
 use super::source::LoadedConfig;
 use super::token_source::TokenSource;
 use crate::upstream::error::UpstreamError;
@@ -24,6 +25,8 @@ pub(crate) struct Identity {
     pub(crate) tls_http2: Option<Arc<rustls::ClientConfig>>,
     /// TLS for connections that must speak HTTP/1.1.
     pub(crate) tls_http1: Option<Arc<rustls::ClientConfig>>,
+    /// When the certificates expire.
+    pub(crate) expiries: CertificateExpiries,
     /// Incremented when certificates or authorities change.
     pub(crate) tls_generation: u64,
     /// The kubeconfig's impersonation headers; empty if there are none.
@@ -43,10 +46,12 @@ pub(super) fn build(loaded: &LoadedConfig, tls_generation: u64) -> Result<Identi
     let endpoint = Endpoint::parse(&server, config.tls_server_name.as_deref())
         .map_err(|problem| UpstreamError::Credentials(format!("{}: {problem}", loaded.origin)))?;
     let token_source = TokenSource::new(&mut config, &loaded.origin)?;
+    let mut expiries = CertificateExpiries::default();
     let (tls_http2, tls_http1) = if endpoint.https {
         let tls = config
             .rustls_client_config()
             .map_err(|error| errors::credentials(&loaded.origin, &config.auth_info, &error))?;
+        expiries = CertificateExpiries::new(&tls, config.root_cert.as_deref().unwrap_or_default());
         (Some(with_alpn(tls.clone(), &[b"h2", b"http/1.1"])), Some(with_alpn(tls, &[b"http/1.1"])))
     } else {
         (None, None)
@@ -56,6 +61,7 @@ pub(super) fn build(loaded: &LoadedConfig, tls_generation: u64) -> Result<Identi
         proxies: Proxies::new(loaded.proxy.clone()),
         tls_http2,
         tls_http1,
+        expiries,
         tls_generation,
         impersonation: impersonation(&config, &loaded.origin)?,
         token_source,

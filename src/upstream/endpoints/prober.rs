@@ -18,7 +18,7 @@ use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::fetch::WEIR_USER_AGENT;
 use crate::upstream::one_server::OneServer;
-use crate::upstream::{TrafficClass, empty_body};
+use crate::upstream::{RequestPurpose, TrafficClass, empty_body};
 
 /// An API server that is probed.
 pub(crate) trait Probed: Send + Sync {
@@ -88,7 +88,8 @@ async fn ask(server: &mut OneServer) -> Result<(ProbeResult, bool), UpstreamErro
         .header(USER_AGENT, WEIR_USER_AGENT)
         .body(empty_body())
         .map_err(|error| UpstreamError::Malformed(chain(&error)))?;
-    let (head, body) = server.send(TrafficClass::Request, request).await?.into_parts();
+    let (head, body) =
+        server.send(TrafficClass::Request, RequestPurpose::Other, request).await?.into_parts();
     let body = read_body(body, BODY_MAX_BYTES).await?;
     let is_closing = closes(&head.headers);
     Ok((result(head.status, is_closing, &body), is_closing))

@@ -25,7 +25,7 @@ use crate::upstream::hedge::{ProbeTimes, either};
 use crate::upstream::one_server::OneServer;
 use crate::upstream::self_review::may_list_and_watch;
 use crate::upstream::version::{self, UpstreamVersion};
-use crate::upstream::{Choice, TrafficClass, Upstream, pool};
+use crate::upstream::{Choice, RequestPurpose, TrafficClass, Upstream, pool};
 
 /// The time-out of a watch's response head. The upstream responds at once, or after waiting up to 3
 /// s for freshness. After ten times as long, it hangs.
@@ -122,7 +122,7 @@ impl HttpListWatch {
         timeout: Duration,
     ) -> Get<'a> {
         let accept = accept(self.representation, class);
-        Get { accept, class, timeout, ..Get::json(path_and_query) }
+        Get { accept, class, purpose: RequestPurpose::Cache, timeout, ..Get::json(path_and_query) }
     }
 
     /// Parses the body of a list.

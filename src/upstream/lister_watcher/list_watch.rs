@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::list::ListPage;
@@ -74,6 +75,12 @@ pub trait WatchStream: Send {
     fn next(
         &mut self,
     ) -> impl Future<Output = Result<Option<Vec<UpstreamEvent>>, UpstreamError>> + Send;
+
+    /// Returns when the first of the events that were returned last was read from the connection;
+    /// `None` if that is unknown.
+    fn received(&self) -> Option<Instant> {
+        None
+    }
 }
 
 /// The upstream calls of a reflector, for one resource, representation and scope. A trait, so that

@@ -16,6 +16,7 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::list_watch::{UpstreamEvent, WatchStream};
 use crate::api::resource::{ApiResource, Representation};
@@ -42,6 +43,8 @@ pub struct HttpWatch {
     task: AbortHandle,
     /// The API server, if the watch should leave it when it shuts down.
     server: Option<Arc<ApiServer>>,
+    /// When the first of the events that were returned last was read.
+    received: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -54,6 +57,8 @@ struct Buffer {
 #[derive(Default)]
 struct State {
     events: Vec<UpstreamEvent>,
+    /// When the first of them was read.
+    received: Option<Instant>,
     bytes: usize,
     end: Option<Result<(), UpstreamError>>,
 }
@@ -90,7 +95,7 @@ impl HttpWatch {
         let buffer = Arc::new(Buffer::default());
         let decoder = Decoder { resource, representation, format };
         let task = tokio::spawn(run(body, decoder, buffer.clone())).abort_handle();
-        Self { buffer, task, server: None }
+        Self { buffer, task, server: None, received: None }
     }
 }
 
@@ -101,6 +106,7 @@ impl WatchStream for HttpWatch {
                 let mut state = self.buffer.state.lock();
                 if !state.events.is_empty() {
                     state.bytes = 0;
+                    self.received = state.received.take();
                     self.buffer.emptied.notify_one();
                     return Ok(Some(std::mem::take(&mut state.events)));
                 }
@@ -123,6 +129,10 @@ impl WatchStream for HttpWatch {
                 () = server.departure() => return Ok(None),
             }
         }
+    }
+
+    fn received(&self) -> Option<Instant> {
+        self.received
     }
 }
 
@@ -177,6 +187,7 @@ async fn read(
     let mut events = Vec::new();
     loop {
         let mut next = body.frame().await;
+        let received = Instant::now();
         let mut bytes = 0;
         // Everything that has already arrived goes into the same batch.
         let end = loop {
@@ -197,7 +208,7 @@ async fn read(
                 None => break None,
             }
         };
-        buffer.put(&mut events, bytes);
+        buffer.put(&mut events, bytes, received);
         if let Some(end) = end {
             return end;
         }
@@ -208,14 +219,15 @@ async fn read(
 }
 
 impl Buffer {
-    /// Appends `events`, if there are any, and wakes the reflector.
-    fn put(&self, events: &mut Vec<UpstreamEvent>, bytes: usize) {
+    /// Appends `events`, if there are any, which were read at `received`, and wakes the reflector.
+    fn put(&self, events: &mut Vec<UpstreamEvent>, bytes: usize, received: Instant) {
         if events.is_empty() {
             return;
         }
         let mut state = self.state.lock();
         state.events.append(events);
         state.bytes += bytes;
+        state.received.get_or_insert(received);
         drop(state);
         self.filled.notify_one();
     }

@@ -19,6 +19,7 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use prometheus::IntCounter;
 
 use super::{http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
@@ -57,6 +58,8 @@ pub struct Body {
     gauge: Option<GaugeGuard>,
     /// Counts the exchange in the load of its server.
     load: Option<InUse>,
+    /// Counts the bytes of the body.
+    received: Option<IntCounter>,
     /// Whether the rest of the body is read after a drop.
     drain: bool,
     /// Whether only END_STREAM from the peer ends the body.
@@ -87,8 +90,8 @@ impl Lease {
 impl Body {
     pub(super) fn new(incoming: Incoming, lease: Lease) -> Self {
         let incoming = Some(incoming);
-        let mut body =
-            Self { incoming, lease, gauge: None, load: None, drain: false, strict: false };
+        let (gauge, load, received) = (None, None, None);
+        let mut body = Self { incoming, lease, gauge, load, received, drain: false, strict: false };
         body.complete_at_end();
         body
     }
@@ -112,6 +115,12 @@ impl Body {
     /// Counts the exchange in the load of its server until the body ends.
     pub(in crate::upstream) fn with_load(mut self, load: InUse) -> Self {
         self.load = self.incoming.is_some().then_some(load);
+        self
+    }
+
+    /// Counts the bytes of the body.
+    pub(in crate::upstream) fn received_by(mut self, bytes: &IntCounter) -> Self {
+        self.received = self.incoming.is_some().then(|| bytes.clone());
         self
     }
 
@@ -164,7 +173,12 @@ impl http_body::Body for Body {
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let polled = std::task::ready!(Pin::new(incoming).poll_frame(context));
         match &polled {
-            Some(Ok(_)) => self.complete_at_end(),
+            Some(Ok(frame)) => {
+                if let Some((received, data)) = self.received.as_ref().zip(frame.data_ref()) {
+                    received.inc_by(data.len() as u64);
+                }
+                self.complete_at_end();
+            }
             Some(Err(_)) => self.fail(),
             None if self.is_truncated() => {
                 self.fail();

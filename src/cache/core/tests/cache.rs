@@ -240,3 +240,39 @@ fn read_short(watcher: &mut Watcher) -> String {
         Batch::Ended(cause) => format!("{cause:?}"),
     }
 }
+
+#[test]
+fn watchers_with_more_than_half_of_the_window_to_read_are_behind() {
+    let cache = cache_of(10, 10, 1 << 20);
+    cache.replace(Vec::new(), ResourceVersion(1), at(0));
+    let mut watcher = cache.watch(everything(), WatchStart::Now).unwrap();
+    let elsewhere = cache.watch(in_namespace("ns2"), WatchStart::Now).unwrap();
+    let mut apply = {
+        let mut version = 1;
+        let cache = &cache;
+        move |events: usize| {
+            for _ in 0..events {
+                version += 1;
+                cache.apply(vec![upsert(&Pod::new("ns1", "a", version))], at(0));
+            }
+        }
+    };
+    apply(5);
+    assert_eq!(cache.watchers_behind(), 0);
+    apply(1);
+    assert_eq!(cache.watchers_behind(), 1);
+    drain(&mut watcher);
+    assert_eq!(cache.watchers_behind(), 0);
+    drop(elsewhere);
+}
+
+#[test]
+fn the_history_reaches_back_to_the_list_until_an_event_leaves_it() {
+    let cache = cache_of(2, 2, 1 << 20);
+    cache.replace(Vec::new(), ResourceVersion(1), at(0));
+    let oldest = || cache.state().unwrap().history().oldest_received();
+    for (version, expected) in [(2, None), (3, None), (4, Some(at(3))), (5, Some(at(4)))] {
+        cache.apply(vec![upsert(&Pod::new("ns1", "a", version))], at(version));
+        assert_eq!(oldest(), expected, "{version}");
+    }
+}

@@ -8,6 +8,7 @@ use proptest::sample::select;
 
 use super::*;
 use crate::cache::core::snapshot::{Continuation, Page, PageRange, Snapshot};
+use crate::cache::core::store::ScanIndex;
 use crate::cache::core::watch_cache::Change;
 
 type Pods = BTreeMap<String, Pod>;
@@ -184,4 +185,26 @@ proptest! {
         };
         prop_assert_eq!(keys(&deliveries), keys(&whole.objects));
     }
+}
+
+#[test]
+fn a_page_says_what_was_read_for_it() {
+    let pods = (0..20).map(|number| {
+        let namespace = format!("ns{}", number % 2);
+        Pod::new(&namespace, &format!("p{number}"), 3).object()
+    });
+    let cache = cache_of(10, 10, 1 << 20);
+    cache.replace(pods.collect(), ResourceVersion(9), at(0));
+    let latest = Snapshot::latest(&cache.state().unwrap());
+    let read = |filter: &WatchFilter, limit| {
+        let limit = NonZeroUsize::new(limit);
+        let page = latest.page(filter, &PageRange { limit, ..PageRange::default() });
+        (page.index, page.scanned, page.objects.len())
+    };
+    assert_eq!(read(&WatchFilter::default(), 0), (ScanIndex::None, 20, 20));
+    assert_eq!(read(&WatchFilter::default(), 3), (ScanIndex::None, 3, 3));
+    assert_eq!(read(&in_namespace("ns1"), 0), (ScanIndex::Namespace, 10, 10));
+    assert_eq!(read(&by_app("none"), 0), (ScanIndex::None, 20, 0));
+    let one = WatchFilter { name: Some("p3".into()), ..in_namespace("ns1") };
+    assert_eq!(read(&one, 0), (ScanIndex::Name, 1, 1));
 }

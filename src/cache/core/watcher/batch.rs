@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::event::Event;
+use crate::cache::core::now::Now;
 use crate::cache::core::state::State;
 use crate::codec::rope::Rope;
 
@@ -23,6 +24,8 @@ pub enum Batch {
         chunks: Chunks,
         /// The number of events in `chunks`.
         events: usize,
+        /// When the first of them was received from the upstream.
+        received: Now,
     },
     /// Frames of initial events, to send now. They share the bytes of long objects.
     InitialEvents {

@@ -36,6 +36,11 @@ impl Schedule {
         schedule
     }
 
+    /// Returns for how long the watch has lasted.
+    pub(super) fn age(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
     /// Ends the watch as soon as it has caught up, with a last bookmark from which its client
     /// resumes. A watch that has just begun stays for a moment ([`WATCH_AGE_MIN`]).
     pub(super) fn leave(&mut self, now: Instant) {

@@ -16,12 +16,18 @@ use crate::server::cached::watch_stream::coalesce::JOINED_BYTES_MAX;
 use crate::server::drain::{Drain, WATCH_AGE_MIN};
 use crate::server::metrics::ServerMetrics;
 
-struct Fake;
+/// The received times of the deliveries whose delay was observed.
+#[derive(Clone, Default)]
+struct Fake(Arc<parking_lot::Mutex<Vec<Now>>>);
 
 impl Bookmarks for Fake {
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes> {
         let end = if initial_events_end { " end" } else { "" };
         Some(Bytes::from(format!("BOOKMARK {at}{end}\n")))
+    }
+
+    fn delivered(&self, received: Now, _: Duration) {
+        self.0.lock().push(received);
     }
 }
 
@@ -83,7 +89,7 @@ fn open_with(
     let schedule = Schedule::new(Instant::now(), timeout, bookmarks);
     let drain = Drain::default();
     let watch = drain.connect().watch(bookmarks);
-    let stream = WatchStream::new(watcher, above, Fake, schedule, end, watch, metrics);
+    let stream = WatchStream::new(watcher, above, Fake::default(), schedule, end, watch, metrics);
     Opened { stream, drain, registry }
 }
 
@@ -358,4 +364,20 @@ async fn a_watch_that_must_leave_ends_with_a_bookmark() {
     assert_eq!(text(&mut opened.stream).now_or_never().unwrap().unwrap(), "BOOKMARK 9\n");
     assert_eq!(text(&mut opened.stream).now_or_never().unwrap(), None);
     assert_eq!(ended(opened), "overload");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_delay_of_one_in_64_deliveries_is_observed() {
+    let cache = cache();
+    let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
+    let observed = opened.stream.bookmarks.clone();
+    for at in 8..8 + 3 * u64::from(DELIVERIES_PER_SAMPLE) {
+        cache.apply(vec![Change::Upsert(object("x", at))], Now(Duration::from_secs(at)));
+        text(&mut opened.stream).await.unwrap();
+    }
+    let observed = observed.0.lock().clone();
+    assert_eq!(observed.len(), 3);
+    // The times are those of the observed events.
+    let gaps: Vec<_> = observed.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs()).collect();
+    assert_eq!(gaps, [u64::from(DELIVERIES_PER_SAMPLE); 2]);
 }

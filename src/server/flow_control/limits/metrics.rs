@@ -1,9 +1,9 @@
 //! Metrics of the limits of API servers. The label `server` is a server's URL, as in
 //! [`endpoints`](crate::upstream::endpoints): there are few, and those that left are removed.
 
-use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use crate::telemetry::metrics::{counter_vec, gauge_vec, saturating_i64};
+use crate::telemetry::metrics::{counter_vec, float_gauge_vec, gauge_vec, saturating_i64};
 
 /// The metrics of all API servers. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -31,14 +31,12 @@ pub(super) struct LimitMetrics {
 impl LimitFamilies {
     /// Registers the metrics.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let levels = GaugeVec::new(
-            Opts::new(
-                "weir_flowcontrol_upstream_level_ratio",
-                "What a priority level may take of an API server that has refused it with 429, in parts of its nominal seats there.",
-            ),
+        let levels = float_gauge_vec(
+            registry,
+            "weir_flowcontrol_upstream_level_ratio",
+            "What a priority level may take of an API server that has refused it with 429, in parts of its nominal seats there.",
             &["server", "priority_level"],
         )?;
-        registry.register(Box::new(levels.clone()))?;
         Ok(Self {
             limits: gauge_vec(
                 registry,

@@ -1,0 +1,68 @@
+//! A scrape: a registry in Prometheus' text format, compressed for clients that accept gzip, as
+//! Prometheus does. The names of metrics and labels repeat, so that a text shrinks to a tenth.
+
+use std::io::{self, Write as _};
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::HeaderMap;
+use prometheus::{Registry, TextEncoder};
+
+use crate::api::media_type::accepts_gzip;
+
+/// The body of a scrape.
+pub(super) struct Scrape {
+    pub(super) body: Bytes,
+    /// Whether it is a gzip member.
+    pub(super) is_compressed: bool,
+}
+
+impl Scrape {
+    /// Encodes the metrics of a registry for a client with these headers.
+    pub(super) fn of(registry: &Registry, headers: &HeaderMap) -> Result<Self, prometheus::Error> {
+        let text = TextEncoder::new().encode_to_string(&registry.gather())?;
+        let is_compressed = text.len() >= COMPRESSED_BYTES_MIN && accepts_gzip(headers);
+        let compressed = is_compressed.then(|| compress(&text)).and_then(Result::ok);
+        let is_compressed = compressed.is_some();
+        Ok(Self { body: compressed.unwrap_or_else(|| Bytes::from(text)), is_compressed })
+    }
+}
+
+fn compress(metrics: &str) -> io::Result<Bytes> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(metrics.as_bytes())?;
+    Ok(encoder.finish()?.into())
+}
+
+/// A shorter text fits into one packet.
+const COMPRESSED_BYTES_MIN: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+    use crate::telemetry::metrics::gauge_vec;
+    use crate::testing::headers;
+
+    fn scrape(series: usize, accepted: &'static str) -> Scrape {
+        let registry = Registry::new();
+        let family = gauge_vec(&registry, "weir_test", "A metric.", &["number"]).unwrap();
+        (0..series).for_each(|number| family.with_label_values(&[&number.to_string()]).set(1));
+        Scrape::of(&registry, &headers(&[("accept-encoding", accepted)])).unwrap()
+    }
+
+    #[test]
+    fn a_long_scrape_is_compressed_for_clients_that_accept_it() {
+        let plain = scrape(300, "identity");
+        assert!(!plain.is_compressed);
+        let compressed = scrape(300, "gzip");
+        assert!(compressed.is_compressed);
+        assert!(compressed.body.len() * 5 < plain.body.len(), "{}", compressed.body.len());
+        let mut text = Vec::new();
+        flate2::read::GzDecoder::new(&*compressed.body).read_to_end(&mut text).unwrap();
+        assert_eq!(text, plain.body);
+        assert!(!scrape(3, "gzip").is_compressed);
+    }
+}

@@ -1,0 +1,176 @@
+//! The reference page of all metrics, which is generated from the registered families.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::admin::health::Checks;
+use crate::admin::ready_metric;
+use crate::app::certificates::register_expiries;
+use crate::telemetry::metrics::catalogue::{Family, families};
+
+#[test]
+fn the_reference_of_metrics_is_fresh() {
+    let page = page(&all());
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(PATH);
+    if std::env::var_os("WEIR_WRITE_REFERENCE").is_some() {
+        fs::write(&file, &page).unwrap();
+    }
+    let committed = fs::read_to_string(&file).unwrap_or_default();
+    assert!(committed == page, "{PATH} is not fresh; write it again with {COMMAND}");
+}
+
+/// Returns all families of a Weir.
+fn all() -> Vec<Family> {
+    drop(families());
+    let metrics = Metrics::new().unwrap();
+    register_expiries(&metrics.registry, Vec::new()).unwrap();
+    ready_metric::register_ready(&metrics.registry, Arc::new(Checks::new())).unwrap();
+    // The page describes those of `/metrics/slis` in words.
+    families().into_iter().filter(|family| !family.name.starts_with("kubernetes_")).collect()
+}
+
+fn page(families: &[Family]) -> String {
+    let mut page = String::from(HEAD);
+    for Family { name, kind, labels, help } in families {
+        let named: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
+        let (labels, bound) = (named.join(", "), bound(name, labels));
+        let help = help.replace('|', "\\|");
+        writeln!(page, "| `{name}` | {kind} | {labels} | {bound} | {help} |").unwrap();
+    }
+    page.push_str(LABELS_HEAD);
+    for (label, _, values) in LABELS {
+        let is_used = families.iter().any(|family| family.labels.iter().any(|it| it == label));
+        assert!(is_used, "no metric has the label {label}");
+        writeln!(page, "| `{label}` | {values} |").unwrap();
+    }
+    page
+}
+
+/// Returns the most series that a family can have, for the reader to multiply.
+fn bound(family: &str, labels: &[String]) -> String {
+    if let Some((_, bound)) = EXCEPTIONS.iter().find(|(name, _)| *name == family) {
+        return (*bound).to_owned();
+    }
+    let has = |label: &str| labels.iter().any(|it| it == label);
+    let mut factors = Vec::new();
+    if has("representation") {
+        factors.push("caches");
+    } else if has("group") {
+        factors.push("resources");
+    }
+    for label in labels.iter().filter(|label| !OF_RESOURCE.contains(&label.as_str())) {
+        let known = LABELS.iter().find(|(name, ..)| name == label);
+        let (_, bound, _) = known.unwrap_or_else(|| panic!("{family}: no row for {label}"));
+        factors.push(bound);
+    }
+    if factors.is_empty() { "1".to_owned() } else { factors.join(" × ") }
+}
+
+const PATH: &str = "docs/reference/metrics.md";
+const COMMAND: &str = "WEIR_WRITE_REFERENCE=1 cargo test --lib reference_of_metrics";
+const HEAD: &str = "\
+# Metrics
+
+This page is generated from the code; `WEIR_WRITE_REFERENCE=1 cargo test --lib reference_of_metrics`
+writes it again. [Operating Weir](../operating.md#health-and-metrics) has the metrics to look at first.
+
+`/metrics` has all of these, and those of the process. `/metrics/slis` has `kubernetes_healthcheck` and
+`kubernetes_healthchecks_total`, the results of the health checks that were asked for, as
+Kubernetes' own components show them. Both are compressed for clients that accept gzip.
+
+The column *series* says how many series a metric has at most. A histogram has one more for each bucket.
+*caches* is the number of running caches, at most 2,048. *resources* is the number of resources that
+clients requested and that discovery knows, at most 4,096, and one for all others. *levels*, *schemas*, *servers* and *rules* are the
+priority levels, FlowSchemas, API servers and rules of the configuration.
+
+| metric | type | labels | series | meaning |
+|---|---|---|---|---|
+";
+const LABELS_HEAD: &str = "
+## Labels
+
+No label has a value that a client chooses freely. A namespace is a value only while it has a cache of its own.
+
+| label | values |
+|---|---|
+";
+
+/// The labels that name a resource or a cache.
+const OF_RESOURCE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
+
+/// Labels that mean something else in one family.
+const EXCEPTIONS: [(&str, &str); 10] = [
+    ("weir_build_info", "1"),
+    ("weir_upstream_info", "8"),
+    ("weir_config_info", "1"),
+    ("weir_overload_used_ratio", "3"),
+    ("weir_flowcontrol_invalid_objects", "2"),
+    ("weir_rbac_objects", "4"),
+    ("weir_rbac_unreadable_objects", "4"),
+    ("weir_rbac_current", "4"),
+    ("weir_authentication_ca_state", "2 × 3"),
+    ("weir_authentication_ca_failures_total", "2"),
+];
+
+/// The labels, how many values each has at most, and which.
+const LABELS: &[(&str, &str, &str)] = &[
+    ("answer", "4", "whose answer a hedged probe used"),
+    ("arch", "1", "the processor's architecture"),
+    (
+        "budget",
+        "3",
+        "the limit: of one cache or of all, in bytes or in number, or a forward budget",
+    ),
+    ("by", "2", "`measured`, `acted-on`"),
+    ("ca", "2", "the client CA, or that of front proxies"),
+    ("cache_status", "3", "`hit` (a cache), `forward` (the API server), `error` (Weir's own)"),
+    ("cause", "20", "fixed words of the metric"),
+    ("check", "8", "the checks of `/readyz`"),
+    ("code", "60", "HTTP status codes"),
+    ("credential", "8", "kinds of credentials"),
+    ("decision", "2", "`allow`, `deny`"),
+    ("effect", "8", "what a rule did"),
+    ("enforced", "2", "`true`, or `false` for what is only counted"),
+    ("flow_schema", "schemas", "FlowSchemas of the cluster"),
+    ("group", "", "the resource's API group; empty for the core"),
+    ("hash", "1", "the beginning of a SHA-256"),
+    ("identity", "3", "`own` (Weir), `bare` (the client's credential), `front-proxy`"),
+    ("index", "4", "`name`, `field`, `namespace`, `none`"),
+    ("kind", "4", "what was refused"),
+    ("limit", "4", "fixed words of the metric"),
+    ("listener", "3", "`tls`, `plain`, `unix`"),
+    ("namespace", "", "the namespace of a cache; empty for the whole cluster"),
+    ("of", "2", "`level`, `server`"),
+    ("os", "1", "the operating system"),
+    ("outcome", "5", "fixed words of the metric"),
+    ("permission", "20", "permissions that the configuration needs"),
+    ("place", "2", "`cache`, `review`"),
+    ("priority_level", "levels", "priority levels of the cluster and of the configuration"),
+    ("profile", "1", "the profile of the build"),
+    ("protocol", "2", "`http1`, `http2`"),
+    ("purpose", "4", "`forward`, `cache`, `review`, `other`"),
+    (
+        "reason",
+        "60",
+        "why a request was forwarded or refused ([headers](../operating.md#headers)); empty for a hit",
+    ),
+    ("representation", "", "`json`, `protobuf`"),
+    ("resource", "", "the resource's plural name; `other` for those that discovery does not know"),
+    ("result", "12", "fixed words of the metric"),
+    ("rule", "rules", "names of `flowControl.rules`"),
+    ("scope", "4", "`resource` (one object), `namespace`, `cluster`; empty without a resource"),
+    ("server", "servers", "the API server's address"),
+    ("source", "4", "where a decision or a configuration comes from"),
+    ("stage", "2", "`applied`, `written`"),
+    ("start", "5", "`state`, `consistent-state`, `after`, `now`, `consistent-now`"),
+    ("state", "6", "fixed words of the metric"),
+    ("step", "5", "the step that proved a state fresh"),
+    ("traffic_class", "3", "`request`, `stream`, `upgrade`"),
+    ("type", "4", "`upsert`, `delete`, `bookmark`, `error`"),
+    ("use", "4", "`serving`, `client`, `front-proxy`, `ca`"),
+    ("verb", "11", "the verbs of Kubernetes, and `other`"),
+    ("version", "", "the resource's API version; that of Weir, or of an API server"),
+];
