@@ -1,9 +1,10 @@
-//! The admin listener: `/livez`, `/readyz`, `/healthz`, `/metrics` and `/api/clients`, on an
-//! address of its own.
+//! The admin listener: `/livez`, `/readyz`, `/healthz`, `/metrics`, `/api/clients` and the z-pages,
+//! on an address of its own.
 //!
-//! It serves plain HTTP/1.1 (and HTTP/2 with prior knowledge). All but `/api/clients` is Weir's own
+//! It serves plain HTTP/1.1 (and HTTP/2 with prior knowledge). Health and metrics are Weir's own
 //! state, without data of the cluster. So it may listen on any address, for the kubelet's probes
-//! and for Prometheus. `/api/clients` names users, and has a rule of its own ([`detail`]).
+//! and for Prometheus. `/api/clients` names users, the z-pages ([`zpages`]) show the configuration,
+//! and both have a rule of their own ([`detail`]).
 //!
 //! It serves until the end of a shutdown, so that `/readyz` can fail while connections drain.
 
@@ -12,11 +13,12 @@ pub mod health;
 pub(crate) mod ready_metric;
 mod scrape;
 mod slis;
+mod zpages;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,6 +39,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::health::{Checks, Endpoint};
 use crate::admin::scrape::Scrape;
+pub use crate::admin::zpages::ZPages;
+use crate::admin::zpages::{ZAnswer, ZPage};
 use crate::server::FlowControl;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::cork::Cork;
@@ -57,6 +61,8 @@ struct Pages {
     registry: Registry,
     /// The costs of clients; `None` if nobody may see them, or nothing is added up.
     clients: Option<Arc<FlowControl>>,
+    /// The z-pages; none if nobody may see them.
+    zpages: OnceLock<ZPages>,
 }
 
 /// The connection of a request.
@@ -79,7 +85,15 @@ impl Admin {
         let listener = TcpListener::bind(address).await?;
         let checks = Arc::new(checks);
         ready_metric::register_ready(&registry, Arc::clone(&checks)).map_err(io::Error::other)?;
-        Ok(Self { listener, pages: Arc::new(Pages { checks, registry, clients }) })
+        Ok(Self {
+            listener,
+            pages: Arc::new(Pages { checks, registry, clients, zpages: OnceLock::new() }),
+        })
+    }
+
+    /// Lets local clients see the z-pages. Only the first call counts.
+    pub fn set_zpages(&self, zpages: ZPages) {
+        self.pages.zpages.get_or_init(|| zpages);
     }
 
     /// Returns the bound address, with the port that the system chose.
@@ -124,6 +138,9 @@ impl Admin {
 
 impl Pages {
     fn answer<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
+        if let Some(page) = ZPage::of_path(request.uri().path()) {
+            return self.zpage(connection, request, page);
+        }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -160,6 +177,32 @@ impl Pages {
             }
             None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
         }
+    }
+
+    /// Returns a z-page, to those who may see details.
+    fn zpage<B>(
+        &self,
+        connection: Connection,
+        request: &Request<B>,
+        page: ZPage,
+    ) -> Response<Body> {
+        let head = (request.method(), request.uri(), request.headers());
+        if let Err(refusal) = detail::check(connection.peer, request.uri(), request.headers()) {
+            return text(StatusCode::FORBIDDEN, refusal);
+        }
+        let Some(zpages) = self.zpages.get() else {
+            return text(StatusCode::NOT_FOUND, "off: see admin.detail\n");
+        };
+        let ZAnswer { status, content_type, body } = zpages.answer(page, head, &self.registry);
+        let mut response = respond(status, content_type, body);
+        detail::secure(response.headers_mut());
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        if connection.is_scarce {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 
     /// Returns the clients that cost most, to those who may see details.
@@ -265,6 +308,8 @@ Weir, a caching read-through proxy for the Kubernetes API
 /metrics          in Prometheus' text format
 /metrics/slis     the results of health checks, as Kubernetes' components show them
 /api/clients      what clients cost, for local clients only; ?limit=N
+/statusz          version, start and paths; and /flagz, /configz, /debug/memory, /debug/log: for
+                  local clients only
 ";
 
 /// Open connections. Probes, a few Prometheus servers and people need far fewer.

@@ -14,6 +14,7 @@ mod certificates;
 pub(crate) mod cgroup;
 mod files;
 mod gateway;
+pub mod introspection;
 pub mod kubeconfig;
 pub mod metrics;
 mod overload;
@@ -38,6 +39,7 @@ use crate::admin::health::{Checks, Health};
 use crate::app::certificates::Expiry;
 use crate::app::cgroup::Limits;
 use crate::app::gateway::Identities;
+use crate::app::introspection::{Given, show};
 use crate::app::metrics::Metrics;
 use crate::app::overload::Measured;
 use crate::app::probe::Probe;
@@ -94,13 +96,17 @@ impl App {
     /// Builds everything. Errors are final and say what to check: credentials, certificates,
     /// addresses in use.
     pub async fn start(config: Config) -> anyhow::Result<Self> {
-        Self::start_with(config, InheritedSockets::default()).await
+        Self::start_with(config, InheritedSockets::default(), Given::default()).await
     }
 
-    /// The same, with sockets that a service manager opened for the listeners.
-    pub async fn start_with(config: Config, sockets: InheritedSockets) -> anyhow::Result<Self> {
+    /// The same, with sockets that a service manager opened for the listeners, and with what the
+    /// process was given beside its configuration.
+    pub async fn start_with(
+        config: Config,
+        sockets: InheritedSockets,
+        given: Given,
+    ) -> anyhow::Result<Self> {
         files::raise_limit();
-        let mode = config.authentication.mode;
         let metrics = Metrics::new().context("cannot register metrics")?;
         metrics.reload.started(&config);
         let upstream = Upstream::new(&config.upstream, metrics.upstream.clone()).await?;
@@ -135,9 +141,7 @@ impl App {
         };
         let server = Server::bind(&config.server, services, sockets)?;
         let listeners = server.local_addresses();
-        let expiries = expiries(&upstream, front_proxy, &server);
-        certificates::register_expiries(&metrics.registry, expiries)
-            .context("cannot register metrics")?;
+        register_expiries(&metrics, &upstream, front_proxy, &server)?;
 
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
         let checks = checks(&probe, &discovery, &registry, config.ready_when_away)
@@ -145,9 +149,11 @@ impl App {
             .ready("shutdown", when(&stopping, false, "process is shutting down"));
         let shows_clients = config.admin_detail == AdminDetail::Local;
         let clients = flow_control.clone().filter(|flow| shows_clients && flow.charges());
+        let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = match config.admin_listen {
             Some(address) => {
                 let bound = Admin::bind(address, checks, metrics.registry.clone(), clients).await;
+                let bound = bound.inspect(|admin| show(admin, given, &running));
                 Some(run_admin(bound, address, ended.clone())?)
             }
             None => None,
@@ -164,7 +170,7 @@ impl App {
             server,
             compressor,
             listeners,
-            mode,
+            mode: config.authentication.mode,
             admin,
             registry,
             probe,
@@ -174,7 +180,7 @@ impl App {
             _measuring: measuring,
             audit,
             metrics,
-            running: Arc::new(ArcSwap::from_pointee(config)),
+            running,
             started,
             stopping,
             ended,
@@ -260,20 +266,22 @@ impl App {
     }
 }
 
-/// Returns when certificates expire, by their use.
-fn expiries(
+/// Registers when certificates expire, by their use.
+fn register_expiries(
+    metrics: &Metrics,
     own: &Upstream,
     front_proxy: Option<Upstream>,
     server: &Server,
-) -> Vec<(&'static str, Expiry)> {
+) -> anyhow::Result<()> {
     let (client, ca) = (own.clone(), own.clone());
     let front_proxy = move || front_proxy.as_ref()?.certificate_expiries().client;
-    vec![
+    let sources: Vec<(&'static str, Expiry)> = vec![
         ("serving", Box::new(server.serving_expiry())),
         ("client", Box::new(move || client.certificate_expiries().client)),
         ("front-proxy", Box::new(front_proxy)),
         ("ca", Box::new(move || ca.certificate_expiries().ca)),
-    ]
+    ];
+    certificates::register_expiries(&metrics.registry, sources).context("cannot register metrics")
 }
 
 /// Starts to measure this process's overload. The simulation has one thread and its own time, so

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::cgroup::Limits;
+use crate::app::introspection::Given;
 use crate::app::reload::{ConfigSource, POLL_INTERVAL, Reloader};
 use crate::app::{App, build_info, service_manager};
 use crate::cli::failure::Failure;
@@ -165,8 +166,10 @@ async fn serve(args: ServeArgs, sockets: InheritedSockets) -> Result<(), Failure
         .and_then(|signals| signals.on_hangup(Arc::clone(&hangup)))
         .context("cannot listen to signals")
         .map_err(Failure::runtime)?;
+    let given = Given { log: Some(log.clone()), ..Given::default() };
+    let given = given.with_arguments(std::env::args()).with_variable("WEIR_LOG");
     let start = async {
-        let app = App::start_with(config, sockets).await?;
+        let app = App::start_with(config, sockets, given).await?;
         if let Some(path) = kubeconfig {
             app.write_kubeconfig(&path)?;
         }

@@ -40,6 +40,9 @@ async fn the_admin_pages_are_served_until_shutdown() {
         ("GET /metrics/x", 404, "not found"),
         // The Host of this test is none of the loopback's.
         ("GET /api/clients", 403, "the Host must be localhost"),
+        ("GET /statusz", 403, "the Host must be localhost"),
+        ("POST /debug/log?filter=trace", 403, "the Host must be localhost"),
+        ("GET /debug", 404, "not found"),
         ("GET /api", 404, "not found"),
         ("GET //", 404, "not found"),
         ("GET /..%2f", 404, "not found"),

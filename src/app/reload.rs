@@ -251,7 +251,7 @@ impl ReloadMetrics {
 }
 
 /// Returns a short hash of the effective configuration.
-fn hash(config: &Config) -> String {
+pub(super) fn hash(config: &Config) -> String {
     let yaml = ConfigFile::from(config).to_yaml().unwrap_or_default();
     let digest = digest(&SHA256, yaml.as_bytes());
     digest.as_ref().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()

@@ -42,6 +42,21 @@ impl LogFilter {
         Self { replace: Arc::new(replace) }
     }
 
+    /// Returns a filter without a logger, and the directives that are set.
+    #[cfg(test)]
+    pub(crate) fn recorded() -> (Self, Arc<parking_lot::Mutex<Vec<String>>>) {
+        let set = Arc::<parking_lot::Mutex<Vec<String>>>::default();
+        let recorded = Arc::clone(&set);
+        let replace = move |filter: EnvFilter| {
+            // The directive for tungstenite is Weir's own.
+            let shown = filter.to_string();
+            let own = shown.split(',').filter(|directive| *directive != TUNGSTENITE_DIRECTIVE);
+            recorded.lock().push(own.collect::<Vec<_>>().join(","));
+            Ok(())
+        };
+        (Self { replace: Arc::new(replace) }, set)
+    }
+
     /// Replaces the filter. Fails if it cannot be parsed.
     pub fn set(&self, directives: &str) -> Result<(), String> {
         (self.replace)(filter(directives).map_err(|error| error.to_string())?)

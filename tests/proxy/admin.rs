@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use crate::client::{Call, fetch};
-use crate::harness::Proxy;
+use crate::harness::{Proxy, configmap};
 use crate::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,6 +102,43 @@ async fn metrics_follow_prometheus_conventions() {
     }
     assert!(kinds.len() > 20, "{kinds:#?}");
     promtool(&text);
+}
+
+/// What operators alert on, and what the pages show, comes from the running process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_and_z_pages_show_the_running_process() {
+    let proxy = Proxy::seeded().await;
+    proxy.warm("/api/v1/configmaps").await;
+    proxy.upstream.store().create(configmap("ns1", "new", 0)).unwrap();
+    proxy.catch_up("/api/v1/configmaps").await;
+    proxy.admin("/readyz").await;
+    eventually("the version of the API server", async || {
+        proxy.admin("/metrics").await.text().contains("weir_upstream_info{version=\"v1.")
+    })
+    .await;
+    let has = |text: &str, part: &str| assert!(text.contains(part), "{part} is missing in\n{text}");
+    let metrics = proxy.admin("/metrics").await.text();
+    for part in [
+        "weir_ready{check=\"startup\"} 1",
+        "weir_cache_fill_duration_seconds_count{cause=\"start\"}",
+        "weir_watch_delivery_delay_seconds_bucket{stage=\"applied\"",
+        "weir_upstream_received_bytes_total{identity=\"own\",purpose=\"cache\"}",
+    ] {
+        has(&metrics, part);
+    }
+    let received = metrics.lines().find(|line| {
+        line.starts_with("weir_reflector_events_total{")
+            && line.contains("resource=\"configmaps\"")
+            && line.contains("type=\"upsert\"")
+    });
+    assert!(received.is_some_and(|line| !line.ends_with(" 0")), "{received:?}");
+    has(&proxy.admin("/metrics/slis").await.text(), "kubernetes_healthcheck{name=\"upstream\"");
+    has(&proxy.admin("/statusz").await.text(), "\nweir statusz\n");
+    has(&proxy.admin("/flagz").await.text(), "\nweir flags\n");
+    has(&proxy.admin("/configz").await.text(), "\"kind\": \"Configz\"");
+    has(&proxy.admin("/debug/memory").await.text(), "\"unaccountedBytes\"");
+    // The test has a logger of its own.
+    assert_eq!(proxy.admin("/debug/log").await.status, 404);
 }
 
 /// promtool checks the metrics too, where it is installed; the checks above do not depend on it.

@@ -1,0 +1,234 @@
+//! The z-pages and debug pages: `/statusz` and `/flagz` as Kubernetes' components have them
+//! (KEP-4827, KEP-4828), `/configz`, `/debug/memory`, and the filter of the log at `/debug/log`.
+//!
+//! All are details ([`detail`](crate::admin::detail)). Only the filter of the log can be changed,
+//! by a POST with a header that no form of a web page can send.
+
+mod accept;
+mod log_level;
+mod memory;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, Uri};
+use jiff::Timestamp;
+use prometheus::Registry;
+use serde_json::{Value, json};
+
+use self::accept::{Form, negotiate};
+use self::log_level::LogLevel;
+use crate::api::query::Query;
+use crate::telemetry::logging::LogFilter;
+
+/// The content of the z-pages of a Weir.
+pub struct ZPages {
+    version: &'static str,
+    started: SystemTime,
+    /// The given flags and variables of the environment, by name.
+    flags: Vec<(String, String)>,
+    /// Returns the effective configuration.
+    configuration: Box<dyn Fn() -> Value + Send + Sync>,
+    log: Option<Arc<LogLevel>>,
+}
+
+/// One of the pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ZPage {
+    Statusz,
+    Flagz,
+    Configz,
+    Memory,
+    Log,
+}
+
+/// The response of a page.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ZAnswer {
+    pub(super) status: StatusCode,
+    pub(super) content_type: &'static str,
+    pub(super) body: Bytes,
+}
+
+impl ZPages {
+    /// Creates the pages of a Weir that starts now. `flags` must contain no secret.
+    pub fn new(
+        version: &'static str,
+        mut flags: Vec<(String, String)>,
+        configuration: impl Fn() -> Value + Send + Sync + 'static,
+    ) -> Self {
+        flags.sort();
+        let (started, configuration) = (SystemTime::now(), Box::new(configuration));
+        Self { version, started, flags, configuration, log: None }
+    }
+
+    /// Lets the filter of the log be replaced. `configured` returns the configured one.
+    pub fn with_log(
+        mut self,
+        filter: Option<LogFilter>,
+        configured: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.log = filter.map(|filter| LogLevel::new(filter, configured));
+        self
+    }
+
+    /// Answers a request for a page, of a client that may see details.
+    pub(super) fn answer(
+        &self,
+        page: ZPage,
+        (method, uri, headers): (&Method, &Uri, &HeaderMap),
+        registry: &Registry,
+    ) -> ZAnswer {
+        match (method, page) {
+            (&Method::GET | &Method::HEAD, _) => {}
+            (&Method::POST, ZPage::Log) => return self.replace_log(uri, headers),
+            _ => return ZAnswer::text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n"),
+        }
+        match page {
+            ZPage::Statusz => negotiated(headers, "Statusz", &self.statusz()),
+            ZPage::Flagz => negotiated(headers, "Flagz", &self.flagz()),
+            ZPage::Configz => ZAnswer::json(&(self.configuration)()),
+            ZPage::Memory => ZAnswer::json(&memory::memory(registry)),
+            ZPage::Log => match &self.log {
+                Some(log) => ZAnswer::json(&log.shown()),
+                None => ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG),
+            },
+        }
+    }
+
+    fn statusz(&self) -> Content {
+        let uptime = self.started.elapsed().unwrap_or_default().as_secs();
+        let started = Timestamp::try_from(self.started).unwrap_or(Timestamp::UNIX_EPOCH);
+        let shown = started.strftime("%a %b %e %H:%M:%S UTC %Y");
+        let (hours, minutes, seconds) = (uptime / 3600, uptime / 60 % 60, uptime % 60);
+        let version = self.version;
+        let paths = PATHS.join(" ");
+        let text = format!(
+            "\n{COMPONENT} statusz\n{WARNING}\n\nStarted: {shown}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\nBinary version: {version}\nPaths: {paths}\n"
+        );
+        let started = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let fields = json!({
+            "startTime": started,
+            "uptimeSeconds": uptime,
+            "binaryVersion": version,
+            "paths": PATHS,
+        });
+        Content { text, fields }
+    }
+
+    fn flagz(&self) -> Content {
+        let lines: String =
+            self.flags.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+        let text = format!("\n{COMPONENT} flags\n{WARNING}\n\n{lines}");
+        let flags: serde_json::Map<_, _> =
+            self.flags.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        Content { text, fields: json!({ "flags": flags }) }
+    }
+
+    fn replace_log(&self, uri: &Uri, headers: &HeaderMap) -> ZAnswer {
+        if !headers.contains_key(CHANGE_HEADER) {
+            return ZAnswer::text(StatusCode::FORBIDDEN, NO_CHANGE_HEADER);
+        }
+        let Some(log) = &self.log else { return ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG) };
+        let query = Query::parse(uri.query().unwrap_or_default());
+        let seconds =
+            query.first("seconds").map(|seconds| seconds.parse().map(Duration::from_secs));
+        let Ok(duration) = seconds.transpose() else {
+            return ZAnswer::text(StatusCode::BAD_REQUEST, "seconds must be a number\n");
+        };
+        match query.first("filter") {
+            None => log.reset(),
+            Some(filter) => {
+                if let Err(error) = log.replace(filter, duration) {
+                    let message = format!("the filter cannot be parsed: {error}\n");
+                    return ZAnswer::text(StatusCode::BAD_REQUEST, message);
+                }
+            }
+        }
+        ZAnswer::json(&log.shown())
+    }
+}
+
+impl std::fmt::Debug for ZPages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ZPages").field("flags", &self.flags).finish_non_exhaustive()
+    }
+}
+
+impl ZPage {
+    /// Returns the page with this path.
+    pub(super) fn of_path(path: &str) -> Option<Self> {
+        Some(match path {
+            "/statusz" => Self::Statusz,
+            "/flagz" => Self::Flagz,
+            "/configz" => Self::Configz,
+            "/debug/memory" => Self::Memory,
+            "/debug/log" => Self::Log,
+            _ => return None,
+        })
+    }
+}
+
+impl ZAnswer {
+    fn text(status: StatusCode, body: impl Into<Bytes>) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+    }
+
+    fn json(value: &Value) -> Self {
+        let body = format!("{value:#}\n").into();
+        Self { status: StatusCode::OK, content_type: "application/json", body }
+    }
+}
+
+/// Returns a page of this kind in the form that the client accepts.
+fn negotiated(headers: &HeaderMap, kind: &str, content: &Content) -> ZAnswer {
+    match negotiate(headers, kind) {
+        Some(Form::Text) => ZAnswer::text(StatusCode::OK, content.text.clone()),
+        Some(Form::Json(version)) => {
+            let mut page = json!({
+                "kind": kind,
+                "apiVersion": version,
+                "metadata": { "name": COMPONENT },
+            });
+            if let (Some(page), Value::Object(fields)) =
+                (page.as_object_mut(), content.fields.clone())
+            {
+                page.extend(fields);
+            }
+            ZAnswer::json(&page)
+        }
+        None => ZAnswer::text(StatusCode::NOT_ACCEPTABLE, NOT_ACCEPTABLE),
+    }
+}
+
+/// A page in both forms.
+struct Content {
+    text: String,
+    fields: Value,
+}
+
+const COMPONENT: &str = "weir";
+/// The text of Kubernetes' components.
+const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.";
+const NOT_ACCEPTABLE: &str = "accepted are text/plain and, for example, application/json;as=Statusz;v=v1beta1;g=config.k8s.io\n";
+const NO_LOG: &str = "the log of this process is not Weir's\n";
+/// A form of a web page cannot send it, and a script of another site only after a preflight
+/// request, which is refused.
+const CHANGE_HEADER: &str = "x-weir-change";
+const NO_CHANGE_HEADER: &str = "a change needs the header X-Weir-Change: 1\n";
+const PATHS: [&str; 10] = [
+    "/configz",
+    "/debug/log",
+    "/debug/memory",
+    "/flagz",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/metrics/slis",
+    "/readyz",
+    "/statusz",
+];
+
+#[cfg(test)]
+mod tests;

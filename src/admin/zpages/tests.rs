@@ -1,0 +1,116 @@
+//! The z-pages, to the byte.
+
+use super::*;
+use crate::testing::headers;
+
+/// A Weir that started at 2026-11-24 12:00:00 UTC.
+fn pages() -> ZPages {
+    let flags = vec![
+        ("log-filter".to_owned(), "weir=debug".to_owned()),
+        ("config".to_owned(), "/etc/weir/weir.yaml".to_owned()),
+    ];
+    let pages = ZPages::new("0.1.0", flags, || json!({ "kind": "Configz" }));
+    ZPages { started: SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_521_600), ..pages }
+}
+
+fn get(pages: &ZPages, path: &str, accept: &'static str) -> ZAnswer {
+    ask(pages, &Method::GET, path, &headers(&[("accept", accept)]))
+}
+
+fn ask(pages: &ZPages, method: &Method, path: &str, headers: &HeaderMap) -> ZAnswer {
+    let uri: Uri = path.parse().unwrap();
+    pages.answer(ZPage::of_path(uri.path()).unwrap(), (method, &uri, headers), &Registry::new())
+}
+
+/// Replaces the line that depends on the present time.
+fn text(answer: &ZAnswer) -> String {
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    let fixed = text.lines().map(|line| match line.trim_start().split_once(':') {
+        Some(("Up", _)) => "Up: ...",
+        Some(("\"uptimeSeconds\"", _)) => "  \"uptimeSeconds\": ...,",
+        _ => line,
+    });
+    fixed.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn statusz_is_text_by_default_and_json_if_asked_for() {
+    let pages = pages();
+    let answer = get(&pages, "/statusz", "*/*");
+    assert_eq!((answer.status, answer.content_type), (StatusCode::OK, "text/plain; charset=utf-8"));
+    assert_eq!(
+        text(&answer),
+        "
+weir statusz
+Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
+
+Started: Tue Nov 24 12:00:00 UTC 2026
+Up: ...
+Binary version: 0.1.0
+Paths: /configz /debug/log /debug/memory /flagz /healthz /livez /metrics /metrics/slis /readyz /statusz"
+    );
+    let answer = get(&pages, "/statusz", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io");
+    assert_eq!((answer.status, answer.content_type), (StatusCode::OK, "application/json"));
+    let page: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(page["kind"], "Statusz");
+    assert_eq!(page["apiVersion"], "config.k8s.io/v1beta1");
+    assert_eq!(page["metadata"], json!({ "name": "weir" }));
+    assert_eq!(page["startTime"], "2026-11-24T12:00:00Z");
+    assert_eq!(page["binaryVersion"], "0.1.0");
+    assert!(page["uptimeSeconds"].is_u64());
+    assert_eq!(page["paths"].as_array().unwrap().len(), PATHS.len());
+    let refused = get(&pages, "/statusz", "application/json");
+    assert_eq!(refused.status, StatusCode::NOT_ACCEPTABLE);
+}
+
+#[test]
+fn flagz_shows_the_given_flags() {
+    let pages = pages();
+    assert_eq!(
+        text(&get(&pages, "/flagz", "")),
+        "
+weir flags
+Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
+
+config=/etc/weir/weir.yaml
+log-filter=weir=debug"
+    );
+    let answer = get(&pages, "/flagz", "application/json;as=Flagz;v=v1alpha1;g=config.k8s.io");
+    assert_eq!(
+        serde_json::from_slice::<Value>(&answer.body).unwrap(),
+        json!({
+            "kind": "Flagz",
+            "apiVersion": "config.k8s.io/v1alpha1",
+            "metadata": { "name": "weir" },
+            "flags": { "config": "/etc/weir/weir.yaml", "log-filter": "weir=debug" },
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_filter_is_changed_by_a_post_with_a_header_alone() {
+    let (filter, set) = LogFilter::recorded();
+    let pages = pages().with_log(Some(filter), || "info".to_owned());
+    let change = headers(&[("x-weir-change", "1")]);
+    let path = "/debug/log?filter=weir%3Ddebug&seconds=60";
+    let post = |path: &str, headers: &HeaderMap| ask(&pages, &Method::POST, path, headers).status;
+    assert_eq!(post(path, &HeaderMap::new()), StatusCode::FORBIDDEN);
+    assert_eq!(ask(&pages, &Method::GET, path, &change).status, StatusCode::OK);
+    assert!(set.lock().is_empty(), "a GET changes nothing");
+    assert_eq!(post("/debug/log?filter=weir%3Dloud", &change), StatusCode::BAD_REQUEST);
+    assert_eq!(post("/debug/log?filter=debug&seconds=x", &change), StatusCode::BAD_REQUEST);
+    assert_eq!(post("/statusz", &change), StatusCode::METHOD_NOT_ALLOWED);
+    assert!(set.lock().is_empty());
+    assert_eq!(post(path, &change), StatusCode::OK);
+    assert_eq!(*set.lock(), ["weir=debug"]);
+    assert_eq!(post("/debug/log", &change), StatusCode::OK);
+    assert_eq!(*set.lock(), ["weir=debug", "info"]);
+}
+
+#[test]
+fn without_weirs_own_log_there_is_no_filter() {
+    assert_eq!(get(&pages(), "/debug/log", "").status, StatusCode::NOT_FOUND);
+    assert_eq!(get(&pages(), "/configz", "").body, "{\n  \"kind\": \"Configz\"\n}\n");
+    assert_eq!(get(&pages(), "/debug/memory", "").status, StatusCode::OK);
+    assert_eq!(ZPage::of_path("/debug/other"), None);
+}
