@@ -3,13 +3,15 @@
 //!
 //! Two kinds of reads need more than any usable server. One that may show an older state goes to a
 //! server that has caught up with its client's last one ([`Upstream::choose`]). One that a server
-//! refused for its own load goes to another one, once ([`Upstream::read_elsewhere`]).
+//! refused for its own load, or because it shuts down, goes to another one, once
+//! ([`Upstream::read_elsewhere`]).
 
 use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::select_ok;
+use http::header::RETRY_AFTER;
 use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode};
 use tokio::time::Instant;
@@ -235,8 +237,8 @@ impl Upstream {
         matches!(caught_up, CatchUp::Reached | CatchUp::Unknown)
     }
 
-    /// Sends a read that an API server refused for its own load to another one, which is usable and
-    /// has not refused any lately. Returns the first response if there is none, or if that one
+    /// Sends a read that an API server refused to another one, which is usable and has not refused
+    /// any lately. Returns the first response if there is none, or if that one
     /// fails too: the client learns when to come back.
     async fn read_elsewhere(
         &self,
@@ -314,7 +316,8 @@ impl Upstream {
     }
 }
 
-/// Whether a response refuses a read for the load of its API server, while there are others.
+/// Whether a response refuses a read for the load of its API server or because that one shuts
+/// down, while there are others.
 fn is_refused_read(
     class: TrafficClass,
     route: &Route,
@@ -322,7 +325,17 @@ fn is_refused_read(
     response: &Response<pool::Body>,
 ) -> bool {
     let is_of_core = path.is_some_and(|path| is_of_core(path.path()));
-    class == TrafficClass::Read && !route.is_only() && is_overload(response, is_of_core)
+    class == TrafficClass::Read
+        && !route.is_only()
+        && (is_overload(response, is_of_core) || is_shutting_down(response))
+}
+
+/// Whether an API server refuses a request because it shuts down and no longer accepts any:
+/// `apiserver/pkg/server/filters/waitgroup.go`. Its body would have to be read to be sure; a read
+/// of what is unavailable for another reason is repeated in vain, within the budget.
+fn is_shutting_down<B>(response: &Response<B>) -> bool {
+    response.status() == StatusCode::SERVICE_UNAVAILABLE
+        && response.headers().contains_key(RETRY_AFTER)
 }
 
 /// Whether a second API server did not answer either.

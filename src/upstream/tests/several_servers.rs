@@ -125,6 +125,37 @@ async fn the_connections_of_a_server_that_left_the_set_are_closed() {
     eventually("its connection is closed", || upstream.inner.metrics.open_connections() == 1).await;
 }
 
+/// The one server has begun to shut down: it refuses requests on the connections that it has
+/// (`apiserver/pkg/server/filters/waitgroup.go`).
+#[tokio::test]
+async fn reads_leave_a_server_that_refuses_them_while_it_shuts_down() {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let mut servers = servers(1).await;
+    let stopping = TestServer::start(ServerOptions::http2(), {
+        let refused = refused.clone();
+        move |_| {
+            refused.fetch_add(1, Ordering::SeqCst);
+            let mut refusal = answer(503, "apiserver is shutting down");
+            refusal.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
+            async move { refusal }
+        }
+    })
+    .await;
+    servers.push(stopping);
+    let upstream = upstream_of(&servers).await;
+    for _ in 0..20 {
+        let response = upstream.send(TrafficClass::Read, get("/apis/apps/v1/deployments")).await;
+        assert_eq!(text(response.unwrap()).await, "0");
+    }
+    assert!(refused.load(Ordering::SeqCst) > 0, "some were sent to it first");
+    let mut written = 0;
+    for _ in 0..20 {
+        let response = upstream.send(TrafficClass::Request, post()).await.unwrap();
+        written += usize::from(response.status() == 503);
+    }
+    assert!(written > 0, "a refused write is its client's to repeat");
+}
+
 /// The one server accepts connections and never answers. Its probe has no answer either.
 #[tokio::test]
 async fn reads_leave_a_server_that_hangs_and_writes_wait_there() {
