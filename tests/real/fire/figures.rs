@@ -96,6 +96,15 @@ impl Sample {
     fn is_good(&self) -> bool {
         self.outcome.starts_with('2')
     }
+
+    fn was_refused(&self) -> bool {
+        self.outcome.starts_with("503") || self.outcome.starts_with("429")
+    }
+
+    /// How long it ran within a phase.
+    fn overlap(&self, begin: Instant, end: Instant) -> Duration {
+        (self.at + self.took).min(end).saturating_duration_since(self.at.max(begin))
+    }
 }
 
 impl Rig {
@@ -140,10 +149,12 @@ impl Rig {
         for (name, begin, end) in &self.windows {
             eprintln!("{name} ({:.0?})", *end - *begin);
             for kind in KINDS {
-                let within = |sample: &&Sample| {
-                    sample.kind == kind && sample.at >= *begin && sample.at < *end
+                // A long request belongs to the phase that it waited in, not to its first one.
+                let is_here = |it: &&Sample| {
+                    let here = it.overlap(*begin, *end);
+                    it.kind == kind && !here.is_zero() && here * 2 >= it.took
                 };
-                let within: Vec<_> = samples.iter().filter(within).collect();
+                let within: Vec<_> = samples.iter().filter(is_here).collect();
                 let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
                 within.iter().for_each(|it| *outcomes.entry(&it.outcome).or_default() += 1);
                 let mut took: Vec<_> = within.iter().map(|sample| sample.took).collect();
@@ -180,7 +191,7 @@ impl Rig {
             creations.len(),
             count(&|_, times| times > 1),
             count(&|it, times| it.is_good() && times == 0),
-            count(&|it, times| matches!(&*it.outcome, "503" | "429") && times > 0)
+            count(&|it, times| it.was_refused() && times > 0)
         );
         let retries = self.weir.admin("/metrics").unwrap().1;
         retries
@@ -206,7 +217,11 @@ async fn repeat(endpoint: Endpoint, kind: &'static str, client: usize, samples: 
         };
         let at = Instant::now();
         let answer = connection.send(&call).await;
-        let outcome = answer.broken.map_or(answer.status.to_string(), str::to_owned);
+        let outcome = match answer.broken {
+            Some(how) => how.to_owned(),
+            None if answer.status < 400 => answer.status.to_string(),
+            None => format!("{} {}", answer.status, answer.json()["message"]),
+        };
         samples.lock().push(Sample { kind, at, took: at.elapsed(), outcome, mark });
         tokio::time::sleep(INTERVAL).await;
     }
