@@ -1,5 +1,6 @@
-//! Logging, and the helpers with which components register metrics.
+//! Logging, notable events, and the helpers with which components register metrics.
 
+pub mod events;
 pub(crate) mod log_throttle;
 pub mod logging;
 pub mod metrics;

@@ -12,6 +12,7 @@ use crate::server::FlowMetrics;
 use crate::server::GzipMetrics;
 use crate::server::OverloadMetrics;
 use crate::server::ServerMetrics;
+use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{gauge_vec, register};
 use crate::upstream::metrics::UpstreamMetrics;
 
@@ -22,6 +23,8 @@ pub struct Metrics {
     pub registry: prometheus::Registry,
     /// Authentication, authorization and audit.
     pub auth: AuthMetrics,
+    /// Notable events.
+    pub events: Events,
     /// Reflectors, caches, budgets and watchers.
     pub cache: CacheMetrics,
     /// Classes of requests, and clients' costs.
@@ -45,14 +48,15 @@ impl Metrics {
         register_process(&registry)?;
         register_build_info(&registry)?;
         let auth = AuthMetrics::register(&registry)?;
-        let cache = CacheMetrics::register(&registry)?;
+        let events = Events::register(&registry)?;
+        let cache = CacheMetrics::register(&registry)?.with_events(&events);
         let flow = FlowMetrics::register(&registry)?;
         let gzip = GzipMetrics::register(&registry)?;
-        let overload = OverloadMetrics::register(&registry)?;
-        let reload = ReloadMetrics::register(&registry)?;
+        let overload = OverloadMetrics::register(&registry)?.with_events(&events);
+        let reload = ReloadMetrics::register(&registry)?.with_events(&events);
         let server = ServerMetrics::register(&registry)?;
-        let upstream = UpstreamMetrics::register(&registry)?;
-        Ok(Self { registry, auth, cache, flow, gzip, overload, reload, server, upstream })
+        let upstream = UpstreamMetrics::register(&registry)?.with_events(&events);
+        Ok(Self { registry, auth, events, cache, flow, gzip, overload, reload, server, upstream })
     }
 }
 

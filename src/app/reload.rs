@@ -29,6 +29,7 @@ use crate::config::reload::Changes;
 use crate::config::resolve::{Overrides, Problems};
 use crate::server::ServerReload;
 use crate::tasks::blocking::spawn_blocking;
+use crate::telemetry::events::{EventKind, Events};
 use crate::telemetry::logging::LogFilter;
 use crate::telemetry::metrics::{counter_vec, float_gauge, gauge, gauge_vec};
 
@@ -152,6 +153,11 @@ impl Reloader {
                 } else {
                     tracing::warn!(%file, applied, needs_restart = pending, "the configuration was read again; some fields need a restart");
                 }
+                let text = match pending.as_str() {
+                    "" => format!("The configuration was read again; changed: {applied}."),
+                    _ => format!("The configuration was read again; needs a restart: {pending}."),
+                };
+                self.metrics.events.note(EventKind::Reload, file, text);
                 self.metrics.succeeded(&self.running.load(), changes.pending.len());
             }
             Err(error) => self.refuse(&error),
@@ -174,6 +180,8 @@ impl Reloader {
 
     fn refuse(&self, error: &ReloadError) {
         self.metrics.failed();
+        let text = format!("The configuration was not read again: {error}");
+        self.metrics.events.note(EventKind::Reload, self.source.path.display(), text);
         tracing::error!(%error, "the configuration was not read again; the running one stays");
     }
 }
@@ -186,6 +194,7 @@ pub struct ReloadMetrics {
     last: Gauge,
     pending: IntGauge,
     info: IntGaugeVec,
+    events: Events,
 }
 
 impl ReloadMetrics {
@@ -221,7 +230,13 @@ impl ReloadMetrics {
                 "Fields of the configuration that have changed and need a restart.",
             )?,
             info,
+            events: Events::default(),
         })
+    }
+
+    /// Notes reloads among these events.
+    pub fn with_events(self, events: &Events) -> Self {
+        Self { events: events.clone(), ..self }
     }
 
     /// Shows the configuration of the start.

@@ -10,6 +10,7 @@ pub(crate) mod generation;
 pub(crate) mod learned;
 pub(crate) mod lifecycle;
 pub(crate) mod reflector_requests;
+pub(crate) mod status;
 pub(crate) mod usage;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use crate::cache::cached_resource::generation::Generation;
 use crate::cache::cached_resource::learned::LearnedTraits;
 use crate::cache::cached_resource::lifecycle::Lifecycle;
 use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
+use crate::cache::cached_resource::status::ReflectorStatus;
 use crate::cache::cached_resource::usage::Usage;
 use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::{Change, Now, State, WatchCache, WindowLimits};
@@ -55,6 +57,8 @@ pub(crate) struct CachedResource {
     pub(crate) learned: LearnedTraits,
     /// Requests to the reflector.
     pub(crate) requests: ReflectorRequests,
+    /// What the reflector does, for operators.
+    pub(crate) status: ReflectorStatus,
     counts: CountCheck,
     /// The proofs of freshness that are in progress.
     pub(crate) proofs: ProofState,
@@ -104,6 +108,7 @@ impl CachedResource {
             usage: Usage::new(context.clock),
             learned: LearnedTraits::default(),
             requests: ReflectorRequests::default(),
+            status: ReflectorStatus::default(),
             counts: CountCheck::default(),
             proofs: ProofState::new(upstream, tasks, metrics),
             backfill: BackfillState::default(),

@@ -1,5 +1,7 @@
 //! The key of a cache in the registry.
 
+use std::fmt;
+
 use crate::api::resource::{GroupVersionResource, Representation, Scope};
 
 /// The key of a cache. There is at most one running cache for each key.
@@ -32,5 +34,16 @@ impl CacheKey {
     /// Whether the cache holds a single namespace.
     pub(crate) fn is_namespaced(&self) -> bool {
         self.scope != Scope::Cluster
+    }
+}
+
+/// For operators: `apps/v1/deployments, namespace ns, protobuf`.
+impl fmt::Display for CacheKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.gvr.api_version(), self.gvr.resource)?;
+        if self.is_namespaced() {
+            write!(f, ", namespace {}", self.namespace())?;
+        }
+        write!(f, ", {}", self.representation.as_str())
     }
 }

@@ -19,18 +19,30 @@ use crate::cache::metrics::families::Families;
 pub use crate::cache::metrics::series::{
     CHECK_OUTCOMES, CacheSeries, EventLabel, PROOF_STEPS, RELIST_CAUSES, STATES, WATCH_RESULTS,
 };
+use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{GaugeGuard, saturating_i64};
 
 /// The metrics of the caches. Cheap to clone: all clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct CacheMetrics {
     families: Arc<Families>,
+    events: Events,
 }
 
 impl CacheMetrics {
     /// Creates the metrics and registers them. Must be called once for each registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        Ok(Self { families: Arc::new(Families::register(registry)?) })
+        Ok(Self { families: Arc::new(Families::register(registry)?), events: Events::default() })
+    }
+
+    /// Notes what happens to caches among these events.
+    pub fn with_events(self, events: &Events) -> Self {
+        Self { events: events.clone(), ..self }
+    }
+
+    /// Returns the notable events.
+    pub fn events(&self) -> &Events {
+        &self.events
     }
 
     /// Creates the series of one cache. The labels are group, version, resource, namespace (empty

@@ -82,6 +82,7 @@ impl<L: ListWatch> Reflector<L> {
         loop {
             let cached = &self.driver.cached;
             cached.series.state(state.name());
+            cached.status.enter(state.name());
             let watching = matches!(state, State::Watching(_));
             cached.lifecycle.set_watching(watching);
             if watching {

@@ -26,6 +26,7 @@ use crate::server::lanes::{Lane, Lanes};
 pub(crate) use crate::server::overload::demand::Demand;
 pub use crate::server::overload::metrics::OverloadMetrics;
 use crate::server::request::bypass::Rejection;
+use crate::telemetry::events::EventKind;
 use crate::telemetry::log_throttle::LogThrottle;
 
 /// The present stage of overload.
@@ -93,6 +94,8 @@ impl Overload {
                 suppressed,
                 "the stage of Weir's own overload changed"
             );
+            let text = format!("The stage of Weir's own overload changed to {acted_on:?}.");
+            self.metrics.events().note(EventKind::Overload, "", text);
         }
     }
 

@@ -32,6 +32,7 @@ pub(crate) use self::pace::CheckCause;
 use self::pace::jittered;
 use self::traffic::Traffic;
 pub(crate) use self::traffic::Waiting;
+use crate::telemetry::events::EventKind;
 
 /// The availability of the upstream, for all identities. Cheap to clone.
 #[derive(Clone)]
@@ -203,6 +204,8 @@ impl Availability {
     async fn report_absence(&self) {
         let Some(since) = self.away_since() else { return };
         tracing::warn!("the upstream is away; caches answer what they can");
+        let events = self.inner.metrics.events();
+        events.note(EventKind::Upstream, "", "The upstream is away; caches answer what they can.");
         let _away = self.inner.metrics.away();
         let mut counted = since;
         let is_back = |state: &State| matches!(state, State::Usable(_));
@@ -212,7 +215,10 @@ impl Availability {
             counted = now;
         }
         self.inner.metrics.away_for(counted.elapsed());
-        tracing::info!(after = ?since.elapsed(), "the upstream is back");
+        let after = since.elapsed();
+        tracing::info!(?after, "the upstream is back");
+        let seconds = after.as_secs().max(1);
+        events.note(EventKind::Upstream, "", format!("The upstream is back after {seconds} s."));
     }
 
     fn set(&self, next: State) {

@@ -12,6 +12,7 @@ use prometheus::{
     Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
 };
 
+use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{GaugeGuard, counter_vec, gauge_vec, histogram_vec};
 use crate::upstream::availability::AvailabilityMetrics;
 use crate::upstream::endpoints::EndpointsMetrics;
@@ -169,6 +170,14 @@ impl UpstreamMetrics {
             endpoints: EndpointsMetrics::register(registry)?,
         };
         Ok(Self::new(families, OWN))
+    }
+
+    /// Notes what happens to the upstream among these events. Call this before other metrics are
+    /// made of these.
+    pub fn with_events(self, events: &Events) -> Self {
+        let mut families = self.inner.families.clone();
+        families.availability = families.availability.with_events(events);
+        Self::new(families, self.inner.identity)
     }
 
     /// Returns the metrics of the pool with another identity, a fixed word.

@@ -1,6 +1,7 @@
 //! The reflector's data, and the steps that listing and watching share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
@@ -22,6 +23,7 @@ use crate::cache::reflector::waiting::Waiting;
 use crate::cache::refusal::Refusal;
 use crate::codec::object::Object;
 use crate::config::OnRelist;
+use crate::telemetry::events::EventKind;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::lister_watcher::ListWatch;
 
@@ -122,6 +124,8 @@ impl<L: ListWatch> Driver<L> {
             %upstream,
             "the upstream's history was rewound (etcd restored, or another cluster at its address); all caches start again"
         );
+        let text = "The upstream's history was rewound (etcd restored, or another cluster at its address); all caches start again.";
+        self.cached.context.metrics.events().note(EventKind::Rewind, "", text);
         self.cached.context.metrics.rewound();
         self.cached.context.history.observe(held);
         self.cached.context.history.rewind();
@@ -245,7 +249,7 @@ impl<L: ListWatch> Driver<L> {
             _ => None,
         };
         let (wait, is_repeated) = self.backoff.next(Instant::now(), retry_after);
-        Ok(next.after_wait(wait, is_repeated, failure.cause()))
+        Ok(self.wait_before(next, wait, is_repeated, failure.cause()))
     }
 
     /// Returns the state after a refusal that may pass.
@@ -259,7 +263,7 @@ impl<L: ListWatch> Driver<L> {
         match self.refusals.note(refusal, had_state, self.options.is_patient) {
             Verdict::Retry { min, max } => {
                 let (wait, is_repeated) = self.backoff.next(Instant::now(), None);
-                Ok(next.after_wait(wait.clamp(min, max), is_repeated, error))
+                Ok(self.wait_before(next, wait.clamp(min, max), is_repeated, error))
             }
             Verdict::Review => Ok(State::Reviewing(refusal, Box::new(next))),
             Verdict::Believe => {
@@ -288,7 +292,43 @@ impl<L: ListWatch> Driver<L> {
             Err(error) => format!("the upstream refuses, and an access review failed: {error}"),
         };
         let (wait, is_repeated) = self.backoff.next(Instant::now(), None);
-        Ok(next.after_wait(wait, is_repeated, &error))
+        Ok(self.wait_before(next, wait, is_repeated, &error))
+    }
+
+    /// Returns the state that waits before `next`, because of a failure.
+    fn wait_before(
+        &self,
+        next: State<L::Watch>,
+        wait: Duration,
+        is_repeated: bool,
+        error: &str,
+    ) -> State<L::Watch> {
+        self.cached.status.failed(error);
+        if !is_repeated {
+            self.note(EventKind::BackOff, error);
+        }
+        next.after_wait(wait, is_repeated, error)
+    }
+
+    /// Notes a list that is not the first one.
+    pub(super) fn note_relist(&self, cause: ListCause) {
+        let text = match cause {
+            ListCause::Start => return,
+            ListCause::Expired => {
+                "Lists again: the upstream no longer has the events after the held state."
+            }
+            ListCause::Rewound => "Lists again: the upstream's history was rewound.",
+            ListCause::Changed => {
+                "Lists again: the upstream may write the same objects in other bytes now."
+            }
+            ListCause::Retry => "Lists again after a failed list.",
+        };
+        self.note(EventKind::Relist, text);
+    }
+
+    /// Notes a notable event of this cache.
+    fn note(&self, kind: EventKind, text: &str) {
+        self.cached.context.metrics.events().note(kind, &self.cached.key, text);
     }
 }
 

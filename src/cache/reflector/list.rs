@@ -34,6 +34,7 @@ impl<L: ListWatch> Driver<L> {
         let slots = cached.context.list_slots_of(&cached.key);
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         cached.series.relist(cause.label());
+        self.note_relist(cause);
         let began = Instant::now();
         let _hold = self.lists.was_overtaken.then(|| cached.generation.hold_progress());
         self.floor_at_list_start = self.floor();

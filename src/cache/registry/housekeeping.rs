@@ -15,6 +15,7 @@ use crate::cache::refusal::Refusal;
 use crate::cache::registry::eviction::keep_total_budget;
 use crate::cache::registry::inner::{Inner, check};
 use crate::cache::watch_list_attempt;
+use crate::telemetry::events::EventKind;
 
 impl Inner {
     /// Runs the housekeeping until shutdown.
@@ -124,6 +125,8 @@ impl Inner {
                     if in_use && check(&now).is_ok() {
                         let started = self.start(cached.key.clone(), now, None);
                         tracing::info!(resource = %cached.key.gvr, started = started.is_ok(), "the definition changed");
+                        let events = self.context.metrics.events();
+                        events.note(EventKind::Definition, &cached.key, "The definition changed.");
                     }
                 }
                 Some(_) => {}
@@ -155,6 +158,8 @@ impl Inner {
     /// What is known of the features of the upstream is learned again.
     fn follow_version(&self) {
         tracing::info!("the version of the upstream changed; all caches list again");
+        let text = "The version of the upstream changed; all caches list again.";
+        self.context.metrics.events().note(EventKind::Version, "", text);
         self.context.watch_list.expire();
         for cached in self.caches.all() {
             cached.requests.request_relist();

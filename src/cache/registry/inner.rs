@@ -21,6 +21,7 @@ use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::negative_cache::NegativeCache;
 use crate::cache::registry::over_budget::OverBudget;
 use crate::cache::registry::source::Source;
+use crate::telemetry::events::EventKind;
 
 /// The shared part of the registry.
 pub(super) struct Inner {
@@ -181,6 +182,10 @@ impl Inner {
             reason = refusal.as_str(),
             "cache stopped"
         );
+        if !matches!(refusal, Refusal::Stopping | Refusal::NotReady) {
+            let text = format!("The cache stopped: {}.", refusal.as_str());
+            self.context.metrics.events().note(EventKind::CacheStopped, &cached.key, text);
+        }
         // A retired cache ended because discovery changed. Discovery decides about the resource,
         // and a successor may already run.
         if !cached.lifecycle.is_retiring() {

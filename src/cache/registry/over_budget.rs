@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::cache::context::CacheContext;
 use crate::cache::key::CacheKey;
+use crate::telemetry::events::EventKind;
 
 /// The caches that exceed a byte budget.
 #[derive(Default)]
@@ -41,6 +42,8 @@ impl OverBudget {
             attempts,
             "the cache exceeds its byte budget; the resource is forwarded until it fits (raise cache.resourceBytesMax or cache.totalBytesMax, or exclude it)"
         );
+        let text = "The cache exceeds its byte budget; the resource is forwarded until it fits.";
+        context.metrics.events().note(EventKind::Budget, key, text);
         attempts
     }
 
@@ -58,6 +61,11 @@ impl OverBudget {
     pub(super) fn clear(&self, key: &CacheKey, context: &CacheContext) {
         if self.caches.remove(key).is_some() {
             tracing::info!(resource = %key.gvr, namespace = key.namespace(), "the cache fits its byte budget again");
+            context.metrics.events().note(
+                EventKind::Budget,
+                key,
+                "The cache fits its byte budget again.",
+            );
             set_alarm(key, context, false);
         }
     }

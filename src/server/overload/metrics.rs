@@ -5,12 +5,14 @@ use std::sync::Arc;
 use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use crate::flow::overload::{Signals, Stage};
+use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{counter_vec, float_gauge, float_gauge_vec, gauge, gauge_vec};
 
 /// The metrics of overload. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct OverloadMetrics {
     inner: Arc<Inner>,
+    events: Events,
 }
 
 #[derive(Debug)]
@@ -73,7 +75,17 @@ impl OverloadMetrics {
                 "Large responses from caches that wait for others to be sent.",
             )?,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        Ok(Self { inner: Arc::new(inner), events: Events::default() })
+    }
+
+    /// Notes changes of the stage among these events.
+    pub fn with_events(self, events: &Events) -> Self {
+        Self { events: events.clone(), ..self }
+    }
+
+    /// Returns the notable events.
+    pub(super) fn events(&self) -> &Events {
+        &self.events
     }
 
     pub(super) fn show(&self, measured: Stage, acted_on: Stage, signals: &Signals) {

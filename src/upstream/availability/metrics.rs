@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use prometheus::{Counter, IntCounterVec, IntGauge, Registry};
 
+use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{GaugeGuard, counter_vec, float_counter, gauge};
 
 /// The metrics of the upstream's absence. Cheap to clone.
@@ -12,6 +13,7 @@ pub struct AvailabilityMetrics {
     away: IntGauge,
     away_seconds: Counter,
     responses: IntCounterVec,
+    events: Events,
 }
 
 impl AvailabilityMetrics {
@@ -34,7 +36,18 @@ impl AvailabilityMetrics {
                 "Responses while no API server was usable, by their origin: hit is memory, error a 503.",
                 &["cache_status"],
             )?,
+            events: Events::default(),
         })
+    }
+
+    /// Notes the begin and the end of an absence among these events.
+    pub(crate) fn with_events(self, events: &Events) -> Self {
+        Self { events: events.clone(), ..self }
+    }
+
+    /// Returns the notable events.
+    pub(super) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// Counts a response while no API server is usable. `cache_status` is a fixed word.

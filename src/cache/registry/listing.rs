@@ -1,0 +1,64 @@
+//! All caches for operators, with what no metric tells of them.
+
+use std::time::SystemTime;
+
+use crate::cache::cached_resource::CachedResource;
+pub use crate::cache::cached_resource::status::LastFailure;
+use crate::cache::registry::Registry;
+
+/// A running cache. Its first fields are the labels of its metrics.
+#[derive(Clone, Debug)]
+pub struct CacheDescription {
+    /// The API group; empty for the core group.
+    pub group: Box<str>,
+    /// The version in the group.
+    pub version: Box<str>,
+    /// The name of the resource, in plural.
+    pub resource: Box<str>,
+    /// The namespace; empty for a cache of the whole cluster.
+    pub namespace: Box<str>,
+    /// The form of its objects: `json` or `protobuf`.
+    pub representation: &'static str,
+    /// The state of its reflector, one of [`STATES`](crate::cache::metrics::STATES), or `starting`.
+    pub state: &'static str,
+    /// Since when the reflector is in this state.
+    pub since: SystemTime,
+    /// The last failure of the reflector.
+    pub failure: Option<LastFailure>,
+    /// Whether the configuration keeps it running without users.
+    pub is_warm: bool,
+    /// The events in its history.
+    pub history_events: usize,
+}
+
+impl Registry {
+    /// Returns all running caches, in the order of their names. Does not count as a use of them.
+    pub fn descriptions(&self) -> Vec<CacheDescription> {
+        let caches = self.inner.caches.all();
+        let mut caches: Vec<_> = caches.iter().map(|cached| describe(cached)).collect();
+        let key = |cache: &CacheDescription| {
+            let CacheDescription { resource, group, version, namespace, representation, .. } =
+                cache.clone();
+            (resource, group, version, namespace, representation)
+        };
+        caches.sort_by_cached_key(key);
+        caches
+    }
+}
+
+fn describe(cached: &CachedResource) -> CacheDescription {
+    let key = &cached.key;
+    let (state, since) = cached.status.state();
+    CacheDescription {
+        group: (*key.gvr.group).into(),
+        version: (*key.gvr.version).into(),
+        resource: (*key.gvr.resource).into(),
+        namespace: key.namespace().into(),
+        representation: key.representation.as_str(),
+        state,
+        since,
+        failure: cached.status.failure(),
+        is_warm: cached.is_warm(),
+        history_events: cached.watch_cache.state().map_or(0, |state| state.history().len()),
+    }
+}
