@@ -1,18 +1,23 @@
-//! The admin listener: `/livez`, `/readyz`, `/healthz`, `/metrics`, `/api/clients` and the z-pages,
-//! on an address of its own.
+//! The admin listener: `/livez`, `/readyz`, `/healthz`, `/metrics`, and for local clients a live
+//! page with `/api/…` and the z-pages, on an address of its own.
 //!
 //! It serves plain HTTP/1.1 (and HTTP/2 with prior knowledge). Health and metrics are Weir's own
 //! state, without data of the cluster. So it may listen on any address, for the kubelet's probes
-//! and for Prometheus. `/api/clients` names users, the z-pages ([`zpages`]) show the configuration,
-//! and both have a rule of their own ([`detail`]).
+//! and for Prometheus. The page and its data name users, the z-pages ([`zpages`]) show the
+//! configuration, and all have a rule of their own ([`detail`]).
 //!
 //! It serves until the end of a shutdown, so that `/readyz` can fail while connections drain.
 
+mod api;
 mod detail;
 pub mod health;
+mod numbers;
+mod page;
 pub(crate) mod ready_metric;
+mod respond;
 mod scrape;
 mod slis;
+mod totals;
 mod zpages;
 
 use std::convert::Infallible;
@@ -21,10 +26,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{ACCEPT, ALLOW, CONTENT_ENCODING, VARY};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -37,11 +39,14 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use crate::admin::api::Details;
+use crate::admin::api::{Api, Kind, Query};
 use crate::admin::health::{Checks, Endpoint};
+use crate::admin::page::PageFile;
+use crate::admin::respond::{detailed, not_found, respond, shared, text};
 use crate::admin::scrape::Scrape;
 pub use crate::admin::zpages::ZPages;
 use crate::admin::zpages::{ZAnswer, ZPage};
-use crate::server::FlowControl;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
@@ -59,8 +64,8 @@ pub struct Admin {
 struct Pages {
     checks: Arc<Checks>,
     registry: Registry,
-    /// The costs of clients; `None` if nobody may see them, or nothing is added up.
-    clients: Option<Arc<FlowControl>>,
+    /// The details; `None` if nobody may see them.
+    api: Option<Api>,
     /// The z-pages; none if nobody may see them.
     zpages: OnceLock<ZPages>,
 }
@@ -75,19 +80,20 @@ struct Connection {
 
 impl Admin {
     /// Binds the listener. Errors are the system's (address in use, permission denied).
-    /// `clients` is what local clients may see the costs of.
+    /// `details` is what local clients may see; `None` if nobody may.
     pub async fn bind(
         address: SocketAddr,
         checks: Checks,
         registry: Registry,
-        clients: Option<Arc<FlowControl>>,
+        details: Option<Details>,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let checks = Arc::new(checks);
         ready_metric::register_ready(&registry, Arc::clone(&checks)).map_err(io::Error::other)?;
+        let api = details.map(Api::new);
         Ok(Self {
             listener,
-            pages: Arc::new(Pages { checks, registry, clients, zpages: OnceLock::new() }),
+            pages: Arc::new(Pages { checks, registry, api, zpages: OnceLock::new() }),
         })
     }
 
@@ -105,10 +111,15 @@ impl Admin {
     pub async fn run(self, stop: CancellationToken) {
         let connections = TaskTracker::new();
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut samples = tokio::time::interval(SAMPLE_INTERVAL);
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
                 accepted = self.listener.accept() => accepted,
+                _ = samples.tick() => {
+                    self.pages.sample();
+                    continue;
+                }
             };
             match accepted {
                 Ok((stream, peer)) => {
@@ -153,7 +164,7 @@ impl Pages {
             None => (path.get(1..).unwrap_or_default(), None),
         };
         match (page, check) {
-            ("", None) => text(StatusCode::OK, INDEX),
+            ("", None) => self.index(connection, request),
             ("livez", check) => self.health(Endpoint::Live, check, query),
             // kube-apiserver keeps this older name, from before it had two endpoints.
             ("healthz" | "readyz", check) => self.health(Endpoint::Ready, check, query),
@@ -161,8 +172,15 @@ impl Pages {
             ("metrics", Some("slis")) => {
                 metrics(self.checks.observed().registry(), request.headers())
             }
-            ("api", Some("clients")) => self.clients(connection, request),
-            _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+            ("api", Some(kind)) => match Kind::of_path(kind) {
+                Some(kind) => self.details(connection, request, kind),
+                None => not_found(),
+            },
+            (name, None) => match PageFile::of_name(name) {
+                Some(file) => self.page(connection, request, file),
+                None => not_found(),
+            },
+            _ => not_found(),
         }
     }
 
@@ -175,7 +193,7 @@ impl Pages {
                     report.text,
                 )
             }
-            None => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+            None => not_found(),
         }
     }
 
@@ -195,33 +213,74 @@ impl Pages {
         };
         let ZAnswer { status, content_type, body } = zpages.answer(page, head, &self.registry);
         let mut response = respond(status, content_type, body);
-        detail::secure(response.headers_mut());
         if status == StatusCode::METHOD_NOT_ALLOWED {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         }
-        if connection.is_scarce {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        detailed(connection.is_scarce, response)
+    }
+
+    /// Returns the page to a browser that may see details, and otherwise a list of the paths.
+    fn index<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
+        let accepted = request.headers().get_all(ACCEPT).iter();
+        let mut accepted = accepted.filter_map(|accept| accept.to_str().ok());
+        let may_see = detail::check(connection.peer, request.uri(), request.headers()).is_ok();
+        if self.api.is_some() && may_see && accepted.any(|accept| accept.contains("text/html")) {
+            return self.page(connection, request, PageFile::Html);
         }
+        let mut response = text(StatusCode::OK, INDEX);
+        response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
         response
     }
 
-    /// Returns the clients that cost most, to those who may see details.
-    fn clients<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
-        let uri = request.uri();
-        if let Err(refusal) = detail::check(connection.peer, uri, request.headers()) {
-            return text(StatusCode::FORBIDDEN, refusal);
+    /// Returns a file of the page, to those who may see details.
+    fn page<B>(
+        &self,
+        connection: Connection,
+        request: &Request<B>,
+        file: PageFile,
+    ) -> Response<Body> {
+        if let Err(refusal) = self.check_detail(connection, request) {
+            return *refusal;
         }
-        let Some(clients) = &self.clients else {
-            return text(StatusCode::NOT_FOUND, "off: see admin.detail and flowControl.mode\n");
+        let response = shared(request, file.content_type(), file.answer());
+        detailed(connection.is_scarce, response)
+    }
+
+    /// Returns details, to those who may see them.
+    fn details<B>(
+        &self,
+        connection: Connection,
+        request: &Request<B>,
+        kind: Kind,
+    ) -> Response<Body> {
+        let api = match self.check_detail(connection, request) {
+            Ok(api) => api,
+            Err(refusal) => return *refusal,
         };
-        let report = clients.report(detail::limit(uri.query().unwrap_or_default()));
-        let mut response = respond(StatusCode::OK, "application/json", report);
-        detail::secure(response.headers_mut());
-        if connection.is_scarce {
-            // So that what people leave open takes no prober's place.
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        let query = Query::parse(kind, request.uri().query().unwrap_or_default());
+        match api.answer(query, &self.checks, &self.registry) {
+            Some(answer) => {
+                detailed(connection.is_scarce, shared(request, "application/json", &answer))
+            }
+            None => text(StatusCode::NOT_FOUND, OFF),
         }
-        response
+    }
+
+    /// Returns the details if the client may see them, or the refusal.
+    fn check_detail<B>(
+        &self,
+        connection: Connection,
+        request: &Request<B>,
+    ) -> Result<&Api, Box<Response<Body>>> {
+        detail::check(connection.peer, request.uri(), request.headers())
+            .map_err(|refusal| text(StatusCode::FORBIDDEN, refusal))?;
+        Ok(self.api.as_ref().ok_or_else(|| text(StatusCode::NOT_FOUND, OFF))?)
+    }
+
+    fn sample(&self) {
+        if let Some(api) = &self.api {
+            api.sample(&self.checks, &self.registry);
+        }
     }
 }
 
@@ -280,25 +339,9 @@ async fn serve(stream: TcpStream, from: Connection, pages: Arc<Pages>, stop: Can
     }
 }
 
-fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
-    respond(status, "text/plain; charset=utf-8", body)
-}
+const OFF: &str = "off: see admin.detail and flowControl.mode\n";
 
-fn respond(
-    status: StatusCode,
-    content_type: &'static str,
-    body: impl Into<Bytes>,
-) -> Response<Body> {
-    let mut response = Response::new(Body::chunks(vec![body.into()]));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
-/// The page for browsers.
+/// The list of the paths.
 const INDEX: &str = "\
 Weir, a caching read-through proxy for the Kubernetes API
 
@@ -307,10 +350,22 @@ Weir, a caching read-through proxy for the Kubernetes API
 /readyz/NAME      one check
 /metrics          in Prometheus' text format
 /metrics/slis     the results of health checks, as Kubernetes' components show them
-/api/clients      what clients cost, for local clients only; ?limit=N
-/statusz          version, start and paths; and /flagz, /configz, /debug/memory, /debug/log: for
-                  local clients only
+
+For local clients only (kubectl port-forward POD 6441, and then http://localhost:6441/):
+
+/                 in a browser: a live page
+/api/overview     whether all is well, what Weir saves
+/api/caches       the caches; ?limit=N, ?sort=FIELD
+/api/clients      what clients cost; ?limit=N
+/api/findings     what clients could do better
+/api/reasons      why requests are forwarded
+/api/events       the last notable events; ?since=NUMBER
+/api/limits       what is used of each limit
+/statusz          version, start and paths; and /flagz, /configz, /debug/memory, /debug/log
 ";
+
+/// The interval of samples for rates, while nobody asks for details.
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Open connections. Probes, a few Prometheus servers and people need far fewer.
 const CONNECTIONS_MAX: usize = 64;

@@ -34,8 +34,8 @@ use arc_swap::ArcSwap;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::Admin;
 use crate::admin::health::{Checks, Health};
+use crate::admin::{Admin, Details};
 use crate::app::certificates::Expiry;
 use crate::app::cgroup::Limits;
 use crate::app::gateway::Identities;
@@ -53,6 +53,7 @@ use crate::server::{
     BoundListener, Compressor, FlowControl, InheritedSockets, Overload, Server, Services,
     follow_flow_control,
 };
+use crate::telemetry::events::EventKind;
 use crate::telemetry::logging::LogFilter;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
@@ -147,12 +148,15 @@ impl App {
         let checks = checks(&probe, &discovery, &registry, config.ready_when_away)
             .ready("startup", when(&started, true, "process is starting"))
             .ready("shutdown", when(&stopping, false, "process is shutting down"));
-        let shows_clients = config.admin_detail == AdminDetail::Local;
-        let clients = flow_control.clone().filter(|flow| shows_clients && flow.charges());
+        let details = (config.admin_detail == AdminDetail::Local).then(|| Details {
+            clients: flow_control.clone().filter(|flow| flow.charges()),
+            caches: registry.clone(),
+            events: metrics.events.clone(),
+        });
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = match config.admin_listen {
             Some(address) => {
-                let bound = Admin::bind(address, checks, metrics.registry.clone(), clients).await;
+                let bound = Admin::bind(address, checks, metrics.registry.clone(), details).await;
                 let bound = bound.inspect(|admin| show(admin, given, &running));
                 Some(run_admin(bound, address, ended.clone())?)
             }
@@ -229,13 +233,14 @@ impl App {
     /// the configured deadline. Returns when everything has ended.
     pub async fn run(self, stop: CancellationToken) {
         let Self { server, compressor, admin, registry, probe, running, .. } = self;
-        let Self { started, stopping, ended, audit, .. } = self;
+        let Self { started, stopping, ended, audit, metrics, .. } = self;
         started.cancel();
         let draining = CancellationToken::new();
         let stopped = async {
             stop.cancelled().await;
             let delay = running.load().server.shutdown_delay;
             tracing::info!(?delay, "stopping");
+            metrics.events.note(EventKind::Stop, "", "Weir stops.");
             stopping.cancel();
             tokio::time::sleep(delay).await;
             draining.cancel();

@@ -42,18 +42,20 @@ pub(super) fn check(peer: IpAddr, uri: &Uri, headers: &HeaderMap) -> Result<(), 
     }
 }
 
-/// Returns the number of clients that a query asks for in each list.
-pub(super) fn limit(query: &str) -> usize {
-    let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit="));
-    limit.and_then(|limit| limit.parse().ok()).unwrap_or(LIMIT_DEFAULT)
+/// Returns the value of a parameter of a query, as it is written there.
+pub(super) fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.filter(|(key, _)| *key == name).map(|(_, value)| value).next()
 }
 
-/// Adds the headers that keep other sites from using a response.
+/// Adds the headers that keep other sites from using a response. The page needs its own script,
+/// styles and data; nothing else may be loaded, and no text may become code.
 pub(super) fn secure(headers: &mut HeaderMap) {
     for (name, value) in [
-        (CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+        (CONTENT_SECURITY_POLICY, POLICY),
         (REFERRER_POLICY, "no-referrer"),
         (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
@@ -72,8 +74,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const NOT_LOCAL: &str = "only for clients on this machine: kubectl port-forward POD 6441, and then http://localhost:6441/api/clients\n";
 const WRONG_HOST: &str = "the Host must be localhost, 127.0.0.1 or [::1]\n";
 const OTHER_SITE: &str = "not for pages of other sites\n";
-/// As many as fit a screen.
-const LIMIT_DEFAULT: usize = 20;
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 #[cfg(test)]
 mod tests {
@@ -134,7 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_has_a_default() {
-        assert_eq!(["", "limit=3", "a=b&limit=7", "limit=x"].map(limit), [20, 3, 7, 20]);
+    fn parameters_are_found() {
+        let limit = |query| parameter(query, "limit");
+        assert_eq!(
+            ["", "limit=3", "a=b&limit=7", "limit", "xlimit=3"].map(limit),
+            [None, Some("3"), Some("7"), None, None]
+        );
     }
 }

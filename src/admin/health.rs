@@ -75,6 +75,16 @@ impl Checks {
         self
     }
 
+    /// Returns the checks of an endpoint that fail, with their reasons.
+    pub fn failing(&self, endpoint: Endpoint) -> Vec<(&'static str, String)> {
+        let checks = match endpoint {
+            Endpoint::Live => &self.live,
+            Endpoint::Ready => &self.ready,
+        };
+        let failing = checks.iter().filter_map(|check| Some((check.name, (check.health)().err()?)));
+        failing.collect()
+    }
+
     /// Runs the checks of an endpoint, or one of them. Returns `None` if there is no such check.
     pub fn report(&self, endpoint: Endpoint, name: Option<&str>, query: &str) -> Option<Report> {
         let (title, checks) = match endpoint {

@@ -57,7 +57,7 @@ pub(crate) struct CachedResource {
     pub(crate) learned: LearnedTraits,
     /// Requests to the reflector.
     pub(crate) requests: ReflectorRequests,
-    /// What the reflector does, for operators.
+    /// The state of the reflector, for operators.
     pub(crate) status: ReflectorStatus,
     counts: CountCheck,
     /// The proofs of freshness that are in progress.

@@ -37,7 +37,7 @@ impl CacheKey {
     }
 }
 
-/// For operators: `apps/v1/deployments, namespace ns, protobuf`.
+/// Writes it for operators, such as `apps/v1/deployments, namespace ns, protobuf`.
 impl fmt::Display for CacheKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.gvr.api_version(), self.gvr.resource)?;

@@ -24,6 +24,7 @@ mod over_budget;
 mod reconfigure;
 pub(crate) mod source;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -98,6 +99,11 @@ impl Registry {
         self.inner.caches.size_of(gvr)
     }
 
+    /// Returns all running caches, in the order of their names. Does not count as a use of them.
+    pub fn descriptions(&self) -> Vec<CacheDescription> {
+        listing::describe_all(&self.inner.caches.all())
+    }
+
     /// Gives memory back while it is short: trims each history to one of `history_part` parts of
     /// its limit, and, if asked to, stops caches that nobody uses.
     pub fn give_back(&self, history_part: usize, stops_unused: bool) {
@@ -109,6 +115,12 @@ impl Registry {
     pub fn upstream_has_snapshots(&self) -> bool {
         let version = self.inner.source.version();
         version.borrow().as_ref().is_some_and(UpstreamVersion::has_snapshots)
+    }
+
+    /// Returns the version of the upstream; `None` while it is unknown.
+    pub fn upstream_version(&self) -> Option<String> {
+        let version = self.inner.source.version();
+        version.borrow().as_ref().map(|version| version.git_version.clone())
     }
 
     /// Whether the upstream marks the end of a watch's initial events, as far as is known.
@@ -286,6 +298,12 @@ impl Registry {
 /// is twice as long. A watch that ends within a second makes client-go list again
 /// (`docs/semantics.md` §5.7).
 const TAKEOVER_INTERVAL: Duration = Duration::from_secs(2);
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").finish_non_exhaustive()
+    }
+}
 
 #[cfg(test)]
 mod tests;

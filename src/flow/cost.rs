@@ -15,6 +15,8 @@ pub struct Cost {
     pub seat_seconds: f64,
     /// Seconds of Weir's CPU in which the requests were handled.
     pub cpu_seconds: f64,
+    /// Watches that ended within a minute.
+    pub short_watches: f64,
 }
 
 impl Cost {
@@ -26,12 +28,16 @@ impl Cost {
         self.bytes += other.bytes;
         self.seat_seconds += other.seat_seconds;
         self.cpu_seconds += other.cpu_seconds;
+        self.short_watches += other.short_watches;
     }
 
     /// Multiplies all numbers.
     pub fn scale(&mut self, factor: f64) {
-        let Self { requests, forwarded, refused, bytes, seat_seconds, cpu_seconds } = self;
-        for number in [requests, forwarded, refused, bytes, seat_seconds, cpu_seconds] {
+        let Self { requests, forwarded, refused, bytes, seat_seconds, cpu_seconds, short_watches } =
+            self;
+        for number in
+            [requests, forwarded, refused, bytes, seat_seconds, cpu_seconds, short_watches]
+        {
             *number *= factor;
         }
     }

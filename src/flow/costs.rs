@@ -4,14 +4,15 @@
 //! A window forgets exponentially: what a client cost one window ago counts 37 %. Requests are
 //! first added up in a [`Batch`], so that a client that sends many costs one update of the windows.
 //!
-//! Memory: 2 windows x 4 summaries x [`KEYS_MAX`](crate::flow::hitters::KEYS_MAX) keys, of at most
-//! [`KEY_BYTES_MAX`] each: less than 1 MiB.
+//! Memory: 2 windows x 5 summaries x [`KEYS_MAX`](crate::flow::hitters::KEYS_MAX) keys, of at most
+//! [`KEY_BYTES_MAX`] each, one and a half times that for habits: about 1 MiB.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::flow::cost::Cost;
+use crate::flow::habit::Habit;
 use crate::flow::hitters::Summary;
 
 /// The sender and the subject of a request.
@@ -29,6 +30,8 @@ pub struct Origin {
     pub resource: Text,
     /// The verb.
     pub verb: &'static str,
+    /// How a list or a watch was asked for.
+    pub habit: Habit,
 }
 
 /// A text that a client chose, cut to a limit, with the hash of the whole.
@@ -69,6 +72,21 @@ pub enum Dimension {
 /// The fields of a key, with their names.
 pub type Key = Box<[(&'static str, Box<str>)]>;
 
+/// A client that lists or watches a resource in one way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HabitKey {
+    /// The user; empty in a sidecar.
+    pub user: Box<str>,
+    /// The user agent.
+    pub agent: Box<str>,
+    /// The resource, with its group and subresource.
+    pub resource: Box<str>,
+    /// `list` or `watch`.
+    pub verb: &'static str,
+    /// How it is asked for.
+    pub habit: Habit,
+}
+
 /// The costs of one time window.
 #[derive(Debug)]
 pub struct Window {
@@ -77,6 +95,7 @@ pub struct Window {
     decayed: Duration,
     all: Cost,
     summaries: [Summary<Key>; 4],
+    habits: Summary<HabitKey>,
 }
 
 /// All windows.
@@ -154,6 +173,7 @@ impl Costs {
             decayed: now,
             all: Cost::default(),
             summaries: Default::default(),
+            habits: Summary::default(),
         };
         Self { windows: WINDOWS.map(window), hasher: RandomState::new(), by_user }
     }
@@ -162,11 +182,13 @@ impl Costs {
     pub fn add(&mut self, now: Duration, batch: &mut Batch) {
         self.decay(now);
         for Slot { origin, cost, .. } in batch.slots.drain(..) {
-            let Origin { user, agent, schema, flow, resource, verb } = &origin;
+            let Origin { user, agent, schema, flow, resource, verb, habit } = &origin;
             let who = if self.by_user { user } else { agent };
             let schema_name = schema.as_deref().unwrap_or_default();
             let action = self.hasher.hash_one((who.hash, resource.hash, verb));
             let flow_hash = self.hasher.hash_one((schema_name, flow.hash));
+            let habit_hash = matches!(*verb, "list" | "watch")
+                .then(|| self.hasher.hash_one((user.hash, agent.hash, resource.hash, verb, habit)));
             for window in &mut self.windows {
                 window.all.add(&cost);
                 let [users, agents, flows, actions] = &mut window.summaries;
@@ -178,6 +200,15 @@ impl Costs {
                     let key =
                         || [("flowSchema", cut(schema_name)), ("flow", flow.text.clone())].into();
                     flows.add(flow_hash, &cost, key);
+                }
+                if let Some(hash) = habit_hash {
+                    window.habits.add(hash, &cost, || HabitKey {
+                        user: user.text.clone(),
+                        agent: agent.text.clone(),
+                        resource: resource.text.clone(),
+                        verb,
+                        habit: *habit,
+                    });
                 }
                 let who_field = if self.by_user { "user" } else { "userAgent" };
                 actions.add(action, &cost, || {
@@ -195,7 +226,7 @@ impl Costs {
     }
 
     /// Returns the windows, the shortest first.
-    pub fn windows(&self) -> &[Window] {
+    pub fn windows(&self) -> &[Window; 2] {
         &self.windows
     }
 
@@ -228,6 +259,11 @@ impl Window {
         }
     }
 
+    /// Returns how clients list and watch.
+    pub fn habits(&self) -> &Summary<HabitKey> {
+        &self.habits
+    }
+
     /// Returns the seconds that the costs stand for at `now`: what a constant rate of 1 a second
     /// would have added up to. At least one second.
     pub fn seconds(&self, now: Duration) -> f64 {
@@ -244,6 +280,7 @@ impl Window {
         let factor = (-elapsed.as_secs_f64() / self.length.as_secs_f64()).exp();
         self.all.scale(factor);
         self.summaries.iter_mut().for_each(|summary| summary.decay(factor));
+        self.habits.decay(factor);
     }
 }
 

@@ -9,8 +9,8 @@
 //! Each request adds its costs to one of several batches, so that threads do not wait for each
 //! other, and a full batch is added to the windows.
 //!
-//! Lock order: a batch, then the costs; `sources`, then the [`queue`], whose lock is otherwise
-//! taken alone. No lock is held across an await.
+//! Lock order: the doctor, then a batch, then the costs; `sources`, then the [`queue`], whose lock
+//! is otherwise taken alone. No lock is held across an await.
 
 pub(crate) mod limits;
 pub(crate) mod memo;
@@ -32,12 +32,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use http::HeaderMap;
+use http::header::{ACCEPT, ACCEPT_ENCODING};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::api::request_info::{RequestInfo, Verb};
 use crate::config::{FlowControlConfig, FlowControlMode, FlowOverlay};
 use crate::flow::cost::Cost;
 use crate::flow::costs::{Batch, Costs, Origin, Text};
+use crate::flow::doctor::{Doctor, Finding};
+use crate::flow::habit::{AskedForm, Habit, Start};
 use crate::flow::plan::Plan;
 use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::metrics::FlowMetrics;
@@ -53,6 +58,7 @@ pub struct FlowControl {
     active: ArcSwap<ActivePlan>,
     batches: Box<[Mutex<Batch>]>,
     costs: Mutex<Costs>,
+    doctor: Mutex<Doctor>,
     /// When counting began.
     started: Instant,
     hasher: RandomState,
@@ -68,6 +74,8 @@ pub struct FlowControl {
     /// The plan of the cluster, and what operators add to it.
     sources: Mutex<(Plan, FlowOverlay)>,
     metrics: FlowMetrics,
+    /// Calls of [`Self::tend`].
+    tended: AtomicUsize,
 }
 
 /// A request, classified.
@@ -75,6 +83,8 @@ struct Classified {
     class: Arc<Class>,
     /// Stands for its origin.
     hash: u64,
+    /// How it is asked for, if it is a list or a watch.
+    habit: Habit,
 }
 
 impl FlowControl {
@@ -95,6 +105,7 @@ impl FlowControl {
             )),
             batches: (0..threads.min(BATCHES_MAX)).map(|_| Mutex::default()).collect(),
             costs: Mutex::new(Costs::new(Duration::ZERO, by_user)),
+            doctor: Mutex::default(),
             started: Instant::now(),
             hasher: RandomState::new(),
             by_user,
@@ -104,6 +115,7 @@ impl FlowControl {
             rules: ArcSwap::from_pointee(Rules::new(&config.overlay.rules, &metrics)),
             sources: Mutex::new((Plan::built_in(), config.overlay.clone())),
             metrics,
+            tended: AtomicUsize::new(0),
         })
     }
 
@@ -142,14 +154,31 @@ impl FlowControl {
         }
     }
 
-    /// Looks after forwarded responses whose clients do not read. Call this about once a second.
+    /// Looks after forwarded responses whose clients do not read, and examines clients' habits from
+    /// time to time. Call this about once a second.
     pub fn tend(&self) {
         self.queue.tend();
+        if self.charges && self.tended.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXAMINED_EACH)
+        {
+            self.findings();
+        }
     }
 
     /// Whether clients' costs are added up.
     pub(crate) fn charges(&self) -> bool {
         self.charges
+    }
+
+    /// Returns what clients could do better, and shows it in the metrics.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut doctor = self.doctor.lock();
+        self.flush();
+        let mut costs = self.costs.lock();
+        let now = self.started.elapsed();
+        costs.decay(now);
+        let findings = doctor.examine(now, &costs);
+        self.metrics.set_findings(&findings);
+        findings
     }
 
     /// Classifies a request whose sender is known as far as it will be.
@@ -161,12 +190,27 @@ impl FlowControl {
         let resource = info.resource.as_ref().map(|it| (&it.gvr, &it.subresource));
         let path = requester::path(info);
         let who = (requester, agent, &class.schema, flow);
-        let hash = self.hasher.hash_one((who, resource, path, info.verb_label()));
-        Classified { class: Arc::clone(class), hash }
+        let mut hash = self.hasher.hash_one((who, resource, path, info.verb_label()));
+        let mut habit = context.habit;
+        if matches!(info.verb, Verb::List | Verb::Watch) {
+            let namespace = info.resource.as_ref().map(|it| &it.namespace);
+            let list = self.hasher.hash_one((hash, habit, namespace, selectors(info)));
+            habit.is_repeated = info.verb == Verb::List
+                && habit.start != Start::Continue
+                && context.client.flows.is_repeated(list);
+            hash = self.hasher.hash_one((hash, habit));
+        }
+        Classified { class: Arc::clone(class), hash, habit }
     }
 
     /// Returns the origin of a request.
-    fn origin(&self, context: &RequestContext<'_>, requester: &Requester, class: &Class) -> Origin {
+    fn origin(
+        &self,
+        context: &RequestContext<'_>,
+        requester: &Requester,
+        class: &Class,
+        habit: Habit,
+    ) -> Origin {
         let text = |text: &str| Text::new(&self.hasher, text);
         let info = &context.info;
         let active = self.active.load();
@@ -178,6 +222,7 @@ impl FlowControl {
             flow: text(&flow),
             resource: text(&requester::resource(info)),
             verb: info.verb_label(),
+            habit,
         }
     }
 
@@ -201,6 +246,27 @@ impl FlowControl {
         let mut costs = self.costs.lock();
         costs.add(self.started.elapsed(), batch);
         self.metrics.set_replaced(costs.replaced());
+    }
+}
+
+/// Returns the selectors of a request.
+fn selectors(info: &RequestInfo) -> [Option<&str>; 2] {
+    ["labelSelector", "fieldSelector"].map(|name| info.query.first(name))
+}
+
+/// Returns how a list or a watch is asked for. Other requests have the default.
+pub(crate) fn habit(info: &RequestInfo, headers: &HeaderMap) -> Habit {
+    if !matches!(info.verb, Verb::List | Verb::Watch) {
+        return Habit::default();
+    }
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let of = |name| info.query.first(name);
+    Habit {
+        start: Start::of(of("resourceVersion"), of("continue")),
+        is_limited: of("limit").is_some_and(|limit| !matches!(limit, "" | "0")),
+        form: AskedForm::of(text(ACCEPT)),
+        takes_gzip: text(ACCEPT_ENCODING).contains("gzip"),
+        is_repeated: false,
     }
 }
 
@@ -229,6 +295,9 @@ thread_local! {
         NEXT.fetch_add(1, Ordering::Relaxed)
     };
 }
+
+/// The metric of findings is as old as some scrapes are apart.
+const EXAMINED_EACH: usize = 10;
 
 /// Batches beyond the number of worker threads are not needed, and each may hold 64 origins.
 const BATCHES_MAX: usize = 64;

@@ -22,6 +22,7 @@ use tracing::Instrument;
 
 use crate::api::request_info::RequestInfo;
 use crate::cache::refusal::Refusal;
+use crate::flow::habit::Habit;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::cached::read::{CacheServices, CachedRead};
 use crate::server::cached::response_budget::too_much_held;
@@ -29,8 +30,8 @@ use crate::server::cached::websocket::{Handshake, Sockets};
 use crate::server::cached::{get, list, watch};
 use crate::server::connection::client::Client;
 use crate::server::delegate::{self, Decision, Reason, Start, Target};
-use crate::server::flow_control::FlowControl;
 use crate::server::flow_control::meter::{Answered, Meter, Timed};
+use crate::server::flow_control::{FlowControl, habit};
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::documents::{DocumentRequest, Documents};
 use crate::server::forward::forwarder::Forwarder;
@@ -91,6 +92,7 @@ impl Router {
         let client = &*client;
         let forwarded = None;
         let is_charged = self.flow_control.as_ref().is_some_and(|flow| flow.charges());
+        let habit = if is_charged { habit(&info, &parts.headers) } else { Habit::default() };
         let agent = parts.headers.get(USER_AGENT).filter(|_| is_charged).cloned();
         let mut context = RequestContext {
             started,
@@ -102,6 +104,7 @@ impl Router {
             metrics,
             auth,
             agent,
+            habit,
             admission: None,
             watch: None,
             is_checked: false,

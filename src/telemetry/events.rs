@@ -76,7 +76,7 @@ pub struct NotableEvent {
     pub count: u64,
     /// Its kind.
     pub kind: EventKind,
-    /// What it is about, such as a resource; empty for Weir itself.
+    /// Its subject, such as a resource; empty for Weir itself.
     pub subject: Box<str>,
     /// One sentence.
     pub text: Box<str>,
@@ -154,7 +154,7 @@ fn cut(text: &str, bytes_max: usize) -> Box<str> {
     text.get(..text.floor_char_boundary(bytes_max)).unwrap_or_default().into()
 }
 
-/// As many as a person reads.
+/// A person reads no more.
 pub const EVENTS_MAX: usize = 200;
 /// A resource with its namespace fits.
 const SUBJECT_BYTES_MAX: usize = 200;

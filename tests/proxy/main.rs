@@ -16,6 +16,8 @@ mod cold;
 mod consistent_lists;
 mod costs;
 mod crds;
+mod details;
+mod doctor;
 mod documents;
 mod failover;
 mod fair_queueing;

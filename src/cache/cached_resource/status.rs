@@ -1,4 +1,4 @@
-//! What the reflector of a cache does, for operators: its state, since when, and its last failure.
+//! The state of a cache's reflector for operators: its name, its begin, and the last failure.
 //!
 //! Lock order: each lock alone.
 
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 
-/// What the reflector of a cache does.
+/// The state of a cache's reflector.
 #[derive(Debug)]
 pub(crate) struct ReflectorStatus {
     /// The name of the state, and since when.

@@ -1,10 +1,10 @@
-//! All caches for operators, with what no metric tells of them.
+//! The list of all caches for operators, with states and failures that are in no metric.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::cache::cached_resource::CachedResource;
 pub use crate::cache::cached_resource::status::LastFailure;
-use crate::cache::registry::Registry;
 
 /// A running cache. Its first fields are the labels of its metrics.
 #[derive(Clone, Debug)]
@@ -31,19 +31,16 @@ pub struct CacheDescription {
     pub history_events: usize,
 }
 
-impl Registry {
-    /// Returns all running caches, in the order of their names. Does not count as a use of them.
-    pub fn descriptions(&self) -> Vec<CacheDescription> {
-        let caches = self.inner.caches.all();
-        let mut caches: Vec<_> = caches.iter().map(|cached| describe(cached)).collect();
-        let key = |cache: &CacheDescription| {
-            let CacheDescription { resource, group, version, namespace, representation, .. } =
-                cache.clone();
-            (resource, group, version, namespace, representation)
-        };
-        caches.sort_by_cached_key(key);
-        caches
-    }
+/// Returns the descriptions of caches, in the order of their names.
+pub(super) fn describe_all(caches: &[Arc<CachedResource>]) -> Vec<CacheDescription> {
+    let mut caches: Vec<_> = caches.iter().map(|cached| describe(cached)).collect();
+    let key = |cache: &CacheDescription| {
+        let CacheDescription { resource, group, version, namespace, representation, .. } =
+            cache.clone();
+        (resource, group, version, namespace, representation)
+    };
+    caches.sort_by_cached_key(key);
+    caches
 }
 
 fn describe(cached: &CachedResource) -> CacheDescription {

@@ -1,18 +1,26 @@
-//! The candidates of the last user of a connection: most connections have one user, so that a
-//! request compares no subject.
+//! The memory of a connection for flow control. It has the candidates of the last user: most
+//! connections have one user, so that a request compares no subject. It has the last lists, so that
+//! a repeated one is known as such.
+//!
+//! Lock order: each lock alone.
 
 use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::auth::user::{User, UserKey};
 use crate::flow::candidates::Candidates;
 use crate::server::flow_control::plan::ActivePlan;
 
-/// The candidates of the last user of a connection.
+/// The memory of a connection.
 #[derive(Default)]
-pub(crate) struct FlowMemo(Mutex<Memo>);
+pub(crate) struct FlowMemo {
+    users: Mutex<Memo>,
+    /// Hashes of the last different lists, the latest last.
+    lists: Mutex<SmallVec<[u64; LISTS_MAX]>>,
+}
 
 #[derive(Default)]
 struct Memo {
@@ -33,7 +41,7 @@ struct LastUser {
 impl FlowMemo {
     /// Returns the candidates of a user in a plan.
     pub(super) fn candidates(&self, active: &ActivePlan, user: &User) -> Arc<Candidates> {
-        let mut memo = self.0.lock();
+        let mut memo = self.users.lock();
         match &memo.last {
             Some(last) if last.plan == active.number && last.user == user.key() => {
                 Arc::clone(&last.candidates)
@@ -51,9 +59,27 @@ impl FlowMemo {
 
     /// Whether several users have sent requests over the connection, as through a proxy.
     pub(crate) fn is_shared(&self) -> bool {
-        self.0.lock().is_shared
+        self.users.lock().is_shared
     }
 }
+
+impl FlowMemo {
+    /// Notes a list. Returns whether it is one of the last different ones.
+    pub(super) fn is_repeated(&self, list: u64) -> bool {
+        let mut lists = self.lists.lock();
+        let is_known = lists.contains(&list);
+        if !is_known {
+            if lists.len() == LISTS_MAX {
+                lists.remove(0);
+            }
+            lists.push(list);
+        }
+        is_known
+    }
+}
+
+/// Controllers with more kinds of lists on one connection are few.
+const LISTS_MAX: usize = 16;
 
 impl fmt::Debug for FlowMemo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -44,6 +44,8 @@ pub(crate) struct Meter {
     polls: u32,
     /// Whether it is a watch, whose polls are sampled.
     is_watch: bool,
+    /// When it began.
+    began: Instant,
     /// The part that is not charged yet.
     cost: Cost,
     /// What operators' rules have counted.
@@ -70,7 +72,7 @@ impl FlowControl {
         let admission = context.admission.take();
         let context = &*context;
         let requester = &Self::requester(context);
-        let Classified { class, hash } = self.classify(context, requester);
+        let Classified { class, hash, habit } = self.classify(context, requester);
         let body = answered.response.body();
         let is_watch = context.info.verb == Verb::Watch && !body.is_end_stream();
         let short = body.size_hint().exact().filter(|bytes| *bytes <= PIECE_BYTES as u64);
@@ -82,6 +84,7 @@ impl FlowControl {
             cpu_seconds: answered.busy.as_secs_f64(),
             bytes: short.unwrap_or(0) as f64,
             seat_seconds: 0.0,
+            short_watches: 0.0,
         };
         let size = answered.size.map(|(objects, bytes)| CollectionSize { objects, bytes });
         let work = upstream.map(|_| Work::of(&context.info, size));
@@ -94,10 +97,10 @@ impl FlowControl {
         }
         if let Some(bytes) = short {
             admission.inspect(|admission| admission.charge(bytes));
-            self.charge(hash, &class, &cost, || self.origin(context, requester, &class));
+            self.charge(hash, &class, &cost, || self.origin(context, requester, &class, habit));
             return None;
         }
-        let origin = self.origin(context, requester, &class);
+        let origin = self.origin(context, requester, &class, habit);
         let upstream = work.zip(upstream);
         let flow = Arc::clone(self);
         let mut meter = Meter {
@@ -109,6 +112,7 @@ impl FlowControl {
             bytes: 0,
             polls: 0,
             is_watch,
+            began: Instant::now(),
             cost,
             admission,
         };
@@ -147,6 +151,9 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
+        if self.is_watch && self.began.elapsed() < SHORT_WATCH {
+            self.cost.short_watches += 1.0;
+        }
         if let Some((work, since)) = self.upstream.take() {
             self.cost.seat_seconds += seat_seconds(work, since, self.bytes, &self.class);
         }
@@ -185,6 +192,8 @@ impl<F: Future + Unpin> Future for Timed<F> {
 
 /// One of this number of a watch's polls is measured, and stands for all.
 const WATCH_SAMPLE: u32 = 16;
+/// client-go's watches last five minutes and more.
+const SHORT_WATCH: Duration = Duration::from_secs(60);
 /// A meter charges when it has counted so many bytes...
 const FLUSH_BYTES: f64 = 1_048_576.0;
 /// ...or so many polls: a watch of which little is sent.

@@ -8,6 +8,7 @@ use prometheus::{Counter, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Regi
 use prometheus::{CounterVec, Histogram, HistogramVec};
 
 use crate::flow::cost::Cost;
+use crate::flow::doctor::{Finding, Rule, Weight};
 use crate::flow::schedule::request::{Load, RejectReason};
 use crate::server::flow_control::limits::metrics::LimitFamilies;
 use crate::telemetry::metrics::{
@@ -37,6 +38,7 @@ struct Inner {
     ruled: IntCounterVec,
     limits: LimitFamilies,
     slow: IntCounterVec,
+    findings: IntGaugeVec,
 }
 
 /// The metrics of an operator's rule.
@@ -107,6 +109,7 @@ impl FlowMetrics {
                 "FlowSchemas and PriorityLevelConfigurations whose last version is not used.",
                 &["resource"],
             )?,
+            findings: findings(registry)?,
             replaced: replaced(registry)?,
             seats: gauge_vec(
                 registry,
@@ -220,6 +223,18 @@ impl FlowMetrics {
         self.inner.invalid.with_label_values(&[resource]).set(count);
     }
 
+    /// Shows what clients could do better.
+    pub(super) fn set_findings(&self, findings: &[Finding]) {
+        for (rule, weight) in
+            Rule::ALL.into_iter().flat_map(|rule| Weight::ALL.map(|it| (rule, it)))
+        {
+            let is_it = |finding: &&Finding| finding.rule == rule && finding.weight == weight;
+            let count = saturating_i64(findings.iter().filter(is_it).count());
+            let labels = [rule.as_str(), weight.as_str()];
+            self.inner.findings.with_label_values(&labels).set(count);
+        }
+    }
+
     /// Shows how often a client took the place of another.
     pub(super) fn set_replaced(&self, count: u64) {
         self.inner.replaced.set(saturating_i64(count));
@@ -285,6 +300,15 @@ fn replaced(registry: &Registry) -> Result<IntGauge, prometheus::Error> {
         registry,
         "weir_flowcontrol_clients_replaced",
         "How often a client took the place of a lighter one among the heaviest.",
+    )
+}
+
+fn findings(registry: &Registry) -> Result<IntGaugeVec, prometheus::Error> {
+    gauge_vec(
+        registry,
+        "weir_client_findings",
+        "Habits of clients that cost more than they must, by rule and weight. The admin listener shows the clients at /api/findings.",
+        &["rule", "weight"],
     )
 }
 

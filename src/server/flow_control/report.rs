@@ -1,7 +1,7 @@
 //! The heaviest clients as JSON, for operators. It names users, so that only the admin listener's
 //! rule for details may give it away.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::flow::cost::Cost;
 use crate::flow::costs::{Dimension, Key, Window};
@@ -9,22 +9,15 @@ use crate::flow::hitters::Counter;
 use crate::server::flow_control::FlowControl;
 
 impl FlowControl {
-    /// Returns the report, with at most `limit` clients in each list.
-    pub fn report(&self, limit: usize) -> String {
+    /// Returns the windows of the report, with at most `limit` clients in each list.
+    pub fn report(&self, limit: usize) -> Value {
         self.flush();
         let mut costs = self.costs.lock();
         let now = self.started.elapsed();
         costs.decay(now);
         let windows = costs.windows().iter();
         let windows: Vec<_> = windows.map(|it| describe(it, it.seconds(now), limit)).collect();
-        drop(costs);
-        let report = json!({
-            "apiVersion": "weir.dev/v1alpha1",
-            "kind": "ClientList",
-            "uptimeSeconds": now.as_secs(),
-            "windows": windows,
-        });
-        format!("{report:#}\n")
+        windows.into()
     }
 }
 
@@ -53,7 +46,7 @@ fn client(counter: &Counter<Key>, total: f64, seconds: f64) -> Value {
 }
 
 fn rates(cost: &Cost, seconds: f64) -> Map<String, Value> {
-    let Cost { requests, forwarded, refused, bytes, seat_seconds, cpu_seconds } = *cost;
+    let Cost { requests, forwarded, refused, bytes, seat_seconds, cpu_seconds, .. } = *cost;
     let rates = [
         ("requestsPerSecond", requests),
         ("forwardedPerSecond", forwarded),

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::resource::ApiResource;
+use crate::flow::habit::Habit;
 use crate::server::connection::client::Client;
 use crate::server::flow_control::rules::Admission;
 use crate::server::metrics::ResourceMetrics;
@@ -35,6 +36,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) auth: AuthContext,
     /// Its User-Agent, if clients' costs are added up. Forwarding takes the head out.
     pub(crate) agent: Option<HeaderValue>,
+    /// How a list or a watch is asked for, if clients' costs are added up.
+    pub(crate) habit: Habit,
     /// What it holds since operators' rules were applied; `None` before, and without rules.
     pub(crate) admission: Option<Box<Admission>>,
     /// Counts it among the open watches of its sender; `None` before, and for other verbs.

@@ -141,6 +141,7 @@ async fn forward(
         metrics: metrics.resource(None),
         auth: AuthContext::new(),
         agent: None,
+        habit: Default::default(),
         admission: None,
         watch: None,
         is_checked: false,

@@ -1,0 +1,265 @@
+//! `/api/…`: what the page, and the commands `weir top` and `weir doctor`, show. JSON of
+//! `weir.dev/v1alpha1`, for those who may see details.
+//!
+//! A response is made at most once a second for each query, and shared by all who ask. Its ETag
+//! stands for the content without the time, so that a client that polls gets a 304 where nothing
+//! changed. Numbers are those of `/metrics`.
+//!
+//! Memory: the totals of the last minute, and [`SHARED_MAX`] responses.
+//!
+//! Lock order: the shared responses, then the moments.
+
+mod caches;
+mod events;
+mod findings;
+mod json;
+mod limits;
+mod moment;
+mod overview;
+mod reasons;
+mod verdict;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use prometheus::Registry as MetricRegistry;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use crate::admin::api::json::time;
+use crate::admin::api::moment::Moment;
+use crate::admin::detail;
+use crate::admin::health::{Checks, Endpoint};
+use crate::admin::numbers::Numbers;
+use crate::admin::totals::{Samples, Totals};
+use crate::cache::registry::Registry;
+use crate::codec::gzip::MemberWriter;
+use crate::server::FlowControl;
+use crate::telemetry::events::Events;
+
+/// What those who may see details are shown.
+#[derive(Debug)]
+pub struct Details {
+    /// The costs of clients; `None` if nothing is added up.
+    pub clients: Option<Arc<FlowControl>>,
+    /// The caches.
+    pub caches: Registry,
+    /// Notable events.
+    pub events: Events,
+}
+
+/// Makes and shares the responses.
+#[derive(Debug)]
+pub(super) struct Api {
+    details: Details,
+    /// The name of the host, which is the pod's.
+    instance: Box<str>,
+    started: Instant,
+    moments: Mutex<Moments>,
+    shared: Mutex<Vec<(Query, Instant, Arc<Answer>)>>,
+}
+
+/// The kind of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Overview,
+    Caches,
+    Clients,
+    Findings,
+    Reasons,
+    Events,
+    Limits,
+}
+
+/// A response that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Query {
+    pub(super) kind: Kind,
+    /// The most items of each list; `None` for the kind's own number.
+    pub(super) limit: Option<usize>,
+    /// Events are asked for above this number.
+    pub(super) since: u64,
+    /// The field by which caches are ordered, the largest first.
+    pub(super) sort: Option<Box<str>>,
+}
+
+/// A response, with its compressed form once that is asked for.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) body: Bytes,
+    pub(super) etag: Box<str>,
+    gzip: OnceLock<Option<Bytes>>,
+}
+
+#[derive(Debug, Default)]
+struct Moments {
+    last: Option<Arc<Moment>>,
+    samples: Samples,
+}
+
+impl Api {
+    pub(super) fn new(details: Details) -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Self {
+            details,
+            instance: host.trim().into(),
+            started: Instant::now(),
+            moments: Mutex::default(),
+            shared: Mutex::default(),
+        }
+    }
+
+    /// Takes a sample for the rates. Call this every ten seconds or more often, so that the first
+    /// response has rates.
+    pub(super) fn sample(&self, checks: &Checks, registry: &MetricRegistry) {
+        self.moment(checks, registry);
+    }
+
+    /// Returns a response; `None` if what it is about is off.
+    pub(super) fn answer(
+        &self,
+        query: Query,
+        checks: &Checks,
+        registry: &MetricRegistry,
+    ) -> Option<Arc<Answer>> {
+        let mut shared = self.shared.lock();
+        shared.retain(|(_, made, _)| made.elapsed() < SHARED_FOR);
+        if let Some((_, _, answer)) = shared.iter().find(|(of, _, _)| *of == query) {
+            return Some(Arc::clone(answer));
+        }
+        let moment = self.moment(checks, registry);
+        let answer = Arc::new(self.make(&query, &moment)?);
+        if shared.len() < SHARED_MAX {
+            shared.push((query, Instant::now(), Arc::clone(&answer)));
+        }
+        Some(answer)
+    }
+
+    fn make(&self, query: &Query, moment: &Moment) -> Option<Answer> {
+        let Details { clients, caches, events } = &self.details;
+        let content = match query.kind {
+            Kind::Overview => overview::content(moment, caches, events),
+            Kind::Caches => {
+                caches::content(moment, &caches.descriptions(), query.limit, query.sort.as_deref())
+            }
+            Kind::Clients => {
+                let limit = query.limit.unwrap_or(CLIENTS_DEFAULT);
+                [("windows".to_owned(), clients.as_ref()?.report(limit))].into_iter().collect()
+            }
+            Kind::Findings => findings::content(&clients.as_ref()?.findings(), query.limit),
+            Kind::Reasons => reasons::content(moment),
+            Kind::Events => events::content(&events.since(query.since)),
+            Kind::Limits => limits::content(moment),
+        };
+        let mut hasher = DefaultHasher::new();
+        serde_json::to_string(&content).unwrap_or_default().hash(&mut hasher);
+        let mut all = Map::new();
+        for (name, value) in [
+            ("apiVersion", Value::from("weir.dev/v1alpha1")),
+            ("kind", query.kind.as_str().into()),
+            ("time", time(moment.time)),
+            ("instance", (&*self.instance).into()),
+            ("uptimeSeconds", moment.at.as_secs().into()),
+        ] {
+            all.insert(name.to_owned(), value);
+        }
+        all.extend(content);
+        let body = format!("{:#}\n", Value::from(all)).into();
+        Some(Answer::new(body, hasher.finish()))
+    }
+
+    /// Returns the present numbers, which are read at most once a second.
+    fn moment(&self, checks: &Checks, registry: &MetricRegistry) -> Arc<Moment> {
+        let mut moments = self.moments.lock();
+        let at = self.started.elapsed();
+        if let Some(last) = &moments.last
+            && at.saturating_sub(last.at) < SHARED_FOR
+        {
+            return Arc::clone(last);
+        }
+        let numbers = Numbers::gather(registry);
+        let totals = Arc::new(Totals::of(&numbers));
+        let rates = [TEN_SECONDS, MINUTE].map(|length| moments.samples.rates(at, &totals, length));
+        moments.samples.add(at, &totals);
+        let failing = checks.failing(Endpoint::Ready);
+        let time = SystemTime::now();
+        let moment = Arc::new(Moment { at, time, numbers, totals, rates, failing });
+        moments.last = Some(Arc::clone(&moment));
+        moment
+    }
+}
+
+impl Kind {
+    /// Returns the kind that a path after `/api/` asks for.
+    pub(super) fn of_path(path: &str) -> Option<Self> {
+        Some(match path {
+            "overview" => Self::Overview,
+            "caches" => Self::Caches,
+            "clients" => Self::Clients,
+            "findings" => Self::Findings,
+            "reasons" => Self::Reasons,
+            "events" => Self::Events,
+            "limits" => Self::Limits,
+            _ => return None,
+        })
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Overview => "Overview",
+            Self::Caches => "CacheList",
+            Self::Clients => "ClientList",
+            Self::Findings => "FindingList",
+            Self::Reasons => "ReasonList",
+            Self::Events => "EventList",
+            Self::Limits => "LimitList",
+        }
+    }
+}
+
+impl Query {
+    /// Parses the query of a URL. What is not valid counts as absent.
+    pub(super) fn parse(kind: Kind, query: &str) -> Self {
+        let of = |name| detail::parameter(query, name);
+        let sort = of("sort").filter(|sort| kind == Kind::Caches && sort.len() <= SORT_MAX);
+        let limit = of("limit").and_then(|limit| limit.parse().ok());
+        let since = of("since").and_then(|since| since.parse().ok()).unwrap_or(0);
+        Self { kind, limit, since, sort: sort.map(Box::from) }
+    }
+}
+
+impl Answer {
+    /// `hash` is that of the content.
+    pub(super) fn new(body: Bytes, hash: u64) -> Self {
+        Self { body, etag: format!("\"{hash:016x}\"").into(), gzip: OnceLock::new() }
+    }
+
+    /// Returns the compressed body; `None` if that fails.
+    pub(super) fn gzip(&self) -> Option<Bytes> {
+        let compress = || -> io::Result<Bytes> {
+            let mut writer = MemberWriter::new();
+            writer.push(&self.body)?;
+            Ok(writer.finish()?.into())
+        };
+        self.gzip.get_or_init(|| compress().ok()).clone()
+    }
+}
+
+/// The windows of rates: what happens now, and what a person can compare it with.
+const TEN_SECONDS: Duration = Duration::from_secs(10);
+const MINUTE: Duration = Duration::from_secs(60);
+/// A page asks every two seconds.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+/// A few pages ask for six kinds each.
+const SHARED_MAX: usize = 32;
+/// As many as fit a screen.
+const CLIENTS_DEFAULT: usize = 20;
+/// Longer than the names of all fields.
+const SORT_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! What clients could do better, with the fix in the words of their library.
+
+use serde_json::{Map, Value};
+
+use crate::admin::api::json::{items, number, object};
+use crate::flow::doctor::{Finding, Library};
+
+/// Returns the content of `/api/findings`: at most `limit` of them, the weightiest first.
+pub(super) fn content(findings: &[Finding], limit: Option<usize>) -> Map<String, Value> {
+    let findings = findings.iter().take(limit.unwrap_or(FINDINGS_DEFAULT));
+    items(findings.map(describe).collect())
+}
+
+fn describe(finding: &Finding) -> Value {
+    let Finding { rule, weight, user, agent, resource, evidence, .. } = finding;
+    let named: Vec<_> = [user, agent].into_iter().filter(|name| !name.is_empty()).collect();
+    let client = match *named {
+        [] => "(no user agent)".to_owned(),
+        [one] => one.to_string(),
+        _ => format!("{user}, {agent}"),
+    };
+    let fix = |library: Library| format!("{}: {}", library.as_str(), rule.fix(library));
+    let fixes = Library::ALL.map(|it| (it.as_str().to_owned(), Value::from(rule.fix(it))));
+    let fix: Vec<_> = Library::guess(agent).iter().map(|library| fix(*library)).collect();
+    object([
+        ("rule", rule.as_str().into()),
+        ("title", rule.title().into()),
+        ("weight", weight.as_str().into()),
+        ("client", client.into()),
+        ("user", (&**user).into()),
+        ("userAgent", (&**agent).into()),
+        ("resource", (&**resource).into()),
+        ("evidence", evidence.as_str().into()),
+        ("cost", cost(finding).into()),
+        ("upstreamCores", number(finding.upstream_cores)),
+        ("cpuCores", number(finding.cores)),
+        ("bytesPerSecond", number(finding.bytes_per_second)),
+        ("isEstimate", true.into()),
+        ("fix", fix.join(" ").into()),
+        ("fixes", fixes.into_iter().collect::<Map<_, _>>().into()),
+    ])
+}
+
+/// Returns the cost for people.
+fn cost(finding: &Finding) -> String {
+    let bytes = finding.bytes_per_second;
+    let bytes = if bytes < 1e6 {
+        format!("{:.0} KB/s", bytes / 1e3)
+    } else {
+        format!("{:.1} MB/s", bytes / 1e6)
+    };
+    let [upstream, own] = [finding.upstream_cores, finding.cores].map(|cores| 1e3 * cores);
+    format!("{upstream:.1} thousandths of a core upstream, {own:.1} here, {bytes}")
+}
+
+/// As many as a person reads.
+const FINDINGS_DEFAULT: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::doctor::{Rule, Weight};
+
+    #[test]
+    fn a_finding_has_the_fix_of_its_library() {
+        let finding = Finding {
+            rule: Rule::NoGzip,
+            weight: Weight::Info,
+            user: "jane".into(),
+            agent: "OpenAPI-Generator/37.0.2/python".into(),
+            resource: "pods".into(),
+            evidence: "lists".to_owned(),
+            upstream_cores: 0.024,
+            cores: 0.001,
+            bytes_per_second: 2e6,
+        };
+        let content = content(&[finding], None);
+        let item = &content["items"][0];
+        assert_eq!(item["client"], "jane, OpenAPI-Generator/37.0.2/python");
+        assert!(item["fix"].as_str().unwrap().starts_with("Python: api_client"), "{item}");
+        assert!(item["fixes"]["client-go"].as_str().unwrap().contains("DisableCompression"));
+        assert_eq!(item["cost"], "24.0 thousandths of a core upstream, 1.0 here, 2.0 MB/s");
+    }
+}

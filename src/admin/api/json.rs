@@ -1,0 +1,40 @@
+//! Parts of the JSON of `/api/…`.
+
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+/// Returns a list as the field `items`.
+pub(super) fn items(items: Vec<Value>) -> Map<String, Value> {
+    [("items".to_owned(), items.into())].into_iter().collect()
+}
+
+/// Returns an object of these fields.
+pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    Value::from(
+        fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect::<Map<_, _>>(),
+    )
+}
+
+/// Returns a whole number as it is, so that it equals the metric, and another one with four
+/// significant digits. What is not finite is null.
+pub(super) fn number(number: f64) -> Value {
+    if number.fract() == 0.0 && number.abs() < EXACT_MAX {
+        return Value::from(number as i64);
+    }
+    format!("{number:.3e}").parse::<f64>().map_or(Value::Null, Value::from)
+}
+
+pub(super) fn optional(of: Option<f64>) -> Value {
+    of.map_or(Value::Null, number)
+}
+
+/// Returns a time in the format of RFC 3339, in milliseconds.
+pub(super) fn time(time: SystemTime) -> Value {
+    let time = Timestamp::try_from(time).ok();
+    time.map_or(Value::Null, |time| time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string().into())
+}
+
+/// A float is exact below.
+const EXACT_MAX: f64 = 9e15;

@@ -1,0 +1,242 @@
+//! What each rule finds, and what it must not find.
+
+use std::hash::{BuildHasher, RandomState};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::flow::costs::{Batch, Origin, Text};
+use crate::flow::habit::Habit;
+
+const SECOND: Duration = Duration::from_secs(1);
+const GO: &str = "controller/v1.2 (linux/amd64) kubernetes/4f1e2d3";
+const PYTHON: &str = "OpenAPI-Generator/37.0.2/python";
+
+/// Clients over ten minutes.
+struct World {
+    costs: Costs,
+    doctor: Doctor,
+    hasher: RandomState,
+    now: Duration,
+}
+
+/// Requests of a client: `count` at equal intervals over ten minutes.
+#[derive(Clone, Copy)]
+struct Requests {
+    agent: &'static str,
+    verb: &'static str,
+    habit: Habit,
+    count: u32,
+    bytes: f64,
+    is_forwarded: bool,
+    short_watches: f64,
+}
+
+const LIST: Requests = Requests {
+    agent: PYTHON,
+    verb: "list",
+    habit: Habit {
+        start: Start::Any,
+        is_limited: false,
+        form: AskedForm::Json,
+        takes_gzip: true,
+        is_repeated: false,
+    },
+    count: 100,
+    bytes: 1000.0,
+    is_forwarded: false,
+    short_watches: 0.0,
+};
+const WATCH: Requests = Requests { verb: "watch", count: 1, ..LIST };
+
+impl World {
+    fn new() -> Self {
+        let costs = Costs::new(Duration::ZERO, false);
+        let (doctor, hasher, now) = (Doctor::default(), RandomState::new(), Duration::ZERO);
+        Self { costs, doctor, hasher, now }
+    }
+
+    fn run(&mut self, all: &[Requests]) {
+        for second in 0..600 {
+            let mut batch = Batch::default();
+            for it in all {
+                let due = |second: u32| u64::from(second) * u64::from(it.count) / 600;
+                for _ in due(second)..due(second + 1) {
+                    self.add(&mut batch, it);
+                }
+            }
+            self.costs.add(self.now, &mut batch);
+            self.now += SECOND;
+        }
+    }
+
+    fn add(&self, batch: &mut Batch, it: &Requests) {
+        let text = |text: &str| Text::new(&self.hasher, text);
+        let origin = Origin {
+            user: text(""),
+            agent: text(it.agent),
+            schema: None,
+            flow: text(""),
+            resource: text("pods"),
+            verb: it.verb,
+            habit: it.habit,
+        };
+        let cost = Cost {
+            requests: 1.0,
+            forwarded: f64::from(u8::from(it.is_forwarded)),
+            bytes: it.bytes,
+            seat_seconds: 0.01,
+            short_watches: it.short_watches,
+            ..Cost::default()
+        };
+        let hash = self.hasher.hash_one((it.agent, it.verb, it.habit));
+        batch.add(hash, &cost, || origin);
+    }
+
+    fn rules(&mut self) -> Vec<Rule> {
+        let findings = self.doctor.examine(self.now, &self.costs);
+        let mut rules: Vec<_> = findings.iter().map(|finding| finding.rule).collect();
+        rules.sort_unstable();
+        rules
+    }
+}
+
+fn of(all: &[Requests]) -> Vec<Rule> {
+    let mut world = World::new();
+    world.run(all);
+    world.rules()
+}
+
+fn with(change: impl Fn(&mut Habit)) -> Habit {
+    let mut habit = LIST.habit;
+    change(&mut habit);
+    habit
+}
+
+#[test]
+fn each_rule_finds_its_habit_and_not_the_good_version() {
+    let unset = with(|it| it.start = Start::Unset);
+    let again = with(|it| it.is_repeated = true);
+    let informer = [Requests { count: 1, ..LIST }, WATCH];
+    assert_eq!(of(&informer), []);
+    assert_eq!(of(&[LIST]), [Rule::PollList]);
+    assert_eq!(of(&[Requests { count: 5, ..LIST }]), [], "too few");
+
+    let consistent = Requests { habit: unset, is_forwarded: true, ..LIST };
+    assert_eq!(of(&[consistent, WATCH]), [Rule::UnsetList]);
+    assert_eq!(of(&[Requests { is_forwarded: false, ..consistent }, WATCH]), [], "cached");
+    let kubectl = Requests { agent: "kubectl/v1.36", ..consistent };
+    assert_eq!(of(&[kubectl]), [], "a person");
+
+    let large = Requests { bytes: 2e6, count: 5, ..consistent };
+    assert_eq!(of(&[large, WATCH]), [Rule::UnpagedList]);
+    let paged = Requests { habit: Habit { is_limited: true, ..unset }, ..large };
+    assert_eq!(of(&[paged, WATCH]), []);
+    assert_eq!(of(&[Requests { bytes: 1e5, ..large }, WATCH]), [], "small");
+
+    assert_eq!(of(&[Requests { habit: again, ..LIST }, WATCH]), [Rule::RelistLoop]);
+    let fleet = Requests { count: 60, ..LIST };
+    assert_eq!(of(&[fleet, Requests { count: 60, ..WATCH }]), [], "many informers begin");
+
+    let short = Requests { count: 20, short_watches: 1.0, ..WATCH };
+    assert_eq!(of(&[short]), [Rule::WatchChurn]);
+    assert_eq!(of(&[Requests { short_watches: 0.3, ..short }]), []);
+
+    let plain = with(|it| it.takes_gzip = false);
+    let plain = Requests { habit: plain, bytes: 2e5, count: 5, ..LIST };
+    assert_eq!(of(&[plain, WATCH]), [Rule::NoGzip]);
+    assert_eq!(of(&[Requests { bytes: 5e4, ..plain }, WATCH]), [], "small");
+
+    let json = Requests { agent: GO, bytes: 2e7, ..WATCH };
+    assert_eq!(of(&[json]), [Rule::Json]);
+    assert_eq!(of(&[Requests { agent: PYTHON, ..json }]), [], "it cannot read protobuf");
+    let protobuf = with(|it| it.form = AskedForm::Protobuf);
+    assert_eq!(of(&[Requests { habit: protobuf, ..json }]), []);
+}
+
+#[test]
+fn a_finding_goes_when_the_habit_goes_but_not_at_once() {
+    let mut world = World::new();
+    let consistent = Requests {
+        habit: with(|it| it.start = Start::Unset),
+        is_forwarded: true,
+        count: 12,
+        ..LIST
+    };
+    world.run(&[consistent, WATCH]);
+    assert_eq!(world.rules(), [Rule::UnsetList]);
+    world.run(&[WATCH]);
+    world.run(&[WATCH]);
+    assert_eq!(world.rules(), [Rule::UnsetList], "more than half of the bound is left");
+    for _ in 0..3 {
+        world.run(&[WATCH]);
+    }
+    assert_eq!(world.rules(), []);
+}
+
+#[test]
+fn a_finding_says_what_was_seen_and_what_it_costs() {
+    let mut world = World::new();
+    let script = Requests {
+        habit: with(|it| (it.start, it.takes_gzip) = (Start::Unset, false)),
+        is_forwarded: true,
+        count: 600,
+        bytes: 2e6,
+        ..LIST
+    };
+    world.run(&[script]);
+    let findings = world.doctor.examine(world.now, &world.costs);
+    let rules: Vec<_> = findings.iter().map(|finding| finding.rule).collect();
+    assert_eq!(rules, [Rule::PollList, Rule::UnsetList, Rule::UnpagedList, Rule::NoGzip]);
+    let poll = &findings[0];
+    assert_eq!(poll.evidence, "a list 1.0 times a second, and no watch");
+    assert_eq!((&*poll.agent, &*poll.resource), (PYTHON, "pods"));
+    // 2 MB a second, at 12 ns a byte and 0.25 ms a request.
+    assert!((poll.upstream_cores - 0.024_25).abs() < 1e-3, "{poll:?}");
+    assert!((poll.bytes_per_second - 2e6).abs() < 5e4, "{poll:?}");
+    assert_eq!(poll.weight, Weight::Warning);
+    for rule in Rule::ALL {
+        for library in Library::ALL {
+            assert!(rule.fix(library).ends_with('.'), "{rule:?}: {library:?}");
+        }
+    }
+    assert_eq!(Library::guess(PYTHON), [Library::Python]);
+    assert_eq!(Library::guess(GO)[0], Library::ClientGo);
+}
+
+proptest! {
+    #[test]
+    fn any_sums_give_finite_costs(
+        requests in proptest::collection::vec(
+            (0_u32..40, 0.0..1e8_f64, any::<[bool; 6]>(), 0_usize..4),
+            0..6,
+        ),
+    ) {
+        let all: Vec<_> = requests.into_iter().map(|(count, bytes, flags, start)| {
+            let starts = [Start::Unset, Start::Any, Start::Version, Start::Continue];
+            let [is_limited, takes_gzip, is_repeated, is_watch, is_forwarded, is_go] = flags;
+            let form = AskedForm::Json;
+            let start = starts[start];
+            Requests {
+                agent: if is_go { GO } else { PYTHON },
+                verb: if is_watch { "watch" } else { "list" },
+                habit: Habit { start, is_limited, form, takes_gzip, is_repeated },
+                count,
+                bytes,
+                is_forwarded,
+                short_watches: f64::from(u8::from(is_watch)),
+            }
+        }).collect();
+        let mut world = World::new();
+        world.run(&all);
+        let findings = world.doctor.examine(world.now, &world.costs);
+        prop_assert!(findings.len() <= 2 * Rule::ALL.len());
+        for finding in &findings {
+            prop_assert!(finding.upstream_cores.is_finite() && finding.upstream_cores >= 0.0);
+            prop_assert!(finding.bytes_per_second.is_finite() && !finding.evidence.contains("NaN"));
+        }
+        // The same again finds the same.
+        let again = world.doctor.examine(world.now, &world.costs);
+        prop_assert!(again.len() >= findings.len());
+    }
+}

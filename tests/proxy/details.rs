@@ -1,0 +1,156 @@
+//! The live page and the data behind it, over a real connection: the rule of access, what is equal
+//! to the metrics, and an outage.
+
+use serde_json::Value;
+use weir::config::{AdminDetail, FlowControlMode};
+use weir::simulator::{Simulator, SimulatorOptions};
+
+use crate::client::{self, Answer, Call};
+use crate::harness::{Proxy, seed};
+use crate::wait::eventually;
+
+const KINDS: [&str; 6] = ["overview", "caches", "clients", "reasons", "events", "limits"];
+
+async fn observing(detail: AdminDetail) -> Proxy {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    seed(&upstream);
+    Proxy::before(upstream, "", |config| {
+        config.flow_control.mode = FlowControlMode::Observe;
+        config.admin_detail = detail;
+    })
+    .await
+}
+
+async fn call(proxy: &Proxy, path: &str, headers: &[(&str, &str)]) -> Answer {
+    let call = headers.iter().fold(Call::get(path), |call, (name, value)| call.header(name, value));
+    client::fetch(proxy.admin_address(), &call).await
+}
+
+async fn get(proxy: &Proxy, kind: &str) -> Value {
+    let answer = call(proxy, &format!("/api/{kind}"), &[]).await;
+    assert_eq!(answer.status, 200, "{kind}: {}", answer.text());
+    serde_json::from_str(&answer.text()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_and_its_data_are_for_local_clients() {
+    let proxy = observing(AdminDetail::Local).await;
+    let page = call(&proxy, "/", &[("accept", "text/html,*/*")]).await;
+    assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
+    assert!(page.text().starts_with("<!DOCTYPE html>"));
+    let policy = page.headers["content-security-policy"].to_str().unwrap();
+    for part in ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'"] {
+        assert!(policy.contains(part), "{policy}");
+    }
+    assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
+    assert_eq!(page.headers["x-content-type-options"], "nosniff");
+    // Whoever is no browser gets the list of paths.
+    assert!(call(&proxy, "/", &[]).await.text().contains("/readyz"));
+    let mut files = vec!["/page.js".to_owned(), "/page.css".to_owned(), "/icon.svg".to_owned()];
+    files.extend(KINDS.map(|kind| format!("/api/{kind}")));
+    let foreign = [
+        ("origin", "http://evil.example"),
+        ("sec-fetch-site", "cross-site"),
+        ("host", "evil.example"),
+    ];
+    for file in &files {
+        let answer = call(&proxy, file, &[]).await;
+        assert_eq!(answer.status, 200, "{file}");
+        assert_eq!(answer.headers["content-security-policy"], policy, "{file}");
+        for header in foreign.iter().take(2) {
+            assert_eq!(call(&proxy, file, &[*header]).await.status, 403, "{file}: {header:?}");
+        }
+    }
+    // A stranger's page gets no page of ours either.
+    let text = call(&proxy, "/", &[("accept", "text/html"), foreign[0]]).await;
+    assert!(!text.text().contains("<!DOCTYPE"), "{}", text.text());
+    assert_eq!(call(&proxy, "/api/nothing", &[]).await.status, 404);
+
+    let hidden = observing(AdminDetail::None).await;
+    for file in &files {
+        assert_eq!(call(&hidden, file, &[]).await.status, 404, "{file}");
+    }
+    let index = call(&hidden, "/", &[("accept", "text/html")]).await;
+    assert!(index.text().contains("/readyz"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_are_shared_compressed_and_not_repeated() {
+    let proxy = observing(AdminDetail::Local).await;
+    let first = call(&proxy, "/api/limits", &[("accept-encoding", "gzip")]).await;
+    assert_eq!(first.headers["content-encoding"], "gzip");
+    let script = call(&proxy, "/page.js", &[]).await;
+    let etag = script.headers["etag"].to_str().unwrap().to_owned();
+    let again = call(&proxy, "/page.js", &[("if-none-match", &etag)]).await;
+    assert_eq!((again.status.as_u16(), again.body.len()), (304, 0));
+    let plain = call(&proxy, "/page.js", &[("accept-encoding", "gzip;q=0")]).await;
+    assert_eq!(plain.body, script.body);
+    for kind in KINDS {
+        let value = get(&proxy, kind).await;
+        assert_eq!(value["apiVersion"], "weir.dev/v1alpha1", "{kind}");
+        assert!(value["time"].as_str().unwrap().ends_with('Z'), "{kind}");
+        assert!(value["uptimeSeconds"].is_u64() && value["instance"].is_string(), "{kind}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_equal_the_metrics() {
+    let proxy = observing(AdminDetail::Local).await;
+    proxy.get("/api/v1/namespaces/ns1/pods?resourceVersion=0").await;
+    proxy.get("/api/v1/namespaces/ns1/pods").await;
+    let overview = eventually_some(async || {
+        let overview = get(&proxy, "overview").await;
+        (overview["totals"]["requests"] == 2).then_some(overview)
+    })
+    .await;
+    let hits = proxy.metric("weir_requests_total", &["cache_status=\"hit\""]).await;
+    assert_eq!(overview["totals"]["hits"].as_f64(), Some(hits));
+    assert_eq!(overview["verdict"]["level"], "well", "{overview:#}");
+    let caches = get(&proxy, "caches").await;
+    let pods = &caches["items"][0];
+    assert_eq!(
+        (pods["resource"].as_str(), pods["state"].as_str()),
+        (Some("pods"), Some("watching"))
+    );
+    let objects = proxy.metric("weir_cache_objects", &["resource=\"pods\""]).await;
+    assert_eq!(pods["objects"].as_f64(), Some(objects));
+    let reasons = get(&proxy, "reasons").await;
+    assert_eq!(reasons["items"][0]["reason"], "consistent", "{reasons:#}");
+    let limits = get(&proxy, "limits").await;
+    let all = limits["items"].as_array().unwrap().iter().find(|it| it["name"] == "all caches");
+    assert_eq!(
+        all.unwrap()["limit"].as_f64().unwrap(),
+        proxy.metric("weir_cache_total_bytes_limit", &[]).await
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_shown_and_noted() {
+    let proxy = observing(AdminDetail::Local).await;
+    let level = async || get(&proxy, "overview").await["verdict"]["level"].clone();
+    eventually("all is well", async || level().await == "well").await;
+    proxy.upstream.stop();
+    eventually("the outage is shown", async || level().await == "critical").await;
+    let noted = async || {
+        let events = get(&proxy, "events").await;
+        let items = events["items"].as_array().unwrap().clone();
+        items.into_iter().find(|event| event["kind"] == "upstream")
+    };
+    let event = eventually_some(noted).await;
+    assert!(event["text"].as_str().unwrap().contains("away"), "{event:#}");
+    let last = event["number"].as_u64().unwrap();
+    let since = call(&proxy, &format!("/api/events?since={last}"), &[]).await.text();
+    assert!(!since.contains("is away"), "{since}");
+    assert!(proxy.metric("weir_notable_events_total", &["kind=\"upstream\""]).await >= 1.0);
+}
+
+/// Waits until there is a value.
+async fn eventually_some<T>(find: impl AsyncFn() -> Option<T>) -> T {
+    let mut found = None;
+    eventually("there is a value", async || {
+        found = find().await;
+        found.is_some()
+    })
+    .await;
+    found.unwrap()
+}
