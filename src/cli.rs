@@ -1,13 +1,16 @@
-//! The command line: `serve`, `demo`, `check`, `version`; and `completions`, `man`, `schema`, which
+//! The command line: `serve`, `demo`, `top`, `doctor`, `check`, `version`; and `completions`, `man`, `schema`, which
 //! print what is generated from the command line and from the configuration.
 //!
 //! Exit codes: 0 for a clean end, 1 for a failure at run time, 2 for a command or configuration
-//! that can't be followed (clap's own code for the former), 130 when a second signal cut a graceful
-//! stop short. Results go to standard output, everything else to standard error.
+//! that can't be followed (clap's own code for the former), 3 for findings of `doctor`, 130 when a
+//! second signal cut a graceful stop short. Results go to standard output, everything else to
+//! standard error.
 
 pub mod demo;
 pub mod failure;
 mod generate;
+mod http;
+mod operator;
 pub mod screen;
 pub mod signals;
 
@@ -48,6 +51,10 @@ enum Command {
     Serve(ServeArgs),
     /// Run Weir in front of a simulated cluster; needs nothing else
     Demo(demo::DemoArgs),
+    /// Show what a running Weir does: verdict, caches, clients by cost, reasons, events, limits
+    Top(operator::TopArgs),
+    /// Show what clients of a running Weir could do better; exit code 3 if it is worth a warning
+    Doctor(operator::DoctorArgs),
     /// Validate a configuration file, warn of settings that contradict one another, and print the
     /// effective configuration
     Check {
@@ -76,6 +83,8 @@ impl Cli {
         match self.command {
             Command::Serve(args) => Box::pin(serve(args, sockets)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
+            Command::Top(args) => operator::top(args).await,
+            Command::Doctor(args) => operator::doctor(args).await,
             Command::Check { file } => check(&file),
             Command::Completions { shell } => generate::completions(shell, Self::command()),
             Command::Man { directory } => generate::man(&directory, Self::command()),
@@ -191,7 +200,7 @@ async fn serve(args: ServeArgs, sockets: InheritedSockets) -> Result<(), Failure
             never = reload(reloader, hangup) => match never {},
         }
     };
-    signals.govern(stop.clone(), running).await
+    Box::pin(signals.govern(stop.clone(), running)).await
 }
 
 /// Reads the configuration again when it changes, and at SIGHUP.

@@ -26,6 +26,11 @@ impl Failure {
         Self { code: INTERRUPTED, cause: anyhow::anyhow!("stopped at once by a second signal") }
     }
 
+    /// The doctor has findings that are worth a warning: exit code 3, so that a pipeline can fail.
+    pub fn findings(count: usize) -> Self {
+        Self { code: FINDINGS, cause: anyhow::anyhow!("{count} findings are worth a warning") }
+    }
+
     /// The exit code.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
@@ -41,4 +46,5 @@ impl fmt::Display for Failure {
 
 const RUNTIME: u8 = 1;
 const USAGE: u8 = 2;
+const FINDINGS: u8 = 3;
 const INTERRUPTED: u8 = 130;

@@ -1,0 +1,202 @@
+//! Answers of the admin API as tables of text.
+
+use serde_json::Value;
+
+/// Returns an answer as text, with at most `limit` rows.
+pub(super) fn of(kind: &str, answer: &Value, limit: usize) -> String {
+    match kind {
+        "overview" => overview(answer),
+        "clients" => clients(answer, limit),
+        "caches" => list(answer, &CACHES, limit),
+        "reasons" => list(answer, &REASONS, limit),
+        "events" => list(answer, &EVENTS, limit),
+        _ => list(answer, &LIMITS, limit),
+    }
+}
+
+/// Returns the findings as text: each with its cost and its fix.
+pub(super) fn findings(answer: &Value) -> String {
+    let findings = items(answer, "/items");
+    if findings.is_empty() {
+        return "Nothing to say about the clients.\n".to_owned();
+    }
+    let texts: Vec<_> = findings
+        .iter()
+        .map(|finding| {
+            let of = |field| text(finding.get(field));
+            format!(
+                "{} [{}] {}\n  client   {}\n  resource {}\n  seen     {}\n  cost     {} (estimate)\n  fix      {}\n",
+                of("weight").to_uppercase(),
+                of("rule"),
+                of("title"),
+                of("client"),
+                of("resource"),
+                of("evidence"),
+                of("cost"),
+                of("fix"),
+            )
+        })
+        .collect();
+    texts.join("\n")
+}
+
+fn overview(answer: &Value) -> String {
+    let of = |pointer: &str| text(answer.pointer(pointer));
+    format!(
+        "{}: {} {}\n{} requests/s, {} of them from cache, {} forwarded/s; {} watches; saved upstream: {} requests/s, {} cores (estimate)\n",
+        of("/verdict/level"),
+        of("/verdict/text"),
+        of("/verdict/deed"),
+        of("/rates/1m/requestsPerSecond"),
+        percent(answer.pointer("/rates/1m/hitShare")),
+        of("/rates/1m/forwardedPerSecond"),
+        of("/watches/open"),
+        of("/saved/requestsPerSecond"),
+        of("/saved/cores"),
+    )
+}
+
+fn clients(answer: &Value, limit: usize) -> String {
+    let windows = items(answer, "/windows");
+    let used = windows.iter().find(|window| !items(window, "/actions").is_empty());
+    let Some(window) = used else {
+        return "No clients: flowControl.mode is off, or none came yet.\n".to_owned();
+    };
+    let rows = items(window, "/actions").iter().take(limit);
+    table(&CLIENTS, rows)
+}
+
+fn list(answer: &Value, columns: &[Column], limit: usize) -> String {
+    let rows = items(answer, "/items");
+    let more = rows.len().saturating_sub(limit);
+    let mut text = table(columns, rows.iter().take(limit));
+    if more > 0 {
+        text.push_str(&format!("… and {more} more; see --limit\n"));
+    }
+    text
+}
+
+/// The head of a column, and the field of an item.
+type Column = (&'static str, &'static [&'static str]);
+
+fn table<'a>(columns: &[Column], rows: impl Iterator<Item = &'a Value>) -> String {
+    let heads = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
+    let mut lines: Vec<Vec<String>> = vec![heads];
+    lines.extend(rows.map(|row| {
+        let cell = |(head, fields): &Column| {
+            let value = fields.iter().find_map(|field| row.get(*field).filter(|it| !it.is_null()));
+            if head.ends_with('%') { percent(value) } else { text(value) }
+        };
+        columns.iter().map(cell).collect()
+    }));
+    let width = |place: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(place));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns.len()).map(width).collect();
+    let mut all = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let cells: Vec<_> = cells.collect();
+        all.push_str(cells.join("  ").trim_end());
+        all.push('\n');
+    }
+    all
+}
+
+fn items<'a>(answer: &'a Value, pointer: &str) -> &'a [Value] {
+    answer.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Returns a value without quotes. A control character must not reach the terminal: clients choose
+/// their user agents.
+fn text(value: Option<&Value>) -> String {
+    let text = match value {
+        None | Some(Value::Null) => "-".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
+fn percent(value: Option<&Value>) -> String {
+    let share = value.and_then(Value::as_f64);
+    share.map_or("-".to_owned(), |share| format!("{:.1} %", 100.0 * share))
+}
+
+const CACHES: [Column; 9] = [
+    ("RESOURCE", &["resource"]),
+    ("GROUP", &["group"]),
+    ("NAMESPACE", &["namespace"]),
+    ("FORM", &["representation"]),
+    ("STATE", &["state"]),
+    ("OBJECTS", &["objects"]),
+    ("BYTES", &["bytes"]),
+    ("WATCHES", &["watchers"]),
+    ("RELISTS", &["relists"]),
+];
+const CLIENTS: [Column; 7] = [
+    ("CLIENT", &["user", "userAgent"]),
+    ("VERB", &["verb"]),
+    ("RESOURCE", &["resource"]),
+    ("COST %", &["share"]),
+    ("REQUESTS/S", &["requestsPerSecond"]),
+    ("FORWARDED/S", &["forwardedPerSecond"]),
+    ("BYTES/S", &["bytesPerSecond"]),
+];
+const REASONS: [Column; 5] = [
+    ("REASON", &["reason"]),
+    ("ORIGIN", &["cacheStatus"]),
+    ("SHARE %", &["shareOfRequests"]),
+    ("TOTAL", &["total"]),
+    ("MEANING", &["meaning"]),
+];
+const EVENTS: [Column; 5] = [
+    ("TIME", &["time"]),
+    ("KIND", &["kind"]),
+    ("TIMES", &["count"]),
+    ("WHAT", &["subject"]),
+    ("EVENT", &["text"]),
+];
+const LIMITS: [Column; 5] = [
+    ("LIMIT", &["name"]),
+    ("USED", &["used"]),
+    ("MOST", &["limit"]),
+    ("MET", &["timesMet"]),
+    ("SETTING", &["setting"]),
+];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tables_are_aligned_and_cut() {
+        let item = |name: &str, used: u64| json!({"name": name, "used": used, "limit": null});
+        let answer = json!({"items": [item("a", 5), item("long", 70), item("b", 1)]});
+        let text = of("limits", &answer, 2);
+        assert_eq!(
+            text,
+            "LIMIT  USED  MOST  MET  SETTING\na      5     -     -    -\nlong   70    -     -    -\n… and 1 more; see --limit\n"
+        );
+    }
+
+    #[test]
+    fn agents_cannot_control_the_terminal() {
+        let action = json!({"userAgent": "x\u{1b}[2J", "verb": "list", "share": 0.5});
+        let answer = json!({"windows": [{"actions": []}, {"actions": [action]}]});
+        let text = of("clients", &answer, 9);
+        assert!(text.contains("x\u{fffd}[2J") && text.contains("50.0 %"), "{text}");
+        assert!(of("clients", &Value::Null, 9).starts_with("No clients"));
+    }
+
+    #[test]
+    fn findings_have_their_fix() {
+        assert_eq!(findings(&json!({"items": []})), "Nothing to say about the clients.\n");
+        let finding = json!({"weight": "warning", "rule": "no-gzip", "fix": "Python: x"});
+        let text = findings(&json!({"items": [finding]}));
+        assert!(text.starts_with("WARNING [no-gzip] -\n") && text.contains("fix      Python: x\n"));
+    }
+}
