@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 #[test]
 fn the_addresses_and_files_that_the_demo_prints_work() {
@@ -50,6 +51,36 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
     {
         assert!(metrics.contains(part), "{part}: {metrics}");
     }
+
+    // The page, and what its data say of the demo's own clients.
+    assert!(tour.starts_with("Open http://127.0.0.1:"), "{tour}");
+    let page = tour.split_whitespace().nth(1).unwrap().trim_end_matches('/');
+    assert!(get(&format!("{page}/page.js")).contains("text/javascript"));
+    let weir = |args: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(args)
+            .args(["--admin", page])
+            .output()
+            .unwrap()
+    };
+    let top = weir(&["top"]);
+    let text = String::from_utf8_lossy(&top.stdout).into_owned();
+    assert_eq!(top.status.code(), Some(0), "{text}");
+    assert!(text.contains("leases") && text.contains("demo-kubelet/1.0"), "{text}");
+    let json = weir(&["top", "caches", "-o", "json"]).stdout;
+    assert!(String::from_utf8_lossy(&json).contains("\"kind\": \"CacheList\""));
+    // The script lists each second; its tenth list makes a habit.
+    let started = Instant::now();
+    let doctor = loop {
+        let doctor = weir(&["doctor", "--rule", "poll-list"]);
+        let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        if text.contains("SharedInformer") {
+            break text;
+        }
+        assert!(started.elapsed() < Duration::from_secs(120), "{text}");
+        std::thread::sleep(Duration::from_millis(500));
+    };
+    assert!(!doctor.contains("demo-"), "{doctor}");
 
     let pid = demo.id().to_string();
     assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());

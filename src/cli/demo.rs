@@ -4,20 +4,27 @@
 //! Everything runs in this process and ends with it. Only the upstream of this Weir is special: it
 //! is the same [`App`] as in `weir serve`, and clients reach it with an ordinary kubeconfig.
 
+mod clients;
+mod delays;
 mod figures;
+mod table;
 mod tour;
 mod workspace;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
+use crate::cli::demo::delays::Delays;
 use crate::cli::demo::figures::Figures;
+use crate::cli::demo::table::Table;
 use crate::cli::demo::tour::Tour;
 use crate::cli::demo::workspace::Workspace;
 use crate::cli::failure::Failure;
@@ -26,7 +33,8 @@ use crate::cli::signals::Signals;
 use crate::config::file::ConfigFile;
 use crate::config::listen::ListenAddress;
 use crate::config::resolve::{AdminListen, Overrides};
-use crate::config::{Config, defaults};
+use crate::config::{Config, FlowControlMode, defaults};
+use crate::server::ListenerKind;
 use crate::simulator::{Cluster, Simulator, SimulatorOptions};
 use crate::telemetry::logging;
 
@@ -46,6 +54,9 @@ pub struct DemoArgs {
     /// http://127.0.0.1:8001, or free ports]
     #[arg(long, value_name = "URL")]
     listen: Vec<ListenAddress>,
+    /// Start no clients of the demo's own
+    #[arg(long)]
+    no_clients: bool,
     /// Directory of the kubeconfig, which is removed at the end [default: a new directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -74,6 +85,10 @@ struct Demo {
     simulator: Simulator,
     cluster: Cluster,
     churn: u32,
+    /// How late events come to the demo's clients.
+    delays: Arc<Delays>,
+    /// Run until they are dropped.
+    clients: JoinSet<()>,
     screen: Stdout,
     /// Removes its files when dropped.
     _workspace: Workspace,
@@ -94,6 +109,14 @@ impl Demo {
         let app = App::start(config).await?;
         let kubeconfig = workspace.file("kubeconfig");
         app.write_kubeconfig(&kubeconfig)?;
+        let delays = Arc::new(Delays::default());
+        let plain = app.listeners().iter().find(|listener| listener.kind == ListenerKind::Plain);
+        let plain = plain.and_then(|listener| listener.address.parse().ok());
+        // Clients that connect now are served as soon as Weir runs.
+        let clients = match plain.filter(|_| !args.no_clients) {
+            Some(address) => clients::start(address, args.nodes, &delays),
+            None => JoinSet::new(),
+        };
         let mut screen = Stdout::open();
         let tour = Tour {
             nodes: args.nodes,
@@ -102,13 +125,15 @@ impl Demo {
             kubeconfig: &kubeconfig,
             listeners: app.listeners(),
             admin: app.admin_address(),
+            has_clients: !clients.is_empty(),
         };
         screen.print(&tour.to_string())?;
-        Ok(Self { app, simulator, cluster, churn: args.churn, screen, _workspace: workspace })
+        let churn = args.churn;
+        Ok(Self { app, simulator, cluster, churn, delays, clients, screen, _workspace: workspace })
     }
 
     async fn run(self, stop: CancellationToken) {
-        let Self { app, simulator, cluster, churn, mut screen, _workspace } = self;
+        let Self { app, simulator, cluster, churn, delays, clients, mut screen, _workspace } = self;
         let metrics = app.metrics().clone();
         let living = async {
             tokio::join!(
@@ -119,14 +144,19 @@ impl Demo {
         let watching = async {
             // In a file or a pipe each figure has a line of its own, at a longer interval.
             let terminal = screen.is_terminal();
+            let mut table = Table::default();
             let mut ticks =
                 tokio::time::interval(if terminal { REFRESH } else { REFRESH_IN_FILES });
             loop {
                 ticks.tick().await;
-                let figures = Figures::gather(&metrics.registry, simulator.requests().total());
-                let line =
-                    if terminal { format!("\r\x1b[2K{figures}") } else { format!("{figures}\n") };
-                if let Err(error) = screen.print(&line) {
+                let requests = simulator.requests();
+                let figures = Figures::gather(&metrics.registry, requests.total());
+                let text = if terminal {
+                    table.draw(&metrics.registry, requests, delays.percentiles())
+                } else {
+                    format!("{figures}\n")
+                };
+                if let Err(error) = screen.print(&text) {
                     tracing::warn!(%error, "cannot write to the screen");
                     return std::future::pending().await;
                 }
@@ -136,6 +166,7 @@ impl Demo {
             () = app.run(stop.clone()) => {}
             () = async { tokio::join!(living, watching); } => {}
         }
+        drop(clients);
         if screen.is_terminal()
             && let Err(error) = screen.print("\nstopped\n")
         {
@@ -157,7 +188,10 @@ fn config(args: &DemoArgs) -> Result<Config, Failure> {
         log_filter: Some(args.log_filter.clone()),
         ..Overrides::default()
     };
-    Config::resolve(ConfigFile::empty(), overrides).map_err(Failure::usage)
+    let mut config = Config::resolve(ConfigFile::empty(), overrides).map_err(Failure::usage)?;
+    // So that the page shows what clients cost.
+    config.flow_control.mode = FlowControlMode::Observe;
+    Ok(config)
 }
 
 /// Returns the address if it is free, else the same address with port 0.

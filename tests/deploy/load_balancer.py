@@ -148,7 +148,7 @@ class World:
     def start_api_server(self):
         """The demo's simulated API server. The demo's own Weir has no part in this."""
         listen = f"--listen=http://127.0.0.1:{free_port()}"
-        flags = ["--dir", str(self.directory / "demo"), "--nodes=5", "--pods=50", "--churn=40", listen]
+        flags = ["--no-clients", "--dir", str(self.directory / "demo"), "--nodes=5", "--pods=50", "--churn=40", listen]
         self.start("demo", self.weir, "demo", *flags)
         self.kubeconfig = self.directory / "demo/upstream.kubeconfig"
         wait_until("an API server", lambda: self.kubeconfig.exists())

@@ -20,19 +20,7 @@ impl Figures {
     /// Sums over all resources; `upstream` is the simulator's own count of requests.
     pub(super) fn gather(registry: &Registry, upstream: u64) -> Self {
         let families = registry.gather();
-        let sum = |name: &str, label: Option<(&str, &str)>| -> u64 {
-            let family = families.iter().find(|family| family.name() == name);
-            let metrics = family.map(MetricFamily::get_metric).unwrap_or_default();
-            let wanted = |metric: &&Metric| {
-                label.is_none_or(|(name, value)| {
-                    metric.get_label().iter().any(|it| it.name() == name && it.value() == value)
-                })
-            };
-            // Each is either of the two; the other is 0.
-            let value =
-                |metric: &Metric| metric.get_counter().get_value() + metric.get_gauge().get_value();
-            metrics.iter().filter(wanted).map(|metric| value(metric) as u64).sum()
-        };
+        let sum = |name: &str, label| sum(&families, name, label);
         Self {
             requests: sum("weir_requests_total", None),
             hits: sum("weir_requests_total", Some(("cache_status", "hit"))),
@@ -41,6 +29,20 @@ impl Figures {
             upstream,
         }
     }
+}
+
+/// Returns the sum of a counter or gauge over the series with this label.
+pub(super) fn sum(families: &[MetricFamily], name: &str, label: Option<(&str, &str)>) -> u64 {
+    let family = families.iter().find(|family| family.name() == name);
+    let metrics = family.map(MetricFamily::get_metric).unwrap_or_default();
+    let wanted = |metric: &&Metric| {
+        label.is_none_or(|(name, value)| {
+            metric.get_label().iter().any(|it| it.name() == name && it.value() == value)
+        })
+    };
+    // Each is either of the two; the other is 0.
+    let value = |metric: &Metric| metric.get_counter().get_value() + metric.get_gauge().get_value();
+    metrics.iter().filter(wanted).map(|metric| value(metric) as u64).sum()
 }
 
 /// The line, which fits in 80 columns while the figures have at most six digits.

@@ -14,11 +14,15 @@ pub(super) struct Tour<'a> {
     pub(super) kubeconfig: &'a Path,
     pub(super) listeners: &'a [BoundListener],
     pub(super) admin: Option<SocketAddr>,
+    pub(super) has_clients: bool,
 }
 
 impl fmt::Display for Tour<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kubeconfig = self.kubeconfig.display();
+        if let Some(admin) = self.admin {
+            writeln!(f, "Open http://{admin}/ in a browser: what Weir does, as it happens.\n")?;
+        }
         writeln!(
             f,
             "Weir {} before a simulated cluster: {} nodes, {} pods, {} changes a second.\n",
@@ -34,6 +38,12 @@ impl fmt::Display for Tour<'_> {
         }
         if let Some(admin) = self.admin {
             writeln!(f, "  {:<12} http://{admin}/metrics", "metrics")?;
+        }
+        if self.has_clients {
+            writeln!(
+                f,
+                "\nClients of the demo: controllers with informers, kubelets, kubectl, and a script that lists\nall pods each second; --no-clients leaves them out."
+            )?;
         }
         writeln!(f, "\nTry in another terminal:\n")?;
         writeln!(
@@ -53,7 +63,12 @@ impl fmt::Display for Tour<'_> {
             writeln!(f, "  curl -sN '{url}/api/v1/pods?watch=1&resourceVersion=0' | cut -c1-120")?;
         }
         if let Some(admin) = self.admin {
-            writeln!(f, "\n  curl -s http://{admin}/metrics | grep ^weir_")?;
+            writeln!(
+                f,
+                "\n  weir doctor --admin http://{admin}    # what clients could do better"
+            )?;
+            writeln!(f, "  weir top --admin http://{admin}       # who costs what")?;
+            writeln!(f, "  curl -s http://{admin}/metrics | grep ^weir_")?;
             writeln!(f, "  curl -s 'http://{admin}/readyz?verbose'")?;
         }
         writeln!(f, "\nCtrl-C ends everything.\n")
