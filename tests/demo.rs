@@ -53,12 +53,12 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
 
     // The page, and what its data say of the demo's own clients.
     assert!(tour.starts_with("Open http://127.0.0.1:"), "{tour}");
-    let page = tour.split_whitespace().nth(1).unwrap().trim_end_matches('/');
+    let page = tour.split_whitespace().nth(1).unwrap().trim_end_matches('/').to_owned();
     assert!(get(&format!("{page}/page.js")).contains("text/javascript"));
     let weir = |args: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_weir"))
             .args(args)
-            .args(["--admin", page])
+            .args(["--admin", &page])
             .output()
             .unwrap()
     };
@@ -72,7 +72,8 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
     // ten seconds.
     let mut doctor = String::new();
     for _ in 0..12 {
-        assert!(screen.read_line(&mut tour).unwrap() > 0, "it ended: {tour}");
+        let mut line = String::new();
+        assert!(screen.read_line(&mut line).unwrap() > 0, "it ended");
         let found = weir(&["doctor", "--rule", "poll-list"]);
         doctor = String::from_utf8_lossy(&found.stdout).into_owned();
         if doctor.contains("SharedInformer") {
