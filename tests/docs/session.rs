@@ -40,7 +40,7 @@ impl Session {
         fs::create_dir_all(&demo_directory).unwrap();
         let client = free_address();
         let mut command = weir();
-        command.args(["demo", "--listen", &format!("http://{client}"), "--dir"]);
+        command.args(["demo", "--no-clients", "--listen", &format!("http://{client}"), "--dir"]);
         command.arg(&demo_directory).stdout(file(&directory, "demo.log"));
         let demo = Running(command.stderr(Stdio::null()).spawn().unwrap());
         let admin = wait_for(&format!("{page}: the demo's addresses"), || {
