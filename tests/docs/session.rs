@@ -126,6 +126,8 @@ impl Session {
         let binaries = PathBuf::from(env!("CARGO_BIN_EXE_weir")).parent().unwrap().to_owned();
         let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap());
         shell.args(["-c", text]).env("PATH", path).env_remove("WEIR_LOG");
+        // Never the cluster of whoever runs the tests.
+        shell.env("KUBECONFIG", self.directory.join("demo/kubeconfig"));
         shell.current_dir(&self.directory).stdin(Stdio::null());
         shell
     }
