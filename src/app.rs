@@ -148,11 +148,7 @@ impl App {
         let checks = checks(&probe, &discovery, &registry, config.ready_when_away)
             .ready("startup", when(&started, true, "process is starting"))
             .ready("shutdown", when(&stopping, false, "process is shutting down"));
-        let details = (config.admin_detail == AdminDetail::Local).then(|| Details {
-            clients: flow_control.clone().filter(|flow| flow.charges()),
-            caches: registry.clone(),
-            events: metrics.events.clone(),
-        });
+        let details = details(config.admin_detail, &flow_control, &registry, &metrics);
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = match config.admin_listen {
             Some(address) => {
@@ -332,6 +328,20 @@ fn flow_control(
     let flow_control = FlowControl::new(by_user, &config.flow_control, metrics.flow.clone());
     let following = by_user.then(|| follow_flow_control(&flow_control, registry));
     (Some(flow_control), following)
+}
+
+/// Returns what the admin listener shows to local clients; `None` if it shows nothing to them.
+fn details(
+    shown_to: AdminDetail,
+    flow_control: &Option<Arc<FlowControl>>,
+    registry: &Registry,
+    metrics: &Metrics,
+) -> Option<Details> {
+    (shown_to == AdminDetail::Local).then(|| Details {
+        clients: flow_control.clone().filter(|flow| flow.charges()),
+        caches: registry.clone(),
+        events: metrics.events.clone(),
+    })
 }
 
 /// Returns the checks of `/readyz`.
