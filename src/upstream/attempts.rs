@@ -332,7 +332,7 @@ fn is_refused_read(
 
 /// Whether an API server refuses a request because it shuts down and no longer accepts any:
 /// `apiserver/pkg/server/filters/waitgroup.go`. Its body would have to be read to be sure; a read
-/// of what is unavailable for another reason is repeated in vain, within the budget.
+/// of what is unavailable for another reason is repeated once without need, within the budget.
 fn is_shutting_down<B>(response: &Response<B>) -> bool {
     response.status() == StatusCode::SERVICE_UNAVAILABLE
         && response.headers().contains_key(RETRY_AFTER)
