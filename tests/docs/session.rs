@@ -38,18 +38,25 @@ impl Session {
         let directory = std::env::temp_dir().join(name);
         let demo_directory = directory.join("demo");
         fs::create_dir_all(&demo_directory).unwrap();
-        let client = free_address();
         let mut command = weir();
-        command.args(["demo", "--no-clients", "--listen", &format!("http://{client}"), "--dir"]);
-        command.arg(&demo_directory).stdout(file(&directory, "demo.log"));
-        let demo = Running(command.stderr(Stdio::null()).spawn().unwrap());
-        let admin = wait_for(&format!("{page}: the demo's addresses"), || {
+        command
+            .args(["demo", "--no-clients", "--listen", "http://127.0.0.1:0", "--dir"])
+            .arg(&demo_directory);
+        command.stdout(file(&directory, "demo.log")).stderr(file(&directory, "demo.err"));
+        let mut demo = Running(command.spawn().unwrap());
+        let (client, admin) = wait_for(&format!("{page}: the demo"), || {
+            if demo.0.try_wait().unwrap().is_some() {
+                // Another process took the admin port that was free a moment before.
+                let errors = fs::read_to_string(directory.join("demo.err")).unwrap();
+                assert!(errors.contains("in use"), "{page}: the demo ended: {errors}");
+                demo = Running(command.spawn().unwrap());
+            }
             let log = fs::read_to_string(directory.join("demo.log")).unwrap();
-            let mut addresses = log.split("http://127.0.0.1:").skip(1).map(|rest| {
-                let digits = rest.find(|letter: char| !letter.is_ascii_digit());
-                format!("127.0.0.1:{}", rest.get(..digits.unwrap_or(rest.len())).unwrap())
-            });
-            addresses.find(|address| *address != client && is_ready(address))
+            let (clients, others): (Vec<_>, Vec<_>) =
+                log.lines().partition(|line| line.contains("API, plain"));
+            let client = addresses(&clients).next()?;
+            let admin = addresses(&others).find(|one| *one != client && is_ready(one))?;
+            Some((client, admin))
         });
         // In this order: a second Weir's addresses have the same beginning as no others.
         let replacements = [
@@ -190,10 +197,20 @@ fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
+/// The loopback addresses with plain HTTP on some lines.
+fn addresses(lines: &[&str]) -> impl Iterator<Item = String> {
+    let urls = lines.iter().flat_map(|line| line.split("http://127.0.0.1:").skip(1));
+    urls.map(|rest| {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+        format!("127.0.0.1:{}", rest.get(..digits).unwrap())
+    })
+}
+
 /// Whether an admin listener says that its Weir is ready.
 fn is_ready(address: &str) -> bool {
     let ask = || {
         let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         stream
             .write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut answer = String::new();
