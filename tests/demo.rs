@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 #[test]
 fn the_addresses_and_files_that_the_demo_prints_work() {
@@ -62,10 +63,18 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
             .output()
             .unwrap()
     };
-    let top = weir(&["top"]);
-    let text = String::from_utf8_lossy(&top.stdout).into_owned();
-    assert_eq!(top.status.code(), Some(0), "{text}");
-    assert!(text.contains("leases") && text.contains("demo-kubelet/1.0"), "{text}");
+    let mut text = String::new();
+    let shows_kubelets = |text: &str| text.contains("leases") && text.contains("demo-kubelet/1.0");
+    for _ in 0..60 {
+        let top = weir(&["top"]);
+        text = String::from_utf8_lossy(&top.stdout).into_owned();
+        assert_eq!(top.status.code(), Some(0), "{text}");
+        if shows_kubelets(&text) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    assert!(shows_kubelets(&text), "{text}");
     let json = weir(&["top", "caches", "-o", "json"]).stdout;
     assert!(String::from_utf8_lossy(&json).contains("\"kind\": \"CacheList\""));
     // The script lists each second, and its tenth list makes a habit. The next figures come after

@@ -160,7 +160,7 @@ const LABELS: &[(&str, &str, &str)] = &[
     ("representation", "", "`json`, `protobuf`"),
     ("resource", "", "the resource's plural name; `other` for those that discovery does not know"),
     ("result", "12", "fixed words of the metric"),
-    ("rule", "rules", "names of `flowControl.rules`"),
+    ("rule", "rules", "names of `flowControl.rules`, or of the rules of `weir doctor`"),
     ("scope", "4", "`resource` (one object), `namespace`, `cluster`; empty without a resource"),
     ("server", "servers", "the API server's address"),
     ("source", "4", "where a decision or a configuration comes from"),
@@ -173,4 +173,5 @@ const LABELS: &[(&str, &str, &str)] = &[
     ("use", "4", "`serving`, `client`, `front-proxy`, `ca`"),
     ("verb", "11", "the verbs of Kubernetes, and `other`"),
     ("version", "", "the resource's API version; that of Weir, or of an API server"),
+    ("weight", "3", "`info`, `warning`, `critical`"),
 ];

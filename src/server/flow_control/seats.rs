@@ -40,7 +40,10 @@ impl FlowControl {
         let (class, flow) = self.flow_of(context, &requester);
         let info = &context.info;
         let size = size.map(|(objects, bytes)| CollectionSize { objects, bytes });
-        let seats = Work::of(info, size).seats(0, class.seats_max);
+        // While flow control is off, seats only limit the number of requests, as in an API server
+        // without priority and fairness.
+        let seats_max = if self.charges() { class.seats_max } else { 1 };
+        let seats = Work::of(info, size).seats(0, seats_max);
         let resource = info.resource.as_ref().map(|it| (&it.gvr, &it.subresource));
         let kind = (info.verb_label(), resource, requester::path(info), seats.ilog2());
         let request = SeatRequest {
