@@ -1,6 +1,7 @@
 //! `weir demo` as a newcomer runs it: the printed steps work, and no file is left afterwards.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails says so by a panic")]
+#![expect(clippy::disallowed_methods, reason = "waits for processes, whose clock is the system's")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
