@@ -12,8 +12,9 @@ use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps";
 
-/// Starts a gateway for `alice` and `bob`, who may read config maps of `ns1`.
-pub(crate) async fn gateway_of_readers(adjust: impl FnOnce(&mut Config)) -> Proxy {
+/// Starts an upstream with Weir's own user, and with `alice` and `bob`, who may read config maps of
+/// `ns1`.
+pub(crate) async fn upstream_of_readers() -> Simulator {
     let read = || vec![Rule::new(&["*"], &["configmaps"], &["ns1"])];
     let users = vec![
         User::admin("weirs-own", "weir"),
@@ -23,7 +24,12 @@ pub(crate) async fn gateway_of_readers(adjust: impl FnOnce(&mut Config)) -> Prox
     let options = SimulatorOptions { users, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
-    Proxy::before(upstream, "weirs-own", |config| {
+    upstream
+}
+
+/// Starts a gateway before such an upstream.
+pub(crate) async fn gateway_of_readers(adjust: impl FnOnce(&mut Config)) -> Proxy {
+    Proxy::before(upstream_of_readers().await, "weirs-own", |config| {
         as_gateway(config);
         adjust(config);
     })

@@ -2,10 +2,10 @@
 //! says why, and as what the request was classified.
 
 use serde_json::{Value, json};
-use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{Answer, Call, Watch};
-use crate::harness::{Proxy, as_gateway, seed};
+use crate::costs::upstream_of_readers;
+use crate::harness::{Proxy, as_gateway};
 use crate::wait::eventually;
 
 const WATCH: &str = "/api/v1/namespaces/ns1/configmaps?watch=1&resourceVersion=0";
@@ -15,15 +15,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /// Starts a gateway whose users may have two open watches, and whose cluster has one FlowSchema for
 /// all who are authenticated.
 async fn gateway() -> Proxy {
-    let read = || vec![Rule::new(&["*"], &["configmaps"], &["ns1"])];
-    let users = vec![
-        User::admin("weirs-own", "weir"),
-        User::with_rules("alices", "alice", read()),
-        User::with_rules("bobs", "bob", read()),
-    ];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of_readers().await;
     for (plural, kind, object) in priority_and_fairness() {
         upstream.store().create(definition(plural, kind)).unwrap();
         upstream.store().create(object).unwrap();
