@@ -77,8 +77,7 @@ impl Totals {
             totals.resources.entry(resource(labels)).or_default()[1] += count;
         }
         for (labels, count) in numbers.each("weir_response_bytes_total") {
-            let is_cached = [labels.get("answer"), labels.get("cache_status")].contains(&"hit");
-            if is_cached && labels.get("verb") != "watch" {
+            if labels.get("cache_status") == "hit" && labels.get("verb") != "watch" {
                 totals.cached_bytes += count;
             }
         }

@@ -44,7 +44,7 @@ pub struct Finding {
     pub agent: Box<str>,
     /// The resource, with its group.
     pub resource: Box<str>,
-    /// What was seen.
+    /// The observation that the rule found, as a sentence.
     pub evidence: String,
     /// Processors of the API server, by estimate.
     pub upstream_cores: f64,
@@ -286,11 +286,13 @@ const OFF_BELOW: f64 = 0.5;
 const WARNING_CORES: f64 = 0.005;
 const CRITICAL_CORES: f64 = 0.5;
 const WARNING_BYTES: f64 = 1e6;
-/// What kube-apiserver 1.36 needed in `benches/compare.rs`: CPU seconds for a byte of a list in
-/// JSON, and for a small request.
+/// CPU seconds of kube-apiserver 1.36 for a byte of a list in JSON, as `benches/compare.rs`
+/// measured them.
 pub const SECONDS_PER_BYTE: f64 = 12e-9;
-/// See [`SECONDS_PER_BYTE`].
+/// Its CPU seconds for a GET or another small request.
 pub const SECONDS_PER_REQUEST: f64 = 0.25e-3;
+/// Its CPU seconds for an event that it sends to a watch.
+pub const SECONDS_PER_EVENT: f64 = 29e-6;
 
 #[cfg(test)]
 mod tests;

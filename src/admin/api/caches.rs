@@ -62,7 +62,7 @@ impl<'a> Metrics<'a> {
             namespace.clone(),
             cache.representation.into(),
         ];
-        let [objects, bytes, watchers, behind, progress, over_budget, oldest] =
+        let [objects, bytes, watchers, behind, progress, over_budget, events, oldest] =
             self.gauges.each_ref().map(|gauge| gauge.get(&key).copied());
         let now = self.moment.time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let age = |at: Option<f64>| {
@@ -85,10 +85,10 @@ impl<'a> Metrics<'a> {
             ("watchers", optional(watchers)),
             ("watchersBehind", optional(behind)),
             ("progressAgeSeconds", age(progress)),
-            ("historyEvents", number(cache.history_events as f64)),
+            ("historyEvents", number(events.unwrap_or_default())),
             ("historySeconds", age(oldest)),
             ("relists", number(self.relists.get(&key).copied().unwrap_or(0.0))),
-            // Of the resource, in all its caches.
+            // Both count the resource in all its caches.
             ("hitsPerSecond", number(hits)),
             ("eventsPerSecond", number(delivered)),
             ("lastFailure", cache.failure.as_ref().map_or(Value::Null, describe_failure)),
@@ -106,12 +106,13 @@ fn key(labels: Labels<'_>) -> Key {
 
 const LABELS: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
 /// The gauges of a cache that are shown.
-const GAUGES: [&str; 7] = [
+const GAUGES: [&str; 8] = [
     "weir_cache_objects",
     "weir_cache_bytes",
     "weir_cache_watchers",
     "weir_watchers_behind",
     "weir_reflector_last_progress_timestamp_seconds",
     "weir_cache_over_budget",
+    "weir_cache_history_events",
     "weir_cache_history_oldest_timestamp_seconds",
 ];

@@ -9,6 +9,7 @@ use crate::admin::api::moment::Moment;
 use crate::admin::api::verdict::{Facts, Verdict};
 use crate::admin::totals::Totals;
 use crate::cache::registry::{CacheDescription, Registry};
+use crate::flow::doctor::{SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST};
 use crate::telemetry::events::{EventKind, Events};
 
 /// Returns the content of `/api/overview`.
@@ -136,7 +137,7 @@ fn saved(minute: &Totals) -> Value {
     let own = (minute.upstream_requests - minute.forwards).max(0.0);
     let bytes = minute.watch_bytes + minute.cached_bytes - minute.upstream_bytes;
     let cores = minute.cached_bytes * SECONDS_PER_BYTE
-        + minute.cached_gets * SECONDS_PER_GET
+        + minute.cached_gets * SECONDS_PER_REQUEST
         + minute.watch_events * SECONDS_PER_EVENT;
     object([
         ("requestsPerSecond", number((minute.hits - own).max(0.0))),
@@ -147,7 +148,7 @@ fn saved(minute: &Totals) -> Value {
             "coefficients",
             object([
                 ("secondsPerMegabyte", number(1e6 * SECONDS_PER_BYTE)),
-                ("secondsPerGet", number(SECONDS_PER_GET)),
+                ("secondsPerGet", number(SECONDS_PER_REQUEST)),
                 ("secondsPerEvent", number(SECONDS_PER_EVENT)),
             ]),
         ),
@@ -161,8 +162,3 @@ fn optional_text(text: Option<String>) -> Value {
 /// A failure counts while the reflector retries, which it does every minute or more often.
 const FAILED_FOR: Duration = Duration::from_secs(120);
 const MEMORY: [(&str, &str); 1] = [("resource", "memory")];
-/// What kube-apiserver 1.36 needed in `benches/compare.rs`: CPU seconds for a byte of a list in
-/// JSON, for a GET, and for an event that is sent to a watch.
-const SECONDS_PER_BYTE: f64 = 12e-9;
-const SECONDS_PER_GET: f64 = 0.25e-3;
-const SECONDS_PER_EVENT: f64 = 29e-6;

@@ -45,6 +45,7 @@ fn caches_have_their_metrics_and_are_sorted() {
     let cache = |resource: &str, objects, bytes| {
         let series = metrics.series(["", "v1", resource, "", "json"]);
         series.contents(objects, bytes, 9);
+        series.history(5, 0, None);
         series.relist("start");
         series.relist("expired");
         CacheDescription {
@@ -57,7 +58,6 @@ fn caches_have_their_metrics_and_are_sorted() {
             since: UNIX_EPOCH,
             failure: Some(LastFailure { at: UNIX_EPOCH, cause: "403".into() }),
             is_warm: true,
-            history_events: 5,
         }
     };
     let all = [cache("nodes", 2, 100), cache("pods", 3, 900), cache("secrets", 1, 500)];

@@ -27,8 +27,6 @@ pub struct CacheDescription {
     pub failure: Option<LastFailure>,
     /// Whether the configuration keeps it running without users.
     pub is_warm: bool,
-    /// The events in its history.
-    pub history_events: usize,
 }
 
 /// Returns the descriptions of caches, in the order of their names.
@@ -56,6 +54,5 @@ fn describe(cached: &CachedResource) -> CacheDescription {
         since,
         failure: cached.status.failure(),
         is_warm: cached.is_warm(),
-        history_events: cached.watch_cache.state().map_or(0, |state| state.history().len()),
     }
 }
