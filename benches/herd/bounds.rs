@@ -1,11 +1,11 @@
-//! What a restart may cost, and whether it did not cost more.
+//! The bounds on the cost of a restart, and their check.
 
 use std::time::Duration;
 
 use crate::crowd::Seen;
 use crate::testbed::RESOURCES;
 
-/// What a restart may cost.
+/// The bounds on the cost of a restart.
 pub(crate) struct Bounds {
     /// Requests to the API server for each watched resource.
     per_cache: u64,

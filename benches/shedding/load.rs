@@ -167,7 +167,7 @@ impl Crowd {
         Self { served, refused, _tasks: tasks }
     }
 
-    /// Returns how many requests of each client were served so far.
+    /// Returns the number of served requests of each client.
     pub(crate) fn counts(&self) -> Vec<usize> {
         self.served.iter().map(|served| served.load(Ordering::Relaxed)).collect()
     }

@@ -41,7 +41,7 @@ use crate::codec::gzip::MemberWriter;
 use crate::server::FlowControl;
 use crate::telemetry::events::Events;
 
-/// What those who may see details are shown.
+/// The sources of the details.
 #[derive(Debug)]
 pub struct Details {
     /// The costs of clients; `None` if nothing is added up.
@@ -222,7 +222,7 @@ impl Kind {
 }
 
 impl Query {
-    /// Parses the query of a URL. What is not valid counts as absent.
+    /// Parses the query of a URL. An invalid parameter counts as absent.
     pub(super) fn parse(kind: Kind, query: &str) -> Self {
         let of = |name| detail::parameter(query, name);
         let sort = of("sort").filter(|sort| kind == Kind::Caches && sort.len() <= SORT_MAX);
@@ -256,7 +256,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const SHARED_FOR: Duration = Duration::from_secs(1);
 /// A few pages ask for six kinds each.
 const SHARED_MAX: usize = 32;
-/// As many as fit a screen.
+/// These fit a screen.
 const CLIENTS_DEFAULT: usize = 20;
 /// Longer than the names of all fields.
 const SORT_MAX: usize = 32;

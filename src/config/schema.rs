@@ -113,10 +113,10 @@ fn text(path: &str) -> Value {
 
 /// The format of a text.
 enum Format {
-    /// As `units::parse_duration` reads it.
+    /// A text that `units::parse_duration` reads.
     Duration,
     DurationOrNever,
-    /// As `units::parse_bytes` reads it; a plain number is an integer in YAML.
+    /// A text that `units::parse_bytes` reads, or an integer.
     Bytes,
     OneOf(&'static [&'static str]),
 }

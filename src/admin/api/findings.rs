@@ -1,4 +1,4 @@
-//! What clients could do better, with the fix in the words of their library.
+//! The findings of the client doctor, with the fix in the words of each client library.
 
 use serde_json::{Map, Value};
 
@@ -53,7 +53,7 @@ fn cost(finding: &Finding) -> String {
     format!("{upstream:.1} thousandths of a core upstream, {own:.1} here, {bytes}")
 }
 
-/// As many as a person reads.
+/// The limit keeps the list short enough to read.
 const FINDINGS_DEFAULT: usize = 100;
 
 #[cfg(test)]

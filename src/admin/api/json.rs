@@ -18,7 +18,7 @@ pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
 }
 
 /// Returns a whole number as it is, so that it equals the metric, and another one with four
-/// significant digits. What is not finite is null.
+/// significant digits. An infinite or undefined number is null.
 pub(super) fn number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < EXACT_MAX {
         return Value::from(number as i64);

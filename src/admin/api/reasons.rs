@@ -37,7 +37,7 @@ fn of(totals: &Totals, key: &[Box<str>; 2]) -> f64 {
     totals.reasons.get(key).copied().unwrap_or(0.0)
 }
 
-/// What a reason means, and what would change it; empty if nothing would.
+/// The meaning of a reason, and a way to avoid it; empty if there is none.
 #[derive(Debug, PartialEq, Eq)]
 struct Explanation {
     meaning: &'static str,

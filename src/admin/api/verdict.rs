@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::admin::api::json::object;
 
-/// What decides.
+/// The facts that decide the verdict.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
     /// The checks of `/readyz` that fail, with their reasons.
     pub(super) failing: Vec<(&'static str, String)>,
-    /// For how long the upstream is away; `None` if it is not.
+    /// The time since the upstream went away; `None` while it is usable.
     pub(super) away: Option<Duration>,
     /// How long ago the upstream's history was last rewound.
     pub(super) rewound: Option<Duration>,

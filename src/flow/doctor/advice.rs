@@ -1,4 +1,4 @@
-//! What the author of a client can do, in the words of their library.
+//! The advice to the author of a client, in the words of their library.
 
 use crate::flow::doctor::rule::Rule;
 

@@ -1,4 +1,4 @@
-//! What each rule finds, and what it must not find.
+//! Tests of the rules: habits that each one finds, and habits that it must not find.
 
 use std::hash::{BuildHasher, RandomState};
 
