@@ -24,6 +24,7 @@ pub(crate) mod requester;
 pub(crate) mod rules;
 pub(crate) mod seats;
 pub(crate) mod source;
+mod watches_by_flow;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};

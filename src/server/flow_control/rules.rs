@@ -6,13 +6,14 @@
 //! A watch is counted until its response is dropped, and a response's bytes are charged as they are
 //! sent: the request that passes a limit of bytes is not cut, the next one waits for it.
 //!
-//! Locks: those of the two maps, each taken alone.
+//! Locks: those of the two maps ([`watches_by_flow`] has one), each taken alone.
+//!
+//! [`watches_by_flow`]: super::watches_by_flow
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dashmap::DashMap;
 use moka::sync::Cache;
 use tokio::time::Instant;
 
@@ -22,13 +23,14 @@ use crate::flow::policies::KnownUser;
 use crate::flow::rate_limit::{Bucket, Rate};
 use crate::flow::rules::Rule;
 use crate::server::flow_control::metrics::{FlowMetrics, RuleMetrics};
+use crate::server::flow_control::watches_by_flow::{OpenWatch, WatchesByFlow};
 use crate::server::http::refusal;
 
 /// Operators' rules, and what flows have used of their limits.
 pub(super) struct Rules {
     rules: Vec<ActiveRule>,
     flows: Cache<u64, Arc<FlowUse>>,
-    watches: Arc<DashMap<u64, u32>>,
+    watches: Arc<WatchesByFlow>,
     began: Instant,
 }
 
@@ -76,14 +78,8 @@ pub(crate) enum RuleRefusal {
     Rate(Rate, Duration),
     /// Too many bytes.
     Bytes(Rate, Duration),
-    /// Too many open watches.
-    Watches(u32),
-}
-
-/// One watch, counted until this is dropped.
-struct OpenWatch {
-    watches: Arc<DashMap<u64, u32>>,
-    flow: u64,
+    /// Too many open watches; one of them will probably have ended after this time.
+    Watches(u32, Duration),
 }
 
 impl Rules {
@@ -155,8 +151,8 @@ impl Rules {
             return Err(RuleRefusal::Bytes(rate, wait));
         }
         if let Some(most) = limits.watches.filter(|_| subject.info.verb == Verb::Watch) {
-            let open = OpenWatch::open(&self.watches, flow, most);
-            admission.watches.push(open.ok_or(RuleRefusal::Watches(most))?);
+            let open = self.watches.open(flow, most);
+            admission.watches.push(open.map_err(|wait| RuleRefusal::Watches(most, wait))?);
         }
         if let Some((used, rate)) = used.as_ref().zip(limits.requests) {
             used.requests.take(rate, now).map_err(|wait| RuleRefusal::Rate(rate, wait))?;
@@ -186,33 +182,6 @@ impl Admission {
     }
 }
 
-impl OpenWatch {
-    /// Counts a watch; `None` if the flow has its most.
-    fn open(watches: &Arc<DashMap<u64, u32>>, flow: u64, most: u32) -> Option<Self> {
-        let mut count = watches.entry(flow).or_default();
-        if *count >= most {
-            let is_zero = *count == 0;
-            drop(count);
-            if is_zero {
-                watches.remove_if(&flow, |_, count| *count == 0);
-            }
-            return None;
-        }
-        *count += 1;
-        drop(count);
-        Some(Self { watches: Arc::clone(watches), flow })
-    }
-}
-
-impl Drop for OpenWatch {
-    fn drop(&mut self) {
-        if let Some(mut count) = self.watches.get_mut(&self.flow) {
-            *count = count.saturating_sub(1);
-        }
-        self.watches.remove_if(&self.flow, |_, count| *count == 0);
-    }
-}
-
 impl RuleRefusal {
     /// Returns the word for it in `X-Weir-Shed` and in metrics.
     pub(crate) fn as_str(self) -> &'static str {
@@ -221,7 +190,7 @@ impl RuleRefusal {
             Self::Unpaged => "unpaged",
             Self::Rate(..) => "rate",
             Self::Bytes(..) => "bytes",
-            Self::Watches(_) => "watches",
+            Self::Watches(..) => "watches",
         }
     }
 
@@ -240,9 +209,9 @@ impl RuleRefusal {
                 let what = format!("weir: more than {} bytes a second", rate.per_second);
                 refusal::limited(wait, what)
             }
-            Self::Watches(most) => {
+            Self::Watches(most, wait) => {
                 let what = format!("weir: more than {most} open watches");
-                refusal::limited(WATCHES_RETRY_AFTER, what)
+                refusal::limited(wait, what)
             }
         }
     }
@@ -262,5 +231,3 @@ impl fmt::Debug for Admission {
 
 /// The most flows whose use is known.
 const FLOWS_MAX: u64 = 65_536;
-/// Nobody knows when a watch will end. Informers end theirs after five to ten minutes.
-const WATCHES_RETRY_AFTER: Duration = Duration::from_secs(10);
