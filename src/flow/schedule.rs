@@ -133,10 +133,7 @@ impl Scheduler {
         let manner = level.spec.manner;
         let starts = self.would_start(now, place, &request);
         if force || starts {
-            if let Some(level) = self.levels.get_mut(place) {
-                level.activate(request.flow);
-            }
-            let ticket = self.start(now, place, &Waiting::new(0, now, request));
+            let ticket = self.start(now, place, &request);
             return if starts { Arrival::Started(ticket) } else { Arrival::Forced(ticket) };
         }
         let Manner::Queue { flow_max, level_max } = manner else {
@@ -159,9 +156,15 @@ impl Scheduler {
         self.next += 1;
         let id = WaitingId { level: place, flow: request.flow, number: self.next };
         self.waiting += 1;
+        let mut is_behind = false;
         if let Some(level) = self.levels.get_mut(place) {
+            is_behind = level.waiting_of(request.flow) > 0 && level.has_several_flows();
             level.push(Waiting::new(self.next, now, request));
             level.note_flows(now);
+        }
+        // Behind another of its flow it changes nothing for those that wait.
+        if is_behind {
+            return Arrival::Waits(id, wait_max);
         }
         self.dispatch(now);
         match self.outcomes.iter().position(|outcome| outcome.id == id) {

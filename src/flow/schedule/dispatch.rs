@@ -2,19 +2,45 @@
 
 use std::time::Duration;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::Scheduler;
-use super::flow::Waiting;
 use super::level::{AvailableSeats, Fit, Level};
 use super::order::{Head, SearchStep, Width};
 use super::request::{Arriving, Manner, Outcome, RejectReason, Rejected, Ticket, WaitingId};
+use super::standing::Standing;
 
 impl Scheduler {
-    pub(super) fn start(&mut self, now: Duration, place: usize, waiting: &Waiting) -> Ticket {
-        let request = waiting.request();
-        let Arriving { flow, seats, guess, .. } = request;
-        if let Some(level) = self.levels.get_mut(place) {
+    /// Starts a request that has not waited.
+    pub(super) fn start(&mut self, now: Duration, place: usize, request: &Arriving) -> Ticket {
+        let before = self.levels.get_mut(place).map(|level| {
             let before = level.standing();
-            level.start(&request);
+            level.start(request);
+            before
+        });
+        self.note_start(now, place, request, before.unwrap_or_default())
+    }
+
+    /// Starts a request that waits.
+    fn start_waiting(&mut self, now: Duration, id: WaitingId) -> Option<(Ticket, Arriving)> {
+        let level = self.levels.get_mut(id.level)?;
+        let before = level.standing();
+        let request = level.start_waiting(id.flow, id.number)?.request();
+        self.waiting -= 1;
+        Some((self.note_start(now, id.level, &request, before), request))
+    }
+
+    /// Notes in the sums that a level has given seats to a request. `before` is its part of them
+    /// until then.
+    fn note_start(
+        &mut self,
+        now: Duration,
+        place: usize,
+        request: &Arriving,
+        before: Standing,
+    ) -> Ticket {
+        let Arriving { flow, seats, guess, .. } = *request;
+        if let Some(level) = self.levels.get_mut(place) {
             level.note_flows(now);
             if level.spec.manner != Manner::Exempt {
                 self.in_use += seats;
@@ -72,19 +98,16 @@ impl Scheduler {
         if self.passed.is_some_and(|(id, _)| is_gone(id)) {
             self.passed = None;
         }
-        let mut is_done = vec![false; self.levels.len()];
+        let mut is_done: SmallVec<[bool; LEVELS_USUAL]> = smallvec![false; self.levels.len()];
         while let Some(place) = self.next_level(&is_done) {
             let next = self.next_of(now, place);
-            let level = self.levels.get_mut(place);
-            let taken = next.zip(level).and_then(|(id, level)| level.remove(id.flow, id.number));
-            let Some((id, waiting)) = next.zip(taken) else {
+            let started = next.and_then(|id| Some((id, self.start_waiting(now, id)?)));
+            let Some((id, (ticket, request))) = started else {
                 if let Some(done) = is_done.get_mut(place) {
                     *done = true;
                 }
                 continue;
             };
-            self.waiting -= 1;
-            let ticket = self.start(now, place, &waiting);
             self.outcomes.push(Outcome { id, result: Ok(ticket) });
             match &mut self.passed {
                 Some((short, _)) if *short == id => {
@@ -92,7 +115,7 @@ impl Scheduler {
                     // Seats that were kept for it may be left.
                     is_done.fill(false);
                 }
-                Some((_, passed)) => *passed += waiting.request().work(),
+                Some((_, passed)) => *passed += request.work(),
                 None => {}
             }
         }
@@ -102,8 +125,8 @@ impl Scheduler {
         let levels = self.levels.iter().zip(is_done).enumerate();
         let waiting = levels.filter(|(_, (level, done))| !**done && level.waiting() > 0);
         let key = |level: &Level| {
-            let part = u128::from(level.in_use) << 32;
-            (part / u128::from(level.limits.nominal.max(1)), level.oldest())
+            let part = level.in_use.min(u64::from(u32::MAX)) << 32;
+            (part / level.limits.nominal.max(1), level.oldest())
         };
         waiting.min_by_key(|(_, (level, _))| key(level)).map(|(place, _)| place)
     }
@@ -201,3 +224,7 @@ impl Scheduler {
         true
     }
 }
+
+/// kube-apiserver has eight levels, and Weir one of its own. A decision among more levels
+/// allocates memory.
+const LEVELS_USUAL: usize = 16;

@@ -41,6 +41,13 @@ impl Flow {
         }
     }
 
+    /// Counts a request as given to the flow. Call this while it has left the order.
+    pub(super) fn start(&mut self, request: &Arriving) {
+        self.running += 1;
+        self.in_use += request.seats;
+        self.tag += request.work();
+    }
+
     /// Adds work to what the flow was given.
     pub(super) fn move_by(&mut self, work: i128, order: &mut Order) {
         self.leave(order);

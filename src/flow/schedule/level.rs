@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::flow::{Flow, Waiting};
 use super::order::Order;
-use super::request::{Arriving, LevelSpec, Manner, Ticket, work};
+use super::request::{Arriving, LevelSpec, Manner, Ticket};
 use super::share::{LevelShare, Limits};
 use super::standing::Standing;
 use crate::flow::hash_of_hash::BuildHashOfHash;
@@ -131,6 +131,11 @@ impl Level {
         self.long_in_use > 0
     }
 
+    /// Whether there are several flows, which wait or run.
+    pub(super) fn has_several_flows(&self) -> bool {
+        self.flows.len() > 1
+    }
+
     /// Returns the flows that wait, by their first requests.
     pub(super) fn order(&self) -> &Order {
         &self.order
@@ -157,7 +162,7 @@ impl Level {
 
     /// Notes whether several flows are active.
     pub(super) fn note_flows(&mut self, now: Duration) {
-        if self.flows.len() > 1 {
+        if self.has_several_flows() {
             self.contended_until = now + CONTENDED_FOR;
         }
     }
@@ -222,7 +227,6 @@ impl Level {
 
     pub(super) fn push(&mut self, waiting: Waiting) {
         self.backlogged.get_or_insert(waiting.arrived);
-        self.waiting += 1;
         let key = waiting.request.flow;
         let virtual_time = self.virtual_time;
         let flow = self.flows.entry(key).or_default();
@@ -233,8 +237,7 @@ impl Level {
             flow.tag = flow.tag.max(virtual_time);
             flow.enter(&mut self.order);
         }
-        self.lengths.remove(&(length, key));
-        self.lengths.insert((length + 1, key));
+        self.note_length(key, length, length + 1);
     }
 
     pub(super) fn pop_newest(&mut self, key: u64) -> Option<Waiting> {
@@ -255,17 +258,10 @@ impl Level {
         if place == 0 {
             flow.enter(&mut self.order);
         }
-        self.lengths.remove(&(length, key));
-        if length > 1 {
-            self.lengths.insert((length - 1, key));
-        }
-        self.waiting -= 1;
-        if self.waiting == 0 {
-            self.backlogged = None;
-        }
         if flow.is_idle() {
             self.flows.remove(&key);
         }
+        self.note_length(key, length, length - 1);
         Some(removed)
     }
 
@@ -274,16 +270,38 @@ impl Level {
         self.lengths.last().map(|(_, flow)| *flow)
     }
 
-    /// Begins to count a flow none of whose requests wait.
-    pub(super) fn activate(&mut self, key: u64) {
+    /// Gives seats to a request that has not waited.
+    pub(super) fn start(&mut self, request: &Arriving) {
         let virtual_time = self.virtual_time;
-        let flow = self.flows.entry(key).or_default();
-        flow.tag = flow.tag.max(virtual_time);
+        let flow = self.flows.entry(request.flow).or_default();
+        flow.leave(&mut self.order);
+        if flow.queue.is_empty() {
+            flow.tag = flow.tag.max(virtual_time);
+        }
+        self.virtual_time = virtual_time.max(flow.tag);
+        flow.start(request);
+        flow.enter(&mut self.order);
+        self.take_seats(request);
     }
 
-    /// Gives seats to a flow.
-    pub(super) fn start(&mut self, request: &Arriving) {
-        let Arriving { flow: key, seats, guess, .. } = *request;
+    /// Gives seats to a request that waits, and returns it.
+    pub(super) fn start_waiting(&mut self, key: u64, number: u64) -> Option<Waiting> {
+        let flow = self.flows.get_mut(&key)?;
+        let place = flow.queue.binary_search_by_key(&number, Waiting::number).ok()?;
+        flow.leave(&mut self.order);
+        let length = flow.queue.len();
+        let waiting = flow.queue.remove(place)?;
+        flow.work -= waiting.request.work();
+        self.virtual_time = self.virtual_time.max(flow.tag);
+        flow.start(&waiting.request);
+        flow.enter(&mut self.order);
+        self.note_length(key, length, length - 1);
+        self.take_seats(&waiting.request);
+        Some(waiting)
+    }
+
+    fn take_seats(&mut self, request: &Arriving) {
+        let seats = request.seats;
         self.in_use += seats;
         if request.is_long() {
             self.long_in_use += seats;
@@ -291,11 +309,18 @@ impl Level {
         if seats > 1 {
             self.wide_in_use += seats;
         }
-        let flow = self.flows.entry(key).or_default();
-        flow.running += 1;
-        flow.in_use += seats;
-        self.virtual_time = self.virtual_time.max(flow.tag);
-        flow.move_by(work(seats, Duration::ZERO, guess), &mut self.order);
+    }
+
+    /// Notes that one request less waits, or one more.
+    fn note_length(&mut self, key: u64, before: usize, after: usize) {
+        self.lengths.remove(&(before, key));
+        if after > 0 {
+            self.lengths.insert((after, key));
+        }
+        self.waiting = self.waiting + after - before;
+        if self.waiting == 0 {
+            self.backlogged = None;
+        }
     }
 
     /// Takes seats back. `beyond` is the work beyond what was expected.

@@ -2,9 +2,12 @@
 //!
 //! They are kept apart by the [`Width`] of their first requests. Whether there are seats depends on
 //! that alone: where one request finds none, no other of its width does, and the search passes over
-//! them. So a decision costs as much as there are widths, not flows.
+//! them. So a decision costs as much as there are widths, not flows. The widths are kept in the
+//! order of their first flows, so that a search that finds the first one looks at no other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_set::Iter;
+use std::iter::Peekable;
 
 /// The first request of a flow that waits. The least is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,46 +30,97 @@ pub(super) struct Width {
 /// The flows that wait.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// The key is the width of the first request. None of the sets is empty.
-    by_width: BTreeMap<Width, BTreeSet<Head>>,
+    /// They are sorted by their first flows.
+    widths: Vec<FlowsOfWidth>,
+}
+
+/// The flows whose first requests have one width. There is one at least.
+#[derive(Debug)]
+struct FlowsOfWidth {
+    width: Width,
+    /// The least of `heads`.
+    first: Head,
+    heads: BTreeSet<Head>,
 }
 
 impl Order {
     pub(super) fn insert(&mut self, width: Width, head: Head) {
-        self.by_width.entry(width).or_default().insert(head);
+        let Some(place) = self.place_of(width) else {
+            let heads = BTreeSet::from([head]);
+            return self.insert_width(FlowsOfWidth { width, first: head, heads });
+        };
+        let Some(flows) = self.widths.get_mut(place) else { return };
+        flows.heads.insert(head);
+        if head < flows.first {
+            self.set_first(place, head);
+        }
     }
 
     pub(super) fn remove(&mut self, width: Width, head: &Head) {
-        if let Some(heads) = self.by_width.get_mut(&width) {
-            heads.remove(head);
-            if heads.is_empty() {
-                self.by_width.remove(&width);
-            }
+        let Some(place) = self.place_of(width) else { return };
+        let Some(flows) = self.widths.get_mut(place) else { return };
+        flows.heads.remove(head);
+        if *head != flows.first {
+            return;
         }
+        match flows.heads.first().copied() {
+            Some(next) => self.set_first(place, next),
+            None => drop(self.widths.remove(place)),
+        }
+    }
+
+    fn place_of(&self, width: Width) -> Option<usize> {
+        self.widths.iter().position(|flows| flows.width == width)
+    }
+
+    fn set_first(&mut self, place: usize, first: Head) {
+        let flows = FlowsOfWidth { first, ..self.widths.remove(place) };
+        self.insert_width(flows);
+    }
+
+    fn insert_width(&mut self, flows: FlowsOfWidth) {
+        let place = self.widths.partition_point(|other| other.first < flows.first);
+        self.widths.insert(place, flows);
     }
 
     /// Returns the flow that is next.
     pub(super) fn first(&self) -> Option<&Head> {
-        self.by_width.values().filter_map(BTreeSet::first).min()
+        self.widths.first().map(|flows| &flows.first)
     }
 
     /// Asks about one flow after another, with the width of its first request, until one is taken.
     pub(super) fn search(&self, mut ask: impl FnMut(Width, &Head) -> SearchStep) -> Option<Head> {
-        let by_width = self.by_width.iter();
-        let mut rest: Vec<_> =
-            by_width.map(|(width, heads)| (*width, heads.iter().peekable())).collect();
+        let mut rest = self.widths.as_slice();
+        // The widths whose first flows were passed over.
+        let mut begun: Vec<(Width, Peekable<Iter<'_, Head>>)> = Vec::new();
         loop {
-            let next = rest.iter_mut().enumerate();
-            let next = next.filter_map(|(place, (_, heads))| Some((*heads.peek()?, place))).min();
+            let next = begun.iter_mut().enumerate();
+            let next = next.filter_map(|(place, (_, heads))| Some((**heads.peek()?, place))).min();
+            let of_rest = rest.split_first();
+            if let Some((flows, others)) = of_rest
+                && next.is_none_or(|(head, _)| flows.first < head)
+            {
+                rest = others;
+                match ask(flows.width, &flows.first) {
+                    SearchStep::Take => return Some(flows.first),
+                    SearchStep::OtherFlow => {
+                        let mut heads = flows.heads.iter().peekable();
+                        heads.next();
+                        begun.push((flows.width, heads));
+                    }
+                    SearchStep::OtherWidth => {}
+                }
+                continue;
+            }
             let (head, place) = next?;
-            let (width, heads) = rest.get_mut(place)?;
-            match ask(*width, head) {
-                SearchStep::Take => return Some(*head),
+            let (width, heads) = begun.get_mut(place)?;
+            match ask(*width, &head) {
+                SearchStep::Take => return Some(head),
                 SearchStep::OtherFlow => {
                     heads.next();
                 }
                 SearchStep::OtherWidth => {
-                    drop(rest.swap_remove(place));
+                    drop(begun.swap_remove(place));
                 }
             }
         }
