@@ -14,8 +14,6 @@
     reason = "a bench prints, and stops where something fails"
 )]
 
-#[path = "support/answer.rs"]
-mod answer;
 #[path = "counts/bounds.rs"]
 mod bounds;
 #[path = "support/caches.rs"]
@@ -23,6 +21,8 @@ mod bounds;
 mod caches;
 #[path = "counts/cases.rs"]
 mod cases;
+#[path = "counts/flow_control.rs"]
+mod flow_control;
 #[path = "support/lists.rs"]
 #[expect(dead_code, reason = "other benches use more of it")]
 mod lists;
@@ -31,12 +31,8 @@ mod lists;
 mod pods;
 #[path = "support/queues.rs"]
 mod queues;
-#[path = "support/token.rs"]
-mod token;
 #[path = "counts/valgrind.rs"]
 mod valgrind;
-#[path = "counts/whole.rs"]
-mod whole;
 
 use std::process::ExitCode;
 

@@ -54,6 +54,7 @@ use crate::server::connection::permits::{ConnectionCounts, ConnectionLimits};
 use crate::server::drain::Drain;
 pub use crate::server::flow_control::FlowControl;
 pub use crate::server::flow_control::metrics::FlowMetrics;
+pub use crate::server::flow_control::sample::{SampleClient, SampleRequest};
 pub use crate::server::flow_control::source::start as follow_flow_control;
 use crate::server::forward::documents::Documents;
 use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};

@@ -19,10 +19,10 @@ use weir::codec::ingest;
 use weir::codec::object::Object;
 
 use crate::caches::{NOW, cache, half_filter, next_frames, node_filter, watch};
+use crate::flow_control;
 use crate::lists;
 use crate::pods::{PodId, Pods};
 use crate::queues::Queues;
-use crate::whole;
 
 /// A path whose counts are divided by `times`, its number of operations.
 pub(crate) struct Case {
@@ -61,14 +61,15 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         |it| encode(&it.protobuf, "list, an object, protobuf"),
         deflate,
     ];
-    let optimized: [fn() -> Case; 3] = [
+    let of_flow_control: [fn() -> Case; 5] = [
         seats,
-        || dispatch("start the next of 10000 in 1000 flows", 1),
-        || dispatch("the same, of 1 to 10 seats", 10),
+        || dispatch(DISPATCH, 1),
+        || dispatch(DISPATCH_WIDE, 10),
+        flow_control::cached,
+        flow_control::forwarded,
     ];
-    let is_optimized = !cfg!(debug_assertions);
-    let optimized = optimized.into_iter().filter(move |_| is_optimized).map(|make| make());
-    makers.into_iter().map(move |make| make(&fixture)).chain(optimized).chain(whole::all())
+    let of_flow_control = of_flow_control.into_iter().map(|make| make());
+    makers.into_iter().map(move |make| make(&fixture)).chain(of_flow_control)
 }
 
 /// Enough repetitions to make the cost of one-time work negligible.
@@ -226,6 +227,11 @@ fn deflate(fixture: &Fixture) -> Case {
         black_box(list.take().map(|list| lists::compress_from(&segments, list)));
     })
 }
+
+const DISPATCH: &str = "start the next of 10000 in 1000 flows";
+const DISPATCH_WIDE: &str = "the same, of 1 to 10 seats";
+/// The most instructions of an optimized build.
+pub(crate) const TARGETS: [(&str, f64); 2] = [(DISPATCH, 15_000.0), (DISPATCH_WIDE, 15_000.0)];
 
 /// A forwarded request while nobody waits.
 fn seats() -> Case {

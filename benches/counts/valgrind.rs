@@ -24,8 +24,7 @@ pub(crate) fn is_installed() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// Runs all cases and returns their counts. Of cases with one name those with the fewest
-/// instructions count: in the others Weir's own timers have run.
+/// Runs all cases and returns their counts.
 pub(crate) fn count() -> Vec<CaseCounts> {
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().join("out");
@@ -53,15 +52,7 @@ pub(crate) fn count() -> Vec<CaseCounts> {
             allocations: allocations / times,
         }
     };
-    let mut counts: Vec<CaseCounts> = Vec::new();
-    for count in cases.lines().enumerate().map(case) {
-        match counts.iter_mut().find(|known| known.name == count.name) {
-            Some(known) if count.instructions < known.instructions => *known = count,
-            Some(_) => {}
-            None => counts.push(count),
-        }
-    }
-    counts
+    cases.lines().enumerate().map(case).collect()
 }
 
 /// Returns the number of instructions and of allocations of a dump.

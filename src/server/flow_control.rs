@@ -22,6 +22,7 @@ pub(crate) mod reading;
 mod report;
 pub(crate) mod requester;
 pub(crate) mod rules;
+pub(crate) mod sample;
 pub(crate) mod seats;
 pub(crate) mod source;
 mod watches_by_flow;

@@ -41,8 +41,13 @@ pub(super) struct SeatedReading {
 
 impl Reading {
     pub(super) fn new(body: Body) -> Self {
+        Self { body: Mutex::new(Some(body)), ..Self::ended() }
+    }
+
+    /// Returns a response whose body was dropped.
+    pub(super) fn ended() -> Self {
         let (read, waits_for_client) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { body: Mutex::new(Some(body)), read, waits_for_client }
+        Self { body: Mutex::new(None), read, waits_for_client }
     }
 
     /// Polls the body. One that was dropped is an error.

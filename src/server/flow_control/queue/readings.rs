@@ -48,11 +48,17 @@ impl SeatHold {
     /// read.
     pub(crate) fn read(&mut self, body: Body) -> Arc<Reading> {
         let reading = Arc::new(Reading::new(body));
+        self.follow(Arc::clone(&reading));
+        reading
+    }
+
+    /// Has the queue observe how fast a response is read.
+    pub(in crate::server::flow_control) fn follow(&mut self, reading: Arc<Reading>) {
         let mut inner = self.queue.inner.lock();
         inner.last_reading += 1;
         let number = inner.last_reading;
         let seated = SeatedReading {
-            reading: Arc::clone(&reading),
+            reading,
             pace: ReadPace::default(),
             ticket: self.ticket,
             is_narrow: false,
@@ -60,6 +66,5 @@ impl SeatHold {
         inner.readings.insert(number, seated);
         drop(inner);
         self.reading = Some(number);
-        reading
     }
 }

@@ -1,0 +1,153 @@
+//! One request over and over without a connection, by which `benches/counts` counts what flow
+//! control adds to a request. It calls what the router calls.
+
+use std::fmt;
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::USER_AGENT;
+use http::{HeaderMap, Request, Response, StatusCode};
+use prometheus::Registry;
+use tokio::time::Instant;
+
+use crate::api::request_info::RequestInfo;
+use crate::auth::peer::Peer;
+use crate::auth::user::{Credential, Identity, User};
+use crate::server::accept::listener::ListenerKind;
+use crate::server::connection::client::{Client, ConnectionStanding};
+use crate::server::drain::Drain;
+use crate::server::flow_control::memo::FlowMemo;
+use crate::server::flow_control::meter::{Answered, Timed};
+use crate::server::flow_control::reading::Reading;
+use crate::server::flow_control::{FlowControl, habit};
+use crate::server::http::body::Body;
+use crate::server::metrics::{CacheStatus, ServerMetrics};
+use crate::server::request::auth::AuthContext;
+use crate::server::request::context::RequestContext;
+use crate::upstream::Upstream;
+
+/// A client, to which flow control was never busy.
+pub struct SampleClient {
+    flow: Arc<FlowControl>,
+    client: Client,
+    identity: Identity,
+    upstream: Upstream,
+}
+
+/// A request of a client, and the response to it.
+pub struct SampleRequest<'a> {
+    client: &'a SampleClient,
+    context: RequestContext<'a>,
+    response: Response<Body>,
+    /// The key of the API server that it is sent to.
+    server: u64,
+}
+
+impl SampleClient {
+    /// Returns a client that has proved to be a user.
+    pub fn new(flow: Arc<FlowControl>, user: User, upstream: Upstream) -> Self {
+        let client = Client {
+            number: 0,
+            listener: ListenerKind::Tls,
+            peer: Peer::default(),
+            flows: FlowMemo::default(),
+            drain: Drain::default().connect(),
+            standing: ConnectionStanding::default(),
+        };
+        let (user, credential) = (Arc::new(user), Credential::Token);
+        let identity = Identity { user, credential, not_after: None, stale: false };
+        Self { flow, client, identity, upstream }
+    }
+
+    /// Returns a request, whose response has `body`.
+    pub fn request(
+        &self,
+        request: Request<()>,
+        body: Bytes,
+    ) -> Result<SampleRequest<'_>, prometheus::Error> {
+        let (parts, ()) = request.into_parts();
+        let query = parts.uri.query().unwrap_or_default();
+        let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
+        let metrics = ServerMetrics::register(&Registry::new())?.resource(None);
+        let auth = AuthContext { identity: Some(self.identity.clone()), ..AuthContext::new() };
+        let context = RequestContext {
+            started: Instant::now(),
+            client: &self.client,
+            parts,
+            has_body: false,
+            info,
+            resource: None,
+            metrics,
+            auth,
+            agent: None,
+            habit: Default::default(),
+            admission: None,
+            watch: None,
+            is_checked: false,
+            forwarded: None,
+            upstream_time: None,
+        };
+        let response = Response::new(Body::chunks(vec![body]));
+        let servers = self.upstream.endpoints().servers();
+        let server = servers.first().map_or(0, |server| server.key);
+        Ok(SampleRequest { client: self, context, response, server })
+    }
+}
+
+impl SampleRequest<'_> {
+    /// Does what flow control does for a request that is answered from a cache.
+    pub async fn hit(&mut self) {
+        let busy = self.begin().await;
+        self.end(CacheStatus::Hit, busy);
+    }
+
+    /// Does what flow control does for a request that is forwarded while nobody waits. Returns
+    /// whether it had seats.
+    pub async fn forward(&mut self) -> bool {
+        let busy = self.begin().await;
+        let Self { client, context, server, .. } = self;
+        let waited = client.flow.wait_for_seats(context, None, client.upstream.endpoints()).await;
+        let Ok(Some(mut seat)) = waited else { return false };
+        context.forwarded = Some(Instant::now());
+        if let Some(observer) = seat.observer() {
+            observer.began(*server);
+            observer.answered(StatusCode::OK, &HeaderMap::new(), LATENCY);
+        }
+        seat.follow(Arc::new(Reading::ended()));
+        self.end(CacheStatus::Forward, busy);
+        drop(seat);
+        true
+    }
+
+    async fn begin(&mut self) -> Duration {
+        let Self { client, context, .. } = self;
+        context.habit = habit(&context.info, &context.parts.headers);
+        context.agent = context.parts.headers.get(USER_AGENT).cloned();
+        context.forwarded = None;
+        let ((), busy) = Timed::new(ready(()), client.flow.charges()).await;
+        if client.flow.has_rules() { Duration::ZERO } else { busy }
+    }
+
+    fn end(&mut self, status: CacheStatus, busy: Duration) {
+        let Self { client, context, response, .. } = self;
+        let answered = Answered { response, status, busy, size: None };
+        drop(client.flow.charge_request(context, &answered));
+    }
+}
+
+impl fmt::Debug for SampleClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SampleClient").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for SampleRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SampleRequest").finish_non_exhaustive()
+    }
+}
+
+/// The time until the API server has answered.
+const LATENCY: Duration = Duration::from_millis(1);
