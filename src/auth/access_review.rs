@@ -106,7 +106,8 @@ impl AccessReviews {
     ) {
         let allowed = ReviewDecision { allowed: true, reason: Arc::default() };
         let result = ReviewResult { sent_at, decision: Ok(allowed) };
-        self.reviewer.cache.store(&ReviewKey::new(user, attributes), &result).await;
+        let returns = self.reviewer.returns();
+        self.reviewer.cache.store(&ReviewKey::new(user, attributes), &result, returns).await;
     }
 
     /// Sends a review regardless of the cache, to compare its decision with one of RBAC. An allowed
@@ -141,7 +142,7 @@ impl AccessReviews {
         last_revocation: Option<Instant>,
         has_expired: bool,
     ) -> Result<ReviewDecision, ReviewFailure> {
-        if let Some(failure) = self.reviewer.cache.failure(key).await {
+        if let Some(failure) = self.reviewer.cache.failure(key, self.reviewer.returns()).await {
             return Err(failure);
         }
         for _ in 0..ATTEMPTS_MAX {

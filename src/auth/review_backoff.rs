@@ -68,6 +68,11 @@ impl<K: PartialEq> ReviewBackoff<K> {
         self.state.lock().answered()
     }
 
+    /// Ends a pause early.
+    pub(super) fn resume(&self) {
+        self.state.lock().paused_until = None;
+    }
+
     /// Notes that a review was answered, and ends a pause early. Returns whether reviews failed
     /// before it.
     pub(super) fn answered_and_resume(&self) -> bool {

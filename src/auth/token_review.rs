@@ -40,6 +40,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
@@ -53,7 +54,7 @@ use crate::auth::review_backoff::{BACKOFF, ReviewBackoff};
 pub(crate) use crate::auth::token_review::admission::FlowKey;
 use crate::auth::token_review::admission::{Admission, QueueFull, QueueSlot};
 use crate::auth::token_review::answer::ReviewStatus;
-use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, TokenKey};
+use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, TokenKey, Unanswered};
 use crate::auth::token_review::metrics::{
     LookupResult, ReviewLimit, ReviewResult, TokenReviewMetrics,
 };
@@ -81,6 +82,8 @@ struct Inner {
     in_flight: SingleFlight<TokenKey, TokenVerdict>,
     admission: Arc<Admission>,
     backoff: ReviewBackoff<TokenKey>,
+    /// How often the upstream had come back when `backoff` was last asked.
+    returns: AtomicU64,
     metrics: TokenReviewMetrics,
 }
 
@@ -133,6 +136,7 @@ impl TokenReviews {
             in_flight: SingleFlight::default(),
             admission: Arc::default(),
             backoff: ReviewBackoff::default(),
+            returns: AtomicU64::new(0),
             metrics,
         };
         Self { inner: Arc::new(inner) }
@@ -153,7 +157,7 @@ impl TokenReviews {
             return Err(AuthenticationError::Unavailable);
         }
         let key = TokenKey::new(&inner.key, token.as_bytes());
-        match inner.cache.get(&key).await {
+        match inner.lookup(&key).await {
             Lookup::Fresh(identity) => {
                 inner.metrics.looked_up(LookupResult::Authenticated);
                 return Ok(identity.to_identity(false));
@@ -162,7 +166,7 @@ impl TokenReviews {
                 inner.metrics.looked_up(LookupResult::Refused);
                 return Err(AuthenticationError::Unauthorized);
             }
-            Lookup::Unanswered { is_down } => {
+            Lookup::Unanswered(Unanswered { is_down, .. }) => {
                 inner.metrics.looked_up(LookupResult::Unavailable);
                 return inner.resolve(&key, TokenVerdict::Unanswered { is_down }).await;
             }
@@ -229,6 +233,17 @@ impl Inner {
         Ok(outcome)
     }
 
+    /// Looks a token up. A failure counts no longer once the upstream is back.
+    async fn lookup(&self, key: &TokenKey) -> Lookup {
+        let found = self.cache.get(key).await;
+        if let Lookup::Unanswered(Unanswered { is_down: true, returns }) = found
+            && returns != self.availability.returns()
+        {
+            return Lookup::Miss;
+        }
+        found
+    }
+
     /// Runs one review: waits for its permit, sends it, and delivers the verdict.
     async fn run(
         self: Arc<Self>,
@@ -246,11 +261,13 @@ impl Inner {
         let verdict = match permit {
             // Another review of this token may have ended just before this one was created, or
             // while it waited.
-            Ok(_permit) => match self.cache.get(&key).await {
+            Ok(_permit) => match self.lookup(&key).await {
                 Lookup::Fresh(identity) => TokenVerdict::Authenticated(identity),
                 Lookup::Refused => TokenVerdict::Refused,
-                Lookup::Unanswered { is_down } => TokenVerdict::Unanswered { is_down },
-                Lookup::Miss if self.backoff.is_paused() => self.not_reviewed(),
+                Lookup::Unanswered(Unanswered { is_down, .. }) => {
+                    TokenVerdict::Unanswered { is_down }
+                }
+                Lookup::Miss if self.is_paused() => self.not_reviewed(),
                 Lookup::Miss => self.send_review(key, &token).await,
             },
             Err(_) => {
@@ -286,7 +303,7 @@ impl Inner {
 
     /// Sends the review and caches its result.
     async fn send_review(&self, key: TokenKey, token: &BearerToken) -> TokenVerdict {
-        let requested_at = Instant::now();
+        let (requested_at, returns) = (Instant::now(), self.availability.returns());
         let _in_flight = self.metrics.in_flight();
         let body = (self.post)(answer::request(token.as_str(), &self.audiences)).await;
         self.metrics.took(requested_at.elapsed());
@@ -302,7 +319,8 @@ impl Inner {
                     // The upstream's clock is behind, or it is lenient (a minute for service
                     // accounts). Only the upstream may accept such a token.
                     Err(cache::Expired) => {
-                        self.cache.insert_unanswered(key, false, BACKOFF).await;
+                        let unanswered = Unanswered { is_down: false, returns };
+                        self.cache.insert_unanswered(key, unanswered, BACKOFF).await;
                         TokenVerdict::Unanswered { is_down: false }
                     }
                 }
@@ -315,11 +333,21 @@ impl Inner {
             }
             Err(error) => {
                 self.metrics.reviewed(ReviewResult::Unavailable);
-                let is_down = self.failed(key, &error);
-                self.cache.insert_unanswered(key, is_down, BACKOFF).await;
+                let is_down = self.failed(key, &error, returns);
+                let unanswered = Unanswered { is_down, returns };
+                self.cache.insert_unanswered(key, unanswered, BACKOFF).await;
                 TokenVerdict::Unanswered { is_down }
             }
         }
+    }
+
+    /// Whether no review may be sent now. A pause ends when the upstream comes back.
+    fn is_paused(&self) -> bool {
+        let returns = self.availability.returns();
+        if self.returns.swap(returns, Ordering::Relaxed) != returns {
+            self.backoff.resume();
+        }
+        self.backoff.is_paused()
     }
 
     /// Notes that the upstream answered a review.
@@ -330,8 +358,12 @@ impl Inner {
     }
 
     /// Notes that a review failed. Returns whether the upstream was down for it.
-    fn failed(&self, key: TokenKey, error: &UpstreamError) -> bool {
+    fn failed(&self, key: TokenKey, error: &UpstreamError, returns: u64) -> bool {
         let failure = failure::backoff(error);
+        if failure.outage.is_some() && returns != self.availability.returns() {
+            // The upstream is back since.
+            return true;
+        }
         if self.backoff.failed(key, failure) {
             failure::log(error);
         }

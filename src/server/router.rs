@@ -268,15 +268,20 @@ impl Router {
                 Some(Handshake::parse(&context.parts, by_token).ok_or(Reason::Upgrade)?)
             }
         };
+        let was_usable = self.availability().is_usable();
         if let Err(reason) = self.find_resource(context).await {
             if decision.is_consistent_list() {
                 return Err(Reason::Consistent.into());
             }
-            // A client that may not read the resource uses none of its forward budget.
-            if reason.wants_cache() {
-                self.admit(context, caller).await?;
+            if !reason.wants_cache() {
+                return Err(reason.into());
             }
-            return Err(reason.into());
+            // A client that may not read the resource uses none of its forward budget.
+            self.admit(context, caller).await?;
+            let is_back = !was_usable && self.availability().is_usable();
+            if !is_back || self.find_resource(context).await.is_err() {
+                return Err(reason.into());
+            }
         }
         let resource = context.resource.as_deref().ok_or(NOT_FOUND)?;
         let target = Target::resolve(&context.parts, &context.info, options, resource)?;

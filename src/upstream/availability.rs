@@ -19,7 +19,7 @@ mod traffic;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -42,6 +42,8 @@ pub struct Availability {
 
 struct Inner {
     is_usable: AtomicBool,
+    /// How often the upstream became usable again.
+    returns: AtomicU64,
     state: watch::Sender<State>,
     /// Notified when the outcome of a request asks for a check.
     suspected: Notify,
@@ -62,6 +64,7 @@ impl Availability {
     pub(crate) fn new(metrics: AvailabilityMetrics) -> Self {
         let inner = Inner {
             is_usable: AtomicBool::new(true),
+            returns: AtomicU64::new(0),
             state: watch::Sender::new(State::Usable(None)),
             suspected: Notify::new(),
             traffic: Traffic::default(),
@@ -73,6 +76,12 @@ impl Availability {
     /// Returns whether the last check was answered.
     pub fn is_usable(&self) -> bool {
         self.inner.is_usable.load(Ordering::Relaxed)
+    }
+
+    /// Returns how often an API server was usable again after none was. A failure before
+    /// the last return says nothing about the time after it.
+    pub(crate) fn returns(&self) -> u64 {
+        self.inner.returns.load(Ordering::Relaxed)
     }
 
     /// Returns whether no API server was usable for [`AWAY_AFTER`].
@@ -235,6 +244,9 @@ impl Availability {
                 (_, usable) => usable,
             };
             let is_usable = matches!(next, State::Usable(_));
+            if is_usable && matches!(state, State::Unusable(_)) {
+                self.inner.returns.fetch_add(1, Ordering::Relaxed);
+            }
             self.inner.is_usable.store(is_usable, Ordering::Relaxed);
             std::mem::replace(state, next) != next
         });

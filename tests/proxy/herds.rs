@@ -86,6 +86,41 @@ async fn a_restarted_gateway_asks_once_for_each_token_permission_and_cache() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_whose_reviews_find_no_api_server_wait_for_it_and_are_not_forwarded() {
+    let (upstream, before) = upstream().await;
+    let proxy = gateway(upstream).await;
+    proxy.upstream.stop();
+    let resumed = (0..WATCHES).map(|number| {
+        let after = before[number % before.len()];
+        let path = format!("/api/v1/configmaps?watch=1&resourceVersion={after}");
+        let proxy = &proxy;
+        async move {
+            loop {
+                let response = watch(proxy, number, &path).await;
+                match response.status().as_u16() {
+                    200 => return response,
+                    code => assert_eq!(code, 503),
+                }
+            }
+        }
+    });
+    let restart = async {
+        let is_away = async || proxy.metric("weir_upstream_away", &[]).await > 0.0;
+        eventually("the upstream is away", is_away).await;
+        proxy.upstream.requests().reset();
+        proxy.upstream.restart().await.unwrap();
+    };
+    // They stay open.
+    let (responses, ()) = futures::future::join(join_all(resumed), restart).await;
+    for response in &responses {
+        assert_eq!(cache_header(response.headers()), "hit");
+    }
+    let requests = proxy.upstream.requests();
+    assert_eq!(requests.count("create", "tokenreviews"), USERS as u64);
+    assert_eq!(requests.count("create", "subjectaccessreviews"), USERS as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_whose_reviews_find_no_place_get_appointments_and_are_not_forwarded() {
     let (upstream, _) = upstream().await;
     let proxy = gateway(upstream).await;

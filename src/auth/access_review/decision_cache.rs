@@ -19,7 +19,7 @@ use crate::config::AuthorizationConfig;
 pub(super) struct DecisionCache {
     allowed: Partition,
     denied: Partition,
-    failures: Cache<ReviewKey, (ReviewFailure, Instant)>,
+    failures: Cache<ReviewKey, StoredFailure>,
     grace: Duration,
 }
 
@@ -27,6 +27,14 @@ pub(super) struct DecisionCache {
 struct Partition {
     cache: Cache<ReviewKey, StoredDecision>,
     ttl: Duration,
+}
+
+#[derive(Clone)]
+struct StoredFailure {
+    failure: ReviewFailure,
+    expires_at: Instant,
+    /// How often the upstream had come back before.
+    returns: u64,
 }
 
 #[derive(Clone)]
@@ -86,10 +94,12 @@ impl DecisionCache {
         is_usable.then_some(CachedDecision::Expired(stored.decision))
     }
 
-    /// Returns why the review of this key failed, if that was less than [`FAILURE_TTL`] ago.
-    pub(super) async fn failure(&self, key: &ReviewKey) -> Option<ReviewFailure> {
-        let (failure, expires_at) = self.failures.get(key).await?;
-        (Instant::now() < expires_at).then_some(failure)
+    /// Returns why the review of this key failed, if that was less than [`FAILURE_TTL`] ago, and if
+    /// the upstream, which has come back `returns` times, was not down and is back since.
+    pub(super) async fn failure(&self, key: &ReviewKey, returns: u64) -> Option<ReviewFailure> {
+        let stored = self.failures.get(key).await?;
+        let is_over = stored.failure == ReviewFailure::UpstreamDown && stored.returns != returns;
+        (!is_over && Instant::now() < stored.expires_at).then_some(stored.failure)
     }
 
     /// Returns when the decision expires; `None` if there is no fresh one. [`find`](Self::find)
@@ -118,7 +128,8 @@ impl DecisionCache {
 
     /// Stores the result of a review. The lifetime of a decision counts from the moment when the
     /// review was sent: a permission may have been revoked while the answer was on its way.
-    pub(super) async fn store(&self, key: &ReviewKey, result: &ReviewResult) {
+    /// `returns` is how often the upstream had come back when it was sent.
+    pub(super) async fn store(&self, key: &ReviewKey, result: &ReviewResult, returns: u64) {
         if key.attributes.weight_bytes() >= CACHED_ATTRIBUTES_MAX_BYTES {
             return;
         }
@@ -126,7 +137,8 @@ impl DecisionCache {
             Ok(decision) => decision.clone(),
             Err(ReviewFailure::Limited) => return,
             Err(failure) => {
-                let stored = (*failure, Instant::now() + FAILURE_TTL);
+                let expires_at = Instant::now() + FAILURE_TTL;
+                let stored = StoredFailure { failure: *failure, expires_at, returns };
                 return self.failures.insert(key.clone(), stored).await;
             }
         };

@@ -48,6 +48,11 @@ impl Reviewer {
         }
     }
 
+    /// Returns how often the upstream has come back.
+    pub(super) fn returns(&self) -> u64 {
+        self.upstream.availability().returns()
+    }
+
     /// Waits until the upstream is away.
     pub(super) async fn upstream_away(&self) {
         self.upstream.availability().until_away().await;
@@ -69,12 +74,13 @@ impl Reviewer {
         if self.backoff.is_paused() {
             return ReviewResult { sent_at, decision: Err(ReviewFailure::Refused) };
         }
+        let returns = self.returns();
         let (outcome, decision) = self.send(user, key).await;
         self.metrics.reviewed(outcome);
         let result = ReviewResult { sent_at, decision };
         let allowed = result.decision.as_ref().is_ok_and(|decision| decision.allowed);
         if !allowed || kind == ReviewKind::Decision {
-            self.cache.store(key, &result).await;
+            self.cache.store(key, &result, returns).await;
         }
         for allowed in [false, true] {
             self.metrics.set_cached_bytes(allowed, self.cache.bytes(allowed));

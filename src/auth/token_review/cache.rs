@@ -71,7 +71,16 @@ struct Failure {
 #[derive(Clone, Copy, Debug)]
 enum FailureKind {
     Refused,
-    Unanswered { is_down: bool },
+    Unanswered(Unanswered),
+}
+
+/// The failure of a review.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unanswered {
+    /// Whether the cause is that the upstream was down.
+    pub(super) is_down: bool,
+    /// How often the upstream had come back before.
+    pub(super) returns: u64,
 }
 
 /// The result of a cache lookup.
@@ -81,8 +90,8 @@ pub(super) enum Lookup {
     Fresh(Arc<CachedIdentity>),
     /// The token is wrong.
     Refused,
-    /// A review failed a moment ago; `is_down` if the cause is that the upstream is down.
-    Unanswered { is_down: bool },
+    /// A review failed a moment ago.
+    Unanswered(Unanswered),
     /// Nothing that is still valid.
     Miss,
 }
@@ -193,7 +202,7 @@ impl TokenCache {
         match self.failures.get(key).await {
             Some(failure) if Instant::now() < failure.until => match failure.kind {
                 FailureKind::Refused => Lookup::Refused,
-                FailureKind::Unanswered { is_down } => Lookup::Unanswered { is_down },
+                FailureKind::Unanswered(unanswered) => Lookup::Unanswered(unanswered),
             },
             _ => Lookup::Miss,
         }
@@ -267,8 +276,13 @@ impl TokenCache {
     }
 
     /// Stores that a review failed. The token is not reviewed again for `pause`.
-    pub(super) async fn insert_unanswered(&self, key: TokenKey, is_down: bool, pause: Duration) {
-        let kind = FailureKind::Unanswered { is_down };
+    pub(super) async fn insert_unanswered(
+        &self,
+        key: TokenKey,
+        unanswered: Unanswered,
+        pause: Duration,
+    ) {
+        let kind = FailureKind::Unanswered(unanswered);
         self.failures.insert(key, Failure { until: Instant::now() + pause, kind }).await;
     }
 

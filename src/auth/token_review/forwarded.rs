@@ -41,7 +41,7 @@ impl TokenReviews {
         let inner = &self.inner;
         if token.as_bytes().len() > TOKEN_BYTES_MAX
             || inner.backoff.is_paused()
-            || !matches!(inner.cache.get(&key).await, Lookup::Miss)
+            || !matches!(inner.lookup(&key).await, Lookup::Miss)
         {
             return;
         }

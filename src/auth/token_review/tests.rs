@@ -197,6 +197,29 @@ async fn an_expired_token_that_the_upstream_accepts_is_left_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failure_counts_no_longer_once_the_upstream_is_back() {
+    let (script, availability) = (Arc::<Script>::default(), availability());
+    let post: PostReview = Arc::new({
+        let script = script.clone();
+        move |body| Box::pin(script.clone().review(body))
+    });
+    let (config, grace) = (config(), Duration::ZERO);
+    let reviews = TokenReviews::with_post(&config, grace, post, availability.clone(), metrics());
+    let (address, cause) = ("https://gone".to_owned(), "refused".to_owned());
+    script.fail(UpstreamError::Connect { address, cause });
+    assert_eq!(review(&reviews, "good").await, UNAVAILABLE);
+    *script.error.lock() = None;
+    assert_eq!(review(&reviews, "good").await, UNAVAILABLE, "it is remembered");
+    assert_eq!(review(&reviews, "other").await, UNAVAILABLE, "and reviews pause");
+    availability.note_check(Instant::now(), false);
+    assert_eq!(review(&reviews, "good").await, UNAVAILABLE);
+    availability.note_check(Instant::now(), true);
+    assert_eq!(review(&reviews, "good").await, Ok("good".to_owned()));
+    assert_eq!(review(&reviews, "other").await, Ok("other".to_owned()));
+    assert_eq!(script.reviews(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn requests_with_one_token_share_a_review() {
     let (script, reviews) = scripted(Duration::ZERO);
     *script.latency.lock() = Duration::from_millis(50);

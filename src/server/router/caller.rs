@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use tokio::time::Instant;
 
 use super::Router;
+use crate::api::request_info::Verb;
 use crate::auth::reauthorization::Reauthorization;
 use crate::auth::user::Credential;
 use crate::server::connection::permits::UserAtLimit;
@@ -40,10 +41,33 @@ impl Router {
     }
 
     /// Authenticates and authorizes a request ([`Access::admit`]). While no API server is usable,
-    /// it waits for a review no longer than it would wait to be forwarded.
+    /// it waits for a review no longer than it would wait to be forwarded. A list or watch whose
+    /// review found none is reviewed again when one is back, since a herd of them would be
+    /// forwarded then.
     ///
     /// [`Access::admit`]: crate::server::request::access::Access::admit
     pub(super) async fn admit(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<Option<Reauthorization>, Bypass> {
+        let availability = self.availability();
+        let returns = availability.returns();
+        let admitted = self.admit_once(context, caller).await;
+        let is_unreviewed =
+            matches!(admitted, Err(Bypass::Forward(Reason::Identity | Reason::Authorization)));
+        let is_of_herd = matches!(context.info.verb, Verb::List | Verb::Watch);
+        let was_usable = availability.is_usable() && availability.returns() == returns;
+        if !is_unreviewed || !is_of_herd || was_usable {
+            return admitted;
+        }
+        match availability.usable_by(context.started + FAILOVER_WAIT_MAX).await {
+            true => self.admit_once(context, caller).await,
+            false => admitted,
+        }
+    }
+
+    async fn admit_once(
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
