@@ -197,6 +197,29 @@ async fn a_read_that_a_server_is_too_busy_for_goes_to_another_one_once() {
     assert!(rig.proxy.metric("weir_upstream_retries_total", &[]).await >= 2.0);
 }
 
+/// The servers refuse half of all attempts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_half_of_all_attempts_fail_the_servers_get_a_tenth_more_at_most() {
+    const REQUESTS: u64 = 600;
+    const READ: &str = "/api/v1/events?limit=7";
+    let rig = Rig::new().await;
+    let (faults, requests) = (rig.proxy.upstream.faults(), rig.proxy.upstream.requests());
+    let (all, began) = (requests.total(), tokio::time::Instant::now());
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut failed = 0;
+    for _ in 0..REQUESTS {
+        let refusals = (0..5).take_while(|_| random.bool()).count();
+        faults.clear();
+        faults.add("list", "events", refusals as u32, Action::TooManyRequests(1));
+        failed += u64::from(rig.proxy.get(READ).await.status != 200);
+    }
+    let again = requests.count("list", "events") - REQUESTS;
+    // Three a second are allowed in any case, which counts after the first ten seconds.
+    let most = (all + REQUESTS) / 10 + 30 * (began.elapsed().as_secs() / 10);
+    assert!((1..=most).contains(&again), "{again} of {REQUESTS}, most {most}");
+    assert!(failed > REQUESTS / 4, "{failed} of {REQUESTS} failed");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_write_that_a_server_is_too_busy_for_is_not_sent_again() {
     let rig = Rig::new().await;
