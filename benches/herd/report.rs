@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::crowd::Seen;
-use crate::testbed::Testbed;
+use crate::testbed::{Testbed, is_next_page, is_proof};
 
 /// Prints what the watchers saw and what reached the API server since the start of a phase.
 pub(crate) async fn print(title: &str, testbed: &Testbed, seen: &Seen, wrong_events: u64) {
@@ -58,6 +58,12 @@ pub(crate) fn print_upstream(testbed: &Testbed) {
         })
         .collect();
     println!("  API server: {}", parts.join("; "));
+    let of = |is_counted: fn(&str) -> bool| testbed.recent_for_caches(is_counted);
+    println!(
+        "  of these, for each cache: proofs {:?}, next pages {:?}",
+        of(is_proof),
+        of(is_next_page)
+    );
 }
 
 /// Formats the median, the 99th percentile and the maximum.

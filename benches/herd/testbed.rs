@@ -203,20 +203,43 @@ impl Testbed {
     }
 
     fn costs(&self) -> Costs {
-        let requests = self.upstream.requests();
-        let of = |path: &str| {
-            let resource = path.rsplit('/').next().unwrap_or_default();
-            requests.count("list", resource) + requests.count("watch", resource)
-        };
+        let all = self.requests_for_caches();
+        let proofs = self.recent_for_caches(is_proof);
+        let pages = self.recent_for_caches(is_next_page);
+        let small = proofs.iter().zip(&pages).map(|(proofs, pages)| proofs + pages);
+        let mut of_resources = all;
+        of_resources.iter_mut().zip(small).for_each(|(all, small)| *all -= small);
         let [token_reviews, access_reviews] = self.reviews();
         Costs {
-            of_resources: RESOURCES.map(|(path, _)| of(path)),
+            of_resources,
+            proofs,
             token_reviews,
             access_reviews,
             tokens: self.args.tokens as u64,
             permissions: self.permissions() as u64,
             wrong_events: self.crowd.wrong_events(),
         }
+    }
+
+    /// Returns the number of lists and watches of each resource.
+    fn requests_for_caches(&self) -> [u64; RESOURCES.len()] {
+        let requests = self.upstream.requests();
+        RESOURCES.map(|(path, _)| {
+            let resource = path.rsplit('/').next().unwrap_or_default();
+            requests.count("list", resource) + requests.count("watch", resource)
+        })
+    }
+
+    /// Returns the number of those of the last requests whose query is of a kind.
+    pub(crate) fn recent_for_caches(
+        &self,
+        is_counted: impl Fn(&str) -> bool,
+    ) -> [u64; RESOURCES.len()] {
+        let recent = self.upstream.requests().recent();
+        RESOURCES.map(|(path, _)| {
+            let of_one = recent.iter().filter(|request| request.path == path);
+            of_one.filter(|request| is_counted(&request.query)).count() as u64
+        })
     }
 
     /// Returns the number of token reviews and of access reviews.
@@ -340,3 +363,15 @@ fn client_config(directory: &Path) -> Arc<rustls::ClientConfig> {
 
 /// The change that a watcher has before its first event.
 pub(crate) const UNKNOWN: u64 = u64::MAX;
+
+/// Whether a request of Weir's asks how fresh its state is: it is for one object at most, or ends
+/// after 3 s.
+pub(crate) fn is_proof(query: &str) -> bool {
+    query.split('&').any(|part| matches!(part, "limit=1" | "timeoutSeconds=3"))
+        || query.contains("labelSelector=weir.dev%2Fnone")
+}
+
+/// Whether a request is for a page that is not the first one.
+pub(crate) fn is_next_page(query: &str) -> bool {
+    query.contains("continue=")
+}

@@ -87,7 +87,7 @@ pub(crate) async fn refusals(upstream: &Simulator) {
     let weir = weir(upstream, &[], Some(DESCRIPTORS)).await;
     let address = weir.address;
     fill(address).await;
-    let idle: Vec<Client> = {
+    let mut idle: Vec<Client> = {
         let mut idle = Vec::new();
         let open = || std::fs::read_dir(format!("{}/fd", weir.proc())).map_or(0, Iterator::count);
         while open() < DESCRIPTORS * 96 / 100 && idle.len() < DESCRIPTORS {
@@ -96,21 +96,34 @@ pub(crate) async fn refusals(upstream: &Simulator) {
         }
         idle
     };
-    let mut client = Client::open(1, address).await;
     let deadline = Instant::now() + Duration::from_secs(10);
-    while client.get(LIST).await.code != 429 {
+    let first = idle.first_mut().expect("one connects");
+    while first.get(LIST).await.code != 429 {
         assert!(Instant::now() < deadline, "nothing is refused within 10 s");
         sleep(Duration::from_millis(100)).await;
     }
     println!("\nrefusals: {} connections lead to the last stage", idle.len());
+    let rest = idle.split_off(FLOODING);
     for (what, path, code) in [("a GET", POD, 200), ("a refusal", LIST, 429)] {
-        let before = weir.cpu();
-        for _ in 0..REQUESTS {
-            assert_eq!(client.get(path).await.code, code, "{what}");
+        for connections in [1, FLOODING] {
+            let mut took = Duration::ZERO;
+            for _ in 0..BURSTS {
+                // A connection may have 200 refusals a second.
+                sleep(Duration::from_secs(1)).await;
+                let before = weir.cpu();
+                let flood = idle.iter_mut().take(connections).map(|client| async move {
+                    for _ in 0..BURST {
+                        assert_eq!(client.get(path).await.code, code, "{what}");
+                    }
+                });
+                futures::future::join_all(flood).await;
+                took += weir.cpu().saturating_sub(before);
+            }
+            let took = took.as_secs_f64() / f64::from(BURSTS * BURST) / connections as f64;
+            println!("  {what} over {connections} connections: {:.1} us of CPU", took * 1e6);
         }
-        let took = weir.cpu().saturating_sub(before) / REQUESTS;
-        println!("  {what}: {:.1} us of CPU", took.as_secs_f64() * 1e6);
     }
+    drop(rest);
 }
 
 /// A client beside 200 that ask the API server for 25 MB and read nothing.
@@ -251,6 +264,9 @@ async fn fill(address: SocketAddr) {
 const RUN: Duration = Duration::from_secs(15);
 /// A list after more is of no use to its client.
 const IN_TIME: Duration = Duration::from_secs(10);
-const REQUESTS: u32 = 20_000;
+const BURSTS: u32 = 10;
+const BURST: u32 = 150;
+/// The connections of a flood of requests that are refused.
+const FLOODING: usize = 16;
 /// The limit of file descriptors of the row `refusals`.
 const DESCRIPTORS: usize = 256;

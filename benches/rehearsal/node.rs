@@ -1,5 +1,6 @@
 //! A client that behaves as a kubelet does.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,6 +39,8 @@ pub(crate) struct Seen {
     pub(crate) expired: AtomicUsize,
     pub(crate) leases: AtomicUsize,
     pub(crate) failed: AtomicUsize,
+    /// Responses to watches, by status and `X-Weir-Cache`.
+    pub(crate) answers: Mutex<BTreeMap<String, usize>>,
     /// Milliseconds from a change until its event.
     pub(crate) lags: Mutex<Vec<f64>>,
 }
@@ -152,6 +155,9 @@ impl Node {
         let Some(mut stream) = self.send(sender, Method::GET, &path, Bytes::new()).await else {
             return;
         };
+        let from = stream.headers().get("x-weir-cache").and_then(|value| value.to_str().ok());
+        let answer = format!("{} {}", stream.status().as_u16(), from.unwrap_or_default());
+        *self.seen.answers.lock().entry(answer).or_default() += 1;
         if !stream.status().is_success() {
             self.seen.failed.fetch_add(1, Ordering::Relaxed);
             return;

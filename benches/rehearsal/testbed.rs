@@ -243,6 +243,7 @@ impl Testbed {
     /// Kills Weir, starts it, and shows what the return of the nodes cost.
     pub(crate) async fn restart_weir(&mut self) {
         let before = self.requests();
+        self.seen.answers.lock().clear();
         self.weir = None;
         while self.watches() > 0 {
             sleep(Duration::from_millis(20)).await;
@@ -264,6 +265,7 @@ impl Testbed {
     /// Stops the upstream for two seconds, and shows what the clients and the upstream saw.
     pub(crate) async fn restart_upstream(&self) {
         let (before, ended) = (self.requests(), self.seen.ended.load(Ordering::Relaxed));
+        self.seen.answers.lock().clear();
         self.upstream.stop();
         sleep(Duration::from_secs(2)).await;
         self.upstream.restart().await.expect("it starts");
@@ -284,6 +286,8 @@ impl Testbed {
 
     fn show_cost(&self, before: &BTreeMap<String, u64>) {
         let expired = self.seen.expired.load(Ordering::Relaxed);
+        let answers = std::mem::take(&mut *self.seen.answers.lock());
+        println!("  responses to watches: {answers:?}");
         println!(
             "  watches that got 410 so far: {expired}; requests upstream: {:?}",
             differ(before, &self.requests())
