@@ -137,6 +137,11 @@ impl Arriving {
 }
 
 impl Ticket {
+    /// Returns its level.
+    pub fn level(&self) -> LevelId {
+        LevelId(self.level)
+    }
+
     /// Whether it was expected to be held for long.
     pub(super) fn is_long(&self) -> bool {
         is_long(self.guess)

@@ -137,7 +137,7 @@ impl Queue {
         if !inner.allotment.caps.is_empty() {
             self.apply_allotment(&mut inner);
         }
-        self.settle(&mut inner);
+        self.settle(&mut inner, None);
     }
 
     /// Sets what may be sent. Requests that were sent already stay.
@@ -146,7 +146,7 @@ impl Queue {
         if inner.allotment != *allotment {
             inner.allotment = allotment.clone();
             self.apply_allotment(&mut inner);
-            self.settle(&mut inner);
+            self.settle(&mut inner, None);
         }
     }
 
@@ -185,37 +185,38 @@ impl Queue {
             let now = self.began.elapsed();
             let arrival = inner.scheduler.arrive(now, level, arriving, !self.enforces);
             let waits = match arrival {
-                Arrival::Started(ticket) => Ok(ticket),
-                Arrival::Forced(ticket) => {
-                    inner.count(request.level, LevelMetrics::queue);
-                    Ok(ticket)
+                Arrival::Started(ticket) | Arrival::Forced(ticket) => {
+                    inner.count(request.level, |metrics| {
+                        if matches!(arrival, Arrival::Forced(_)) {
+                            metrics.queue();
+                        }
+                        metrics.waited(arrived.elapsed());
+                    });
+                    self.settle(&mut inner, Some(level));
+                    return Ok(Some(self.hold(&request, ticket)));
                 }
                 Arrival::Waits(id, wait_max) => {
                     inner.count(request.level, LevelMetrics::queue);
                     let (sender, receiver) = oneshot::channel();
                     inner.waiting.insert(id, sender);
-                    Err((Waiter { queue: Arc::clone(self), id, receiver }, wait_max))
+                    Ok((Waiter { queue: Arc::clone(self), id, receiver }, wait_max))
                 }
                 Arrival::Rejected(rejected) => {
                     inner.count(request.level, |metrics| metrics.reject(rejected.reason));
-                    self.settle(&mut inner);
-                    return Err(rejected);
+                    Err(rejected)
                 }
             };
-            self.settle(&mut inner);
-            waits
+            self.settle(&mut inner, Some(level));
+            waits?
         };
-        let result = match waits {
-            Ok(ticket) => Ok(ticket),
-            Err((mut waiter, wait_max)) => waiter.wait(wait_max).await,
-        };
+        let (mut waiter, wait_max) = waits;
+        let result = waiter.wait(wait_max).await;
         let inner = self.inner.lock();
         match result {
             Ok(ticket) => {
                 inner.count(request.level, |metrics| metrics.waited(arrived.elapsed()));
                 drop(inner);
-                let (queue, kind, since) = (Arc::clone(self), request.kind, Instant::now());
-                Ok(Some(SeatHold { queue, ticket, kind, since, observer: None, reading: None }))
+                Ok(Some(self.hold(&request, ticket)))
             }
             Err(rejected) => {
                 inner.count(request.level, |metrics| metrics.reject(rejected.reason));
@@ -224,13 +225,20 @@ impl Queue {
         }
     }
 
-    /// Delivers what the scheduler has decided, and shows the loads.
-    fn settle(&self, inner: &mut Inner) {
+    fn hold(self: &Arc<Self>, request: &SeatRequest<'_>, ticket: Ticket) -> SeatHold {
+        let (queue, kind, since) = (Arc::clone(self), request.kind, Instant::now());
+        SeatHold { queue, ticket, kind, since, observer: None, reading: None }
+    }
+
+    /// Delivers what the scheduler has decided, and shows the load of `changed`, or of all levels
+    /// if others may have changed too.
+    fn settle(&self, inner: &mut Inner, mut changed: Option<LevelId>) {
         loop {
             let outcomes = inner.scheduler.take_outcomes();
             if outcomes.is_empty() {
                 break;
             }
+            changed = None;
             for Outcome { id, result } in outcomes {
                 let Some(sender) = inner.waiting.remove(&id) else { continue };
                 // Its client has gone, and its seats with it.
@@ -240,7 +248,9 @@ impl Queue {
             }
         }
         for (id, metrics) in inner.levels.values() {
-            metrics.show(inner.scheduler.load(*id));
+            if changed.is_none_or(|changed| changed == *id) {
+                metrics.show(inner.scheduler.load(*id));
+            }
         }
     }
 
@@ -257,7 +267,7 @@ impl Queue {
             }
             inner.scheduler.finish(self.began.elapsed(), ticket);
         }
-        self.settle(&mut inner);
+        self.settle(&mut inner, Some(hold.ticket.level()));
     }
 }
 
@@ -285,7 +295,7 @@ impl Waiter {
         let mut inner = self.queue.inner.lock();
         let expected = inner.scheduler.cancel(self.queue.began.elapsed(), self.id)?;
         inner.waiting.remove(&self.id);
-        self.queue.settle(&mut inner);
+        self.queue.settle(&mut inner, None);
         Some(expected)
     }
 }
@@ -297,7 +307,7 @@ impl Drop for Waiter {
         {
             let mut inner = self.queue.inner.lock();
             inner.scheduler.finish(self.queue.began.elapsed(), ticket);
-            self.queue.settle(&mut inner);
+            self.queue.settle(&mut inner, None);
         }
     }
 }

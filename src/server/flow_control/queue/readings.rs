@@ -37,7 +37,7 @@ impl Queue {
                 Some(seated.reading)
             })
             .collect();
-        self.settle(&mut inner);
+        self.settle(&mut inner, None);
         drop(inner);
         dropped.iter().for_each(|reading| reading.drop_body());
     }
