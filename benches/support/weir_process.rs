@@ -100,6 +100,18 @@ impl Weir {
         matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Sends SIGTERM.
+    pub(crate) fn terminate(&self) {
+        let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
+        let pid = pid.expect("a process ID");
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    }
+
+    /// Returns its exit code, once it has ended by itself.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.child.try_wait().ok().flatten().and_then(|status| status.code())
+    }
+
     /// Returns the CPU time that it has used.
     pub(crate) fn cpu(&self) -> Duration {
         crate::cpu::time_of(&self.proc())

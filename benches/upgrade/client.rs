@@ -1,0 +1,160 @@
+//! A client over TLS and HTTP/2 that repeats what Go's client repeats: a request that its
+//! connection did not take, and one that the server did not begin, as a GOAWAY or REFUSED_STREAM
+//! says.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// Where clients connect.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    pub(crate) address: SocketAddr,
+    pub(crate) tls: TlsConnector,
+}
+
+/// A client with at most one connection.
+pub(crate) struct Client {
+    endpoint: Endpoint,
+    authorization: String,
+    connection: Option<SendRequest<Full<Bytes>>>,
+    /// Connections that were opened.
+    pub(crate) connections: usize,
+    /// Requests that were sent a second time, on another connection.
+    pub(crate) repeated: usize,
+}
+
+/// A request without its credential.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: Bytes,
+}
+
+impl Call {
+    pub(crate) fn get(path: String) -> Self {
+        Self { method: Method::GET, path, content_type: "", body: Bytes::new() }
+    }
+}
+
+impl Endpoint {
+    /// Returns an endpoint that is trusted by a CA, PEM.
+    pub(crate) fn new(address: SocketAddr, ca: &str) -> Self {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
+            roots.add(certificate.expect("PEM")).expect("a certificate");
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self { address, tls: TlsConnector::from(Arc::new(config)) }
+    }
+
+    async fn connect(&self) -> io::Result<SendRequest<Full<Bytes>>> {
+        let tcp = TcpStream::connect(self.address).await?;
+        tcp.set_nodelay(true)?;
+        let tls = self.tls.connect(ServerName::from(self.address.ip()), tcp).await?;
+        let handshake = Builder::new(TokioExecutor::new()).handshake(TokioIo::new(tls));
+        let (sender, connection) = handshake.await.map_err(io::Error::other)?;
+        // Its errors also reach the sender.
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
+}
+
+impl Client {
+    pub(crate) fn new(endpoint: Endpoint, token: &str) -> Self {
+        let authorization = format!("Bearer {token}");
+        Self { endpoint, authorization, connection: None, connections: 0, repeated: 0 }
+    }
+
+    /// Sends a request, and returns the head of the response.
+    pub(crate) async fn send(&mut self, call: &Call) -> io::Result<Response<Incoming>> {
+        for _ in 0..ATTEMPTS {
+            let mut sender = match self.connection.take() {
+                Some(sender) if !sender.is_closed() => sender,
+                _ => {
+                    self.connections += 1;
+                    self.endpoint.connect().await?
+                }
+            };
+            if sender.ready().await.is_err() {
+                continue;
+            }
+            match sender.try_send_request(self.request(call)).await {
+                Ok(response) => {
+                    self.connection = Some(sender);
+                    return Ok(response);
+                }
+                Err(mut error) => {
+                    let is_unsent = error.take_message().is_some();
+                    let error = error.into_error();
+                    if !is_unsent && !is_unprocessed(&error) {
+                        return Err(io::Error::other(error));
+                    }
+                    self.repeated += 1;
+                }
+            }
+        }
+        Err(io::Error::other("no connection takes the request"))
+    }
+
+    /// Sends a request, and returns the status and the body.
+    pub(crate) async fn fetch(&mut self, call: &Call) -> io::Result<(StatusCode, Bytes)> {
+        let (parts, body) = self.send(call).await?.into_parts();
+        let body = body.collect().await.map_err(io::Error::other)?;
+        Ok((parts.status, body.to_bytes()))
+    }
+
+    fn request(&self, call: &Call) -> Request<Full<Bytes>> {
+        let mut request = Request::builder()
+            .method(&call.method)
+            .uri(format!("https://{}{}", self.endpoint.address, call.path))
+            .header(header::AUTHORIZATION, &self.authorization)
+            .header(header::USER_AGENT, "upgrade/1.0");
+        if !call.content_type.is_empty() {
+            request = request.header(header::CONTENT_TYPE, call.content_type);
+        }
+        request.body(Full::new(call.body.clone())).expect("a request")
+    }
+}
+
+/// Whether the server says that it did not begin the request.
+fn is_unprocessed(error: &hyper::Error) -> bool {
+    reset(error).is_some_and(|error| {
+        error.is_remote()
+            && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
+}
+
+/// Returns the error of HTTP/2 behind an error.
+pub(crate) fn reset<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a h2::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<h2::Error>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+const ATTEMPTS: usize = 3;
