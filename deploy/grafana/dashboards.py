@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes Weir's dashboards, from the tables of panels in panels.py, and copies them and the rules
-into the Helm chart.
+into the Helm chart; and lets all links to runbooks begin with the `repository` of Cargo.toml.
 
     deploy/grafana/dashboards.py            # writes
     deploy/grafana/dashboards.py --check    # fails if a written file is not what it would write
@@ -11,6 +11,7 @@ standard library is needed.
 
 import json
 import pathlib
+import re
 import sys
 
 from panels import DASHBOARDS
@@ -18,7 +19,17 @@ from panels import DASHBOARDS
 HERE = pathlib.Path(__file__).resolve().parent
 CHART = HERE.parent / "helm/weir/files"
 RULES = HERE.parent / "prometheus" / "rules.yaml"
-RUNBOOKS = "https://github.com/OWNER/weir/blob/main/docs/runbooks"
+ROOT = HERE.parents[1]
+# The one place that names the repository's home is `repository` in Cargo.toml.
+HOME = re.search(r'^repository = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+RUNBOOKS = f"{HOME}/blob/main/docs/runbooks"
+# The files, besides those written whole, with links to runbooks.
+LINKING = [
+    "deploy/prometheus/rules.yaml",
+    "deploy/helm/weir/values.yaml",
+    "tests/deploy/alerts.yaml",
+    "tests/deploy/alerts-days.yaml",
+]
 
 # What stands for @ in a query. A variable of which all values are chosen is `.*`, so that a label
 # that does not exist matches too.
@@ -189,13 +200,20 @@ def dashboard(name, entry):
     }
 
 
+def linked(text):
+    """The text with the repository's home in each link to a runbook."""
+    return re.sub(r"https?://\S+/docs/runbooks\b", RUNBOOKS, text)
+
+
 def files():
     """Every written file with its text."""
     for name, entry in DASHBOARDS.items():
         text = json.dumps(dashboard(name, entry), indent=2) + "\n"
         yield HERE / f"{name}.json", text
         yield CHART / "dashboards" / f"{name}.json", text
-    yield CHART / "rules" / "rules.yaml", RULES.read_text()
+    for name in LINKING:
+        yield ROOT / name, linked((ROOT / name).read_text())
+    yield CHART / "rules" / "rules.yaml", linked(RULES.read_text())
 
 
 def main():

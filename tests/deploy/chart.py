@@ -9,6 +9,7 @@ supports and of the newest that is known, each pod against the rules of the Pod 
 import copy
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -247,7 +248,7 @@ def monitoring():
     values = {"prometheusRule": {"enabled": True, "runbookUrl": url}, "dashboards": {"enabled": True}}
     objects, _ = render(values)
     text = (ROOT / "deploy/prometheus/rules.yaml").read_text()
-    wanted = yaml.safe_load(text.replace("https://github.com/OWNER/weir/blob/main/docs/runbooks", url))
+    wanted = yaml.safe_load(re.sub(r"https?://\S+/docs/runbooks", url, text))
     check(of_kind(objects, "PrometheusRule")[0]["spec"] == wanted, "the chart's rules are others")
     maps = [one["data"] for one in of_kind(objects, "ConfigMap")]
     for path in sorted((ROOT / "deploy/grafana").glob("*.json")):

@@ -13,7 +13,7 @@ use crate::{deploy, documents, root};
 
 const TESTS: [&str; 2] = ["tests/deploy/alerts.yaml", "tests/deploy/alerts-days.yaml"];
 const HEADINGS: [&str; 4] = ["## Meaning\n", "## Impact\n", "## Diagnosis\n", "## Mitigation\n"];
-const RUNBOOKS: &str = "https://github.com/OWNER/weir/blob/main/docs/runbooks/";
+const RUNBOOKS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/runbooks/");
 
 #[test]
 fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
