@@ -118,6 +118,7 @@ impl Demo {
             None => JoinSet::new(),
         };
         let mut screen = Stdout::open();
+        let program = std::env::args().next().unwrap_or_else(|| "weir".to_owned());
         let tour = Tour {
             nodes: args.nodes,
             pods: args.pods,
@@ -126,6 +127,7 @@ impl Demo {
             listeners: app.listeners(),
             admin: app.admin_address(),
             has_clients: !clients.is_empty(),
+            program: &program,
         };
         screen.print(&tour.to_string())?;
         let churn = args.churn;

@@ -15,6 +15,8 @@ pub(super) struct Tour<'a> {
     pub(super) listeners: &'a [BoundListener],
     pub(super) admin: Option<SocketAddr>,
     pub(super) has_clients: bool,
+    /// How this program was started, which need not be on the path.
+    pub(super) program: &'a str,
 }
 
 impl fmt::Display for Tour<'_> {
@@ -65,9 +67,10 @@ impl fmt::Display for Tour<'_> {
         if let Some(admin) = self.admin {
             writeln!(
                 f,
-                "\n  weir doctor --admin http://{admin}    # what clients could do better"
+                "\n  {} doctor --admin http://{admin}    # what clients could do better",
+                self.program
             )?;
-            writeln!(f, "  weir top --admin http://{admin}       # who costs what")?;
+            writeln!(f, "  {} top --admin http://{admin}       # who costs what", self.program)?;
             writeln!(f, "  curl -s http://{admin}/metrics | grep ^weir_")?;
             writeln!(f, "  curl -s 'http://{admin}/readyz?verbose'")?;
         }
