@@ -2,7 +2,7 @@
 
 Then the gateway's first answer from a cache: Weir runs here, with the configuration that the chart
 installed and a token of the service account that it made, and a user reads through it. So the roles
-are enough, and Weir misses no permission.
+are enough, and Weir misses no permission. The objects of docs/tutorial are accepted too.
 
 Needs etcd and kube-apiserver in $KUBEBUILDER_ASSETS or /usr/local/kubebuilder/bin, openssl, and
 target/debug/weir; skipped without them.
@@ -24,7 +24,7 @@ import urllib.request
 import helm_python as helm
 import yaml
 
-from chart import ACCEPTED, CHART, FOREIGN, WEIR, of_kind, render
+from chart import ACCEPTED, CHART, FOREIGN, ROOT, WEIR, of_kind, render
 
 ASSETS = pathlib.Path(os.environ.get("KUBEBUILDER_ASSETS", "/usr/local/kubebuilder/bin"))
 # The administrator of the test's API server.
@@ -163,6 +163,30 @@ def check_admission(api):
         sys.exit(f"FAILED: the namespace admits every pod: {status} {text}")
 
 
+def dry_run(api):
+    """The objects of the tutorials, on the server but for storing them, and their pods."""
+    count = 0
+    for file in sorted((ROOT / "docs/tutorial").glob("*.yaml")):
+        for one in yaml.safe_load_all(file.read_text()):
+            metadata = one["metadata"]
+            if one["kind"] == "Namespace":
+                # It must be there for the others.
+                api.create("/api/v1/namespaces", one)
+                account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+                api.call(f"/api/v1/namespaces/{metadata['name']}/serviceaccounts", "POST", account)
+            elif one["kind"] == "ServiceAccount":
+                api.create(f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts", one)
+            else:
+                inside = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+                path = f"/apis/{one['apiVersion']}{inside}/{one['kind'].lower()}s"
+                api.create(f"{path}?dryRun=All&fieldValidation=Strict", one)
+            if template := one.get("spec", {}).get("template"):
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
+                api.create(f"/api/v1/namespaces/{metadata['namespace']}/pods?dryRun=All&fieldValidation=Strict", pod)
+            count += 1
+    return count
+
+
 def first_answer(api, directory):
     """Weir with the installed configuration, as the installed service account."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -218,6 +242,7 @@ def main():
             api.call("/api/v1/namespaces/weir/serviceaccounts", "POST", account)
             revisions = install(api)
             check_admission(api)
+            objects = dry_run(api)
             first_answer(api, directory)
             with helm.Config(kubeconfig_content=api.kubeconfig(TOKEN), namespace="weir") as config:
                 config.uninstall("weir")
@@ -226,7 +251,7 @@ def main():
                     sys.exit(f"FAILED: {path} is left")
         finally:
             api.stop()
-    print(f"passed: the chart on a real API server ({revisions} revisions, an answer from the cache)")
+    print(f"passed: the chart on a real API server ({revisions} revisions, an answer from the cache; {objects} objects of tutorials)")
 
 
 if __name__ == "__main__":
