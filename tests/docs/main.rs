@@ -11,6 +11,7 @@
 #![expect(clippy::print_stderr, reason = "skipped commands are named")]
 #![expect(clippy::disallowed_methods, reason = "the processes that it waits for take real time")]
 
+mod links;
 mod page;
 mod session;
 

@@ -155,7 +155,7 @@ const LABELS: &[(&str, &str, &str)] = &[
     (
         "reason",
         "60",
-        "why a request was forwarded or refused ([headers](../operating.md#headers)); empty for a hit",
+        "why a request was forwarded or refused ([headers](headers.md)); empty for a hit",
     ),
     ("representation", "", "`json`, `protobuf`"),
     ("resource", "", "the resource's plural name; `other` for those that discovery does not know"),
