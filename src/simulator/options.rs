@@ -33,6 +33,13 @@ pub struct SimulatorOptions {
     pub history_events_max: usize,
     /// Whether the store records all writes, for a checker. The record grows without a bound.
     pub records_writes: bool,
+    /// Whether all received requests are recorded, for a checker. The record grows without a bound.
+    pub records_requests: bool,
+    /// How long an API server takes for a request that is no watch.
+    pub service_time: Duration,
+    /// The requests that one API server has in flight; it answers 429 to more, as priority and
+    /// fairness does. Watches and those of `system:masters` do not count. `None` for no limit.
+    pub requests_max: Option<usize>,
     /// The interval between bookmarks of a watch; the upstream's is a minute.
     pub bookmark_interval: Duration,
     /// The limit on a request's wait for a resourceVersion; the upstream's is three seconds.
@@ -54,6 +61,9 @@ impl Default for SimulatorOptions {
             servers: 1,
             history_events_max: 4096,
             records_writes: false,
+            records_requests: false,
+            service_time: Duration::ZERO,
+            requests_max: None,
             bookmark_interval: Duration::from_secs(60),
             freshness_timeout: Duration::from_secs(3),
             http2_streams_max: 100,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::HeaderMap;
 use parking_lot::Mutex;
 
+use super::flights::{Flight, Flights};
 use super::request::Request;
 
 /// The number of requests in the log; more than any test looks back.
@@ -56,6 +57,8 @@ pub struct RequestLog {
     watches_begun: AtomicU64,
     watches_expired: AtomicU64,
     connections: AtomicU64,
+    /// The requests in flight.
+    pub(super) flights: Flights,
 }
 
 impl RequestLog {
@@ -99,6 +102,12 @@ impl RequestLog {
     /// Returns the number of connections accepted since the start.
     pub fn connections(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Returns all received requests in order, if
+    /// [`records_requests`](super::SimulatorOptions::records_requests) is set.
+    pub fn flights(&self) -> Vec<Flight> {
+        self.flights.record()
     }
 
     /// Clears the log.

@@ -10,6 +10,7 @@ use ::http::Response;
 use super::answer::{self, Body};
 use super::authorizer::{self, Attributes};
 use super::faults::Action;
+use super::flights::{Flight, InFlight};
 use super::identity::{self, Identity};
 use super::kinds::Kind;
 use super::request::{Request, Target};
@@ -26,6 +27,7 @@ pub(super) async fn route(
 ) -> Result<Response<Body>, io::Error> {
     let identity = identity::authenticate(request, shared);
     log(shared, request, identity.as_ref().map_or("", |identity| &identity.name));
+    let (mut in_flight, is_over) = begin(shared, request, identity.as_ref().ok());
     let resource = request.target.as_ref().map_or("", |target| &target.resource);
     let mut faults = shared.faults.take(&request.verb(), resource);
     for fault in &faults {
@@ -48,6 +50,10 @@ pub(super) async fn route(
         Action::Refuse(seconds) => Some(answer::refused(*seconds)),
         _ => None,
     });
+    let refusal = refusal.or_else(|| is_over.then(|| answer::refused(RETRY_AFTER_SECONDS)));
+    if refusal.is_none() && request.verb() != "watch" && !shared.options.service_time.is_zero() {
+        tokio::time::sleep(shared.options.service_time).await;
+    }
     let answer = match identity {
         Ok(identity) => match refusal {
             Some(refusal) => Ok(refusal),
@@ -71,7 +77,32 @@ pub(super) async fn route(
     if is_refused || faults.contains(&Action::EndConnection) {
         answer::set(answer.headers_mut(), ::http::header::CONNECTION, "close");
     }
+    in_flight.status = Some(answer.status().as_u16());
     Ok(answer)
+}
+
+/// Begins a request. Returns it, and whether its API server has too many in flight.
+fn begin<'a>(
+    shared: &'a Shared,
+    request: &Request,
+    identity: Option<&Identity>,
+) -> (InFlight<'a>, bool) {
+    let options = &shared.options;
+    let is_exempt =
+        options.open() || identity.is_none_or(authorizer::is_master) || request.verb() == "watch";
+    let flight = Flight {
+        user: identity.map_or_else(String::new, |identity| identity.name.clone()),
+        user_agent: request.header("user-agent").to_owned(),
+        audit_id: request.header("audit-id").to_owned(),
+        verb: request.verb(),
+        path: request.path.clone(),
+        server: request.server,
+        began: tokio::time::Instant::now(),
+        ended: None,
+        status: None,
+    };
+    let most = options.requests_max.filter(|_| !is_exempt);
+    shared.log.flights.begin(flight, most, options.records_requests)
 }
 
 fn warn(response: &mut Response<Body>, text: &str) {
@@ -269,3 +300,6 @@ fn injected(request: &Request, faults: &[Action]) -> Result<(), ApiError> {
     }
     Ok(())
 }
+
+/// The seconds after which priority and fairness lets a refused client come back.
+const RETRY_AFTER_SECONDS: u32 = 1;

@@ -8,9 +8,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Watch, create, get, request, start, start_with};
-use crate::simulator::{Action, Cluster, Cut, SimulatorOptions};
+use crate::simulator::{Action, Cluster, Cut, Rule, SimulatorOptions, User};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/pods";
 
 #[tokio::test]
 async fn faults_apply_to_the_named_requests_and_count_down() {
@@ -129,4 +130,64 @@ async fn the_cluster_rolls_out_new_deployments() {
     assert_eq!(simulator.store().count("v1", "pods"), 14);
     cancel.cancel();
     control.await.unwrap();
+}
+
+#[tokio::test]
+async fn more_requests_than_allowed_are_refused_and_all_are_recorded() {
+    let users = vec![
+        User::with_rules("jane", "jane", vec![Rule::new(&["*"], &["*"], &["*"])]),
+        User::admin("root", "root"),
+    ];
+    let simulator = start_with(SimulatorOptions {
+        users,
+        records_requests: true,
+        requests_max: Some(1),
+        ..SimulatorOptions::default()
+    })
+    .await;
+    simulator.faults().add("list", "configmaps", 1, Action::Hang);
+    let send = |token: &'static str, path: &'static str| {
+        let headers = [("authorization", token), ("audit-id", path)];
+        let simulator = &simulator;
+        async move { request(simulator, Method::GET, path, &headers, Value::Null).await.unwrap() }
+    };
+    let others = async {
+        while simulator.requests().flights().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let refused = send("Bearer jane", PODS).await;
+        assert_eq!(refused.code, 429);
+        assert_eq!(refused.headers["retry-after"], "1");
+        // An administrator is exempt.
+        assert_eq!(send("Bearer root", "/api/v1/secrets").await.code, 200);
+    };
+    tokio::select! {
+        reply = send("Bearer jane", MAPS) => panic!("{}", reply.code),
+        () = others => {}
+    }
+    let record = simulator.requests().flights();
+    let shown: Vec<_> =
+        record.iter().map(|flight| (&*flight.user, &*flight.audit_id, flight.status)).collect();
+    assert_eq!(
+        shown,
+        [
+            ("jane", MAPS, None),
+            ("jane", PODS, Some(429)),
+            ("root", "/api/v1/secrets", Some(200)),
+        ]
+    );
+    // The first client has gone away.
+    let has_room = async { while send("Bearer jane", PODS).await.code != 200 {} };
+    tokio::time::timeout(Duration::from_secs(10), has_room).await.unwrap();
+    assert!(simulator.requests().flights()[0].ended.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_takes_as_long_as_was_said() {
+    let service_time = Duration::from_secs(5);
+    let simulator =
+        start_with(SimulatorOptions { service_time, ..SimulatorOptions::default() }).await;
+    let begun = tokio::time::Instant::now();
+    assert_eq!(get(&simulator, MAPS).await.code, 200);
+    assert!(begun.elapsed() >= service_time);
 }
