@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -27,6 +27,7 @@ pub(crate) struct Caller {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) cache: String,
+    pub(crate) headers: HeaderMap,
     /// The body without the fields that a definition adds by default.
     pub(crate) body: Bytes,
     /// The body as it was received.
@@ -52,6 +53,25 @@ impl Caller {
     pub(crate) fn new(network: Network, name: &str, target: &str, is_http2: bool) -> Self {
         let (name, target) = (name.to_owned(), target.to_owned());
         Self { network, name, target, is_http2, kept: None }
+    }
+
+    /// Opens an HTTP/2 connection for this caller and its twins, if none is open.
+    pub(crate) async fn dial_shared(&mut self) -> Result<(), String> {
+        self.is_http2 = true;
+        let is_open =
+            self.kept.as_ref().and_then(Sender::shared).is_some_and(|kept| kept.is_open());
+        if !is_open {
+            self.kept = Some(self.dial().await?);
+        }
+        Ok(())
+    }
+
+    /// Returns another caller on the same HTTP/2 connection.
+    pub(crate) fn twin(&self) -> Self {
+        let kept = self.kept.as_ref().and_then(Sender::shared);
+        let (network, name, target) =
+            (self.network.clone(), self.name.clone(), self.target.clone());
+        Self { network, name, target, is_http2: self.is_http2, kept }
     }
 
     /// Returns the name of the host that it calls.
@@ -92,17 +112,52 @@ impl Caller {
         self.exchange(self.request(method, path, body, Form::Json.accept())).await
     }
 
+    /// Sends a request with this `Audit-ID`, and collects the response. An error is a message. A
+    /// call that is given up leaves a connection of HTTP/2 open.
+    pub(crate) async fn call_as(
+        &mut self,
+        audit_id: &str,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Answer, String> {
+        let mut request = self.request(method, path, body, Form::Json.accept());
+        let id = HeaderValue::from_str(audit_id).map_err(|error| error.to_string())?;
+        request.headers_mut().insert("audit-id", id);
+        let shared = self.kept.as_ref().and_then(Sender::shared);
+        let kept = match shared {
+            Some(shared) => self.kept.replace(shared),
+            None => self.kept.take(),
+        };
+        let answer = self.exchange_on(kept, request).await;
+        if answer.is_err() {
+            self.kept = None;
+        }
+        answer
+    }
+
     async fn exchange(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, String> {
-        let mut sender = match self.kept.take().filter(Sender::is_open) {
+        let kept = self.kept.take();
+        self.exchange_on(kept, request).await
+    }
+
+    async fn exchange_on(
+        &mut self,
+        kept: Option<Sender>,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Answer, String> {
+        let mut sender = match kept.filter(Sender::is_open) {
             Some(sender) => sender,
             None => self.dial().await?,
         };
         let exchange = async {
             let response = sender.send(request).await?;
             let (status, cache) = head(&response);
+            let headers = response.headers().clone();
             let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
             let whole = body.to_bytes();
-            Ok(Answer { status, cache, body: resources::without_defaults(whole.clone()), whole })
+            let body = resources::without_defaults(whole.clone());
+            Ok(Answer { status, cache, headers, body, whole })
         };
         let answer = match tokio::time::timeout(RESPONSE_TIMEOUT, exchange).await {
             Ok(answer) => answer,
@@ -138,12 +193,11 @@ impl Caller {
         *request.method_mut() = method;
         *request.uri_mut() = format!("http://localhost{path}").parse().unwrap_or_default();
         let headers = request.headers_mut();
-        headers.insert(http::header::HOST, http::HeaderValue::from_static("localhost"));
-        headers.insert(http::header::ACCEPT, http::HeaderValue::from_static(accept));
+        headers.insert(http::header::HOST, HeaderValue::from_static("localhost"));
+        headers.insert(http::header::ACCEPT, HeaderValue::from_static(accept));
         let token = format!("Bearer {}", guests::token(&self.name));
         headers.insert(http::header::AUTHORIZATION, token.parse().expect("a token is a header"));
-        headers
-            .insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+        headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request
     }
 
@@ -166,6 +220,14 @@ impl Caller {
 }
 
 impl Sender {
+    /// Returns another sender on the same connection, if it is one of HTTP/2.
+    fn shared(&self) -> Option<Self> {
+        match self {
+            Self::Http1(_) => None,
+            Self::Http2(sender) => Some(Self::Http2(sender.clone())),
+        }
+    }
+
     fn is_open(&self) -> bool {
         match self {
             Self::Http1(sender) => sender.is_ready(),

@@ -4,6 +4,7 @@
 //! compared with the state at L, a watch with the writes after its start.
 
 mod definition;
+mod load;
 mod page;
 mod read;
 mod resume;
@@ -17,6 +18,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use self::load::Load;
+pub(crate) use self::load::{Ending, SentRequest, Served};
 pub(crate) use self::page::Form;
 pub(crate) use self::read::{ReadAt, ReadOperation, Walk};
 pub(crate) use self::stream::{Notice, Start};
@@ -48,6 +51,8 @@ struct Inner {
     last_cause: Option<Instant>,
     /// The revision up to which a cache may have listed again for it.
     relisted_until: u64,
+    /// The requests of a crowd.
+    load: Load,
 }
 
 /// What a cache has shown: by target, resource, form, epoch and namespace, `None` for the cluster.
@@ -74,6 +79,7 @@ impl Checker {
             keeps_streams: plan.keeps_streams,
             last_cause: None,
             relisted_until: 0,
+            load: Load::default(),
         })))
     }
 

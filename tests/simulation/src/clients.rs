@@ -1,7 +1,10 @@
 //! The scripts of the clients, each a task until the run is over.
 
+mod crowd;
+mod flood;
 mod guest;
 mod informer;
+mod neighbour;
 mod reader;
 mod watcher;
 mod writer;
@@ -16,6 +19,7 @@ use weir::simulator::Simulator;
 pub(crate) use self::informer::Informer;
 use crate::caller::Caller;
 use crate::checker::Checker;
+use crate::crowd::{FLOOD, NEIGHBOUR};
 use crate::guests;
 use crate::network::Network;
 use crate::trace::{FNV_OFFSET, Trace, fnv};
@@ -116,6 +120,13 @@ impl Client {
         Self { name, setting: setting.clone(), caller, rng }
     }
 
+    /// Returns another client with the same name and connection, for a task of its own.
+    fn twin(&mut self) -> Self {
+        let caller = self.caller.twin();
+        let (name, setting) = (self.name.clone(), self.setting.clone());
+        Self { name, setting, caller, rng: self.rng.fork() }
+    }
+
     /// Adds an operation to the trace.
     fn trace(&self, what: &str, status: u16, cache: &str, body: &Bytes) {
         let hash = fnv(FNV_OFFSET, body);
@@ -175,6 +186,26 @@ pub(crate) fn spawn_guest(
 ) -> tokio::task::JoinHandle<()> {
     let client = Client::new(setting, guests::name(number), rng);
     tokio::spawn(guest::run(client, number))
+}
+
+/// Starts a client that sends more than its share.
+pub(crate) fn spawn_flood(
+    setting: &Setting,
+    number: usize,
+    rng: fastrand::Rng,
+) -> tokio::task::JoinHandle<()> {
+    let client = Client::new(setting, crate::crowd::name(FLOOD, number), rng);
+    tokio::spawn(flood::run(client))
+}
+
+/// Starts a client that behaves, beside a flood.
+pub(crate) fn spawn_neighbour(
+    setting: &Setting,
+    number: usize,
+    rng: fastrand::Rng,
+) -> tokio::task::JoinHandle<()> {
+    let client = Client::new(setting, crate::crowd::name(NEIGHBOUR, number), rng);
+    tokio::spawn(neighbour::run(client))
 }
 
 /// Starts a watcher, whose streams begin and end in all ways.

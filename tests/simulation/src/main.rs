@@ -3,6 +3,7 @@
 mod caller;
 mod checker;
 mod clients;
+mod crowd;
 mod determinism;
 mod guests;
 mod network;

@@ -13,8 +13,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::fault::CROWD_FAULTS;
 pub(crate) use self::fault::{FAULTS, Fault};
 pub(crate) use self::scenario::Scenario;
+use crate::crowd::{Crowd, FLOODS, NEIGHBOURS};
 use crate::guests::GUESTS;
 
 /// The plan of a run.
@@ -50,6 +52,9 @@ pub(crate) struct Plan {
     /// namespaces stays. Only of gateways, whose clients are not concerned.
     #[serde(default)]
     pub(crate) narrow: bool,
+    /// More load than the API servers carry.
+    #[serde(default)]
+    pub(crate) crowd: Option<Crowd>,
     /// Weir keeps streams through a relist.
     pub(crate) keeps_streams: bool,
     pub(crate) page_size: u32,
@@ -87,6 +92,10 @@ pub(crate) enum ClientKind {
     Writer,
     /// A user of a gateway with few permissions.
     Guest,
+    /// It sends more than its share.
+    Flood,
+    /// It sends one request after the other, beside a flood.
+    Neighbour,
 }
 
 /// Some writes at one moment.
@@ -140,6 +149,7 @@ impl Plan {
             idle_timeout: Duration::from_secs(rng.u64(5..600)),
             gateway,
             narrow,
+            crowd: None,
             clients: clients(&mut rng, if gateway { GUESTS } else { 0 }),
             faults: {
                 let kinds = kinds(&mut rng, direct);
@@ -150,7 +160,7 @@ impl Plan {
         if narrow {
             plan.revoke();
         }
-        plan
+        if !direct && Crowd::is_of(seed) { plan.with_crowd() } else { plan }
     }
 
     /// Draws other faults, of these kinds only and often: for bugs that few kinds show.
@@ -158,6 +168,38 @@ impl Plan {
         let mut rng = fastrand::Rng::with_seed(self.seed);
         let interval = Duration::from_secs(rng.u64(2..12));
         self.faults = strikes(&mut rng, self.duration, interval, kinds);
+        self
+    }
+
+    /// Sends more load than the API servers carry: half of the Weirs are gateways. Faults
+    /// are rare, so that there is time in which nothing is wrong.
+    pub(crate) fn with_crowd(mut self) -> Self {
+        let mut rng = fastrand::Rng::with_seed(self.seed ^ 0xf100d);
+        (self.in_a_row, self.narrow) = (false, false);
+        self.gateway = rng.bool();
+        let crowd = Crowd::draw(self.seed, self.gateway);
+        let mut kinds: Vec<Fault> =
+            CROWD_FAULTS.iter().filter(|_| rng.u8(..4) == 0).copied().collect();
+        if crowd.has_plan {
+            kinds.extend([Fault::ChangePlan; 3]);
+        }
+        let interval = Duration::from_secs(rng.u64(20..80));
+        self.faults = strikes(&mut rng, self.duration, interval, &kinds);
+        let guests = if self.gateway { GUESTS } else { 0 };
+        self.clients.retain(|client| client.kind != ClientKind::Guest);
+        let more = [
+            (ClientKind::Guest, guests),
+            (ClientKind::Flood, FLOODS),
+            (ClientKind::Neighbour, NEIGHBOURS),
+        ];
+        for (kind, count) in more {
+            self.clients.extend((0..count).map(|number| ClientPlan {
+                kind,
+                number,
+                seed: rng.u64(..),
+            }));
+        }
+        self.crowd = Some(crowd);
         self
     }
 
@@ -199,7 +241,7 @@ impl Plan {
         let kinds = [ClientKind::Informer, ClientKind::Reader, ClientKind::Writer];
         plan.clients.retain(|client| kinds.contains(&client.kind) && client.number < 2);
         plan.faults = scenario.strikes(plan.duration, seed);
-        let plan = Self { servers: 1, weirs: 1, in_a_row: false, ..plan };
+        let plan = Self { servers: 1, weirs: 1, in_a_row: false, crowd: None, ..plan };
         scenario.settings(plan)
     }
 }

@@ -116,6 +116,9 @@ struct Options {
     /// Lets the clients call the API server itself, which must keep every guarantee as well.
     #[arg(long)]
     direct: bool,
+    /// Has more load than the API servers carry, whatever the seed.
+    #[arg(long)]
+    crowd: bool,
     /// Has faults of these kinds only, and often.
     #[arg(long, value_enum, value_delimiter = ',')]
     faults: Vec<Fault>,
@@ -330,6 +333,7 @@ impl Options {
     fn arguments(&self) -> Vec<String> {
         let mut arguments = vec!["--minutes".to_owned(), self.minutes.to_string()];
         arguments.extend(self.direct.then(|| "--direct".to_owned()));
+        arguments.extend(self.crowd.then(|| "--crowd".to_owned()));
         for fault in self.faults.iter().filter_map(ValueEnum::to_possible_value) {
             arguments.extend(["--faults".to_owned(), fault.get_name().to_owned()]);
         }
@@ -337,7 +341,10 @@ impl Options {
     }
 
     fn plan(&self, seed: u64) -> Plan {
-        let plan = Plan::new(seed, self.minutes, self.direct);
+        let mut plan = Plan::new(seed, self.minutes, self.direct);
+        if self.crowd && plan.crowd.is_none() {
+            plan = plan.with_crowd();
+        }
         if self.faults.is_empty() { plan } else { plan.with_faults(&self.faults) }
     }
 }

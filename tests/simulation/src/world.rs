@@ -63,6 +63,7 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
     cut_point.finish();
     setting.phase.calm_down();
     tokio::time::sleep(RECOVERY).await;
+    checker.check_load(plan, &simulator.requests().flights());
     setting.phase.settle();
     calm::check_upstream(&setting, plan).await;
     delivery::check(&setting, &informers, rng.fork()).await;
@@ -96,6 +97,8 @@ fn start_clients(plan: &Plan, setting: &Setting) -> (Vec<Informer>, Vec<JoinHand
             }
             ClientKind::Reader => clients::spawn_reader(setting, client.number, rng),
             ClientKind::Watcher => clients::spawn_watcher(setting, client.number, rng),
+            ClientKind::Flood => clients::spawn_flood(setting, client.number, rng),
+            ClientKind::Neighbour => clients::spawn_neighbour(setting, client.number, rng),
             ClientKind::Guest => clients::spawn_guest(setting, client.number, rng),
             ClientKind::Writer => clients::spawn_writer(setting, client.number, rng),
         });

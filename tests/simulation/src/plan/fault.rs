@@ -54,11 +54,14 @@ pub(crate) enum Fault {
     Restore,
     /// Another cluster answers at the address.
     Swap,
+    /// The objects of priority and fairness change.
+    ChangePlan,
     /// The Weirs may not read the whole cluster for some minutes, only its namespaces.
     Revoke,
 }
 
-/// The kinds that a seed draws from. `Revoke` is only for plans whose Weirs have such permissions.
+/// The kinds that a seed draws from. `Revoke` is only for plans whose Weirs have such permissions,
+/// `ChangePlan` for those whose API servers have such objects.
 pub(crate) const FAULTS: [Fault; 24] = [
     Fault::CutClient,
     Fault::CutUpstream,
@@ -84,6 +87,22 @@ pub(crate) const FAULTS: [Fault; 24] = [
     Fault::Clock,
     Fault::Restore,
     Fault::Swap,
+];
+
+/// The kinds that a seed with a crowd draws from: a connection that carries nothing for a while is
+/// none of them. Its requests would arrive long after Weir has given up their seats.
+pub(crate) const CROWD_FAULTS: [Fault; 11] = [
+    Fault::CutClient,
+    Fault::CutUpstream,
+    Fault::GoAway,
+    Fault::GoAwayLost,
+    Fault::CutWatches,
+    Fault::Compact,
+    Fault::Restart,
+    Fault::RestartAll,
+    Fault::Refuse,
+    Fault::Crash,
+    Fault::Drain,
 ];
 
 impl Fault {

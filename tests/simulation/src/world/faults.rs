@@ -10,6 +10,7 @@ use weir::simulator::{Action, Cut};
 use super::upstream::{self, host, listen_at};
 use super::weirs::Weirs;
 use crate::clients::Setting;
+use crate::crowd;
 use crate::determinism;
 use crate::plan::{Fault, Plan};
 use crate::resources::{self, RESOURCES};
@@ -30,6 +31,9 @@ pub(super) async fn inject(plan: &Plan, setting: &Setting, weirs: &mut Weirs) {
             continue;
         }
         setting.trace.line(&format!("fault {fault:?}"));
+        if fault != Fault::ChangePlan {
+            setting.checker.broke();
+        }
         let mut rng = fastrand::Rng::with_seed(strike.seed);
         setting.checker.struck(fault.loses_history());
         match fault {
@@ -42,10 +46,14 @@ pub(super) async fn inject(plan: &Plan, setting: &Setting, weirs: &mut Weirs) {
             Fault::Restore | Fault::Swap => change_state(fault, plan, setting, rng).await,
             Fault::Lag => lag(plan, setting, rng),
             Fault::Revoke => revoke(setting, rng),
+            Fault::ChangePlan => crowd::change_plan(&setting.simulator.store(), &mut rng),
             fault if fault.is_of_weir() => connection(fault, setting, rng).await,
             fault => api_server(fault, setting, rng),
         }
         setting.checker.struck(fault.loses_history());
+        if fault != Fault::ChangePlan {
+            setting.checker.broke();
+        }
     }
     tokio::time::sleep_until(begun + plan.duration).await;
     setting.phase.until_writes().await;

@@ -1,10 +1,12 @@
 //! The API servers of a run, the balancer before them, and what they hold.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir::simulator::{Api, Rule, Simulator, SimulatorOptions, User};
 
+use crate::crowd::{self, Crowd};
 use crate::guests;
 use crate::network::Network;
 use crate::plan::Plan;
@@ -27,6 +29,9 @@ pub(super) fn simulator(plan: &Plan, rng: &mut fastrand::Rng) -> Simulator {
         bookmark_interval: plan.bookmark_interval,
         users: users(plan),
         records_writes: true,
+        records_requests: plan.crowd.is_some(),
+        service_time: plan.crowd.as_ref().map_or(Duration::ZERO, Crowd::service_time),
+        requests_max: plan.crowd.as_ref().and_then(|crowd| crowd.requests_max),
         ..SimulatorOptions::default()
     };
     let simulator = Simulator::without_listener(options).expect("a simulator without TLS starts");
@@ -38,6 +43,9 @@ pub(super) fn simulator(plan: &Plan, rng: &mut fastrand::Rng) -> Simulator {
     }
     if plan.narrow {
         permit(&api);
+    }
+    if plan.crowd.as_ref().is_some_and(|crowd| crowd.has_plan) {
+        crowd::store_plan(&api);
     }
     api.create(resources::definition(0)).expect("a definition is created");
     for resource in &RESOURCES {
@@ -52,6 +60,9 @@ pub(super) fn simulator(plan: &Plan, rng: &mut fastrand::Rng) -> Simulator {
 /// Returns the users of a gateway; none where everybody may do everything.
 fn users(plan: &Plan) -> Vec<User> {
     let mut users = if plan.gateway { guests::users() } else { Vec::new() };
+    if plan.gateway && plan.crowd.is_some() {
+        users.extend(crowd::users());
+    }
     if plan.narrow {
         let rule = Rule::new(&["*"], &["*"], &NAMESPACES);
         users.push(User::with_rules(WEIR, WEIR, vec![rule]));
