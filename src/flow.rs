@@ -38,3 +38,4 @@ pub mod rules;
 pub mod schedule;
 pub mod schema;
 pub mod seats;
+pub mod spread;

@@ -17,6 +17,14 @@ pub struct Cost {
     pub cpu_seconds: f64,
     /// Watches that ended within a minute.
     pub short_watches: f64,
+    /// Watches that began with a 410: their resourceVersion is too old.
+    pub expired_watches: f64,
+    /// Watches that began while the same client had two open that show the same.
+    pub twin_watches: f64,
+    /// Requests that came again before the `Retry-After` of their refusal was over.
+    pub early_retries: f64,
+    /// Responses with the API server's warning that the API is deprecated.
+    pub deprecated: f64,
 }
 
 impl Cost {
@@ -29,15 +37,27 @@ impl Cost {
         self.seat_seconds += other.seat_seconds;
         self.cpu_seconds += other.cpu_seconds;
         self.short_watches += other.short_watches;
+        self.expired_watches += other.expired_watches;
+        self.twin_watches += other.twin_watches;
+        self.early_retries += other.early_retries;
+        self.deprecated += other.deprecated;
+    }
+
+    /// Whether it shows a habit, whatever the verb.
+    pub fn shows_habit(&self) -> bool {
+        self.early_retries > 0.0 || self.deprecated > 0.0
     }
 
     /// Multiplies all numbers.
     pub fn scale(&mut self, factor: f64) {
-        let Self { requests, forwarded, refused, bytes, seat_seconds, cpu_seconds, short_watches } =
-            self;
-        for number in
-            [requests, forwarded, refused, bytes, seat_seconds, cpu_seconds, short_watches]
-        {
+        let Self { requests, forwarded, refused, bytes, seat_seconds, cpu_seconds, .. } = self;
+        for number in [requests, forwarded, refused, bytes, seat_seconds, cpu_seconds] {
+            *number *= factor;
+        }
+        let Self {
+            short_watches, expired_watches, twin_watches, early_retries, deprecated, ..
+        } = self;
+        for number in [short_watches, expired_watches, twin_watches, early_retries, deprecated] {
             *number *= factor;
         }
     }

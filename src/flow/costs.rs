@@ -14,6 +14,7 @@ use std::time::Duration;
 use crate::flow::cost::Cost;
 use crate::flow::habit::Habit;
 use crate::flow::hitters::Summary;
+use crate::flow::spread::Spread;
 
 /// The sender and the subject of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ pub enum Dimension {
 /// The fields of a key, with their names.
 pub type Key = Box<[(&'static str, Box<str>)]>;
 
-/// A client that lists or watches a resource in one way.
+/// A client that reads a resource in one way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HabitKey {
     /// The user; empty in a sidecar.
@@ -81,7 +82,7 @@ pub struct HabitKey {
     pub agent: Box<str>,
     /// The resource, with its group and subresource.
     pub resource: Box<str>,
-    /// `list` or `watch`.
+    /// The verb: `list` or `watch`; another one where a request showed a habit.
     pub verb: &'static str,
     /// How it is asked for.
     pub habit: Habit,
@@ -105,6 +106,9 @@ pub struct Costs {
     hasher: RandomState,
     /// Whether users are known (gateway mode).
     by_user: bool,
+    spread: Spread,
+    /// The API server's warnings that an API is deprecated, by resource.
+    warnings: Vec<(Box<str>, Box<str>)>,
 }
 
 impl Text {
@@ -175,7 +179,39 @@ impl Costs {
             summaries: Default::default(),
             habits: Summary::default(),
         };
-        Self { windows: WINDOWS.map(window), hasher: RandomState::new(), by_user }
+        let (hasher, spread, warnings) = (RandomState::new(), Spread::default(), Vec::new());
+        Self { windows: WINDOWS.map(window), hasher, by_user, spread, warnings }
+    }
+
+    /// Notes that a client read the pods of all nodes from an address, which `address` stands for.
+    pub fn note_reader(&mut self, now: Duration, user: &Text, agent: &Text, address: u64) {
+        self.spread.note(now, [&user.text, &agent.text], address);
+    }
+
+    /// Returns from how many addresses clients read the pods of all nodes.
+    pub fn spread(&self) -> &Spread {
+        &self.spread
+    }
+
+    /// Keeps the API server's warning that the API of a resource is deprecated.
+    pub fn note_warning(&mut self, resource: &Text, warning: &str) {
+        let warning = cut(warning);
+        match self.warnings.iter_mut().find(|(known, _)| *known == resource.text) {
+            Some((_, kept)) if *kept == warning => {}
+            Some((_, kept)) => *kept = warning,
+            None => {
+                if self.warnings.len() >= WARNINGS_MAX {
+                    self.warnings.remove(0);
+                }
+                self.warnings.push((resource.text.clone(), warning));
+            }
+        }
+    }
+
+    /// Returns the kept warning of a resource.
+    pub fn warning(&self, resource: &str) -> Option<&str> {
+        let found = self.warnings.iter().find(|(known, _)| &**known == resource);
+        found.map(|(_, warning)| &**warning)
     }
 
     /// Adds all costs of a batch, and empties it.
@@ -187,7 +223,9 @@ impl Costs {
             let schema_name = schema.as_deref().unwrap_or_default();
             let action = self.hasher.hash_one((who.hash, resource.hash, verb));
             let flow_hash = self.hasher.hash_one((schema_name, flow.hash));
-            let habit_hash = matches!(*verb, "list" | "watch")
+            let has_habit =
+                matches!(*verb, "list" | "watch") || habit.is_repeated || cost.shows_habit();
+            let habit_hash = has_habit
                 .then(|| self.hasher.hash_one((user.hash, agent.hash, resource.hash, verb, habit)));
             for window in &mut self.windows {
                 window.all.add(&cost);
@@ -298,6 +336,8 @@ pub const KEY_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX + 16;
 const TEXT_BYTES_MAX: usize = 120;
 /// Stands at the end of a text that was cut.
 const CUT: &str = "…";
+/// Deprecated APIs of a cluster are fewer.
+const WARNINGS_MAX: usize = 32;
 /// The origins of a batch.
 const BATCH_SLOTS_MAX: usize = 64;
 /// More than [`BATCH_SLOTS_MAX`], so that a search meets few others.

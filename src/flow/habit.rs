@@ -1,5 +1,7 @@
 //! How a list or a watch is asked for: what decides about its cost, and what a client can change.
 
+use memchr::memmem;
+
 /// How a list or a watch is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Habit {
@@ -11,7 +13,8 @@ pub struct Habit {
     pub form: AskedForm,
     /// Whether it accepts gzip.
     pub takes_gzip: bool,
-    /// Whether the same was asked for on the same connection before.
+    /// Whether the same was asked for on the same connection before; for a GET, within the last
+    /// seconds.
     pub is_repeated: bool,
 }
 
@@ -75,9 +78,33 @@ impl AskedForm {
     }
 }
 
+/// Whether the first piece of a watch is the event of a 410: its resourceVersion is too old.
+pub fn is_expired(piece: &[u8]) -> bool {
+    let head = piece.get(..EVENT_HEAD_BYTES).unwrap_or(piece);
+    let is_error = head.starts_with(JSON_ERROR)
+        // Four bytes of length, then the type of the event.
+        || head.get(4..).is_some_and(|event| event.starts_with(PROTOBUF_ERROR));
+    is_error && [JSON_GONE, PROTOBUF_GONE].iter().any(|code| memmem::find(head, code).is_some())
+}
+
+/// The beginning of an event with a Status.
+const EVENT_HEAD_BYTES: usize = 1024;
+const JSON_ERROR: &[u8] = b"{\"type\":\"ERROR\"";
+const JSON_GONE: &[u8] = b"\"code\":410";
+/// Field 1 of a `WatchEvent`.
+const PROTOBUF_ERROR: &[u8] = b"\x0a\x05ERROR";
+/// Field 6 of a `Status`: 410 as a variable-length integer.
+const PROTOBUF_GONE: &[u8] = b"\x30\x9a\x03";
+
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
+    use crate::api::media_type::Encoding;
+    use crate::api::resource_version::ResourceVersion;
+    use crate::api::status::Status;
+    use crate::codec::frame::encode_error;
 
     #[test]
     fn parameters_and_headers_are_read() {
@@ -99,5 +126,17 @@ mod tests {
         ] {
             assert_eq!(AskedForm::of(accept), form, "{accept}");
         }
+    }
+
+    #[test]
+    fn a_410_is_known_by_the_first_event_of_a_watch() {
+        let expired = Status::expired(ResourceVersion(30), ResourceVersion(450));
+        let other = Status { code: StatusCode::FORBIDDEN, ..expired.clone() };
+        for encoding in [Encoding::Json, Encoding::Protobuf] {
+            assert!(is_expired(&encode_error(&expired, encoding)), "{encoding:?}");
+            assert!(!is_expired(&encode_error(&other, encoding)), "{encoding:?}");
+        }
+        assert!(!is_expired(b"{\"type\":\"ADDED\",\"object\":{\"code\":410}}"));
+        assert!(!is_expired(b"") && !is_expired(&[0; 3]));
     }
 }

@@ -24,7 +24,9 @@ pub(crate) mod requester;
 pub(crate) mod rules;
 pub(crate) mod sample;
 pub(crate) mod seats;
+mod signs;
 pub(crate) mod source;
+mod twins;
 mod watches_by_flow;
 
 use std::fmt;
@@ -52,6 +54,7 @@ use crate::server::flow_control::plan::{ActivePlan, Class, Placement};
 use crate::server::flow_control::queue::Queue;
 use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::rules::Rules;
+use crate::server::flow_control::twins::TwinWatches;
 use crate::server::request::context::RequestContext;
 use crate::upstream::Upstream;
 
@@ -76,6 +79,8 @@ pub struct FlowControl {
     /// The plan of the cluster, and what operators add to it.
     sources: Mutex<(Plan, FlowOverlay)>,
     metrics: FlowMetrics,
+    /// Open watches that show the same to one process.
+    twins: TwinWatches,
     /// Calls of [`Self::tend`].
     tended: AtomicUsize,
 }
@@ -83,9 +88,11 @@ pub struct FlowControl {
 /// A request, classified.
 struct Classified {
     class: Arc<Class>,
-    /// Stands for its origin.
+    /// Stands for the client, the verb and the resource.
+    origin: u64,
+    /// Stands for these and the habit.
     hash: u64,
-    /// How it is asked for, if it is a list or a watch.
+    /// How it is asked for.
     habit: Habit,
 }
 
@@ -117,6 +124,7 @@ impl FlowControl {
             rules: ArcSwap::from_pointee(Rules::new(&config.overlay.rules, &metrics)),
             sources: Mutex::new((Plan::built_in(), config.overlay.clone())),
             metrics,
+            twins: TwinWatches::default(),
             tended: AtomicUsize::new(0),
         })
     }
@@ -194,15 +202,12 @@ impl FlowControl {
         let who = (requester, agent, &class.schema, flow);
         let mut hash = self.hasher.hash_one((who, resource, path, info.verb_label()));
         let mut habit = context.habit;
-        if matches!(info.verb, Verb::List | Verb::Watch) {
-            let namespace = info.resource.as_ref().map(|it| &it.namespace);
-            let list = self.hasher.hash_one((hash, habit, namespace, selectors(info)));
-            habit.is_repeated = info.verb == Verb::List
-                && habit.start != Start::Continue
-                && context.client.flows.is_repeated(list);
+        habit.is_repeated = self.is_repeated(context, hash, habit);
+        let origin = hash;
+        if matches!(info.verb, Verb::List | Verb::Watch) || habit.is_repeated {
             hash = self.hasher.hash_one((hash, habit));
         }
-        Classified { class: Arc::clone(class), hash, habit }
+        Classified { class: Arc::clone(class), origin, hash, habit }
     }
 
     /// Returns the origin of a request.

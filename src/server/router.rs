@@ -94,6 +94,7 @@ impl Router {
         let is_charged = self.flow_control.as_ref().is_some_and(|flow| flow.charges());
         let habit = if is_charged { habit(&info, &parts.headers) } else { Habit::default() };
         let agent = parts.headers.get(USER_AGENT).filter(|_| is_charged).cloned();
+        let version = parts.version;
         let mut context = RequestContext {
             started,
             client,
@@ -104,6 +105,7 @@ impl Router {
             metrics,
             auth,
             agent,
+            version,
             habit,
             admission: None,
             watch: None,

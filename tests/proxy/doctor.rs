@@ -1,12 +1,19 @@
 //! The client doctor over a whole proxy: a bad habit is found with its fix, a good one is not, and
 //! no metric names a client.
 
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::Value;
+use tokio::net::TcpSocket;
 use weir::config::FlowControlMode;
-use weir::simulator::{Simulator, SimulatorOptions};
+use weir::simulator::{Action, Simulator, SimulatorOptions};
 
-use crate::client::{Call, Watch};
-use crate::harness::{Proxy, seed};
+use crate::client::{Answer, Call, Watch};
+use crate::harness::{Proxy, configmap, seed};
 
 const LIST: &str = "/api/v1/namespaces/ns1/pods";
 const SCRIPT: &str = "inventory-OpenAPI-Generator/37.0.2/python";
@@ -46,4 +53,171 @@ async fn a_script_that_polls_is_found_and_an_informer_is_not() {
     assert!(proxy.metric("weir_client_findings", &["rule=\"poll-list\""]).await >= 1.0);
     let metrics = proxy.admin("/metrics").await.text();
     assert!(!metrics.contains("inventory") && !metrics.contains("good/1.0"));
+}
+
+/// A client with one HTTP/2 connection, as client-go has.
+struct Sender {
+    agent: &'static str,
+    sender: SendRequest<Empty<Bytes>>,
+}
+
+impl Sender {
+    /// Connects from an address of this machine.
+    async fn connect(proxy: &Proxy, agent: &'static str, from: [u8; 4]) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        let stream = TokioIo::new(socket.connect(proxy.plain()).await.unwrap());
+        let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+        tokio::spawn(connection);
+        Self { agent, sender }
+    }
+
+    async fn get(&mut self, path: &str) -> Response<Incoming> {
+        let mut request = Request::get(format!("http://localhost{path}"));
+        if !self.agent.is_empty() {
+            request = request.header("user-agent", self.agent);
+        }
+        self.sender.send_request(request.body(Empty::new()).unwrap()).await.unwrap()
+    }
+
+    async fn read(&mut self, path: &str) -> StatusCode {
+        let answer = Answer::collect(self.get(path).await).await.unwrap();
+        answer.status
+    }
+}
+
+async fn observed() -> Proxy {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    seed(&upstream);
+    Proxy::before(upstream, "", |config| {
+        config.flow_control.mode = FlowControlMode::Observe;
+    })
+    .await
+}
+
+/// Returns the rules of the findings of an agent.
+async fn rules(proxy: &Proxy, agent: &str) -> Vec<String> {
+    let found = findings(proxy).await.into_iter().filter(|it| it["userAgent"] == agent);
+    found.map(|it| it["rule"].as_str().unwrap().to_owned()).collect()
+}
+
+const LOCAL: [u8; 4] = [127, 0, 0, 1];
+const NONE: [&str; 0] = [];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loop_of_gets_is_found_and_gets_of_many_objects_are_not() {
+    let proxy = observed().await;
+    let mut polling = Sender::connect(&proxy, "loop/1.0", LOCAL).await;
+    let mut reading = Sender::connect(&proxy, "reader/1.0", LOCAL).await;
+    for number in 0..150 {
+        polling.read(&format!("{LIST}/pod-0?resourceVersion=0")).await;
+        let name = number % 20;
+        reading.read(&format!("{LIST}/other-{name}?resourceVersion=0")).await;
+    }
+    assert_eq!(rules(&proxy, "loop/1.0").await, ["poll-get"]);
+    assert_eq!(rules(&proxy, "reader/1.0").await, NONE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watches_of_a_resource_version_that_is_too_old_are_found() {
+    let proxy = observed().await;
+    let from = proxy.upstream.store().revision();
+    proxy.upstream.store().create(configmap("ns1", "one", 1)).unwrap();
+    proxy.upstream.store().create(configmap("ns1", "two", 2)).unwrap();
+    proxy.upstream.compact();
+    proxy.upstream.store().create(configmap("ns1", "three", 3)).unwrap();
+    let path = "/api/v1/namespaces/ns1/configmaps";
+    for (agent, lists) in [("stubborn/1.0", false), ("careful/1.0", true)] {
+        let mut client = Sender::connect(&proxy, agent, LOCAL).await;
+        client.read(&format!("{path}?resourceVersion=0")).await;
+        for _ in 0..9 {
+            let watch = client.get(&format!("{path}?watch=1&resourceVersion={from}")).await;
+            let text = Answer::collect(watch).await.unwrap().text();
+            assert!(text.contains(r#""code":410"#), "{text}");
+            if lists {
+                // Another connection, so that this is no loop of one informer.
+                let mut other = Sender::connect(&proxy, agent, LOCAL).await;
+                other.read(&format!("{path}?resourceVersion=0")).await;
+            }
+        }
+    }
+    let found = rules(&proxy, "stubborn/1.0").await;
+    assert!(found.contains(&"dead-watch".to_owned()), "{found:?}");
+    let found = rules(&proxy, "careful/1.0").await;
+    assert!(!found.contains(&"dead-watch".to_owned()), "{found:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_watches_of_the_same_over_one_connection_are_found() {
+    let proxy = observed().await;
+    let (twin, good) = ("twin/1.0", "good/1.0");
+    let mut open = Vec::new();
+    let mut client = Sender::connect(&proxy, twin, LOCAL).await;
+    for _ in 0..3 {
+        open.push(client.get(&format!("{LIST}?watch=1&resourceVersion=0")).await);
+    }
+    for _ in 0..3 {
+        let mut replica = Sender::connect(&proxy, good, LOCAL).await;
+        open.push(replica.get(&format!("{LIST}?watch=1&resourceVersion=0")).await);
+        open.push(replica.get("/api/v1/nodes?watch=1&resourceVersion=0").await);
+    }
+    assert_eq!(rules(&proxy, twin).await, ["twin-watches"]);
+    assert_eq!(rules(&proxy, good).await, NONE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_on_each_node_that_watches_all_pods_is_found() {
+    let proxy = observed().await;
+    let mut open = Vec::new();
+    for node in 1..=10 {
+        let address = [127, 0, 0, node];
+        let mut bad = Sender::connect(&proxy, "bad-agent/1.0", address).await;
+        open.push(bad.get("/api/v1/pods?watch=1&resourceVersion=0").await);
+        let mut good = Sender::connect(&proxy, "good-agent/1.0", address).await;
+        let own = format!("fieldSelector=spec.nodeName%3Dnode-{node}");
+        open.push(good.get(&format!("/api/v1/pods?watch=1&resourceVersion=0&{own}")).await);
+    }
+    assert_eq!(rules(&proxy, "bad-agent/1.0").await, ["node-agent"]);
+    assert_eq!(rules(&proxy, "good-agent/1.0").await, NONE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_that_are_not_heeded_and_deprecated_apis_are_found() {
+    let proxy = observed().await;
+    let mut client = Sender::connect(&proxy, "hasty/1.0", LOCAL).await;
+    let path = "/api/v1/namespaces/ns1/secrets/one";
+    proxy.upstream.faults().add("get", "secrets", 100, Action::Refuse(60));
+    for _ in 0..14 {
+        assert_eq!(client.read(path).await, StatusCode::TOO_MANY_REQUESTS);
+    }
+    let mut old = Sender::connect(&proxy, "old/1.0", LOCAL).await;
+    for namespace in ["ns1", "ns2", "ns3", "ns4"] {
+        let path = format!("/api/v1/namespaces/{namespace}/endpoints?resourceVersion=0");
+        assert_eq!(old.read(&path).await, StatusCode::OK);
+    }
+    let found = rules(&proxy, "hasty/1.0").await;
+    assert!(found.contains(&"retries".to_owned()), "{found:?}");
+    assert_eq!(rules(&proxy, "old/1.0").await, ["deprecated"]);
+    let all = findings(&proxy).await;
+    let old = all.iter().find(|it| it["rule"] == "deprecated").unwrap();
+    let evidence = old["evidence"].as_str().unwrap();
+    assert!(evidence.contains("4 responses with the warning: v1 Endpoints is"), "{evidence}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_without_a_name_is_found_once() {
+    let proxy = observed().await;
+    let mut client = Sender::connect(&proxy, "", LOCAL).await;
+    for path in ["/api/v1/nodes", "/api/v1/services", LIST] {
+        for _ in 0..4 {
+            client.read(&format!("{path}?resourceVersion=0")).await;
+        }
+    }
+    let found = findings(&proxy).await;
+    let nameless: Vec<_> = found.iter().filter(|it| it["rule"] == "no-agent").collect();
+    assert_eq!(nameless.len(), 1, "{found:#?}");
+    assert_eq!(
+        (&nameless[0]["resource"], &nameless[0]["weight"]),
+        (&"(all)".into(), &"info".into())
+    );
 }

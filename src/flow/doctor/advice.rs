@@ -43,20 +43,8 @@ impl Library {
 }
 
 impl Rule {
-    /// Returns what it is called for people.
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::PollList => "lists again and again instead of watching",
-            Self::UnsetList => "lists without a resourceVersion",
-            Self::UnpagedList => "lists much without pages",
-            Self::RelistLoop => "informer lists again and again",
-            Self::WatchChurn => "watches end after a short time",
-            Self::NoGzip => "large lists without gzip",
-            Self::Json => "JSON where protobuf would do",
-        }
-    }
-
     /// Returns the fix for a library.
+    #[expect(clippy::too_many_lines, reason = "a table")]
     pub fn fix(self, library: Library) -> &'static str {
         use Library::{ClientGo, ControllerRuntime, KubeRs, Python};
         match (self, library) {
@@ -116,6 +104,96 @@ impl Rule {
             (Self::WatchChurn, Python) => {
                 "Pass a timeout_seconds of several minutes, and resume with the last resource_version."
             }
+            (Self::PollGet, ClientGo) => {
+                "Use an informer with the field selector metadata.name=NAME, or watchtools.UntilWithSync."
+            }
+            (Self::PollGet, ControllerRuntime) => {
+                "Read with the manager's cached client; cache.Options.ByObject can keep this object alone."
+            }
+            (Self::PollGet, KubeRs) => {
+                "Use watch_object; await_condition where one state is waited for."
+            }
+            (Self::PollGet, Python) => {
+                "Use Watch().stream(LIST, field_selector=\"metadata.name=NAME\")."
+            }
+            (Self::DeadWatch, ClientGo) => {
+                "Use an informer or a Reflector, which list again after 410; a loop of your own must list too."
+            }
+            (Self::DeadWatch, ControllerRuntime) => {
+                "Use the manager's cache, which lists again after 410, instead of client.WithWatch in a loop."
+            }
+            (Self::DeadWatch, KubeRs) => {
+                "Use watcher, which lists again after 410, instead of Api::watch in a loop."
+            }
+            (Self::DeadWatch, Python) => {
+                "After an ApiException with status 410, list again, and Watch from the new resource_version."
+            }
+            (Self::TwinWatches, ClientGo) => {
+                "Share one SharedInformerFactory among all parts of the program."
+            }
+            (Self::TwinWatches, ControllerRuntime) => {
+                "Use one manager, and its cache for all controllers."
+            }
+            (Self::TwinWatches, KubeRs) => "Use one reflector, and give its Store to all parts.",
+            (Self::TwinWatches, Python) => {
+                "Keep one SharedInformer or Watch, and hand its events to all threads."
+            }
+            (Self::NodeAgent, ClientGo) => {
+                "Pass the field selector spec.nodeName=NODE (informers.WithTweakListOptions), with NODE from the downward API."
+            }
+            (Self::NodeAgent, ControllerRuntime) => {
+                "Set cache.Options.ByObject for Pod to the field selector spec.nodeName=NODE, with NODE from the downward API."
+            }
+            (Self::NodeAgent, KubeRs) => {
+                "Use watcher::Config::fields(\"spec.nodeName=NODE\"), with NODE from the downward API."
+            }
+            (Self::NodeAgent, Python) => {
+                "Pass field_selector=\"spec.nodeName=NODE\", with NODE from the downward API."
+            }
+            (Self::Retries, ClientGo) => {
+                "Leave retries to rest.Request, which waits for Retry-After; put no loop around it."
+            }
+            (Self::Retries, ControllerRuntime) => {
+                "Return the error from Reconcile, so that the work queue waits; do not try again in it."
+            }
+            (Self::Retries, KubeRs) => {
+                "Use default_backoff() for watchers; elsewhere wait as long as the header Retry-After says."
+            }
+            (Self::Retries, Python) => {
+                "After an ApiException with status 429 or 503, wait for e.headers[\"Retry-After\"] seconds."
+            }
+            (Self::Deprecated, ClientGo) => {
+                "Use the typed client of the version that the warning names."
+            }
+            (Self::Deprecated, ControllerRuntime) => {
+                "Register and read the types of the version that the warning names."
+            }
+            (Self::Deprecated, KubeRs) => {
+                "Use the types of k8s-openapi, or an ApiResource, of the version that the warning names."
+            }
+            (Self::Deprecated, Python) => {
+                "Use the API class of the version that the warning names."
+            }
+            (Self::WholeObjects, ClientGo) => {
+                "Where labels and owners are enough, use metadata.NewForConfig and metadatainformer."
+            }
+            (Self::WholeObjects, ControllerRuntime) => {
+                "Where labels and owners are enough, read PartialObjectMetadata (builder.OnlyMetadata), and nowhere the whole kind."
+            }
+            (Self::WholeObjects, KubeRs) => {
+                "Where labels and owners are enough, use metadata_watcher, or Api::list_metadata."
+            }
+            (Self::WholeObjects, Python) => {
+                "Where labels and owners are enough, send Accept: application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1."
+            }
+            (Self::NoAgent, ClientGo) => "Set rest.Config.UserAgent to name/version.",
+            (Self::NoAgent, ControllerRuntime) => {
+                "Set UserAgent of the manager's rest.Config to name/version."
+            }
+            (Self::NoAgent, KubeRs) => {
+                "Push (USER_AGENT, \"name/version\") to Config::headers; kube-rs sends none by itself."
+            }
+            (Self::NoAgent, Python) => "Set api_client.user_agent = \"name/version\".",
             (Self::NoGzip, ClientGo) => "Leave rest.Config.DisableCompression false.",
             (Self::NoGzip, ControllerRuntime) => {
                 "Leave DisableCompression of the manager's rest.Config false."

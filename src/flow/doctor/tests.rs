@@ -5,12 +5,13 @@ use std::hash::{BuildHasher, RandomState};
 use proptest::prelude::*;
 
 use super::*;
+use crate::flow::cost::Cost;
 use crate::flow::costs::{Batch, Origin, Text};
-use crate::flow::habit::Habit;
+use crate::flow::habit::{AskedForm, Habit, Start};
 
 const SECOND: Duration = Duration::from_secs(1);
 const GO: &str = "controller/v1.2 (linux/amd64) kubernetes/4f1e2d3";
-const PYTHON: &str = "OpenAPI-Generator/37.0.2/python";
+const PYTHON: &str = "inventory-OpenAPI-Generator/37.0.2/python";
 
 /// Clients over ten minutes.
 struct World {
@@ -29,7 +30,9 @@ struct Requests {
     count: u32,
     bytes: f64,
     is_forwarded: bool,
-    short_watches: f64,
+    resource: &'static str,
+    /// Adds the sign of a habit to the cost of a request.
+    sign: fn(&mut Cost),
 }
 
 const LIST: Requests = Requests {
@@ -45,7 +48,8 @@ const LIST: Requests = Requests {
     count: 100,
     bytes: 1000.0,
     is_forwarded: false,
-    short_watches: 0.0,
+    resource: "pods",
+    sign: |_| {},
 };
 const WATCH: Requests = Requests { verb: "watch", count: 1, ..LIST };
 
@@ -77,19 +81,19 @@ impl World {
             agent: text(it.agent),
             schema: None,
             flow: text(""),
-            resource: text("pods"),
+            resource: text(it.resource),
             verb: it.verb,
             habit: it.habit,
         };
-        let cost = Cost {
+        let mut cost = Cost {
             requests: 1.0,
             forwarded: f64::from(u8::from(it.is_forwarded)),
             bytes: it.bytes,
             seat_seconds: 0.01,
-            short_watches: it.short_watches,
             ..Cost::default()
         };
-        let hash = self.hasher.hash_one((it.agent, it.verb, it.habit));
+        (it.sign)(&mut cost);
+        let hash = self.hasher.hash_one((it.agent, it.verb, it.resource, it.habit));
         batch.add(hash, &cost, || origin);
     }
 
@@ -138,9 +142,9 @@ fn each_rule_finds_its_habit_and_not_the_good_version() {
     let fleet = Requests { count: 60, ..LIST };
     assert_eq!(of(&[fleet, Requests { count: 60, ..WATCH }]), [], "many informers begin");
 
-    let short = Requests { count: 20, short_watches: 1.0, ..WATCH };
+    let short = Requests { count: 20, sign: |it| it.short_watches = 1.0, ..WATCH };
     assert_eq!(of(&[short]), [Rule::WatchChurn]);
-    assert_eq!(of(&[Requests { short_watches: 0.3, ..short }]), []);
+    assert_eq!(of(&[Requests { sign: |it| it.short_watches = 0.3, ..short }]), []);
 
     let plain = with(|it| it.takes_gzip = false);
     let plain = Requests { habit: plain, bytes: 2e5, count: 5, ..LIST };
@@ -152,6 +156,131 @@ fn each_rule_finds_its_habit_and_not_the_good_version() {
     assert_eq!(of(&[Requests { agent: PYTHON, ..json }]), [], "it cannot read protobuf");
     let protobuf = with(|it| it.form = AskedForm::Protobuf);
     assert_eq!(of(&[Requests { habit: protobuf, ..json }]), []);
+}
+
+#[test]
+fn gets_of_one_object_are_polling_unless_there_is_a_watch() {
+    let again = with(|it| it.is_repeated = true);
+    let loop_of_gets = Requests { verb: "get", habit: again, count: 400, ..LIST };
+    assert_eq!(of(&[loop_of_gets]), [Rule::PollGet]);
+    assert_eq!(of(&[loop_of_gets, WATCH]), [], "it watches too");
+    assert_eq!(of(&[Requests { habit: LIST.habit, ..loop_of_gets }]), [], "of many objects");
+    assert_eq!(of(&[Requests { count: 60, ..loop_of_gets }]), [], "a moment");
+    assert_eq!(of(&[Requests { agent: "kubectl/v1.36", ..loop_of_gets }]), [], "a person");
+}
+
+#[test]
+fn watches_that_do_not_help_are_found() {
+    let from = with(|it| it.start = Start::Version);
+    let dead = Requests { habit: from, count: 20, sign: |it| it.expired_watches = 1.0, ..WATCH };
+    assert_eq!(of(&[dead]), [Rule::DeadWatch]);
+    // A client that lists after each 410, over new connections.
+    assert_eq!(of(&[dead, Requests { count: 20, ..LIST }]), []);
+    let streamed = Requests { habit: with(|it| it.start = Start::Unset), count: 20, ..WATCH };
+    assert_eq!(of(&[dead, streamed]), [], "it begins with the state each time");
+    assert_eq!(of(&[Requests { count: 4, ..dead }]), [], "few");
+
+    let twin = Requests { sign: |it| it.twin_watches = 1.0, ..WATCH };
+    assert_eq!(of(&[twin]), [Rule::TwinWatches]);
+    assert_eq!(of(&[Requests { count: 40, ..WATCH }]), [], "of many processes");
+    assert_eq!(of(&[Requests { agent: "kubectl/v1.36", ..twin }]), [], "a person");
+}
+
+#[test]
+fn a_program_on_each_node_that_reads_all_pods_is_found() {
+    let mut world = World::new();
+    world.run(&[Requests { count: 20, ..WATCH }]);
+    let text = |text: &str| Text::new(&world.hasher, text);
+    let (nobody, agent, other) = (text(""), text(PYTHON), text("other/1"));
+    for address in 0..9 {
+        world.costs.note_reader(world.now, &nobody, &agent, address);
+        world.costs.note_reader(world.now, &nobody, &other, address + 100);
+    }
+    assert_eq!(world.rules(), [], "nine addresses");
+    world.costs.note_reader(world.now, &nobody, &agent, 9);
+    assert_eq!(world.rules(), [Rule::NodeAgent]);
+}
+
+#[test]
+fn retries_and_deprecated_apis_are_found_for_each_verb() {
+    for verb in ["list", "get", "create"] {
+        let early = Requests { verb, count: 20, sign: |it| it.early_retries = 1.0, ..LIST };
+        assert!(of(&[early, WATCH]).contains(&Rule::Retries), "{verb}");
+        assert_eq!(of(&[Requests { count: 5, ..early }, WATCH]), [], "{verb}: few");
+        let old = Requests { verb, count: 5, sign: |it| it.deprecated = 1.0, ..LIST };
+        assert_eq!(of(&[old, WATCH]), [Rule::Deprecated], "{verb}");
+        assert_eq!(of(&[Requests { agent: "kubectl/v1.36", ..old }, WATCH]), [], "{verb}");
+    }
+    let mut world = World::new();
+    world.costs.note_warning(&Text::new(&world.hasher, "pods"), "v0 Pod is deprecated in v1.2+");
+    world.run(&[Requests { count: 5, sign: |it| it.deprecated = 1.0, ..LIST }, WATCH]);
+    let evidence = &world.doctor.examine(world.now, &world.costs)[0].evidence;
+    assert_eq!(evidence, "5 responses with the warning: v0 Pod is deprecated in v1.2+");
+}
+
+#[test]
+fn whole_objects_are_a_hint_where_they_are_read_often_or_beside_metadata() {
+    let again = with(|it| it.is_repeated = true);
+    let large = Requests { bytes: 7e6, count: 4, ..LIST };
+    assert_eq!(of(&[large]), [Rule::WholeObjects], "no watch");
+    assert_eq!(of(&[Requests { habit: again, ..large }, WATCH]), [Rule::WholeObjects]);
+    assert_eq!(of(&[large, WATCH]), [], "the first lists of informers");
+    assert_eq!(of(&[Requests { bytes: 5e6, ..large }]), [], "less than the bound");
+    let metadata = with(|it| it.form = AskedForm::Metadata);
+    let of_metadata = Requests { habit: metadata, ..WATCH };
+    let one = Requests { count: 1, ..large };
+    assert_eq!(of(&[one, WATCH, of_metadata]), [Rule::WholeObjects], "both in memory");
+    assert_eq!(of(&[Requests { habit: metadata, ..large }, of_metadata]), []);
+}
+
+#[test]
+fn a_client_without_a_name_is_found_once_for_all_resources() {
+    for agent in ["", "OpenAPI-Generator/37.0.2/python", "Go-http-client/2.0"] {
+        let nameless = Requests { agent, count: 9, ..WATCH };
+        let nodes = Requests { resource: "nodes", ..nameless };
+        assert_eq!(of(&[nameless, nodes]), [Rule::NoAgent], "{agent:?}");
+        assert_eq!(of(&[nameless]), [], "few requests");
+    }
+    assert_eq!(of(&[Requests { count: 40, ..WATCH }]), []);
+    let mut world = World::new();
+    world.run(&[Requests { agent: "", count: 40, ..WATCH }]);
+    let findings = world.doctor.examine(world.now, &world.costs);
+    assert_eq!((&*findings[0].resource, findings[0].weight), ("(all)", Weight::Info));
+}
+
+#[test]
+fn custom_resources_have_no_protobuf() {
+    let json = Requests { agent: GO, bytes: 2e7, ..WATCH };
+    assert_eq!(of(&[Requests { resource: "deployments.apps", ..json }]), [Rule::Json]);
+    for resource in ["widgets.example.com", "gateways.gateway.networking.k8s.io"] {
+        assert_eq!(of(&[Requests { resource, ..json }]), [], "{resource}");
+    }
+}
+
+/// A controller of client-go, controller-runtime or kube-rs that does all right, in three replicas
+/// of which one leads: at its start and for ten minutes.
+#[test]
+fn well_behaved_clients_have_no_finding() {
+    let protobuf = with(|it| it.form = AskedForm::Protobuf);
+    let paged = with(|it| (it.start, it.is_limited) = (Start::Unset, true));
+    let streamed = with(|it| it.start = Start::Unset);
+    let resumed = with(|it| it.start = Start::Version);
+    for (agent, first) in [(GO, protobuf), (PYTHON, paged), ("kube-rs-agent/1.0", streamed)] {
+        for resource in ["pods", "deployments.apps", "widgets.example.com", "secrets"] {
+            let of_client = |it: Requests| Requests { agent, resource, ..it };
+            let list = of_client(Requests {
+                habit: first,
+                count: 3,
+                bytes: 9e5,
+                is_forwarded: true,
+                ..LIST
+            });
+            let resumes = of_client(Requests { habit: resumed, count: 6, bytes: 1e6, ..WATCH });
+            let lease = Requests { agent, resource: "leases", verb: "get", count: 900, ..LIST };
+            let expired = Requests { sign: |it| it.expired_watches = 1.0, count: 3, ..resumes };
+            assert_eq!(of(&[list, resumes, lease, expired]), [], "{agent} {resource}");
+        }
+    }
 }
 
 #[test]
@@ -187,7 +316,8 @@ fn a_finding_says_what_was_seen_and_what_it_costs() {
     world.run(&[script]);
     let findings = world.doctor.examine(world.now, &world.costs);
     let rules: Vec<_> = findings.iter().map(|finding| finding.rule).collect();
-    assert_eq!(rules, [Rule::PollList, Rule::UnsetList, Rule::UnpagedList, Rule::NoGzip]);
+    let expected = [Rule::PollList, Rule::UnsetList, Rule::UnpagedList, Rule::NoGzip];
+    assert_eq!(rules, [&expected[..], &[Rule::WholeObjects]].concat());
     let poll = &findings[0];
     assert_eq!(poll.evidence, "a list 1.0 times a second, and no watch");
     assert_eq!((&*poll.agent, &*poll.resource), (PYTHON, "pods"));
@@ -224,7 +354,8 @@ proptest! {
                 count,
                 bytes,
                 is_forwarded,
-                short_watches: f64::from(u8::from(is_watch)),
+                resource: "pods",
+                sign: if is_watch { |it| it.short_watches = 1.0 } else { |_| {} },
             }
         }).collect();
         let mut world = World::new();

@@ -20,6 +20,7 @@ use prometheus::IntCounter;
 
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::{PIECE_BYTES, Rope};
+use crate::flow::habit::is_expired;
 use crate::server::connection::activity::RequestGuard;
 use crate::server::connection::send_timeouts::{SendTimeouts, TrackedBody};
 use crate::server::flow_control::meter::Meter;
@@ -132,6 +133,12 @@ impl http_body::Body for GuardedBody {
             sent.inc_by(bytes as u64);
         }
         if let Some(meter) = &mut this.meter {
+            if meter.may_expire()
+                && let Poll::Ready(Some(Ok(frame))) = &polled
+                && frame.data_ref().is_some_and(|data| is_expired(data.chunk()))
+            {
+                meter.expire();
+            }
             meter.end_poll(began, piece_bytes(&polled));
         }
         polled

@@ -1,14 +1,17 @@
 //! The memory of a connection for flow control. It has the candidates of the last user: most
 //! connections have one user, so that a request compares no subject. It has the last lists, so that
-//! a repeated one is known as such.
+//! a repeated one is known as such, the last GETs, and the last refusals.
 //!
 //! Lock order: each lock alone.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use crate::auth::user::{User, UserKey};
 use crate::flow::candidates::Candidates;
@@ -20,6 +23,12 @@ pub(crate) struct FlowMemo {
     users: Mutex<Memo>,
     /// Hashes of the last different lists, the latest last.
     lists: Mutex<SmallVec<[u64; LISTS_MAX]>>,
+    /// Hashes of the last objects that were read, and when.
+    gets: Mutex<SmallVec<[(u64, Instant); GETS_MAX]>>,
+    /// Hashes of requests that were refused, and when they may come again.
+    refusals: Mutex<Vec<(u64, Instant)>>,
+    /// Whether there are any.
+    has_refusals: AtomicBool,
 }
 
 #[derive(Default)]
@@ -76,13 +85,97 @@ impl FlowMemo {
         }
         is_known
     }
+
+    /// Notes a GET of an object at `now`. Returns whether the same object was read just before.
+    pub(super) fn is_read_again(&self, object: u64, now: Instant) -> bool {
+        let mut gets = self.gets.lock();
+        if let Some((_, read)) = gets.iter_mut().find(|(known, _)| *known == object) {
+            let before = std::mem::replace(read, now);
+            return now.saturating_duration_since(before) < READ_AGAIN_WITHIN;
+        }
+        if gets.len() == GETS_MAX {
+            gets.remove(0);
+        }
+        gets.push((object, now));
+        false
+    }
+
+    /// Whether requests were refused that may not have come again.
+    pub(super) fn has_refusals(&self) -> bool {
+        self.has_refusals.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a request was refused, and may come again at `until`.
+    pub(super) fn refuse(&self, request: u64, until: Instant) {
+        let mut refusals = self.refusals.lock();
+        refusals.retain(|(known, _)| *known != request);
+        if refusals.len() == REFUSALS_MAX {
+            refusals.remove(0);
+        }
+        refusals.push((request, until));
+        self.has_refusals.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request that arrived at `arrived` was refused, and came again too early.
+    pub(super) fn is_early(&self, request: u64, arrived: Instant) -> bool {
+        let mut refusals = self.refusals.lock();
+        let found = refusals.iter().position(|(known, _)| *known == request);
+        let until = found.map(|place| refusals.remove(place).1);
+        if refusals.is_empty() {
+            self.has_refusals.store(false, Ordering::Relaxed);
+        }
+        until.is_some_and(|until| arrived < until)
+    }
 }
 
+/// A loop reads few objects.
+const GETS_MAX: usize = 4;
+/// A leader election reads its lease every two seconds.
+const READ_AGAIN_WITHIN: Duration = Duration::from_millis(1500);
+/// Requests that one connection has refused at once, as far as they matter.
+const REFUSALS_MAX: usize = 4;
 /// Controllers with more kinds of lists on one connection are few.
 const LISTS_MAX: usize = 16;
 
 impl fmt::Debug for FlowMemo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FlowMemo").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn an_object_that_is_read_each_second_is_read_again() {
+        let (memo, start) = (FlowMemo::default(), Instant::now());
+        assert!(!memo.is_read_again(1, start));
+        assert!(memo.is_read_again(1, start + SECOND));
+        assert!(!memo.is_read_again(1, start + 3 * SECOND), "a leader election");
+        for object in 2..20 {
+            assert!(!memo.is_read_again(object, start + 3 * SECOND), "many objects");
+        }
+        assert!(!memo.is_read_again(1, start + 3 * SECOND));
+        assert_eq!(memo.gets.lock().len(), GETS_MAX);
+    }
+
+    #[test]
+    fn a_refused_request_is_early_before_its_time() {
+        let (memo, start) = (FlowMemo::default(), Instant::now());
+        assert!(!memo.has_refusals());
+        memo.refuse(1, start + 2 * SECOND);
+        assert!(memo.has_refusals());
+        assert!(!memo.is_early(2, start), "another request");
+        assert!(memo.is_early(1, start + SECOND));
+        assert!(!memo.has_refusals(), "each refusal counts once");
+        memo.refuse(1, start + 2 * SECOND);
+        assert!(!memo.is_early(1, start + 2 * SECOND));
+        for request in 0..100 {
+            memo.refuse(request, start);
+        }
+        assert_eq!(memo.refusals.lock().len(), REFUSALS_MAX);
     }
 }

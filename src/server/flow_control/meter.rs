@@ -21,9 +21,11 @@ use crate::api::request_info::Verb;
 use crate::codec::rope::PIECE_BYTES;
 use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
+use crate::flow::habit::Start;
 use crate::flow::seats::{CollectionSize, Work};
 use crate::server::flow_control::plan::Class;
 use crate::server::flow_control::rules::Admission;
+use crate::server::flow_control::twins::OpenTwin;
 use crate::server::flow_control::{Classified, FlowControl};
 use crate::server::http::body::Body;
 use crate::server::metrics::CacheStatus;
@@ -50,6 +52,8 @@ pub(crate) struct Meter {
     cost: Cost,
     /// What operators' rules have counted.
     admission: Option<Box<Admission>>,
+    /// Counts it among the open watches of its process.
+    _twin: Option<OpenTwin>,
 }
 
 /// How a request was answered.
@@ -72,7 +76,7 @@ impl FlowControl {
         let admission = context.admission.take();
         let context = &*context;
         let requester = &Self::requester(context);
-        let Classified { class, hash, habit } = self.classify(context, requester);
+        let Classified { class, origin: client, hash, habit } = self.classify(context, requester);
         let body = answered.response.body();
         let is_watch = context.info.verb == Verb::Watch && !body.is_end_stream();
         let short = body.size_hint().exact().filter(|bytes| *bytes <= PIECE_BYTES as u64);
@@ -83,9 +87,13 @@ impl FlowControl {
             refused: f64::from(u8::from(answered.status == CacheStatus::Error)),
             cpu_seconds: answered.busy.as_secs_f64(),
             bytes: short.unwrap_or(0) as f64,
-            seat_seconds: 0.0,
-            short_watches: 0.0,
+            ..Cost::default()
         };
+        self.add_signs(context, answered.response, client, &mut cost);
+        if Self::has_signs(context, answered.response) {
+            let origin = self.origin(context, requester, &class, habit);
+            self.note_signs(context, answered.response, &origin);
+        }
         let size = answered.size.map(|(objects, bytes)| CollectionSize { objects, bytes });
         let work = upstream.map(|_| Work::of(&context.info, size));
         // A watch takes seats until it begins.
@@ -99,6 +107,11 @@ impl FlowControl {
             admission.inspect(|admission| admission.charge(bytes));
             self.charge(hash, &class, &cost, || self.origin(context, requester, &class, habit));
             return None;
+        }
+        let mut twin = None;
+        if is_watch && let Some((open, is_twin)) = self.open_twin(context, requester) {
+            cost.twin_watches += f64::from(u8::from(is_twin));
+            twin = Some(open);
         }
         let origin = self.origin(context, requester, &class, habit);
         let upstream = work.zip(upstream);
@@ -115,6 +128,7 @@ impl FlowControl {
             began: Instant::now(),
             cost,
             admission,
+            _twin: twin,
         };
         meter.flush();
         Some(Box::new(meter))
@@ -126,6 +140,17 @@ impl Meter {
     pub(crate) fn begin_poll(&mut self) -> Option<Instant> {
         self.polls = self.polls.wrapping_add(1);
         (!self.is_watch || self.polls.is_multiple_of(WATCH_SAMPLE)).then(Instant::now)
+    }
+
+    /// Whether the next piece of a body is the first one of a watch from a resourceVersion, which
+    /// may be a 410.
+    pub(crate) fn may_expire(&self) -> bool {
+        self.is_watch && self.bytes == 0 && self.origin.habit.start == Start::Version
+    }
+
+    /// Notes that the watch began with a 410.
+    pub(crate) fn expire(&mut self) {
+        self.cost.expired_watches += 1.0;
     }
 
     /// Notes the end of a poll, which returned a piece of so many bytes.

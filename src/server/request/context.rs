@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
 use http::request::Parts;
+use http::{HeaderValue, Version};
 use tokio::time::Instant;
 
 use crate::api::request_info::{RequestInfo, Verb};
@@ -36,6 +36,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) auth: AuthContext,
     /// Its User-Agent, if clients' costs are added up. Forwarding takes the head out.
     pub(crate) agent: Option<HeaderValue>,
+    /// The version of HTTP. Forwarding takes the head out.
+    pub(crate) version: Version,
     /// How a list or a watch is asked for, if clients' costs are added up.
     pub(crate) habit: Habit,
     /// What it holds since operators' rules were applied; `None` before, and without rules.

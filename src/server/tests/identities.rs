@@ -141,6 +141,7 @@ async fn forward(
         metrics: metrics.resource(None),
         auth: AuthContext::new(),
         agent: None,
+        version: http::Version::default(),
         habit: Default::default(),
         admission: None,
         watch: None,

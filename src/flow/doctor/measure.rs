@@ -1,0 +1,265 @@
+//! The rules: their measurements, and how much their findings matter.
+
+use crate::flow::cost::Cost;
+use crate::flow::costs::HabitKey;
+use crate::flow::doctor::estimate::{bytes, interval};
+use crate::flow::doctor::rule::{Rule, Weight};
+use crate::flow::doctor::sums::Sums;
+use crate::flow::habit::{AskedForm, Start};
+
+/// A measurement of a client by a rule.
+pub(super) struct Measured {
+    /// The size of the habit, divided by the bound of the rule.
+    pub(super) size: f64,
+    /// A sentence.
+    pub(super) evidence: String,
+    /// The costs of the requests that have the habit.
+    pub(super) cost: Cost,
+}
+
+impl Rule {
+    /// Returns what was seen of it. `None` if nothing was.
+    pub(super) fn measure(self, sums: &Sums, agent: &str) -> Option<Measured> {
+        let (size, evidence, cost) = match self {
+            Self::PollList | Self::UnsetList | Self::UnpagedList | Self::RelistLoop => {
+                self.measure_lists(sums, agent)?
+            }
+            Self::WatchChurn | Self::DeadWatch | Self::TwinWatches | Self::NodeAgent => {
+                self.measure_watches(sums, agent)?
+            }
+            Self::NoGzip | Self::Json | Self::WholeObjects => self.measure_forms(sums, agent)?,
+            Self::PollGet | Self::Retries | Self::Deprecated | Self::NoAgent => {
+                self.measure_requests(sums, agent)?
+            }
+        };
+        Some(Measured { size, evidence, cost })
+    }
+
+    fn measure_lists(self, sums: &Sums, agent: &str) -> Option<(f64, String, Cost)> {
+        let every = |cost: &Cost| interval(sums.seconds / cost.requests.max(1e-9));
+        let is_new = |key: &HabitKey| key.habit.start != Start::Continue;
+        match self {
+            Self::PollList if !is_kubectl(agent) && sums.watches.requests < 0.5 => {
+                let lists = sums.lists_of(is_new);
+                let text = format!("a list {}, and no watch", every(&lists));
+                (sums.lists_of_minute >= 0.5).then(|| (lists.requests / LISTS_MIN, text, lists))
+            }
+            Self::UnsetList if !is_kubectl(agent) => {
+                let lists = sums.lists_of(|key| key.habit.start == Start::Unset);
+                let text = format!("a list without a resourceVersion {}", every(&lists));
+                // Those that caches answer cost the API server nothing.
+                Some((lists.forwarded / LISTS_MIN, text, lists))
+            }
+            Self::UnpagedList if !is_kubectl(agent) => {
+                let lists = sums.lists_of(|key| {
+                    !key.habit.is_limited
+                        && matches!(key.habit.start, Start::Unset | Start::Version)
+                });
+                let text = format!("lists without a limit, of {} each", bytes(mean(&lists)));
+                let size = mean(&lists) / UNPAGED_BYTES;
+                (lists.forwarded >= FEW).then_some((size, text, lists))
+            }
+            Self::RelistLoop if sums.watches.requests >= 0.5 => {
+                let lists = sums
+                    .lists_of(|key| key.habit.is_repeated && key.habit.start != Start::Continue);
+                let text =
+                    format!("a new list {} on the same connection, beside watches", every(&lists));
+                Some((lists.requests / RELISTS_MIN, text, lists))
+            }
+            _ => None,
+        }
+    }
+
+    fn measure_watches(self, sums: &Sums, agent: &str) -> Option<(f64, String, Cost)> {
+        let watches = sums.watches;
+        match self {
+            Self::WatchChurn if watches.requests >= LISTS_MIN => {
+                let share = watches.short_watches / watches.requests;
+                let (percent, starts) = (100.0 * share, interval(sums.seconds / watches.requests));
+                let text = format!(
+                    "{percent:.0} % of the watches end within a minute; one starts {starts}"
+                );
+                Some((share / SHORT_SHARE_MIN, text, watches))
+            }
+            Self::DeadWatch => {
+                let lists = sums.lists_of(|key| key.habit.start != Start::Continue);
+                // A client that lists after each 410 does what it should.
+                let dead = watches.expired_watches - lists.requests - sums.initial_watches.requests;
+                let text = format!(
+                    "{:.0} watches from a resourceVersion that is too old, and {:.0} lists",
+                    watches.expired_watches, lists.requests
+                );
+                Some((dead / DEAD_WATCHES_MIN, text, watches))
+            }
+            Self::TwinWatches if !is_kubectl(agent) => {
+                let text = format!(
+                    "{:.0} watches began while the same process had two of the same open",
+                    watches.twin_watches.ceil()
+                );
+                Some((watches.twin_watches / TWIN_WATCHES_MIN, text, watches))
+            }
+            Self::NodeAgent if !is_kubectl(agent) => {
+                let addresses = sums.addresses;
+                let text = format!(
+                    "{addresses} addresses or more read all pods, without the field spec.nodeName"
+                );
+                let mut cost = sums.lists_of(|_| true);
+                cost.add(&watches);
+                Some((addresses as f64 / NODES_MIN, text, cost))
+            }
+            _ => None,
+        }
+    }
+
+    fn measure_forms(self, sums: &Sums, agent: &str) -> Option<(f64, String, Cost)> {
+        match self {
+            Self::NoGzip => {
+                let lists = sums.lists_of(|key| !key.habit.takes_gzip);
+                let text = format!("lists of {} each, not compressed", bytes(mean(&lists)));
+                (lists.requests >= FEW).then(|| (mean(&lists) / PLAIN_BYTES, text, lists))
+            }
+            Self::Json if is_go(agent) && sums.is_built_in => {
+                let mut all = sums.lists_of(|key| key.habit.form == AskedForm::Json);
+                all.add(&sums.json_watches);
+                let text = format!("{} in JSON in the last hour", bytes(all.bytes));
+                Some((all.bytes / JSON_BYTES, text, all))
+            }
+            Self::WholeObjects if !is_kubectl(agent) => {
+                let is_whole = |key: &HabitKey| {
+                    matches!(key.habit.form, AskedForm::Json | AskedForm::Protobuf)
+                };
+                let lists = sums.lists_of(is_whole);
+                if sums.asks_metadata {
+                    let text = format!(
+                        "lists of {} each, beside reads of the metadata alone",
+                        bytes(mean(&lists))
+                    );
+                    return Some((mean(&lists) / WHOLE_LIST_BYTES, text, lists));
+                }
+                // The first lists of many informers are no habit.
+                let has_watches = sums.watches.requests >= 0.5;
+                let lists =
+                    sums.lists_of(|key| is_whole(key) && (key.habit.is_repeated || !has_watches));
+                let text =
+                    format!("{} of whole objects in lists in the last hour", bytes(lists.bytes));
+                (lists.requests >= FEW).then(|| (lists.bytes / WHOLE_BYTES, text, lists))
+            }
+            _ => None,
+        }
+    }
+
+    fn measure_requests(self, sums: &Sums, agent: &str) -> Option<(f64, String, Cost)> {
+        match self {
+            Self::PollGet if !is_kubectl(agent) && sums.watches.requests < 0.5 => {
+                let gets = sums.gets;
+                let every = interval(sums.seconds / gets.requests.max(1e-9));
+                let text =
+                    format!("a GET of an object that it has just read {every}, and no watch");
+                (sums.gets_of_minute >= 0.5).then(|| (gets.requests / POLLED_GETS_MIN, text, gets))
+            }
+            Self::Retries => {
+                let all = sums.all;
+                let text = format!(
+                    "{:.0} requests came before the Retry-After of a 429 or 503 was over",
+                    all.early_retries
+                );
+                Some((all.early_retries / EARLY_RETRIES_MIN, text, all))
+            }
+            Self::Deprecated if !is_kubectl(agent) => {
+                let all = sums.all;
+                let warning = sums.warning.as_deref().unwrap_or("the API is deprecated");
+                let text = format!("{:.0} responses with the warning: {warning}", all.deprecated);
+                Some((all.deprecated / FEW, text, all))
+            }
+            Self::NoAgent if !says_who(agent) => {
+                let all = sums.all;
+                let named =
+                    if agent.is_empty() { "no user agent" } else { "a library's user agent" };
+                let every = interval(sums.seconds / all.requests.max(1e-9));
+                let text = format!("{named}, with a list or watch {every}");
+                Some((all.requests / LISTS_MIN, text, all))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns how much it matters, with these costs.
+    pub(super) fn weight(self, upstream_cores: f64, bytes_per_second: f64) -> Weight {
+        match self {
+            Self::WholeObjects | Self::NoAgent => Weight::Info,
+            _ if upstream_cores >= CRITICAL_CORES => Weight::Critical,
+            Self::Json => Weight::Info,
+            Self::NoGzip if bytes_per_second < WARNING_BYTES => Weight::Info,
+            Self::PollList | Self::UnsetList | Self::UnpagedList
+                if upstream_cores < WARNING_CORES && bytes_per_second < WARNING_BYTES =>
+            {
+                Weight::Info
+            }
+            _ => Weight::Warning,
+        }
+    }
+}
+
+fn mean(cost: &Cost) -> f64 {
+    cost.bytes / cost.requests.max(1e-9)
+}
+
+/// A person may mean it so.
+fn is_kubectl(agent: &str) -> bool {
+    agent.starts_with("kubectl")
+}
+
+/// Whether the agent is that of client-go, or of Go's own client.
+fn is_go(agent: &str) -> bool {
+    agent.contains(" kubernetes/") || agent.starts_with("Go-http-client")
+}
+
+/// Whether the agent names the program, and not only its library.
+pub fn says_who(agent: &str) -> bool {
+    !agent.is_empty() && !LIBRARY_AGENTS.iter().any(|library| agent.starts_with(library))
+}
+
+/// The user agents of libraries whose program has set none.
+const LIBRARY_AGENTS: [&str; 10] = [
+    "OpenAPI-Generator/",
+    "Swagger-Codegen/",
+    "Go-http-client/",
+    "python-requests/",
+    "Python-urllib/",
+    "Python/",
+    "okhttp/",
+    "Kubernetes Java Client/",
+    "node-fetch",
+    "axios/",
+];
+
+/// Lists, or watches, in about an hour that are a habit.
+const LISTS_MIN: f64 = 10.0;
+/// An informer that works lists once.
+const RELISTS_MIN: f64 = 5.0;
+/// Fewer say nothing about a habit.
+const FEW: f64 = 3.0;
+const SHORT_SHARE_MIN: f64 = 0.5;
+/// Some hundred pods.
+const UNPAGED_BYTES: f64 = 1e6;
+/// The API server compresses from here on.
+const PLAIN_BYTES: f64 = 131_072.0;
+/// Less JSON in an hour is not worth a change.
+const JSON_BYTES: f64 = 10e6;
+/// GETs of an object that the same connection has read within the last seconds: some minutes of a
+/// loop.
+const POLLED_GETS_MIN: f64 = 100.0;
+/// Watches that end with 410 and are not followed by a list.
+const DEAD_WATCHES_MIN: f64 = 5.0;
+/// One, counted until it is an hour old.
+const TWIN_WATCHES_MIN: f64 = 0.8;
+/// Replicas of one program are fewer.
+const NODES_MIN: f64 = 10.0;
+const EARLY_RETRIES_MIN: f64 = 10.0;
+/// The objects of one kind in lists in an hour.
+const WHOLE_BYTES: f64 = 20e6;
+/// A list of whole objects beside lists of metadata.
+const WHOLE_LIST_BYTES: f64 = 1e6;
+const WARNING_CORES: f64 = 0.005;
+const CRITICAL_CORES: f64 = 0.5;
+const WARNING_BYTES: f64 = 1e6;

@@ -1,0 +1,190 @@
+//! Signs of a client's habits in its requests and their responses, beside their cost.
+
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::header::{RETRY_AFTER, WARNING};
+use http::{HeaderMap, Response, StatusCode, Version};
+use tokio::time::Instant;
+
+use crate::api::request_info::{RequestInfo, RequestScope, Verb};
+use crate::flow::cost::Cost;
+use crate::flow::costs::Origin;
+use crate::flow::doctor::says_who;
+use crate::flow::habit::{Habit, Start};
+use crate::server::flow_control::requester::{self, Requester};
+use crate::server::flow_control::twins::OpenTwin;
+use crate::server::flow_control::{FlowControl, selectors};
+use crate::server::http::body::Body;
+use crate::server::request::context::RequestContext;
+
+impl FlowControl {
+    /// Whether the same was asked for before over the same connection. `origin` stands for the
+    /// client, the verb and the resource.
+    pub(super) fn is_repeated(
+        &self,
+        context: &RequestContext<'_>,
+        origin: u64,
+        habit: Habit,
+    ) -> bool {
+        let info = &context.info;
+        match (info.verb, &info.resource) {
+            (Verb::List, request) if habit.start != Start::Continue => {
+                let namespace = request.as_ref().map(|it| &it.namespace);
+                let list = self.hasher.hash_one((origin, habit, namespace, selectors(info)));
+                context.client.flows.is_repeated(list)
+            }
+            (Verb::Get, Some(request)) if request.subresource.is_empty() => {
+                let object = self.hasher.hash_one((origin, &request.namespace, &request.name));
+                context.client.flows.is_read_again(object, context.started)
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds the signs in a response to the cost: a refusal, a warning.
+    pub(super) fn add_signs(
+        &self,
+        context: &RequestContext<'_>,
+        response: &Response<Body>,
+        origin: u64,
+        cost: &mut Cost,
+    ) {
+        let memo = &context.client.flows;
+        let refused_for = refused_for(response);
+        if memo.has_refusals() || refused_for.is_some() {
+            let request = context.info.resource.as_ref().map(|it| (&it.namespace, &it.name));
+            let request =
+                self.hasher.hash_one((origin, context.habit, request, selectors(&context.info)));
+            cost.early_retries += f64::from(u8::from(memo.is_early(request, context.started)));
+            if let Some(wait) = refused_for {
+                memo.refuse(request, Instant::now() + wait);
+            }
+        }
+        if deprecation(response.headers()).is_some() {
+            cost.deprecated += 1.0;
+        }
+    }
+
+    /// Notes the signs that have a table of their own: the warning of the API server, and the
+    /// addresses from which a client reads the pods of all nodes.
+    pub(super) fn note_signs(
+        &self,
+        context: &RequestContext<'_>,
+        response: &Response<Body>,
+        origin: &Origin,
+    ) {
+        if let Some(warning) = deprecation(response.headers()) {
+            self.costs.lock().note_warning(&origin.resource, warning);
+        }
+        if reads_all_pods(&context.info)
+            && let Some(address) = context.client.peer.address
+        {
+            let (now, address) = (self.started.elapsed(), self.hasher.hash_one(address));
+            self.costs.lock().note_reader(now, &origin.user, &origin.agent, address);
+        }
+    }
+
+    /// Whether [`Self::note_signs`] has anything to note.
+    pub(super) fn has_signs(context: &RequestContext<'_>, response: &Response<Body>) -> bool {
+        deprecation(response.headers()).is_some() || reads_all_pods(&context.info)
+    }
+
+    /// Counts a watch among the open ones of its process, if that is known. Returns also whether
+    /// two others of the same were open.
+    pub(super) fn open_twin(
+        &self,
+        context: &RequestContext<'_>,
+        requester: &Requester,
+    ) -> Option<(OpenTwin, bool)> {
+        let agent = requester::agent(context.agent.as_ref());
+        let client = context.client;
+        let is_remote = |address: &IpAddr| !address.is_loopback();
+        let process = if context.version == Version::HTTP_2 {
+            (Some(client.number), None)
+        } else {
+            (None, Some(client.peer.address.filter(is_remote).filter(|_| says_who(agent))?))
+        };
+        let info = &context.info;
+        let subject = info.resource.as_ref().map(|it| (&it.gvr, &it.namespace, &it.name));
+        let form = context.habit.form;
+        let watch = (process, requester, agent, subject, selectors(info), form);
+        self.twins.open(self.hasher.hash_one(watch))
+    }
+}
+
+/// Returns the time that a refused client is to wait.
+fn refused_for(response: &Response<Body>) -> Option<Duration> {
+    let is_refused = matches!(
+        response.status(),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+    );
+    let wait = response.headers().get(RETRY_AFTER).filter(|_| is_refused)?;
+    let seconds: u64 = wait.to_str().ok()?.parse().ok()?;
+    // A timer of the client may be a little early.
+    Some(Duration::from_secs(seconds.min(RETRY_AFTER_MAX)).mul_f64(0.9))
+}
+
+/// Returns the API server's warning that the API is deprecated.
+fn deprecation(headers: &HeaderMap) -> Option<&str> {
+    let texts = headers.get_all(WARNING).iter().filter_map(|warning| warning.to_str().ok());
+    let mut texts = texts.filter(|text| text.contains("deprecated"));
+    let text = texts.next()?;
+    text.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"')).map(|(text, _)| text)
+}
+
+/// Whether it lists or watches the pods of all nodes.
+fn reads_all_pods(info: &RequestInfo) -> bool {
+    let is_pods = |request: &crate::api::request_info::ResourceRequest| {
+        request.gvr.group.is_empty()
+            && &*request.gvr.resource == "pods"
+            && request.subresource.is_empty()
+    };
+    matches!(info.verb, Verb::List | Verb::Watch)
+        && info.scope() == RequestScope::Cluster
+        && info.resource.as_ref().is_some_and(is_pods)
+        && !selectors(info).into_iter().flatten().any(|selector| selector.contains("spec.nodeName"))
+}
+
+/// A longer wait is not remembered.
+const RETRY_AFTER_MAX: u64 = 3600;
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    #[test]
+    fn a_response_tells_of_refusals_and_warnings() {
+        let response = |status: u16, name: &str, value: &str| {
+            let body = Body::empty();
+            Response::builder().status(status).header(name, value).body(body).unwrap()
+        };
+        let wait = |status, value| refused_for(&response(status, "retry-after", value));
+        assert_eq!(wait(429, "10"), Some(Duration::from_secs(9)));
+        assert_eq!(wait(503, "1"), Some(Duration::from_millis(900)));
+        assert_eq!(wait(200, "1"), None);
+        assert_eq!(wait(429, "soon"), None);
+        let warning = r#"299 - "v1 ComponentStatus is deprecated in v1.19+""#;
+        let headers = response(200, "warning", warning).headers().clone();
+        assert_eq!(deprecation(&headers), Some("v1 ComponentStatus is deprecated in v1.19+"));
+        let other = response(200, "warning", r#"299 - "unknown field""#).headers().clone();
+        assert_eq!(deprecation(&other), None);
+        let odd = response(200, "warning", "deprecated").headers().clone();
+        assert_eq!(deprecation(&odd), None);
+    }
+
+    #[test]
+    fn the_pods_of_all_nodes_are_all_pods() {
+        let reads = |path: &str, query: &str| {
+            reads_all_pods(&RequestInfo::parse(&Method::GET, path, query))
+        };
+        assert!(reads("/api/v1/pods", "watch=1"));
+        assert!(reads("/api/v1/pods", "fieldSelector=status.phase%3DRunning"));
+        assert!(!reads("/api/v1/pods", "fieldSelector=spec.nodeName%3Dn1"));
+        assert!(!reads("/api/v1/namespaces/ns1/pods", "watch=1"));
+        assert!(!reads("/api/v1/nodes", ""));
+    }
+}
