@@ -8,7 +8,7 @@
 //! A shutdown stops accepting, ends connections gracefully (GOAWAY) together with their watches,
 //! spread over nine tenths of the deadline, and aborts what remains at the deadline.
 
-mod accept;
+pub(crate) mod accept;
 mod appointments;
 mod cached;
 pub(crate) mod connection;
@@ -50,6 +50,7 @@ use crate::server::cached::read::CacheServices;
 use crate::server::cached::response_budget::ResponseBudget;
 use crate::server::cached::websocket::Sockets;
 use crate::server::connection::ConnectionServer;
+pub use crate::server::connection::list::ConnectionList;
 use crate::server::connection::permits::{ConnectionCounts, ConnectionLimits};
 use crate::server::drain::Drain;
 pub use crate::server::flow_control::FlowControl;
@@ -100,6 +101,7 @@ pub struct Server {
     listeners: Vec<Listener>,
     acceptor: Acceptor,
     reload: ServerReload,
+    connections: ConnectionList,
 }
 
 impl Server {
@@ -124,8 +126,14 @@ impl Server {
             flow_control: services.flow_control.clone(),
         };
         let router = router(config, mode, services, &reload, (&tasks, &abort));
+        let connections = ConnectionList::default();
         let acceptor = Acceptor {
-            connections: ConnectionServer::new(Arc::new(router), config, abort.clone()),
+            connections: ConnectionServer::new(
+                Arc::new(router),
+                config,
+                connections.clone(),
+                abort.clone(),
+            ),
             metrics,
             overload,
             tasks,
@@ -139,7 +147,7 @@ impl Server {
             stall_timeout: config.stall_timeout,
             misnamed: Arc::new(LogThrottle::new(REFUSAL_LOG_INTERVAL)),
         };
-        Ok(Self { listeners, acceptor, reload })
+        Ok(Self { listeners, acceptor, reload, connections })
     }
 
     /// Returns the addresses of the listeners, in the order of the configuration.
@@ -157,6 +165,11 @@ impl Server {
         move || serving.iter().filter_map(|certificate| certificate.expiry()).min()
     }
 
+    /// Returns the open connections of clients.
+    pub fn connections(&self) -> ConnectionList {
+        self.connections.clone()
+    }
+
     /// Returns what replaces the settings of this server while it runs.
     pub fn reload(&self) -> ServerReload {
         self.reload.clone()
@@ -171,7 +184,7 @@ impl Server {
     /// Serves until `shutdown` is cancelled, then drains. Returns when every connection has ended
     /// or was aborted.
     pub async fn serve(self, shutdown: CancellationToken) {
-        let Self { listeners, acceptor, reload } = self;
+        let Self { listeners, acceptor, reload, .. } = self;
         let loops = TaskTracker::new();
         for Listener { bound, socket } in listeners {
             tracing::info!(listener = %bound, "listening");

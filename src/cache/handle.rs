@@ -352,6 +352,11 @@ impl CacheHandle {
         self.cached().context.watch_list.last_answer()
     }
 
+    /// Whether the cache holds a single namespace.
+    pub(crate) fn is_namespaced(&self) -> bool {
+        self.cached().key.is_namespaced()
+    }
+
     fn cached(&self) -> &Arc<CachedResource> {
         &self.cached
     }

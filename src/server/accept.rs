@@ -290,7 +290,8 @@ impl Acceptor {
             if let Some(Ready { io, peer, protocol, permit }) = ready {
                 let (standing, flows) = (ConnectionStanding::new(permit), FlowMemo::default());
                 let number = next_number();
-                let client = Client { number, listener, peer, standing, flows, drain };
+                let client =
+                    Client { number, listener, peer, standing, flows, drain, listed: None };
                 connections.serve(io, client, protocol, &tasks);
             }
         });

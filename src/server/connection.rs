@@ -17,6 +17,7 @@ pub(crate) mod cork;
 pub(crate) mod eviction;
 pub(crate) mod guarded_body;
 mod http_limits;
+pub(crate) mod list;
 pub(crate) mod permits;
 pub(crate) mod permitted_io;
 pub(crate) mod refusal_pace;
@@ -48,6 +49,7 @@ use crate::server::connection::client::Client;
 use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
 use crate::server::connection::http_limits::{IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
+use crate::server::connection::list::ConnectionList;
 use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::connection::send_timeouts::SendTimeouts;
 use crate::server::lanes::{self, Lane};
@@ -62,6 +64,7 @@ pub(crate) struct ConnectionServer {
     router: Arc<Router>,
     header_read_timeout: Duration,
     stall_timeout: Duration,
+    list: ConnectionList,
     abort: CancellationToken,
 }
 
@@ -81,10 +84,11 @@ impl ConnectionServer {
     pub(crate) fn new(
         router: Arc<Router>,
         config: &ServerConfig,
+        list: ConnectionList,
         abort: CancellationToken,
     ) -> Self {
         let &ServerConfig { header_read_timeout, stall_timeout, .. } = config;
-        Self { router, header_read_timeout, stall_timeout, abort }
+        Self { router, header_read_timeout, stall_timeout, list, abort }
     }
 
     /// Spawns the task of one connection, which serves it to its end. The task that accepted the
@@ -96,12 +100,15 @@ impl ConnectionServer {
     /// front of the others, so that hyper would read a head of HTTP/1.1 in two steps and keep a
     /// buffer of 16 KiB for it instead of 8, and HTTP/2 would pass through another layer
     /// (`docs/decisions/alpn.md`).
-    pub(crate) fn serve<I>(self, io: I, client: Client, protocol: Protocol, tasks: &TaskTracker)
+    pub(crate) fn serve<I>(self, io: I, mut client: Client, protocol: Protocol, tasks: &TaskTracker)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let client = Arc::new(client);
         let activity = ConnActivity::new();
+        let address = client.peer.address;
+        let listed = self.list.add(client.number, client.listener, address, activity.clone());
+        client.listed = Some(listed);
+        let client = Arc::new(client);
         client.standing.serve(&activity);
         let cork = Cork::new(io, activity.clone());
         let io = TokioIo::new(cork.clone());

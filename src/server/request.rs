@@ -6,5 +6,6 @@ pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod bypass;
 pub(crate) mod context;
+pub(crate) mod explain;
 pub(crate) mod framing;
 pub(crate) mod host;

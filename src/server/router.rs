@@ -50,6 +50,7 @@ use crate::server::request::audit::Auditor;
 use crate::server::request::auth::{AuthContext, Caller};
 use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
+use crate::server::request::explain::{Ending, Explanation};
 use crate::server::request::framing;
 use crate::upstream::availability::Availability;
 
@@ -78,7 +79,8 @@ impl Router {
     ) -> (Response<Body>, Option<IntCounter>, Option<Box<Meter>>) {
         let started = Instant::now();
         let in_flight = self.metrics.in_flight();
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let explanation = Explanation::take(&mut parts.headers, started);
         let span = tracing::debug_span!("request", method = %parts.method, path = parts.uri.path());
         let query = parts.uri.query().unwrap_or_default();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
@@ -93,7 +95,9 @@ impl Router {
         let forwarded = None;
         let is_charged = self.flow_control.as_ref().is_some_and(|flow| flow.charges());
         let habit = if is_charged { habit(&info, &parts.headers) } else { Habit::default() };
-        let agent = parts.headers.get(USER_AGENT).filter(|_| is_charged).cloned();
+        let first = client.listed.as_ref().filter(|listed| listed.begin_request());
+        let agent = parts.headers.get(USER_AGENT);
+        let agent = agent.filter(|_| is_charged || first.is_some()).cloned();
         let version = parts.version;
         let mut context = RequestContext {
             started,
@@ -107,6 +111,7 @@ impl Router {
             agent,
             version,
             habit,
+            explanation,
             admission: None,
             watch: None,
             is_checked: false,
@@ -117,6 +122,7 @@ impl Router {
         let reply = self.reply(&mut context, body).instrument(span.clone());
         let (reply, busy) = Timed::new(Box::pin(reply), is_charged).await;
         let Reply { mut response, cache_status, reason } = reply;
+        first.inspect(|listed| counts::note_client(listed, &context));
         if !self.availability().is_usable() {
             self.availability().metrics().response(cache_status.as_str());
         }
@@ -130,6 +136,11 @@ impl Router {
         let status = cache_status.as_str();
         span.in_scope(|| tracing::debug!(code, cache_status = status, reason, ?duration));
         if self.caches.live.load().cache_header {
+            if let Some(explanation) = context.explanation.take() {
+                let (upstream, is_stale) = (context.upstream_time, context.auth.is_stale());
+                let ending = Ending { status: cache_status, reason, upstream, is_stale };
+                explanation.add_to(response.headers_mut(), &ending);
+            }
             set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
         }
         drop(in_flight);
@@ -175,6 +186,7 @@ impl Router {
             Ok(caller) => caller,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
+        context.ended("identify");
         let RequestContext { parts, has_body, info, .. } = &*context;
         if let Some(document) = DocumentRequest::parse(parts, *has_body, info) {
             if let Some(reply) = self.document_from_memory(context, &caller, &document).await {
@@ -197,7 +209,9 @@ impl Router {
             }
             return reply;
         }
-        let reason = match self.serve_cached(context, &caller).await {
+        let served = self.serve_cached(context, &caller).await;
+        context.ended("cache");
+        let reason = match served {
             Ok(response) => return Reply::hit(response),
             Err(Bypass::Refuse(rejection)) => return self.reject(context, &rejection).await,
             Err(Bypass::Forward(reason)) => reason,
@@ -209,11 +223,15 @@ impl Router {
             Ok(prepared) => prepared,
             Err(rejection) => return self.reject(context, &rejection).await,
         };
+        context.ended("prepare");
         if let Err(rejection) = self.admit_forwarded(context) {
             return self.reject(context, &rejection).await;
         }
         match self.wait_for_seats(context).await {
-            Ok(seat) => prepared.seat = seat,
+            Ok(seat) => {
+                context.ended("seats");
+                prepared.seat = seat;
+            }
             Err(shed) => return self.shed(context, shed).await,
         }
         let client = self.forwarder.share_of(&prepared);
@@ -286,8 +304,10 @@ impl Router {
             }
         }
         let resource = context.resource.as_deref().ok_or(NOT_FOUND)?;
+        context.ended("discover");
         let target = Target::resolve(&context.parts, &context.info, options, resource)?;
         let reauthorization = self.admit(context, caller).await?;
+        context.ended("authorize");
         self.apply_rules(context, false)?;
         self.count_watch(context)?;
         let context = &*context;

@@ -11,7 +11,7 @@ use tokio::net::{UnixListener, UnixStream};
 use crate::server::accept::bind_error::BindError;
 
 /// Binds a Unix socket at `path`.
-pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), BindError> {
+pub(crate) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), BindError> {
     check_directory(path)?;
     let address = path.display().to_string();
     if let Ok(metadata) = std::fs::symlink_metadata(path) {

@@ -172,7 +172,9 @@ impl CachedRead<'_> {
         cause: WaitCause,
         done: Pin<&mut F>,
     ) -> F::Output {
-        self.context.metrics.waiting(cause, done).await
+        let output = self.context.metrics.waiting(cause, done).await;
+        self.context.ended(cause.as_str());
+        output
     }
 
     /// Waits for something that may need the upstream, but not longer than a forwarded request
@@ -188,6 +190,13 @@ impl CachedRead<'_> {
             () = self.availability().unusable_from(deadline) => Err(Refusal::NotReady),
         };
         refused.map_err(Reason::Refused)
+    }
+
+    /// Notes the cache for a client that asks why its request was answered so.
+    pub(super) fn explain(&self, handle: &CacheHandle) {
+        if let Some(explanation) = &self.context.explanation {
+            explanation.note_cache(handle, handle.is_namespaced(), self.representation().as_str());
+        }
     }
 
     /// Returns the age of a cache to be shown in the response, while the upstream is away.

@@ -62,6 +62,7 @@ pub(super) fn plain(read: &CachedRead<'_>, handle: &CacheHandle, body: Body) -> 
     let content_type = read.target.form.encoding.content_type(false);
     let headers = &read.context.parts.headers;
     let mut response = response::ok(headers, content_type, body, &handle.warnings());
+    read.explain(handle);
     if let Some(age) = read.shown_age(handle) {
         response.extensions_mut().insert(age);
     }
@@ -83,6 +84,7 @@ pub(super) fn not_found(
     let status = status.filter(|_| !is_odd).ok_or(Reason::NotFound)?;
     let mut response = response::error_response(headers, query, &status);
     response::add_warnings(response.headers_mut(), &handle.warnings());
+    read.explain(handle);
     if let Some(age) = read.shown_age(handle) {
         response.extensions_mut().insert(age);
     }

@@ -248,6 +248,7 @@ fn ok(read: &CachedRead<'_>, handle: &CacheHandle, body: Body) -> Response<Body>
     let content_type = read.target.form.encoding.content_type(true);
     let headers = &read.context.parts.headers;
     let mut response = response::ok(headers, content_type, body, &handle.warnings());
+    read.explain(handle);
     if let Some(age) = read.shown_age(handle) {
         response.extensions_mut().insert(age);
     }

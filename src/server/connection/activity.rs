@@ -66,6 +66,16 @@ impl ConnActivity {
         }))
     }
 
+    /// Returns the number of requests that are being answered.
+    pub(crate) fn open_requests(&self) -> usize {
+        self.0.open_requests.load(Ordering::Relaxed)
+    }
+
+    /// Returns for how long the connection has been open.
+    pub(crate) fn age(&self) -> Duration {
+        self.0.accepted.elapsed()
+    }
+
     /// Notes that the head of a request is complete. The request counts as open until the guard is
     /// dropped.
     pub(crate) fn begin_request(&self, has_body: bool) -> RequestGuard {
@@ -85,7 +95,7 @@ impl ConnActivity {
         self.0.open_requests.load(Ordering::Relaxed) == 0
     }
 
-    fn is_http2(&self) -> bool {
+    pub(crate) fn is_http2(&self) -> bool {
         self.0.http2.load(Ordering::Relaxed)
     }
 

@@ -11,6 +11,7 @@ use crate::codec::held_bytes::HeldBytes;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::client_id::ClientId;
+use crate::server::connection::list::ListedConnection;
 use crate::server::connection::permits::{ConnectionPermit, UserAtLimit};
 use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::drain::ConnectionDrain;
@@ -31,6 +32,8 @@ pub(crate) struct Client {
     pub(crate) drain: ConnectionDrain,
     /// Its part in the limits.
     pub(crate) standing: ConnectionStanding,
+    /// Shows the connection to operators.
+    pub(crate) listed: Option<ListedConnection>,
 }
 
 /// The part of a connection in the limits: its permit, and the account of its last user.

@@ -48,7 +48,7 @@ impl Waits {
 }
 
 impl WaitCause {
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Warmup => "warmup",
             Self::Freshness => "freshness",

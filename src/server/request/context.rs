@@ -15,6 +15,7 @@ use crate::server::flow_control::rules::Admission;
 use crate::server::metrics::ResourceMetrics;
 use crate::server::open_watches::CountedWatch;
 use crate::server::request::auth::AuthContext;
+use crate::server::request::explain::Explanation;
 
 /// One request, and what Weir has learnt about it.
 pub(crate) struct RequestContext<'a> {
@@ -40,6 +41,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) version: Version,
     /// How a list or a watch is asked for, if clients' costs are added up.
     pub(crate) habit: Habit,
+    /// The explanation for the client, if it asks for one.
+    pub(crate) explanation: Option<Box<Explanation>>,
     /// What it holds since operators' rules were applied; `None` before, and without rules.
     pub(crate) admission: Option<Box<Admission>>,
     /// Counts it among the open watches of its sender; `None` before, and for other verbs.
@@ -53,6 +56,13 @@ pub(crate) struct RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
+    /// Notes that a stage of it has ended, if the client asks for that.
+    pub(crate) fn ended(&self, stage: &'static str) {
+        if let Some(explanation) = &self.explanation {
+            explanation.ended(stage);
+        }
+    }
+
     /// Whether the API server's priority and fairness counts it: all but long-lived connections.
     pub(crate) fn takes_seats(&self) -> bool {
         self.info.verb == Verb::Watch || !self.info.is_long_running()

@@ -7,6 +7,7 @@ use http_body::Body as _;
 use prometheus::IntCounter;
 
 use crate::codec::rope::PIECE_BYTES;
+use crate::server::connection::list::ListedConnection;
 use crate::server::http::body::Body;
 use crate::server::metrics::{AnsweredRequest, CacheStatus};
 use crate::server::request::context::RequestContext;
@@ -31,6 +32,13 @@ pub(super) fn count(
         duration,
         bytes: short(context, response.body()),
     })
+}
+
+/// Notes the client of a connection's first request in the list for operators.
+pub(super) fn note_client(listed: &ListedConnection, context: &RequestContext<'_>) {
+    let user = context.auth.user().map_or("", |user| &user.name);
+    let agent = context.agent.as_ref().and_then(|agent| agent.to_str().ok());
+    listed.note_client(user, agent.unwrap_or_default());
 }
 
 /// Returns the length of a body that needs no counter.

@@ -337,3 +337,29 @@ async fn the_bytes_of_responses_are_counted_by_origin() {
         assert!(text.contains(line), "{line} is missing in\n{text}");
     }
 }
+
+#[tokio::test]
+async fn only_who_asks_gets_an_explanation() {
+    let (weir, _feed) = warm().await;
+    let explained = async |path: &str| {
+        let mut request = get(path);
+        request.headers_mut().insert("x-weir-explain", HeaderValue::from_static("1"));
+        weir.send(request).await
+    };
+    let hit = explained("/api/v1/configmaps?resourceVersion=0").await;
+    assert_eq!(
+        hit.header("x-weir-explain"),
+        "answer=hit; cache=cluster; form=json; resource-version=7; state=current"
+    );
+    let timing = hit.header("server-timing");
+    for stage in ["identify;dur=", "authorize;dur=", "cache;dur="] {
+        assert!(timing.contains(stage), "{timing}");
+    }
+    let forwarded = explained("/api/v1/configmaps/x/status").await;
+    let text = forwarded.header("x-weir-explain");
+    assert!(text.starts_with("answer=forward; reason="), "{text}");
+    assert!(forwarded.header("server-timing").contains("upstream;dur="));
+    assert!(!forwarded.text().contains("x-weir-explain"), "the upstream got it");
+    let silent = weir.get("/api/v1/configmaps?resourceVersion=0").await;
+    assert_eq!((silent.header("x-weir-explain"), silent.header("server-timing")), ("", ""));
+}

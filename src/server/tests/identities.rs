@@ -128,7 +128,8 @@ async fn forward(
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
     let (peer, drain) = (Peer::default(), Drain::default().connect());
     let (standing, flows) = (ConnectionStanding::default(), FlowMemo::default());
-    let client = Client { number: 0, listener: ListenerKind::Tls, peer, standing, flows, drain };
+    let listener = ListenerKind::Tls;
+    let client = Client { number: 0, listener, peer, standing, flows, drain, listed: None };
     let upgrade_requested = requested_upgrade(&parts).is_some();
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
     let mut context = RequestContext {
@@ -143,6 +144,7 @@ async fn forward(
         agent: None,
         version: http::Version::default(),
         habit: Default::default(),
+        explanation: None,
         admission: None,
         watch: None,
         is_checked: false,

@@ -1,0 +1,154 @@
+//! The open connections of clients, for operators. The list names users, so that only the admin
+//! listener's rule for details may give it away.
+//!
+//! Memory: about 200 bytes and two texts of at most [`TEXT_BYTES_MAX`] for each connection, of
+//! which there is a limit.
+//!
+//! Lock order: alone.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::server::accept::listener::ListenerKind;
+use crate::server::connection::activity::ConnActivity;
+
+/// The open connections. Cheap to clone: all clones share them.
+#[derive(Clone, Default)]
+pub struct ConnectionList(Arc<Mutex<HashMap<u64, Arc<OpenConnection>>>>);
+
+/// A connection in the list, until it is dropped.
+pub(crate) struct ListedConnection {
+    list: ConnectionList,
+    number: u64,
+    shown: Arc<OpenConnection>,
+}
+
+struct OpenConnection {
+    listener: ListenerKind,
+    address: Option<IpAddr>,
+    activity: ConnActivity,
+    requests: AtomicU64,
+    /// The user, if known, and the User-Agent of the first request.
+    client: OnceLock<[Box<str>; 2]>,
+}
+
+impl ConnectionList {
+    /// Adds a connection.
+    pub(crate) fn add(
+        &self,
+        number: u64,
+        listener: ListenerKind,
+        address: Option<IpAddr>,
+        activity: ConnActivity,
+    ) -> ListedConnection {
+        let (requests, client) = (AtomicU64::new(0), OnceLock::new());
+        let shown = Arc::new(OpenConnection { listener, address, activity, requests, client });
+        self.0.lock().insert(number, Arc::clone(&shown));
+        ListedConnection { list: self.clone(), number, shown }
+    }
+
+    /// Returns the number of open connections, and at most `limit` of them: those with the most
+    /// open requests first, then those with the most requests.
+    pub fn describe(&self, limit: usize) -> Value {
+        let mut open: Vec<_> =
+            self.0.lock().iter().map(|(number, shown)| (*number, Arc::clone(shown))).collect();
+        let count = open.len();
+        let busy = |shown: &OpenConnection| {
+            (shown.activity.open_requests(), shown.requests.load(Ordering::Relaxed))
+        };
+        open.sort_by_key(|(number, shown)| (std::cmp::Reverse(busy(shown)), *number));
+        open.truncate(limit);
+        let items: Vec<_> = open.iter().map(|(number, shown)| shown.describe(*number)).collect();
+        json!({
+            "apiVersion": "weir.dev/v1alpha1",
+            "kind": "ConnectionList",
+            "open": count,
+            "items": items,
+        })
+    }
+}
+
+impl ListedConnection {
+    /// Counts a request. Returns whether it is the first, whose client is to be noted.
+    pub(crate) fn begin_request(&self) -> bool {
+        self.shown.requests.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Notes the user, if known, and the User-Agent of the first request.
+    pub(crate) fn note_client(&self, user: &str, agent: &str) {
+        self.shown.client.get_or_init(|| [cut(user), cut(agent)]);
+    }
+}
+
+impl Drop for ListedConnection {
+    fn drop(&mut self) {
+        self.list.0.lock().remove(&self.number);
+    }
+}
+
+impl OpenConnection {
+    fn describe(&self, number: u64) -> Value {
+        let client = self.client.get();
+        let [user, agent] = client.map_or(["", ""], |[user, agent]| [user, agent]);
+        json!({
+            "number": number,
+            "listener": self.listener.as_str(),
+            "address": self.address.map(|address| address.to_string()),
+            "isHTTP2": self.activity.is_http2(),
+            "ageSeconds": self.activity.age().as_secs(),
+            "requests": self.requests.load(Ordering::Relaxed),
+            "openRequests": self.activity.open_requests(),
+            "user": user,
+            "userAgent": agent,
+        })
+    }
+}
+
+fn cut(text: &str) -> Box<str> {
+    text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or_default().into()
+}
+
+impl fmt::Debug for ConnectionList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionList").finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ListedConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListedConnection").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// As for the costs of clients.
+const TEXT_BYTES_MAX: usize = 120;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_busiest_connections_are_first_and_closed_ones_are_gone() {
+        let list = ConnectionList::default();
+        let open = |number| list.add(number, ListenerKind::Tls, None, ConnActivity::new());
+        let all: Vec<_> = (0..5).map(open).collect();
+        assert!(all[3].begin_request() && !all[3].begin_request());
+        all[3].note_client("jane", &"x".repeat(500));
+        all[3].note_client("joe", "");
+        assert!(all[1].begin_request());
+        let shown = list.describe(2);
+        assert_eq!((&shown["open"], &shown["items"][0]["number"]), (&json!(5), &json!(3)));
+        assert_eq!((&shown["items"][1]["number"], &shown["items"][2]), (&json!(1), &Value::Null));
+        let first = &shown["items"][0];
+        assert_eq!((&first["user"], &first["requests"]), (&json!("jane"), &json!(2)));
+        assert_eq!(first["userAgent"].as_str().unwrap().len(), TEXT_BYTES_MAX);
+        drop(all);
+        assert_eq!(list.describe(9)["open"], 0);
+    }
+}
