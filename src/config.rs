@@ -47,6 +47,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// The address of health checks and metrics; `None` for no admin listener.
     pub admin_listen: Option<SocketAddr>,
+    /// The Unix socket beside it, whose clients may see the details.
+    pub admin_socket: Option<PathBuf>,
     /// The clients that may see the details of the admin listener.
     pub admin_detail: AdminDetail,
     /// Whether `/readyz` passes while the upstream is away and caches can answer.

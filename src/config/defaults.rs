@@ -218,6 +218,7 @@ impl Default for Config {
         Self {
             server: ServerConfig::default(),
             admin_listen: Some(ADMIN_LISTEN),
+            admin_socket: None,
             admin_detail: ADMIN_DETAIL,
             ready_when_away: READY_WHEN_AWAY,
             upstream: UpstreamConfig::default(),

@@ -143,6 +143,9 @@ pub struct CertificateSection {
 pub struct AdminSection {
     /// An address and port, or `none`.
     pub listen: Option<String>,
+    /// A Unix socket beside it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
     /// `local` or `none`.
     pub detail: Option<String>,
     /// Whether `/readyz` passes while the upstream is away and caches can answer.

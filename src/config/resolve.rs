@@ -67,6 +67,7 @@ impl Config {
         let mut config = Self {
             server: server::server(file.server, mode, overrides.memory_limit, &mut problems),
             admin_listen: Self::default().admin_listen,
+            admin_socket: file.admin.socket,
             admin_detail: ADMIN_DETAIL,
             ready_when_away: file.admin.ready_when_away.unwrap_or(READY_WHEN_AWAY),
             upstream: upstream::upstream(file.upstream, &mut problems),

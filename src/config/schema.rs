@@ -6,6 +6,7 @@
 //! `docs/decisions/configuration-schema.md` has the reasons.
 
 mod comments;
+mod descriptions;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::file::{API_VERSION, ConfigFile, KIND};
 use crate::config::schema::comments::joined;
+use crate::config::schema::descriptions::DESCRIPTIONS;
 use crate::config::schema::trace::Shape;
 
 /// Returns the schema, in draft 7 of JSON Schema, which Helm reads too.
@@ -162,30 +164,6 @@ const FORMATS: &[(&str, Format)] = &[
     ("logging.format", Format::OneOf(&["text", "json"])),
 ];
 
-/// The settings that no example has a comment for, or only one that is about more.
-const DESCRIPTIONS: &[(&str, &str)] = &[
-    ("apiVersion", "The version of the file's format."),
-    ("kind", "The kind of the file."),
-    (
-        "server.listeners.listen",
-        "The address: https://ADDRESS:PORT, http://ADDRESS:PORT or unix://PATH.",
-    ),
-    ("admin.listen", "ADDRESS:PORT of health and metrics, or none."),
-    ("upstream.context", "The context in the kubeconfig. The default is its current one."),
-    ("upstream.addresses", "The former name of upstream.endpoints.static."),
-    ("cache.exclude", "Resources that are not cached; it overrides cache.include."),
-    ("authentication.mode", "sidecar: clients are not authenticated. gateway: each request is."),
-    ("authentication.requestHeader", "Front proxies, in place of the cluster's own setting."),
-    ("authorization", "What clients may do (gateway)."),
-    ("authorization.rbac.enabled", "Whether Weir decides by the cluster's roles and bindings."),
-    ("audit.policy.rules", "The first rule that matches a request decides."),
-    ("flowControl.mode", "See flowControl."),
-    ("flowControl.levels", "Priority levels beside the cluster's, for the rules."),
-    ("flowControl.levels.limited", "As spec.limited of a PriorityLevelConfiguration."),
-    ("flowControl.rules", "Rules for what FlowSchemas cannot say: bans, rates, pages, levels."),
-    ("flowControl.rules.match", "As spec.rules of a FlowSchema. Without it, every request."),
-];
-
 const DURATION: &str = r"^(0|([0-9]*\.?[0-9]*(h|m|s|ms|us|ns))+)$";
 const BYTES: &str = r"^[0-9]*\.?[0-9]*([kMGT]|[KMGT]i)?$";
 
@@ -266,6 +244,13 @@ mod tests {
                 items.iter().flat_map(|item| unknown(item, &schema["items"])).collect()
             }
             _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_setting_has_a_description_of_its_own() {
+        for (path, description) in settings() {
+            assert!(!description.starts_with("See "), "{path} needs one in descriptions.rs");
         }
     }
 }

@@ -306,6 +306,7 @@ fn full_config() -> Config {
             response_bytes_max: 9 << 20,
         },
         admin_listen: None,
+        admin_socket: Some("/run/weir/admin.sock".into()),
         admin_detail: AdminDetail::None,
         ready_when_away: false,
         upstream: UpstreamConfig {

@@ -24,6 +24,7 @@ impl From<&Config> for ConfigFile {
             server: server(&config.server),
             admin: AdminSection {
                 listen: Some(admin),
+                socket: config.admin_socket.clone(),
                 detail: Some(config.admin_detail.to_string()),
                 ready_when_away: Some(config.ready_when_away),
             },
