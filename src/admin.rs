@@ -11,6 +11,8 @@
 mod api;
 mod detail;
 pub mod health;
+mod index;
+mod local;
 mod numbers;
 mod page;
 pub(crate) mod ready_metric;
@@ -23,18 +25,20 @@ mod zpages;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::{ACCEPT, ALLOW, CONTENT_ENCODING, VARY};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::{ACCEPT, ALLOW, VARY};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use prometheus::{Registry, TEXT_FORMAT};
-use tokio::net::{TcpListener, TcpStream};
+use prometheus::Registry;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -42,11 +46,13 @@ use tokio_util::task::TaskTracker;
 pub use crate::admin::api::Details;
 use crate::admin::api::{Api, Kind, Query};
 use crate::admin::health::{Checks, Endpoint};
+use crate::admin::index::INDEX;
+use crate::admin::local::LocalSocket;
 use crate::admin::page::PageFile;
 use crate::admin::respond::{detailed, not_found, respond, shared, text};
-use crate::admin::scrape::Scrape;
 pub use crate::admin::zpages::ZPages;
 use crate::admin::zpages::{ZAnswer, ZPage};
+use crate::server::accept::bind_error::BindError;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
@@ -56,6 +62,7 @@ use crate::server::http::body::Body;
 #[derive(Debug)]
 pub struct Admin {
     listener: TcpListener,
+    socket: Option<LocalSocket>,
     pages: Arc<Pages>,
 }
 
@@ -73,9 +80,16 @@ struct Pages {
 /// The connection of a request.
 #[derive(Clone, Copy, Debug)]
 struct Connection {
-    peer: IpAddr,
+    /// The address; `None` for a Unix socket, over which only root and Weir's own user connect.
+    peer: Option<IpAddr>,
     /// Whether few connections are left for probes.
     is_scarce: bool,
+}
+
+/// An accepted connection.
+enum Stream {
+    Tcp(TcpStream),
+    Local(UnixStream),
 }
 
 impl Admin {
@@ -93,8 +107,15 @@ impl Admin {
         let api = details.map(Api::new);
         Ok(Self {
             listener,
+            socket: None,
             pages: Arc::new(Pages { checks, registry, api, zpages: OnceLock::new() }),
         })
+    }
+
+    /// Listens on a Unix socket as well.
+    pub fn bind_socket(&mut self, path: &Path) -> Result<(), BindError> {
+        self.socket = Some(LocalSocket::bind(path)?);
+        Ok(())
     }
 
     /// Lets local clients see the z-pages. Only the first call counts.
@@ -113,9 +134,20 @@ impl Admin {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut samples = tokio::time::interval(SAMPLE_INTERVAL);
         loop {
+            // Beyond the limit a connection is closed at once, so that no prober waits.
+            let admit = |peer| {
+                let permit = permits.clone().try_acquire_owned().ok()?;
+                let is_scarce = permits.available_permits() < CONNECTIONS_SPARE;
+                Some((permit, Connection { peer, is_scarce }, self.pages.clone(), stop.clone()))
+            };
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
-                accepted = self.listener.accept() => accepted,
+                accepted = self.listener.accept() => {
+                    accepted.map(|(stream, peer)| (Stream::Tcp(stream), Some(peer.ip())))
+                }
+                accepted = local::accept(self.socket.as_ref()) => {
+                    accepted.map(|stream| (Stream::Local(stream), None))
+                }
                 _ = samples.tick() => {
                     self.pages.sample();
                     continue;
@@ -123,13 +155,12 @@ impl Admin {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    // Beyond the limit a connection is closed at once, so that no prober waits.
-                    if let Ok(permit) = permits.clone().try_acquire_owned() {
-                        let is_scarce = permits.available_permits() < CONNECTIONS_SPARE;
-                        let connection = Connection { peer: peer.ip(), is_scarce };
-                        let serve = serve(stream, connection, self.pages.clone(), stop.clone());
+                    if let Some((permit, from, pages, stop)) = admit(peer) {
                         connections.spawn(async move {
-                            serve.await;
+                            match stream {
+                                Stream::Tcp(stream) => serve(stream, from, pages, stop).await,
+                                Stream::Local(stream) => serve(stream, from, pages, stop).await,
+                            }
                             drop(permit);
                         });
                     }
@@ -168,9 +199,9 @@ impl Pages {
             ("livez", check) => self.health(Endpoint::Live, check, query),
             // kube-apiserver keeps this older name, from before it had two endpoints.
             ("healthz" | "readyz", check) => self.health(Endpoint::Ready, check, query),
-            ("metrics", None) => metrics(&self.registry, request.headers()),
+            ("metrics", None) => scrape::answer(&self.registry, request.headers()),
             ("metrics", Some("slis")) => {
-                metrics(self.checks.observed().registry(), request.headers())
+                scrape::answer(self.checks.observed().registry(), request.headers())
             }
             ("api", Some(kind)) => match Kind::of_path(kind) {
                 Some(kind) => self.details(connection, request, kind),
@@ -284,26 +315,10 @@ impl Pages {
     }
 }
 
-/// Returns the metrics of a registry.
-fn metrics(registry: &Registry, headers: &HeaderMap) -> Response<Body> {
-    match Scrape::of(registry, headers) {
-        Ok(Scrape { body, is_compressed }) => {
-            let mut response = respond(StatusCode::OK, TEXT_FORMAT, body);
-            response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-            if is_compressed {
-                let gzip = HeaderValue::from_static("gzip");
-                response.headers_mut().insert(CONTENT_ENCODING, gzip);
-            }
-            response
-        }
-        Err(error) => {
-            tracing::error!(%error, "metrics cannot be written");
-            text(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written; see the log\n")
-        }
-    }
-}
-
-async fn serve(stream: TcpStream, from: Connection, pages: Arc<Pages>, stop: CancellationToken) {
+async fn serve<S>(stream: S, from: Connection, pages: Arc<Pages>, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
@@ -340,29 +355,6 @@ async fn serve(stream: TcpStream, from: Connection, pages: Arc<Pages>, stop: Can
 }
 
 const OFF: &str = "off: see admin.detail and flowControl.mode\n";
-
-/// The list of the paths.
-const INDEX: &str = "\
-Weir, a caching read-through proxy for the Kubernetes API
-
-/livez            the process is alive
-/readyz           it can serve; ?verbose names each check, ?exclude=NAME leaves one out
-/readyz/NAME      one check
-/metrics          in Prometheus' text format
-/metrics/slis     the results of health checks, as Kubernetes' components show them
-
-For local clients only (kubectl port-forward POD 6441, and then http://localhost:6441/):
-
-/                 in a browser: a live page
-/api/overview     whether all is well, what Weir saves
-/api/caches       the caches; ?limit=N, ?sort=FIELD
-/api/clients      what clients cost; ?limit=N
-/api/findings     what clients could do better
-/api/reasons      why requests are forwarded
-/api/events       the last notable events; ?since=NUMBER
-/api/limits       what is used of each limit
-/statusz          version, start and paths; and /flagz, /configz, /debug/memory, /debug/log
-";
 
 /// The interval of samples for rates, while nobody asks for details.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);

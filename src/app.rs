@@ -23,7 +23,6 @@ pub mod reload;
 pub mod service_manager;
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +35,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::health::{Checks, Health};
 use crate::admin::{Admin, Details};
-use crate::app::certificates::Expiry;
 use crate::app::cgroup::Limits;
 use crate::app::gateway::Identities;
 use crate::app::introspection::{Given, show};
@@ -111,7 +109,7 @@ impl App {
         let metrics = Metrics::new().context("cannot register metrics")?;
         metrics.reload.started(&config);
         let upstream = Upstream::new(&config.upstream, metrics.upstream.clone()).await?;
-        let probe = Probe::new(upstream.clone());
+        let probe = Probe::new(upstream.clone(), metrics.events.clone());
         Box::pin(probe.first(FIRST_PROBE_TIMEOUT)).await?;
         let discovery = Discovery::start(upstream.clone());
         let registry = Registry::new(
@@ -142,7 +140,7 @@ impl App {
         };
         let server = Server::bind(&config.server, services, sockets)?;
         let listeners = server.local_addresses();
-        register_expiries(&metrics, &upstream, front_proxy, &server)?;
+        let expiries = certificates::watch(&metrics, &upstream, front_proxy, &server)?;
 
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
         let checks = checks(&probe, &discovery, &registry, config.ready_when_away)
@@ -150,14 +148,11 @@ impl App {
             .ready("shutdown", when(&stopping, false, "process is shutting down"));
         let details = details(config.admin_detail, &flow_control, &registry, &metrics);
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
-        let admin = match config.admin_listen {
-            Some(address) => {
-                let bound = Admin::bind(address, checks, metrics.registry.clone(), details).await;
-                let bound = bound.inspect(|admin| show(admin, given, &running));
-                Some(run_admin(bound, address, ended.clone())?)
-            }
-            None => None,
-        };
+        let admin = bind_admin(&config, checks, metrics.registry.clone(), details).await?;
+        let admin = admin.map(|(admin, address)| {
+            show(&admin, given, &running, server.connections());
+            run_admin(admin, address, ended.clone())
+        });
         registry.start_warm();
         let mut endpoints = JoinSet::new();
         if let Some(flow_control) = flow_control.clone() {
@@ -165,6 +160,7 @@ impl App {
         }
         let measuring = measure(overload, &registry, &compressor, flow_control);
         endpoints.spawn(monitor::run(upstream.clone(), config.upstream.endpoints.clone()));
+        endpoints.spawn(expiries);
         let probe = tokio::spawn(probe.run());
         Ok(Self {
             server,
@@ -267,24 +263,6 @@ impl App {
     }
 }
 
-/// Registers when certificates expire, by their use.
-fn register_expiries(
-    metrics: &Metrics,
-    own: &Upstream,
-    front_proxy: Option<Upstream>,
-    server: &Server,
-) -> anyhow::Result<()> {
-    let (client, ca) = (own.clone(), own.clone());
-    let front_proxy = move || front_proxy.as_ref()?.certificate_expiries().client;
-    let sources: Vec<(&'static str, Expiry)> = vec![
-        ("serving", Box::new(server.serving_expiry())),
-        ("client", Box::new(move || client.certificate_expiries().client)),
-        ("front-proxy", Box::new(front_proxy)),
-        ("ca", Box::new(move || ca.certificate_expiries().ca)),
-    ];
-    certificates::register_expiries(&metrics.registry, sources).context("cannot register metrics")
-}
-
 /// Starts to measure this process's overload. The simulation has one thread and its own time, so
 /// that there is nothing to measure.
 fn measure(
@@ -302,16 +280,27 @@ fn measure(
     measuring
 }
 
-/// Runs the admin listener, which was to be bound to `address`, until `ended` is cancelled.
-fn run_admin(
-    bound: io::Result<Admin>,
-    address: SocketAddr,
-    ended: CancellationToken,
-) -> anyhow::Result<RunningAdmin> {
-    let admin = bound.with_context(|| format!("cannot listen on {address} (admin)"))?;
+/// Binds the admin listener, and its Unix socket, as far as the configuration wants them.
+async fn bind_admin(
+    config: &Config,
+    checks: Checks,
+    registry: prometheus::Registry,
+    details: Option<Details>,
+) -> anyhow::Result<Option<(Admin, SocketAddr)>> {
+    let Some(address) = config.admin_listen else { return Ok(None) };
+    let bound = Admin::bind(address, checks, registry, details).await;
+    let mut admin = bound.with_context(|| format!("cannot listen on {address} (admin)"))?;
+    if let Some(path) = &config.admin_socket {
+        admin.bind_socket(path).context("admin.socket")?;
+    }
+    Ok(Some((admin, address)))
+}
+
+/// Runs the admin listener, which was bound to `address`, until `ended` is cancelled.
+fn run_admin(admin: Admin, address: SocketAddr, ended: CancellationToken) -> RunningAdmin {
     let address = admin.local_address().unwrap_or(address);
     tracing::info!(%address, "admin listening");
-    Ok(RunningAdmin { address, task: tokio::spawn(admin.run(ended)) })
+    RunningAdmin { address, task: tokio::spawn(admin.run(ended)) }
 }
 
 /// Starts flow control. A gateway follows the cluster's FlowSchemas, unless it is off. A sidecar

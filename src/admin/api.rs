@@ -142,7 +142,7 @@ impl Api {
     fn make(&self, query: &Query, moment: &Moment) -> Option<Answer> {
         let Details { clients, caches, events } = &self.details;
         let content = match query.kind {
-            Kind::Overview => overview::content(moment, caches, events),
+            Kind::Overview => overview::content(moment, (caches, events), clients.as_deref()),
             Kind::Caches => {
                 caches::content(moment, &caches.descriptions(), query.limit, query.sort.as_deref())
             }

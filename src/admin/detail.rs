@@ -12,11 +12,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::header::{CONTENT_SECURITY_POLICY, HOST, ORIGIN, REFERRER_POLICY};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-/// Returns why a client may not see details.
-pub(super) fn check(peer: IpAddr, uri: &Uri, headers: &HeaderMap) -> Result<(), &'static str> {
-    let is_local = match peer.to_canonical() {
-        IpAddr::V4(address) => address == Ipv4Addr::LOCALHOST,
-        IpAddr::V6(address) => address == Ipv6Addr::LOCALHOST,
+/// Returns why a client may not see details. `peer` is `None` for the Unix socket.
+pub(super) fn check(
+    peer: Option<IpAddr>,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(), &'static str> {
+    let is_local = match peer.map(|peer| peer.to_canonical()) {
+        None => true,
+        Some(IpAddr::V4(address)) => address == Ipv4Addr::LOCALHOST,
+        Some(IpAddr::V6(address)) => address == Ipv6Addr::LOCALHOST,
     };
     if !is_local {
         return Err(NOT_LOCAL);
@@ -81,7 +86,7 @@ mod tests {
     use super::*;
     use crate::testing::headers;
 
-    const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const LOCAL: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
 
     fn path() -> Uri {
         Uri::from_static("/api/clients")
@@ -90,7 +95,8 @@ mod tests {
     #[test]
     fn details_are_for_clients_on_this_machine() {
         let host = headers(&[("host", "localhost")]);
-        let from = |peer: &str| check(peer.parse().unwrap(), &path(), &host);
+        let from = |peer: &str| check(Some(peer.parse().unwrap()), &path(), &host);
+        assert_eq!(check(None, &path(), &host), Ok(()), "the Unix socket");
         for peer in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
             assert_eq!(from(peer), Ok(()), "{peer}");
         }

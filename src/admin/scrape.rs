@@ -6,21 +6,43 @@ use std::io::{self, Write as _};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http::HeaderMap;
-use prometheus::{Registry, TextEncoder};
+use http::header::{CONTENT_ENCODING, VARY};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 
+use crate::admin::respond::{respond, text};
 use crate::api::media_type::accepts_gzip;
+use crate::server::http::body::Body;
+
+/// Returns the metrics of a registry.
+pub(super) fn answer(registry: &Registry, headers: &HeaderMap) -> Response<Body> {
+    match Scrape::of(registry, headers) {
+        Ok(Scrape { body, is_compressed }) => {
+            let mut response = respond(StatusCode::OK, TEXT_FORMAT, body);
+            response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
+            if is_compressed {
+                let gzip = HeaderValue::from_static("gzip");
+                response.headers_mut().insert(CONTENT_ENCODING, gzip);
+            }
+            response
+        }
+        Err(error) => {
+            tracing::error!(%error, "metrics cannot be written");
+            text(StatusCode::INTERNAL_SERVER_ERROR, "metrics cannot be written; see the log\n")
+        }
+    }
+}
 
 /// The body of a scrape.
-pub(super) struct Scrape {
-    pub(super) body: Bytes,
+struct Scrape {
+    body: Bytes,
     /// Whether it is a gzip member.
-    pub(super) is_compressed: bool,
+    is_compressed: bool,
 }
 
 impl Scrape {
     /// Encodes the metrics of a registry for a client with these headers.
-    pub(super) fn of(registry: &Registry, headers: &HeaderMap) -> Result<Self, prometheus::Error> {
+    fn of(registry: &Registry, headers: &HeaderMap) -> Result<Self, prometheus::Error> {
         let text = TextEncoder::new().encode_to_string(&registry.gather())?;
         let is_compressed = text.len() >= COMPRESSED_BYTES_MIN && accepts_gzip(headers);
         let compressed = is_compressed.then(|| compress(&text)).and_then(Result::ok);

@@ -1,5 +1,6 @@
 //! The z-pages and debug pages: `/statusz` and `/flagz` as Kubernetes' components have them
-//! (KEP-4827, KEP-4828), `/configz`, `/debug/memory`, and the filter of the log at `/debug/log`.
+//! (KEP-4827, KEP-4828), `/configz`, `/debug/memory`, `/debug/connections`, and the filter of the
+//! log at `/debug/log`.
 //!
 //! All are details ([`detail`](crate::admin::detail)). Only the filter of the log can be changed,
 //! by a POST with a header that no form of a web page can send.
@@ -31,7 +32,11 @@ pub struct ZPages {
     /// Returns the effective configuration.
     configuration: Box<dyn Fn() -> Value + Send + Sync>,
     log: Option<Arc<LogLevel>>,
+    /// Returns at most this number of the clients' connections.
+    connections: Option<Connections>,
 }
+
+type Connections = Box<dyn Fn(usize) -> Value + Send + Sync>;
 
 /// One of the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,7 @@ pub(super) enum ZPage {
     Flagz,
     Configz,
     Memory,
+    Connections,
     Log,
 }
 
@@ -60,7 +66,16 @@ impl ZPages {
     ) -> Self {
         flags.sort();
         let (started, configuration) = (SystemTime::now(), Box::new(configuration));
-        Self { version, started, flags, configuration, log: None }
+        Self { version, started, flags, configuration, log: None, connections: None }
+    }
+
+    /// Shows the clients' connections.
+    pub fn with_connections(
+        mut self,
+        connections: impl Fn(usize) -> Value + Send + Sync + 'static,
+    ) -> Self {
+        self.connections = Some(Box::new(connections));
+        self
     }
 
     /// Lets the filter of the log be replaced. `configured` returns the configured one.
@@ -90,6 +105,10 @@ impl ZPages {
             ZPage::Flagz => negotiated(headers, "Flagz", &self.flagz()),
             ZPage::Configz => ZAnswer::json(&(self.configuration)()),
             ZPage::Memory => ZAnswer::json(&memory::memory(registry)),
+            ZPage::Connections => match &self.connections {
+                Some(connections) => ZAnswer::json(&connections(limit(uri))),
+                None => ZAnswer::text(StatusCode::NOT_FOUND, "there are no connections\n"),
+            },
             ZPage::Log => match &self.log {
                 Some(log) => ZAnswer::json(&log.shown()),
                 None => ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG),
@@ -164,6 +183,7 @@ impl ZPage {
             "/flagz" => Self::Flagz,
             "/configz" => Self::Configz,
             "/debug/memory" => Self::Memory,
+            "/debug/connections" => Self::Connections,
             "/debug/log" => Self::Log,
             _ => return None,
         })
@@ -179,6 +199,13 @@ impl ZAnswer {
         let body = format!("{value:#}\n").into();
         Self { status: StatusCode::OK, content_type: "application/json", body }
     }
+}
+
+/// Returns the number of rows that is asked for.
+fn limit(uri: &Uri) -> usize {
+    let query = Query::parse(uri.query().unwrap_or_default());
+    let asked = query.first("limit").and_then(|limit| limit.parse().ok());
+    asked.unwrap_or(ROWS_DEFAULT).min(ROWS_MAX)
 }
 
 /// Returns a page of this kind in the form that the client accepts.
@@ -208,6 +235,10 @@ struct Content {
     fields: Value,
 }
 
+/// These fit some screens.
+const ROWS_DEFAULT: usize = 100;
+/// Half a MiB.
+const ROWS_MAX: usize = 1_000;
 const COMPONENT: &str = "weir";
 /// The text of Kubernetes' components.
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.";
@@ -217,8 +248,9 @@ const NO_LOG: &str = "the log of this process is not Weir's\n";
 /// request, which is refused.
 const CHANGE_HEADER: &str = "x-weir-change";
 const NO_CHANGE_HEADER: &str = "a change needs the header X-Weir-Change: 1\n";
-const PATHS: [&str; 10] = [
+const PATHS: [&str; 11] = [
     "/configz",
+    "/debug/connections",
     "/debug/log",
     "/debug/memory",
     "/flagz",

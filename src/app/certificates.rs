@@ -1,14 +1,113 @@
-//! `weir_certificate_expiry_timestamp_seconds`: when the certificates in use expire, read at each
-//! scrape, so that it follows their rotation.
+//! When the certificates in use expire: `weir_certificate_expiry_timestamp_seconds`, read at each
+//! scrape, so that it follows their rotation, and notable events in the last week.
 
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts, Registry};
 
+use crate::app::metrics::Metrics;
+use crate::server::Server;
+use crate::telemetry::events::{EventKind, Events};
 use crate::telemetry::metrics::register;
+use crate::upstream::Upstream;
 
 /// Returns when certificates expire, in seconds since 1970; `None` without any.
-pub(super) type Expiry = Box<dyn Fn() -> Option<i64> + Send + Sync>;
+pub(super) type Expiry = Arc<dyn Fn() -> Option<i64> + Send + Sync>;
+
+/// Registers the metric of a Weir's certificates. Returns what notes when they expire soon.
+pub(super) fn watch(
+    metrics: &Metrics,
+    own: &Upstream,
+    front_proxy: Option<Upstream>,
+    server: &Server,
+) -> anyhow::Result<impl Future<Output = ()> + Send + use<>> {
+    let sources = expiries(own, front_proxy, server);
+    register_expiries(&metrics.registry, sources.clone()).context("cannot register metrics")?;
+    Ok(run(sources, metrics.events.clone()))
+}
+
+/// Returns the certificates of a Weir, by their use.
+fn expiries(
+    own: &Upstream,
+    front_proxy: Option<Upstream>,
+    server: &Server,
+) -> Vec<(&'static str, Expiry)> {
+    let (client, ca) = (own.clone(), own.clone());
+    let front_proxy = move || front_proxy.as_ref()?.certificate_expiries().client;
+    vec![
+        ("serving", Arc::new(server.serving_expiry())),
+        ("client", Arc::new(move || client.certificate_expiries().client)),
+        ("front-proxy", Arc::new(front_proxy)),
+        ("ca", Arc::new(move || ca.certificate_expiries().ca)),
+    ]
+}
+
+/// How near the expiry of a certificate is. The alerts have the same bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    Far,
+    Week,
+    Day,
+    Expired,
+}
+
+impl Stage {
+    /// Returns the stage for these seconds until the expiry.
+    fn of(seconds: i64) -> Self {
+        match seconds {
+            ..=0 => Self::Expired,
+            1..DAY => Self::Day,
+            DAY..WEEK => Self::Week,
+            _ => Self::Far,
+        }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Far => "The certificate was renewed.",
+            Self::Week => "The certificate expires within a week.",
+            Self::Day => "The certificate expires within a day.",
+            Self::Expired => "The certificate has expired.",
+        }
+    }
+}
+
+/// Logs and notes when certificates expire soon and when they were renewed, until the future is
+/// dropped.
+async fn run(sources: Vec<(&'static str, Expiry)>, events: Events) {
+    let mut stages = vec![Stage::Far; sources.len()];
+    loop {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        for ((name, expiry), stage) in sources.iter().zip(&mut stages) {
+            let left = expiry().map(|at| at.saturating_sub(now));
+            if let Some(changed) = change(stage, left) {
+                let text = changed.describe();
+                match changed {
+                    Stage::Far => tracing::info!(certificate = name, "{text}"),
+                    _ => tracing::warn!(certificate = name, "{text}"),
+                }
+                events.note(EventKind::Certificate, name, text);
+            }
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Returns the stage that was reached since the last call.
+fn change(last: &mut Stage, left: Option<i64>) -> Option<Stage> {
+    let stage = Stage::of(left?);
+    (std::mem::replace(last, stage) != stage).then_some(stage)
+}
+
+const DAY: i64 = 24 * 3600;
+const WEEK: i64 = 7 * DAY;
+/// Certificates are renewed hours before they expire.
+const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Registers the metric of these certificates, by their use.
 pub(super) fn register_expiries(
@@ -46,7 +145,6 @@ impl Collector for CertificateCollector {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use prometheus::TextEncoder;
@@ -58,8 +156,8 @@ mod tests {
         let registry = Registry::new();
         let end = Arc::new(AtomicI64::new(1_893_456_000));
         let read = Arc::clone(&end);
-        let serving: Expiry = Box::new(move || Some(read.load(Ordering::Relaxed)));
-        let none: Expiry = Box::new(|| None);
+        let serving: Expiry = Arc::new(move || Some(read.load(Ordering::Relaxed)));
+        let none: Expiry = Arc::new(|| None);
         register_expiries(&registry, vec![("serving", serving), ("client", none)]).unwrap();
         let text = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         let name = "weir_certificate_expiry_timestamp_seconds";
@@ -67,5 +165,29 @@ mod tests {
         assert!(!text().contains("client\"}"));
         end.store(1_924_992_000, Ordering::Relaxed);
         assert!(text().contains(&format!("{name}{{use=\"serving\"}} 1924992000\n")));
+    }
+
+    #[test]
+    fn each_stage_is_noted_once_and_so_is_the_renewal() {
+        let mut stage = Stage::Far;
+        let mut noted = Vec::new();
+        for left in [30 * DAY, 6 * DAY, 5 * DAY, DAY - 1, 1, 0, -5, 90 * DAY, 80 * DAY] {
+            noted.extend(change(&mut stage, Some(left)));
+        }
+        assert_eq!(noted, [Stage::Week, Stage::Day, Stage::Expired, Stage::Far]);
+        assert_eq!(change(&mut stage, None), None, "there is no certificate");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_expired_certificate_is_a_notable_event() {
+        let events = Events::default();
+        let expired: Expiry = Arc::new(|| Some(1));
+        let running = tokio::spawn(run(vec![("serving", expired)], events.clone()));
+        tokio::time::sleep(5 * INTERVAL).await;
+        running.abort();
+        let noted = events.since(0);
+        assert_eq!(noted.len(), 1);
+        assert_eq!((&*noted[0].subject, noted[0].count), ("serving", 1));
+        assert_eq!(&*noted[0].text, "The certificate has expired.");
     }
 }

@@ -1,5 +1,7 @@
 //! The content of the z-pages: the flags of this process, and the configuration that its parts use.
 
+mod origins;
+
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -10,6 +12,7 @@ use crate::app::build_info;
 use crate::app::reload::hash;
 use crate::config::file::ConfigFile;
 use crate::config::{AdminDetail, Config};
+use crate::server::ConnectionList;
 use crate::telemetry::logging::LogFilter;
 
 /// The settings of a process beside its configuration.
@@ -53,23 +56,32 @@ impl Given {
 }
 
 /// Adds the z-pages of a process that uses `running`, if local clients may see details.
-pub(super) fn show(admin: &Admin, given: Given, running: &Arc<ArcSwap<Config>>) {
+pub(super) fn show(
+    admin: &Admin,
+    given: Given,
+    running: &Arc<ArcSwap<Config>>,
+    connections: ConnectionList,
+) {
     if running.load().admin_detail != AdminDetail::Local {
         return;
     }
     let (shown, configured) = (Arc::clone(running), Arc::clone(running));
-    let pages = ZPages::new(build_info::VERSION, given.flags, move || configuration(&shown.load()));
+    let flags = given.flags.clone();
+    let pages =
+        ZPages::new(build_info::VERSION, given.flags, move || configuration(&shown.load(), &flags));
+    let pages = pages.with_connections(move |limit| connections.describe(limit));
     admin.set_zpages(pages.with_log(given.log, move || configured.load().logging.filter.clone()));
 }
 
 /// Returns what `weir check` prints of a configuration. Secrets are in files of their own, of which
 /// it has the paths alone.
-fn configuration(config: &Config) -> Value {
+fn configuration(config: &Config, flags: &[(String, String)]) -> Value {
     let file = serde_json::to_value(ConfigFile::from(config)).unwrap_or_default();
     json!({
         "kind": "Configz",
         "apiVersion": "weir.dev/v1alpha1",
         "hash": hash(config),
+        "origins": origins::origins(config, flags),
         "configuration": file,
     })
 }
@@ -101,7 +113,7 @@ mod tests {
             let path = format!("{}/config/{name}", env!("CARGO_MANIFEST_DIR"));
             let file = ConfigFile::read(path.as_ref()).unwrap();
             let config = Config::resolve(file, Overrides::default()).unwrap();
-            let shown = configuration(&config);
+            let shown = configuration(&config, &[]);
             let printed = ConfigFile::from(&config).to_yaml().unwrap();
             let read = ConfigFile::parse(name, &printed).unwrap();
             assert_eq!(shown["configuration"], serde_json::to_value(read).unwrap(), "{name}");

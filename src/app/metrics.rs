@@ -47,8 +47,8 @@ impl Metrics {
         let registry = prometheus::Registry::new();
         register_process(&registry)?;
         register_build_info(&registry)?;
-        let auth = AuthMetrics::register(&registry)?;
         let events = Events::register(&registry)?;
+        let auth = AuthMetrics::register(&registry)?.with_events(&events);
         let cache = CacheMetrics::register(&registry)?.with_events(&events);
         let flow = FlowMetrics::register(&registry)?;
         let gzip = GzipMetrics::register(&registry)?;

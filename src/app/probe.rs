@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::admin::health::Health;
+use crate::telemetry::events::{EventKind, Events};
 use crate::upstream::availability::{CheckCause, is_gateway_error};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::{TrafficClass, Upstream, version};
@@ -24,13 +25,14 @@ use crate::upstream::{TrafficClass, Upstream, version};
 pub(crate) struct Probe {
     upstream: Upstream,
     health: Arc<Mutex<Health>>,
+    events: Events,
 }
 
 impl Probe {
     /// Creates a probe without a result.
-    pub(crate) fn new(upstream: Upstream) -> Self {
+    pub(crate) fn new(upstream: Upstream, events: Events) -> Self {
         let health = Err("the upstream was not asked yet".to_owned());
-        Self { upstream, health: Arc::new(Mutex::new(health)) }
+        Self { upstream, health: Arc::new(Mutex::new(health)), events }
     }
 
     /// Returns the result of the latest probe.
@@ -86,6 +88,15 @@ impl Probe {
             (Ok(()), Err(reason)) => tracing::warn!(reason, "the upstream does not answer"),
             (Err(before), Err(reason)) if before != reason => {
                 tracing::warn!(reason, "the upstream does not answer; trying on");
+            }
+            _ => {}
+        }
+        let is_refused = |health: &Health| health.as_ref().is_err_and(|reason| reason == REFUSED);
+        let note = |text| self.events.note(EventKind::Credentials, "", text);
+        match (is_refused(&last), is_refused(&health)) {
+            (false, true) => note("The upstream refuses Weir's credentials."),
+            (true, false) if health.is_ok() => {
+                note("The upstream accepts Weir's credentials again.")
             }
             _ => {}
         }

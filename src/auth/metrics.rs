@@ -9,6 +9,7 @@ use crate::auth::permission_check::metrics::PermissionMetrics;
 use crate::auth::rbac::metrics::RbacMetrics;
 use crate::auth::reauthorization::schedule::RecheckMetrics;
 use crate::auth::token_review::metrics::TokenReviewMetrics;
+use crate::telemetry::events::Events;
 
 /// Handles of the metrics. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -41,5 +42,10 @@ impl AuthMetrics {
             permissions: PermissionMetrics::register(registry)?,
             audit: AuditMetrics::register(registry)?,
         })
+    }
+
+    /// Notes changes of Weir's own permissions among these events.
+    pub fn with_events(self, events: &Events) -> Self {
+        Self { permissions: self.permissions.with_events(events), ..self }
     }
 }

@@ -155,11 +155,13 @@ impl Checker {
         let PermissionSpec { effect, rule, .. } = *spec;
         match (granted, spec.required) {
             (true, _) if before.is_some() => {
-                tracing::info!(permission, "an upstream permission was granted")
+                tracing::info!(permission, "an upstream permission was granted");
+                self.metrics.note(permission, "The permission was granted.");
             }
             (true, _) => {}
             (false, true) => {
                 tracing::warn!(permission, effect, rule, "an upstream permission is missing");
+                self.metrics.note(permission, &format!("The permission is missing: {effect}."));
             }
             (false, false) => {
                 tracing::info!(permission, effect, rule, "an upstream permission is missing");

@@ -40,6 +40,12 @@ pub enum EventKind {
     Reload,
     /// The stage of Weir's own overload changed.
     Overload,
+    /// Weir's own identity lacks a permission, or has it again.
+    Rights,
+    /// A certificate expires soon, or was renewed.
+    Certificate,
+    /// The upstream refuses Weir's credentials, or accepts them again.
+    Credentials,
     /// Weir stops.
     Stop,
 }
@@ -58,6 +64,9 @@ impl EventKind {
             Self::Version => "version",
             Self::Reload => "reload",
             Self::Overload => "overload",
+            Self::Rights => "rights",
+            Self::Certificate => "certificate",
+            Self::Credentials => "credentials",
             Self::Stop => "stop",
         }
     }

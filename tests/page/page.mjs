@@ -56,8 +56,7 @@ async function open(browser, url, options = {}) {
   const page = await context.newPage();
   page.complaints = [];
   page.on("console", (message) => {
-    // Where clients' costs are not added up, two of the answers are 404.
-    const isExpected = page.expectsErrors || message.text().includes("404 (Not Found)");
+    const isExpected = page.expectsErrors;
     if (message.type() === "error" && !isExpected) page.complaints.push(message.text());
   });
   page.on("pageerror", (error) => page.complaints.push(String(error)));

@@ -154,3 +154,47 @@ async fn eventually_some<T>(find: impl AsyncFn() -> Option<T>) -> T {
     .await;
     found.unwrap()
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_admin_socket_shows_details_to_weirs_own_user() {
+    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("admin.sock");
+    let socket = path.clone();
+    let mut proxy = Proxy::before(upstream, "", move |config| {
+        config.flow_control.mode = FlowControlMode::Off;
+        config.admin_socket = Some(socket.clone());
+    })
+    .await;
+    let get = async |target: &str| {
+        let stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let answer = client::try_send(stream, &Call::get(target)).await.unwrap();
+        Answer::collect(answer).await.unwrap()
+    };
+    let overview = get("/api/overview").await;
+    assert_eq!(overview.status, 200, "{}", overview.text());
+    // The page asks for neither of these where costs are off.
+    assert_eq!(overview.json()["countsClients"], false);
+    assert_eq!(get("/api/findings").await.status, 404);
+    assert_eq!(overview.json()["verdict"]["link"], "");
+    assert_eq!(get("/readyz").await.status, 200);
+    proxy.stop().await;
+    assert!(!path.exists(), "the file goes with its listener");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_open_connections_are_listed_for_local_clients() {
+    let proxy = observing(AdminDetail::Local).await;
+    let path = "/api/v1/nodes?watch=1&resourceVersion=0";
+    let watch = Call::get(path).header("user-agent", "watcher/1.0");
+    let open = client::Watch::open(proxy.plain(), &watch).await;
+    let list = async || call(&proxy, "/debug/connections?limit=1", &[]).await.json();
+    let shown = list().await;
+    let first = &shown["items"][0];
+    assert_eq!((&first["userAgent"], &first["openRequests"]), (&"watcher/1.0".into(), &1.into()));
+    assert_eq!((&first["listener"], &first["isHTTP2"]), (&"plain".into(), &false.into()));
+    drop(open);
+    eventually("the connection is gone", async || list().await["open"] == 0).await;
+    let foreign = call(&proxy, "/debug/connections", &[("host", "evil.example")]).await;
+    assert_eq!(foreign.status, 403);
+}

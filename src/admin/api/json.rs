@@ -38,3 +38,11 @@ pub(super) fn time(time: SystemTime) -> Value {
 
 /// A float is exact below.
 const EXACT_MAX: f64 = 9e15;
+
+/// Returns the address of a page of the documentation; empty for none.
+pub(super) fn link(page: &str) -> Value {
+    if page.is_empty() { "".into() } else { format!("{DOCUMENTATION}{page}").into() }
+}
+
+/// The same as in the runbook links of `deploy/prometheus/rules.yaml`.
+pub(super) const DOCUMENTATION: &str = "https://github.com/OWNER/weir/blob/main/docs/";

@@ -9,17 +9,25 @@ use crate::admin::api::moment::Moment;
 use crate::admin::api::verdict::{Facts, Verdict};
 use crate::admin::totals::Totals;
 use crate::cache::registry::{CacheDescription, Registry};
-use crate::flow::doctor::{SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST};
+use crate::flow::doctor::{
+    Finding, SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST, Weight,
+};
+use crate::server::FlowControl;
 use crate::telemetry::events::{EventKind, Events};
 
 /// Returns the content of `/api/overview`.
-pub(super) fn content(moment: &Moment, caches: &Registry, events: &Events) -> Map<String, Value> {
+pub(super) fn content(
+    moment: &Moment,
+    (caches, events): (&Registry, &Events),
+    clients: Option<&FlowControl>,
+) -> Map<String, Value> {
     let numbers = &moment.numbers;
     let [short, long] = &moment.rates;
     let build = numbers.each("weir_build_info").next();
     let config = numbers.each("weir_config_info").next();
     let descriptions = caches.descriptions();
-    let facts = facts(moment, caches, &descriptions, events);
+    let findings = clients.map(FlowControl::findings).unwrap_or_default();
+    let facts = facts(moment, caches, &descriptions, events, &findings);
     let read = numbers.find("weir_config_last_reload_success_timestamp_seconds", &[]);
     let read = read.map(|at| std::time::UNIX_EPOCH + Duration::from_secs_f64(at.max(0.0)));
     let fields = [
@@ -36,6 +44,7 @@ pub(super) fn content(moment: &Moment, caches: &Registry, events: &Events) -> Ma
             ]),
         ),
         ("caches", number(numbers.sum("weir_caches", &[]))),
+        ("countsClients", clients.is_some().into()),
         ("saved", saved(long)),
         (
             "memory",
@@ -70,6 +79,7 @@ fn facts(
     caches: &Registry,
     descriptions: &[CacheDescription],
     events: &Events,
+    findings: &[Finding],
 ) -> Facts {
     let numbers = &moment.numbers;
     let [_, minute] = &moment.rates;
@@ -87,9 +97,19 @@ fn facts(
         overload_stage: numbers.sum("weir_overload_stage", &[("by", "acted-on")]) as u8,
         error_share: (minute.requests > 0.0).then(|| minute.errors / minute.requests),
         delay: minute.delays.quantile(0.99),
+        critical_finding: findings.iter().find(|it| it.weight == Weight::Critical).map(describe),
+        warnings: findings.iter().filter(|it| it.weight == Weight::Warning).count(),
         caches: descriptions.len(),
         upstream_seconds: latencies.quantile(0.5),
     }
+}
+
+/// Returns a finding in a few words.
+fn describe(finding: &Finding) -> String {
+    let Finding { rule, user, agent, resource, .. } = finding;
+    let client = [&**user, agent].into_iter().find(|name| !name.is_empty());
+    let client = client.unwrap_or("a client without a user agent");
+    format!("{client} {} ({resource})", rule.title())
 }
 
 /// Returns the name of a cache that has failed, and not followed the upstream for a while, with

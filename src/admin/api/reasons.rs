@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::admin::api::json::{items, number, object};
+use crate::admin::api::json::{items, link, number, object};
 use crate::admin::api::moment::Moment;
 use crate::admin::totals::Totals;
 
@@ -28,6 +28,7 @@ pub(super) fn content(moment: &Moment) -> Map<String, Value> {
             ("shareOfRequests", number(of(long, key) / all)),
             ("meaning", meaning.into()),
             ("change", change.into()),
+            ("link", link(page(reason))),
         ])
     };
     items(reasons.into_iter().map(describe).collect())
@@ -35,6 +36,19 @@ pub(super) fn content(moment: &Moment) -> Map<String, Value> {
 
 fn of(totals: &Totals, key: &[Box<str>; 2]) -> f64 {
     totals.reasons.get(key).copied().unwrap_or(0.0)
+}
+
+/// Returns the page of the documentation that says what to do about a reason: a runbook, or the
+/// reference of all reasons.
+fn page(reason: &str) -> &'static str {
+    match reason {
+        "authorization" | "identity" => "runbooks/WeirReviewsFailing.md",
+        "forbidden" => "runbooks/WeirMissingRights.md",
+        "not-fresh" | "unproved" => "runbooks/WeirCacheNotFollowing.md",
+        "over-budget" => "runbooks/WeirCacheOverBudget.md",
+        "overload" => "runbooks/WeirOverloaded.md",
+        _ => "reference/headers.md#reasons",
+    }
 }
 
 /// The meaning of a reason, and a way to avoid it; empty if there is none.
@@ -132,6 +146,7 @@ fn explain(reason: &str) -> Explanation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::api::json::DOCUMENTATION;
 
     #[test]
     fn the_usual_reasons_to_forward_are_explained() {
@@ -154,5 +169,16 @@ mod tests {
             assert!(explain(reason).meaning.ends_with('.'), "{reason:?}");
         }
         assert_eq!(explain("x").meaning, "");
+    }
+
+    #[test]
+    fn the_pages_exist_and_their_address_is_that_of_the_rules() {
+        let root = env!("CARGO_MANIFEST_DIR");
+        for reason in ["authorization", "forbidden", "unproved", "over-budget", "overload", "x"] {
+            let page = page(reason).split('#').next().unwrap();
+            assert!(std::path::Path::new(&format!("{root}/docs/{page}")).exists(), "{page}");
+        }
+        let rules = std::fs::read_to_string(format!("{root}/deploy/prometheus/rules.yaml"));
+        assert!(rules.unwrap().contains(&format!("{DOCUMENTATION}runbooks/WeirDown.md")));
     }
 }

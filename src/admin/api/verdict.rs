@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::admin::api::json::object;
+use crate::admin::api::json::{link, object};
 
 /// The facts that decide the verdict.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +27,10 @@ pub(super) struct Facts {
     pub(super) error_share: Option<f64>,
     /// How late events were written in the last minute: the 99th percentile.
     pub(super) delay: Option<f64>,
+    /// The heaviest habit of a client that is critical.
+    pub(super) critical_finding: Option<String>,
+    /// Habits of clients that are worth a warning.
+    pub(super) warnings: usize,
     /// The running caches.
     pub(super) caches: usize,
     /// The median time of the upstream's answers.
@@ -48,13 +52,15 @@ pub(super) struct Verdict {
     pub(super) text: String,
     /// What to do or to look at; empty if nothing.
     pub(super) deed: &'static str,
+    /// The page of the documentation about it; empty if there is none.
+    pub(super) page: &'static str,
 }
 
 impl Verdict {
     /// Assesses the facts.
     pub(super) fn of(facts: &Facts) -> Self {
-        let (level, text, deed) = assess(facts);
-        Self { level, text, deed }
+        let (level, text, deed, page) = assess(facts);
+        Self { level, text, deed, page }
     }
 
     /// Returns it as JSON.
@@ -68,18 +74,20 @@ impl Verdict {
             ("level", level.into()),
             ("text", self.text.as_str().into()),
             ("deed", self.deed.into()),
+            ("link", link(self.page)),
         ])
     }
 }
 
-fn assess(facts: &Facts) -> (Level, String, &'static str) {
+#[expect(clippy::too_many_lines, reason = "a list of cases")]
+fn assess(facts: &Facts) -> (Level, String, &'static str, &'static str) {
     use Level::{Critical, Warning};
     let fails = |name: &str| facts.failing.iter().any(|(check, _)| *check == name);
     if fails("shutdown") {
-        return (Warning, "Weir is stopping.".to_owned(), "");
+        return (Warning, "Weir is stopping.".to_owned(), "", "");
     }
     if fails("startup") {
-        return (Warning, "Weir is starting.".to_owned(), "");
+        return (Warning, "Weir is starting.".to_owned(), "", "");
     }
     if let Some(away) = facts.away {
         let text = format!(
@@ -90,24 +98,35 @@ fn assess(facts: &Facts) -> (Level, String, &'static str) {
             Critical,
             text,
             "Is the API server up, and may Weir reach it? See /readyz?verbose.",
+            "runbooks/WeirUpstreamUnreachable.md",
         );
     }
     if let Some((check, reason)) = facts.failing.first() {
         let text = format!("Weir is not ready: {check}: {reason}.");
-        return (Critical, text, "See /readyz?verbose and the log.");
+        return (Critical, text, "See /readyz?verbose and the log.", "runbooks/WeirDown.md");
     }
     if let Some(ago) = facts.rewound.filter(|ago| *ago < REWOUND_FOR) {
         let text = format!(
             "The upstream's history was rewound {} min ago; all caches started again.",
             ago.as_secs() / 60
         );
-        return (Critical, text, "Was etcd restored? Restart clients that act on what they saw.");
+        return (
+            Critical,
+            text,
+            "Was etcd restored? Restart clients that act on what they saw.",
+            "runbooks/WeirHistoryRewound.md",
+        );
     }
     if let Some((cache, cause)) = facts.not_following.first() {
         let others = facts.not_following.len() - 1;
         let more = if others == 0 { String::new() } else { format!(", and {others} more") };
         let text = format!("The cache of {cache}{more} does not follow the upstream: {cause}.");
-        return (Critical, text, "See its last failure below.");
+        return (
+            Critical,
+            text,
+            "See its last failure below.",
+            "runbooks/WeirCacheNotFollowing.md",
+        );
     }
     if facts.over_budget > 0 {
         let text = format!(
@@ -118,19 +137,39 @@ fn assess(facts: &Facts) -> (Level, String, &'static str) {
             Warning,
             text,
             "Raise cache.resourceBytesMax or cache.totalBytesMax, or exclude them.",
+            "runbooks/WeirCacheOverBudget.md",
         );
     }
     if facts.overload_stage >= SHEDS_FROM {
         let text = "Weir is overloaded and refuses some requests.".to_owned();
-        return (Warning, text, "Give it more memory or CPU; see the clients by cost.");
+        return (
+            Warning,
+            text,
+            "Give it more memory or CPU; see the clients by cost.",
+            "runbooks/WeirOverloaded.md",
+        );
     }
     if let Some(share) = facts.error_share.filter(|share| *share > ERROR_SHARE_MAX) {
         let text = format!("Weir refused or failed {:.1} % of the last requests.", 100.0 * share);
-        return (Warning, text, "See why below, where the origin is an error.");
+        return (
+            Warning,
+            text,
+            "See why below, where the origin is an error.",
+            "runbooks/WeirErrorBudgetBurn.md",
+        );
     }
     if let Some(delay) = facts.delay.filter(|delay| *delay > DELAY_MAX) {
         let text = format!("Events reach watches late: 1 of 100 after {delay:.1} s.");
-        return (Warning, text, "See the CPU, and which watches are behind.");
+        return (
+            Warning,
+            text,
+            "See the CPU, and which watches are behind.",
+            "runbooks/WeirErrorBudgetBurn.md",
+        );
+    }
+    if let Some(finding) = &facts.critical_finding {
+        let text = format!("A client makes the API server work: {finding}.");
+        return (Warning, text, "See what clients could do better.", "reference/findings.md");
     }
     let answers = match facts.upstream_seconds {
         Some(seconds) => format!("the upstream answers in {:.0} ms", (1e3 * seconds).max(1.0)),
@@ -141,7 +180,11 @@ fn assess(facts: &Facts) -> (Level, String, &'static str) {
         1 => "1 cache follows".to_owned(),
         caches => format!("{caches} caches follow"),
     };
-    (Level::Well, format!("All is well. {caches}; {answers}."), "")
+    let text = format!("All is well. {caches}; {answers}.");
+    match facts.warnings {
+        0 => (Level::Well, text, "", ""),
+        _ => (Level::Well, text, "Clients could do better: see below.", "reference/findings.md"),
+    }
 }
 
 fn count(number: usize, noun: &str) -> String {
@@ -171,6 +214,8 @@ mod tests {
             overload_stage: 3,
             error_share: Some(0.05),
             delay: Some(2.0),
+            critical_finding: Some("jane lists pods".to_owned()),
+            warnings: 2,
             caches: 3,
             upstream_seconds: Some(0.002),
         };
@@ -189,6 +234,15 @@ mod tests {
         expect(|it| it.overload_stage = 1, Level::Warning, "overloaded");
         expect(|it| it.error_share = Some(0.005), Level::Warning, "5.0 %");
         expect(|it| it.delay = None, Level::Warning, "after 2.0 s");
+        expect(|it| it.critical_finding = None, Level::Warning, "work: jane lists pods.");
         expect(|_| {}, Level::Well, "3 caches follow; the upstream answers in 2 ms");
+    }
+
+    #[test]
+    fn findings_do_not_make_it_unwell_unless_they_are_critical() {
+        let verdict = Verdict::of(&Facts { warnings: 1, ..Facts::default() });
+        assert_eq!((verdict.level, verdict.page), (Level::Well, "reference/findings.md"));
+        let described = Verdict::of(&Facts::default()).describe();
+        assert_eq!((&described["deed"], &described["link"]), (&"".into(), &"".into()));
     }
 }

@@ -11,7 +11,7 @@ const POINTS = 60;
 const ROWS = 50;
 
 /** @typedef {Record<string, any>} Item */
-/** @typedef {{ title: string, value: (item: Item) => any, show?: (value: any, item: Item) => string, numeric?: boolean, tone?: (value: any, item: Item) => string, wide?: boolean }} Column */
+/** @typedef {{ title: string, value: (item: Item) => any, show?: (value: any, item: Item) => string, numeric?: boolean, link?: (item: Item) => string, tone?: (value: any, item: Item) => string, wide?: boolean }} Column */
 
 /** @param {string} id */
 const byId = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -26,6 +26,12 @@ function element(name, attributes = {}, ...children) {
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...children);
   return made;
+}
+
+/** A link to a page of the documentation. @param {string} address */
+function more(address) {
+  const page = address.replace(/^.*\/|\.md.*$/g, "");
+  return element("a", { href: address, rel: "noreferrer" }, page === "headers" ? "more" : page);
 }
 
 /** Sets a text if it differs: the browser then has nothing to lay out.
@@ -215,7 +221,9 @@ class Table {
         const mark = `${tone}|${text}`;
         if (kept[place] !== mark) {
           kept[place] = mark;
-          cell.textContent = text;
+          const link = column.link ? column.link(item) : "";
+          if (link === "") cell.textContent = text;
+          else cell.replaceChildren(text, text === "" ? "" : " ", more(link));
           if (column.tone) cell.className = `${column.numeric ? "number " : ""}${tone}`;
         }
       });
@@ -309,7 +317,7 @@ const reasons = new Table(
     numeric("Share", "shareOfRequests", percent),
     numeric("In all", "total", count),
     column("Meaning", "meaning", { wide: true }),
-    column("What would change it", "change", { wide: true }),
+    column("What would change it", "change", { wide: true, link: (it) => it.link }),
   ],
   (it) => `${it.cacheStatus}/${it.reason}`,
   { sort: 3, descending: true },
@@ -361,7 +369,7 @@ const events = new Table(
   "",
   [
     { title: "When", value: (it) => it.number, show: (_, it) => `${duration(age(it.time))} ago` },
-    column("Kind", "kind", { tone: (value) => (["rewind", "back-off", "budget", "overload"].includes(value) ? "warn" : "") }),
+    column("Kind", "kind", { tone: (value) => (["rewind", "back-off", "budget", "overload", "rights", "certificate", "credentials"].includes(value) ? "warn" : "") }),
     column("What", "subject"),
     column("Event", "text", { wide: true }),
     numeric("Times", "count", count),
@@ -438,21 +446,23 @@ function drawOverview(overview) {
     byId("about"),
     `Upstream ${upstream.version ?? "of an unknown version"}, ${count(upstream.connections)} connections, median ${duration(upstream.medianSeconds)}. Configuration ${configuration.hash}, read ${duration(age(configuration.read))} ago${pending}. Saved CPU is an estimate.`,
   );
-  verdict(overview.verdict.level, overview.verdict.text, overview.verdict.deed);
+  const { level, text, deed, link } = overview.verdict;
+  verdict(level, text, deed, link);
 }
 
 const WORDS = /** @type {Record<string, string>} */ ({ well: "Well", warning: "Warning", critical: "Critical", unknown: "No answer" });
 
 /** Says it only when it changes, since a screen reader reads it aloud.
- * @param {string} level @param {string} text @param {string} deed */
-function verdict(level, text, deed) {
+ * @param {string} level @param {string} text @param {string} deed @param {string} [link] */
+function verdict(level, text, deed, link = "") {
   const place = byId("verdict");
   setAttribute(place, "data-level", level);
-  const mark = `${level}|${text}|${deed}`;
+  const mark = `${level}|${text}|${deed}|${link}`;
   if (place.dataset.mark === mark) return;
   place.dataset.mark = mark;
   const parts = [element("strong", {}, WORDS[level] ?? level), document.createTextNode(" "), element("span", {}, text)];
   if (deed !== "") parts.push(element("span", { class: "deed" }, deed));
+  if (link !== "") parts.push(document.createTextNode(" "), more(link));
   place.replaceChildren(...parts);
   document.title = level === "well" ? "Weir" : `${WORDS[level]} – Weir`;
 }
@@ -493,7 +503,9 @@ function draw() {
   performance.measure("draw", { start: began });
 }
 
-const PATHS = ["overview", "caches", "reasons", "clients?limit=100", "findings", "events", "limits"];
+const PATHS = ["caches", "reasons", "events", "limits"];
+/** Only where costs are added up. */
+const COST_PATHS = ["clients?limit=100", "findings"];
 /** The last error of a poll; empty after a success. */
 let failure = "";
 let isPaused = false;
@@ -503,8 +515,12 @@ async function poll() {
   if (isAsking || isPaused || document.hidden) return;
   isAsking = true;
   try {
-    const answers = await Promise.all(PATHS.map(get));
-    PATHS.forEach((path, place) => latest.set(path, answers[place]));
+    const overview = await get("overview");
+    const paths = overview?.countsClients ? [...PATHS, ...COST_PATHS] : PATHS;
+    const answers = await Promise.all(paths.map(get));
+    COST_PATHS.forEach((path) => latest.set(path, null));
+    latest.set("overview", overview);
+    paths.forEach((path, place) => latest.set(path, answers[place]));
     failure = "";
     document.body.classList.remove("stale");
     draw();

@@ -2,12 +2,14 @@
 
 use prometheus::{IntGaugeVec, Registry};
 
+use crate::telemetry::events::{EventKind, Events};
 use crate::telemetry::metrics::gauge_vec;
 
 /// Handles of the metrics. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct PermissionMetrics {
     missing: IntGaugeVec,
+    events: Events,
 }
 
 impl PermissionMetrics {
@@ -19,7 +21,17 @@ impl PermissionMetrics {
             "1 if Weir's own identity lacks an upstream permission that its configuration needs.",
             &["permission"],
         )?;
-        Ok(Self { missing })
+        Ok(Self { missing, events: Events::default() })
+    }
+
+    /// Notes changes of permissions among these events.
+    pub fn with_events(self, events: &Events) -> Self {
+        Self { events: events.clone(), ..self }
+    }
+
+    /// Notes a change of a permission.
+    pub(crate) fn note(&self, permission: &'static str, text: &str) {
+        self.events.note(EventKind::Rights, permission, text);
     }
 
     /// Sets whether a permission is missing. `permission` is one of a fixed set of label values.

@@ -1,0 +1,94 @@
+//! Where each value of the configuration comes from: a flag, the file, or the default.
+//!
+//! A value of the file that equals the default counts as the default. Budgets that fit the memory
+//! limit of this process are defaults too.
+
+use serde_json::{Map, Value};
+
+use crate::app::cgroup::Limits;
+use crate::config::file::ConfigFile;
+use crate::config::resolve::Overrides;
+use crate::config::{Config, Mode};
+
+/// Returns the origin of each value, by its path.
+pub(super) fn origins(config: &Config, flags: &[(String, String)]) -> Map<String, Value> {
+    let values = leaves(config);
+    let defaults = leaves(&default_of(config.authentication.mode));
+    let is_given = |path: &str| {
+        FLAGS.iter().any(|(flag, of)| *of == path && flags.iter().any(|(given, _)| given == flag))
+    };
+    let origin = |path: &str, value: &Value| {
+        if is_given(path) {
+            "flag"
+        } else if defaults.get(path) == Some(value) {
+            "default"
+        } else {
+            "file"
+        }
+    };
+    values.iter().map(|(path, value)| (path.clone(), origin(path, value).into())).collect()
+}
+
+/// Returns what an empty file means in this mode and process.
+fn default_of(mode: Mode) -> Config {
+    let mode = match mode {
+        Mode::Sidecar => "sidecar",
+        Mode::Gateway => "gateway",
+    };
+    let mut file = ConfigFile::empty();
+    file.authentication.mode = Some(mode.to_owned());
+    let memory_limit = Limits::of_this_process().memory_bytes();
+    Config::resolve(file, Overrides { memory_limit, ..Overrides::default() }).unwrap_or_default()
+}
+
+fn leaves(config: &Config) -> Map<String, Value> {
+    let mut all = Map::new();
+    flatten("", serde_json::to_value(ConfigFile::from(config)).unwrap_or_default(), &mut all);
+    all
+}
+
+/// A list is one value.
+fn flatten(path: &str, value: Value, all: &mut Map<String, Value>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
+                flatten(&path, field, all);
+            }
+        }
+        value => {
+            all.insert(path.to_owned(), value);
+        }
+    }
+}
+
+/// The flags and variables that replace values, by the names that `/flagz` shows.
+const FLAGS: [(&str, &str); 7] = [
+    ("listen", "server.listeners"),
+    ("admin-listen", "admin.listen"),
+    ("kubeconfig", "upstream.kubeconfig"),
+    ("context", "upstream.context"),
+    ("log-format", "logging.format"),
+    ("log-filter", "logging.filter"),
+    ("WEIR_LOG", "logging.filter"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_has_its_origin() {
+        let text = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\nauthentication: {mode: gateway}\ncache: {idleTimeout: 17m}\n";
+        let file = ConfigFile::parse("test", text).unwrap();
+        let overrides = Overrides { log_filter: Some("debug".to_owned()), ..Overrides::default() };
+        let config = Config::resolve(file, overrides).unwrap();
+        let origins = origins(&config, &[("log-filter".to_owned(), "debug".to_owned())]);
+        assert_eq!(origins["logging.filter"], "flag");
+        assert_eq!(origins["cache.idleTimeout"], "file");
+        for path in ["authentication.mode", "flowControl.mode", "server.listeners"] {
+            assert_eq!(origins[path], "default", "{path}");
+        }
+        assert_eq!(origins.len(), leaves(&config).len());
+    }
+}
