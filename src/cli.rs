@@ -1,5 +1,6 @@
-//! The command line: `serve`, `demo`, `top`, `doctor`, `check`, `version`; and `completions`,
-//! `man`, `schema`, which print what is generated from the command line and from the configuration.
+//! The command line: `serve`, `demo`, `top`, `doctor`, `support-bundle`, `check`, `version`; and
+//! `completions`, `man`, `schema`, which print what is generated from the command line and from the
+//! configuration.
 //!
 //! Exit codes: 0 for a clean end, 1 for a failure at run time, 2 for a command or configuration
 //! that can't be followed (clap's own code for the former), 3 for findings of `doctor`, 130 when a
@@ -55,6 +56,8 @@ enum Command {
     Top(operator::TopArgs),
     /// Show what clients of a running Weir could do better; exit code 3 if it is worth a warning
     Doctor(operator::DoctorArgs),
+    /// Write the state of a running Weir into an archive, for those who help
+    SupportBundle(operator::bundle::BundleArgs),
     /// Validate a configuration file, warn of settings that contradict one another, and print the
     /// effective configuration
     Check {
@@ -85,6 +88,7 @@ impl Cli {
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Top(args) => operator::top(args).await,
             Command::Doctor(args) => operator::doctor(args).await,
+            Command::SupportBundle(args) => operator::bundle::run(args).await,
             Command::Check { file } => check(&file),
             Command::Completions { shell } => generate::completions(shell, Self::command()),
             Command::Man { directory } => generate::man(&directory, Self::command()),

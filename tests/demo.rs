@@ -93,6 +93,18 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
     assert!(doctor.contains("SharedInformer"), "{doctor}");
     assert!(!doctor.contains("demo-"), "{doctor}");
 
+    let directory = tempfile::tempdir().unwrap();
+    let archive = directory.path().join("bundle.tar.gz");
+    let output = archive.to_str().unwrap();
+    let bundle = weir(&["support-bundle", "--interval", "0", "--output", output]);
+    let listing = String::from_utf8_lossy(&bundle.stdout).into_owned();
+    assert_eq!(bundle.status.code(), Some(0), "{}", String::from_utf8_lossy(&bundle.stderr));
+    for file in ["configz.json", "metrics.txt", "metrics-later.txt", "findings.json", "statusz.txt"]
+    {
+        assert!(listing.contains(&format!("weir/{file}\n")), "{listing}");
+    }
+    assert!(std::fs::metadata(&archive).unwrap().len() > 1000);
+
     let pid = demo.id().to_string();
     assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
     assert_eq!(demo.wait().unwrap().code(), Some(0));

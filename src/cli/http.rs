@@ -1,7 +1,7 @@
 //! A small HTTP client for plain connections: of `weir top` and `weir doctor` to the admin
 //! listener, and of the demo's clients.
 
-use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -12,7 +12,8 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -25,10 +26,21 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects. `agent` is the User-Agent of all requests.
-    pub(super) async fn open(address: SocketAddr, agent: &str) -> anyhow::Result<Self> {
+    /// Connects to a host with a port. `agent` is the User-Agent of all requests.
+    pub(super) async fn open(address: &str, agent: &str) -> anyhow::Result<Self> {
         let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
-        let stream = stream.context("no connection in time")??;
+        Self::over(stream.context("no connection in time")??, address, agent).await
+    }
+
+    /// Connects to a Unix socket.
+    pub(super) async fn open_unix(path: &Path, agent: &str) -> anyhow::Result<Self> {
+        Self::over(UnixStream::connect(path).await?, "localhost", agent).await
+    }
+
+    async fn over<S>(stream: S, host: &str, agent: &str) -> anyhow::Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
@@ -36,7 +48,7 @@ impl Connection {
                 tracing::debug!(%error, "a connection ended");
             }
         });
-        let (host, agent) = (address.to_string(), agent.to_owned());
+        let (host, agent) = (host.to_owned(), agent.to_owned());
         Ok(Self { sender, host, agent, _driver: driver })
     }
 

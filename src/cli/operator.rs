@@ -1,27 +1,29 @@
 //! `weir top` and `weir doctor`: what the live page shows, in a terminal. They read `/api/…` of a
 //! running Weir's admin listener.
 
+mod ask;
+pub(in crate::cli) mod bundle;
+mod live;
 mod tables;
 
-use std::fmt;
-use std::net::SocketAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, ValueEnum};
-use http::StatusCode;
 use serde_json::Value;
 
 use crate::cli::failure::Failure;
-use crate::cli::http::Connection;
+use crate::cli::operator::ask::{ADMIN_DEFAULT, AdminUrl};
+use crate::cli::operator::live::LiveScreen;
+use crate::cli::operator::tables::SortColumn;
 use crate::cli::screen::Stdout;
 
 /// Where a running Weir is asked, and how its answer is printed.
 #[derive(Args, Clone, Debug)]
 pub(super) struct AskArgs {
-    /// The admin listener of a running Weir; kubectl port-forward reaches that of a pod
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:6441")]
+    /// The admin listener of a running Weir, also unix:///run/weir/admin.sock; kubectl port-forward
+    /// reaches that of a pod
+    #[arg(long, value_name = "URL", default_value = ADMIN_DEFAULT)]
     admin: AdminUrl,
     /// The form of the output
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
@@ -39,9 +41,16 @@ pub(super) struct TopArgs {
     /// What is shown
     #[arg(value_enum, default_value_t = Subject::All)]
     subject: Subject,
-    /// Show it again each so many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
-    watch: Option<u64>,
+    /// On a terminal: the seconds after which it is shown again, until q or Ctrl-C
+    #[arg(long, value_name = "SECONDS", default_value_t = INTERVAL_DEFAULT,
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
+    /// Show it once, also on a terminal
+    #[arg(long)]
+    once: bool,
+    /// Order tables by the column with this head, such as bytes/s: the largest first
+    #[arg(long, value_name = "COLUMN")]
+    sort: Option<SortColumn>,
 }
 
 /// Flags of `doctor`.
@@ -76,38 +85,21 @@ enum Subject {
     Limits,
 }
 
-/// The address of a plain HTTP listener.
-#[derive(Clone, Debug)]
-struct AdminUrl(SocketAddr);
-
-impl FromStr for AdminUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
-        let address = address.replace("localhost:", "127.0.0.1:");
-        let address = address
-            .parse()
-            .map_err(|_| format!("{text} is not an address such as http://127.0.0.1:6441"))?;
-        Ok(Self(address))
-    }
-}
-
-impl fmt::Display for AdminUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.0)
-    }
-}
-
-/// Shows the state of a running Weir, once or until it is interrupted.
+/// Shows the state of a running Weir: once, or on a terminal until the user quits.
 pub(super) async fn top(args: TopArgs) -> Result<(), Failure> {
-    let mut screen = Stdout::open();
+    // The first answer decides whether there is a Weir.
+    let mut text = show(&args).await.map_err(Failure::runtime)?;
+    let mut stdout = Stdout::open();
+    if args.once || args.ask.output == Output::Json || !stdout.is_terminal() {
+        return stdout.print(&text).map_err(Failure::runtime);
+    }
+    let mut screen = LiveScreen::open(stdout).map_err(Failure::runtime)?;
     loop {
-        let text = show(&args).await.map_err(Failure::runtime)?;
-        let clear = if args.watch.is_some() && screen.is_terminal() { "\x1b[2J\x1b[H" } else { "" };
-        screen.print(&format!("{clear}{text}")).map_err(Failure::runtime)?;
-        let Some(seconds) = args.watch else { return Ok(()) };
-        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        screen.draw(&text).map_err(Failure::runtime)?;
+        if screen.rest(Duration::from_secs(args.interval)).await {
+            return Ok(());
+        }
+        text = show(&args).await.unwrap_or_else(|error| format!("No answer: {error:#}\n"));
     }
 }
 
@@ -129,7 +121,8 @@ pub(super) async fn doctor(args: DoctorArgs) -> Result<(), Failure> {
 }
 
 async fn diagnose(args: &DoctorArgs) -> anyhow::Result<Value> {
-    let mut findings = ask(&args.ask, &["findings"]).await?.pop().unwrap_or_default();
+    let AskArgs { admin, limit, .. } = &args.ask;
+    let mut findings = admin.kinds(&["findings"], *limit).await?.pop().unwrap_or_default();
     if let Some(rule) = &args.rule {
         let items = findings.get_mut("items").and_then(Value::as_array_mut);
         items
@@ -148,7 +141,10 @@ async fn show(args: &TopArgs) -> anyhow::Result<String> {
         Subject::Events => &["events"],
         Subject::Limits => &["limits"],
     };
-    let answers = ask(&args.ask, kinds).await?;
+    let AskArgs { admin, limit, .. } = &args.ask;
+    // A table that is ordered here needs all rows.
+    let limit = if args.sort.is_some() { ROWS_MAX.max(*limit) } else { *limit };
+    let answers = admin.kinds(kinds, limit).await?;
     if args.ask.output == Output::Json {
         let answer = match <[Value; 1]>::try_from(answers) {
             Ok([one]) => one,
@@ -159,38 +155,12 @@ async fn show(args: &TopArgs) -> anyhow::Result<String> {
     let tables: Vec<_> = kinds
         .iter()
         .zip(&answers)
-        .map(|(kind, answer)| tables::of(kind, answer, args.ask.limit))
+        .map(|(kind, answer)| tables::of(kind, answer, args.ask.limit, args.sort.as_ref()))
         .collect();
     Ok(tables.join("\n"))
 }
 
-/// Reads kinds of the API of a running Weir.
-async fn ask(args: &AskArgs, kinds: &[&str]) -> anyhow::Result<Vec<Value>> {
-    let AskArgs { admin, limit, .. } = args;
-    let agent = concat!("weir/", env!("CARGO_PKG_VERSION"));
-    let mut connection = Connection::open(admin.0, agent).await.with_context(|| {
-        format!("cannot connect to {admin}; does Weir run, and is this its admin listener?")
-    })?;
-    let mut answers = Vec::new();
-    for kind in kinds {
-        let query = if matches!(*kind, "clients" | "findings") {
-            format!("?limit={limit}")
-        } else {
-            String::new()
-        };
-        let path = format!("/api/{kind}{query}");
-        let read = connection.read(&path, "application/json", ANSWER_BYTES_MAX).await;
-        let (status, body) = read.with_context(|| format!("cannot read {admin}{path}"))?;
-        let text = String::from_utf8_lossy(&body);
-        match status {
-            StatusCode::OK => answers.push(serde_json::from_slice(&body)?),
-            // Costs are not added up. All else can be shown.
-            StatusCode::NOT_FOUND if kinds.len() > 1 => answers.push(Value::Null),
-            _ => bail!("{admin}{path} was answered with {status}: {}", text.trim()),
-        }
-    }
-    Ok(answers)
-}
-
-/// Some thousand caches.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// The figures change each ten seconds at most.
+const INTERVAL_DEFAULT: u64 = 2;
+/// The clients of a window.
+const ROWS_MAX: usize = 200;

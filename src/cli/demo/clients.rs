@@ -78,7 +78,7 @@ impl Informer {
         let Self { address, agent, collection, selector } = self;
         let connection = match connection {
             Some(connection) => connection,
-            None => connection.insert(Connection::open(*address, agent).await?),
+            None => connection.insert(Connection::open(&address.to_string(), agent).await?),
         };
         let path = format!("{collection}?{selector}resourceVersion=0");
         let (status, list) = connection.read(&path, JSON, LIST_BYTES_MAX).await?;
@@ -144,7 +144,7 @@ async fn repeat(
         let once = async {
             let connection = match &mut connection {
                 Some(connection) => connection,
-                None => connection.insert(Connection::open(address, agent).await?),
+                None => connection.insert(Connection::open(&address.to_string(), agent).await?),
             };
             connection.read(path, accept, LIST_BYTES_MAX).await
         };

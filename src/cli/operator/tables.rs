@@ -1,16 +1,61 @@
 //! Answers of the admin API as tables of text.
 
+use std::str::FromStr;
+
 use serde_json::Value;
 
+/// A column by which tables are ordered: its head in lower case, without a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SortColumn(String);
+
+impl FromStr for SortColumn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let sort = Self(text.to_lowercase());
+        let tables: [&[Column]; 5] = [&CACHES, &CLIENTS, &REASONS, &EVENTS, &LIMITS];
+        let mut columns = tables.into_iter().flatten();
+        if columns.any(|(head, _)| sort.is(head)) {
+            return Ok(sort);
+        }
+        let mut heads: Vec<_> = tables.into_iter().flatten().map(|(head, _)| name(head)).collect();
+        heads.sort_unstable();
+        heads.dedup();
+        Err(format!("there is no such column; there are {}", heads.join(", ")))
+    }
+}
+
+impl SortColumn {
+    fn is(&self, head: &str) -> bool {
+        self.0 == name(head)
+    }
+
+    /// Orders rows, the largest first, if they have the column.
+    fn order(&self, columns: &[Column], rows: &mut [&Value]) {
+        let Some((_, fields)) = columns.iter().find(|(head, _)| self.is(head)) else { return };
+        rows.sort_by(|one, other| match (value(one, fields), value(other, fields)) {
+            (Some(one), Some(other)) => match (one.as_f64(), other.as_f64()) {
+                (Some(one), Some(other)) => other.total_cmp(&one),
+                _ => text(Some(one)).cmp(&text(Some(other))),
+            },
+            (one, other) => other.is_some().cmp(&one.is_some()),
+        });
+    }
+}
+
+fn name(head: &str) -> String {
+    head.trim_end_matches(['%', ' ']).to_lowercase()
+}
+
 /// Returns an answer as text, with at most `limit` rows.
-pub(super) fn of(kind: &str, answer: &Value, limit: usize) -> String {
+pub(super) fn of(kind: &str, answer: &Value, limit: usize, sort: Option<&SortColumn>) -> String {
     match kind {
         "overview" => overview(answer),
-        "clients" => clients(answer, limit),
-        "caches" => list(answer, &CACHES, limit),
-        "reasons" => list(answer, &REASONS, limit),
-        "events" => list(answer, &EVENTS, limit),
-        _ => list(answer, &LIMITS, limit),
+        "clients" => clients(answer, limit, sort),
+        "caches" => list(answer, &CACHES, limit, sort),
+        "reasons" => list(answer, &REASONS, limit, sort),
+        "events" => list(answer, &EVENTS, limit, sort),
+        _ => list(answer, &LIMITS, limit, sort),
     }
 }
 
@@ -56,24 +101,37 @@ fn overview(answer: &Value) -> String {
     )
 }
 
-fn clients(answer: &Value, limit: usize) -> String {
+fn clients(answer: &Value, limit: usize, sort: Option<&SortColumn>) -> String {
     let windows = items(answer, "/windows");
     let used = windows.iter().find(|window| !items(window, "/actions").is_empty());
     let Some(window) = used else {
         return "No clients: flowControl.mode is off, or none came yet.\n".to_owned();
     };
-    let rows = items(window, "/actions").iter().take(limit);
-    table(&CLIENTS, rows)
+    let rows = ordered(items(window, "/actions"), &CLIENTS, sort);
+    table(&CLIENTS, rows.into_iter().take(limit))
 }
 
-fn list(answer: &Value, columns: &[Column], limit: usize) -> String {
-    let rows = items(answer, "/items");
+fn list(answer: &Value, columns: &[Column], limit: usize, sort: Option<&SortColumn>) -> String {
+    let rows = ordered(items(answer, "/items"), columns, sort);
     let more = rows.len().saturating_sub(limit);
-    let mut text = table(columns, rows.iter().take(limit));
+    let mut text = table(columns, rows.into_iter().take(limit));
     if more > 0 {
         text.push_str(&format!("… and {more} more; see --limit\n"));
     }
     text
+}
+
+fn ordered<'a>(rows: &'a [Value], columns: &[Column], sort: Option<&SortColumn>) -> Vec<&'a Value> {
+    let mut rows: Vec<_> = rows.iter().collect();
+    if let Some(sort) = sort {
+        sort.order(columns, &mut rows);
+    }
+    rows
+}
+
+/// Returns the first of the fields that an item has.
+fn value<'a>(row: &'a Value, fields: &[&str]) -> Option<&'a Value> {
+    fields.iter().find_map(|field| row.get(*field).filter(|it| !it.is_null()))
 }
 
 /// The head of a column, and the field of an item.
@@ -84,7 +142,7 @@ fn table<'a>(columns: &[Column], rows: impl Iterator<Item = &'a Value>) -> Strin
     let mut lines: Vec<Vec<String>> = vec![heads];
     lines.extend(rows.map(|row| {
         let cell = |(head, fields): &Column| {
-            let value = fields.iter().find_map(|field| row.get(*field).filter(|it| !it.is_null()));
+            let value = value(row, fields);
             if head.ends_with('%') { percent(value) } else { text(value) }
         };
         columns.iter().map(cell).collect()
@@ -176,7 +234,7 @@ mod tests {
     fn tables_are_aligned_and_cut() {
         let item = |name: &str, used: u64| json!({"name": name, "used": used, "limit": null});
         let answer = json!({"items": [item("a", 5), item("long", 70), item("b", 1)]});
-        let text = of("limits", &answer, 2);
+        let text = of("limits", &answer, 2, None);
         assert_eq!(
             text,
             "LIMIT  USED  MOST  MET  SETTING\na      5     -     -    -\nlong   70    -     -    -\n… and 1 more; see --limit\n"
@@ -187,9 +245,27 @@ mod tests {
     fn agents_cannot_control_the_terminal() {
         let action = json!({"userAgent": "x\u{1b}[2J", "verb": "list", "share": 0.5});
         let answer = json!({"windows": [{"actions": []}, {"actions": [action]}]});
-        let text = of("clients", &answer, 9);
+        let text = of("clients", &answer, 9, None);
         assert!(text.contains("x\u{fffd}[2J") && text.contains("50.0 %"), "{text}");
-        assert!(of("clients", &Value::Null, 9).starts_with("No clients"));
+        assert!(of("clients", &Value::Null, 9, None).starts_with("No clients"));
+    }
+
+    #[test]
+    fn tables_are_ordered_by_a_column() {
+        let item = |name: &str, used: Value| json!({"name": name, "used": used});
+        let all = [item("b", 5.into()), item("c", Value::Null), item("a", 70.into())];
+        let answer = json!({ "items": all });
+        let names = |sort: &str| {
+            let text = of("limits", &answer, 9, Some(&sort.parse().unwrap()));
+            let rows = text.lines().skip(1);
+            rows.map(|row| row.chars().next().unwrap()).collect::<String>()
+        };
+        assert_eq!(names("Used"), "abc");
+        assert_eq!(names("limit"), "abc");
+        assert_eq!(names("resource"), "bca", "it has no such column");
+        assert!("cost".parse::<SortColumn>().is_ok(), "without its unit");
+        let error = "price".parse::<SortColumn>().unwrap_err();
+        assert!(error.contains("bytes, bytes/s, client"), "{error}");
     }
 
     #[test]
