@@ -55,6 +55,7 @@ impl SampleClient {
             flows: FlowMemo::default(),
             drain: Drain::default().connect(),
             standing: ConnectionStanding::default(),
+            listed: None,
         };
         let (user, credential) = (Arc::new(user), Credential::Token);
         let identity = Identity { user, credential, not_after: None, stale: false };
@@ -75,6 +76,7 @@ impl SampleClient {
         let context = RequestContext {
             started: Instant::now(),
             client: &self.client,
+            version: parts.version,
             parts,
             has_body: false,
             info,
@@ -88,6 +90,7 @@ impl SampleClient {
             is_checked: false,
             forwarded: None,
             upstream_time: None,
+            explanation: None,
         };
         let response = Response::new(Body::chunks(vec![body]));
         let servers = self.upstream.endpoints().servers();
