@@ -97,3 +97,24 @@ async fn a_body_that_had_nothing_to_send_begins_again() {
     watch.rested();
     assert_eq!(send(&mut watch, 9), 1);
 }
+
+#[tokio::test]
+async fn what_is_ready_runs_before_the_next_part() {
+    let lanes = Lanes::new(1);
+    let slot = lanes.lane(1).slot().await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let (lane, seen) = (lanes.lane(2), Arc::clone(&order));
+    let waits = tokio::spawn(async move {
+        let slot = lane.slot().await;
+        seen.lock().push("a part");
+        drop(slot);
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(lanes.waiting(), 1);
+    drop(slot);
+    let seen = Arc::clone(&order);
+    let small = tokio::spawn(async move { seen.lock().push("a small answer") });
+    waits.await.unwrap();
+    small.await.unwrap();
+    assert_eq!(*order.lock(), ["a small answer", "a part"]);
+}
