@@ -7,6 +7,7 @@
 
 mod caller;
 mod counts;
+mod forward;
 mod seats;
 
 use std::sync::Arc;
@@ -32,7 +33,6 @@ use crate::server::connection::client::Client;
 use crate::server::delegate::{self, Decision, Reason, Start, Target};
 use crate::server::flow_control::meter::{Answered, Meter, Timed};
 use crate::server::flow_control::{FlowControl, habit};
-use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::documents::{DocumentRequest, Documents};
 use crate::server::forward::forwarder::Forwarder;
 use crate::server::forward::upgrade::{close_if_not_upgraded, requested_upgrade};
@@ -52,6 +52,7 @@ use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
 use crate::server::request::explain::{Ending, Explanation};
 use crate::server::request::framing;
+use crate::server::router::forward::Unanswered;
 use crate::upstream::availability::Availability;
 
 /// Answers the requests of all connections.
@@ -119,8 +120,17 @@ impl Router {
             upstream_time: None,
         };
 
-        let reply = self.reply(&mut context, body).instrument(span.clone());
-        let (reply, busy) = Timed::new(Box::pin(reply), is_charged).await;
+        let answered = self.answer(&mut context, body).instrument(span.clone());
+        let (answered, mut busy) = Timed::new(Box::pin(answered), is_charged).await;
+        let reply = match answered {
+            Ok(reply) => reply,
+            Err(unanswered) => {
+                let forwarded = self.forward(&mut context, unanswered).instrument(span.clone());
+                let (reply, more) = Timed::new(Box::pin(forwarded), is_charged).await;
+                busy += more;
+                reply
+            }
+        };
         let Reply { mut response, cache_status, reason } = reply;
         first.inspect(|listed| counts::note_client(listed, &context));
         if !self.availability().is_usable() {
@@ -163,83 +173,65 @@ impl Router {
         flow.charge_request(context, &Answered { response, status, busy, size })
     }
 
-    async fn reply(&self, context: &mut RequestContext<'_>, body: Incoming) -> Reply {
+    /// Answers a request, unless it is one for the API server.
+    async fn answer(
+        &self,
+        context: &mut RequestContext<'_>,
+        body: Incoming,
+    ) -> Result<Reply, Unanswered> {
         let parts = &context.parts;
         if parts.method == Method::CONNECT {
             let message = "weir is not a proxy for CONNECT".to_owned();
             let code = StatusCode::METHOD_NOT_ALLOWED;
             let status = refusal::refusal(code, "MethodNotAllowed", message);
-            return Reply::error(&parts.headers, &status, "connect");
+            return Ok(Reply::error(&parts.headers, &status, "connect"));
         }
         if let Err(status) = framing::check(parts, context.has_body) {
-            return framing::rejected(parts, &status);
+            return Ok(framing::rejected(parts, &status));
         }
         if let Err(status) = self.forwarder.check_hops(&parts.headers) {
-            return Reply::error(&parts.headers, &status, "loop");
+            return Ok(Reply::error(&parts.headers, &status, "loop"));
         }
         if context.client.listener != ListenerKind::Unix
             && let Err(status) = self.caches.live.load().hosts.check(parts)
         {
-            return Reply::error(&parts.headers, &status, "host");
+            return Ok(Reply::error(&parts.headers, &status, "host"));
         }
         let caller = match self.caller(context) {
             Ok(caller) => caller,
-            Err(rejection) => return self.reject(context, &rejection).await,
+            Err(rejection) => return Ok(self.reject(context, &rejection).await),
         };
         context.ended("identify");
         let RequestContext { parts, has_body, info, .. } = &*context;
         if let Some(document) = DocumentRequest::parse(parts, *has_body, info) {
             if let Some(reply) = self.document_from_memory(context, &caller, &document).await {
-                return reply;
+                return Ok(reply);
             }
             if let Err(rejection) = upstream_gate::pass(self.availability(), context).await {
-                return self.reject(context, &rejection).await;
+                return Ok(self.reject(context, &rejection).await);
             }
             let prepared = match self.prepare(context, &caller).await {
                 Ok(prepared) => prepared,
-                Err(rejection) => return self.reject(context, &rejection).await,
+                Err(rejection) => return Ok(self.reject(context, &rejection).await),
             };
             if let Err(rejection) = self.apply_rules(context, true) {
-                return self.reject(context, &rejection).await;
+                return Ok(self.reject(context, &rejection).await);
             }
             let reply = self.documents.serve(&self.forwarder, prepared, context, body, document);
             let reply = Box::pin(reply).await;
             if matches!(reply.response.status(), StatusCode::OK | StatusCode::NOT_MODIFIED) {
                 self.access.learn_allowed(context, &caller).await;
             }
-            return reply;
+            return Ok(reply);
         }
         let served = self.serve_cached(context, &caller).await;
         context.ended("cache");
         let reason = match served {
-            Ok(response) => return Reply::hit(response),
-            Err(Bypass::Refuse(rejection)) => return self.reject(context, &rejection).await,
+            Ok(response) => return Ok(Reply::hit(response)),
+            Err(Bypass::Refuse(rejection)) => return Ok(self.reject(context, &rejection).await),
             Err(Bypass::Forward(reason)) => reason,
         };
-        if let Err(rejection) = upstream_gate::pass(self.availability(), context).await {
-            return self.reject(context, &rejection).await;
-        }
-        let mut prepared = match self.prepare(context, &caller).await {
-            Ok(prepared) => prepared,
-            Err(rejection) => return self.reject(context, &rejection).await,
-        };
-        context.ended("prepare");
-        if let Err(rejection) = self.admit_forwarded(context) {
-            return self.reject(context, &rejection).await;
-        }
-        match self.wait_for_seats(context).await {
-            Ok(seat) => {
-                context.ended("seats");
-                prepared.seat = seat;
-            }
-            Err(shed) => return self.shed(context, shed).await,
-        }
-        let client = self.forwarder.share_of(&prepared);
-        let claim = match ForwardClaim::acquire(&self.caches, context, reason, client) {
-            Ok(claim) => claim,
-            Err(rejection) => return self.reject(context, &rejection).await,
-        };
-        Box::pin(self.forwarder.forward(context, body, prepared, reason, claim)).await
+        Err(Unanswered { caller, body, reason })
     }
 
     /// Returns a document from memory while no API server is usable. Returns `None` if one is, or

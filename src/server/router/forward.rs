@@ -1,0 +1,68 @@
+//! A request that is forwarded: prepared, admitted, given seats, sent.
+//!
+//! It is a future of its own, and those of its steps that are over before it waits for seats are
+//! boxed. A request may wait for seconds, with thousands of others, and meanwhile holds neither the
+//! room for the whole way of a request to a cache nor that for its preparation
+//! (`docs/decisions/fair-queueing.md`).
+
+use hyper::body::Incoming;
+
+use super::Router;
+use crate::server::delegate::Reason;
+use crate::server::forward::claim::ForwardClaim;
+use crate::server::forward::forwarder::PreparedRequest;
+use crate::server::forward::upstream_gate;
+use crate::server::http::response::Reply;
+use crate::server::request::auth::Caller;
+use crate::server::request::bypass::Rejection;
+use crate::server::request::context::RequestContext;
+
+/// A request that Weir does not answer itself.
+pub(super) struct Unanswered {
+    pub(super) caller: Caller,
+    pub(super) body: Incoming,
+    /// Why it is forwarded.
+    pub(super) reason: Reason,
+}
+
+impl Router {
+    /// Forwards a request as soon as there are seats for it.
+    pub(super) async fn forward(
+        &self,
+        context: &mut RequestContext<'_>,
+        Unanswered { caller, body, reason }: Unanswered,
+    ) -> Reply {
+        let prepared = Box::pin(self.prepare_forwarded(context, &caller)).await;
+        let mut prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(rejection) => return Box::pin(self.reject(context, &rejection)).await,
+        };
+        match self.wait_for_seats(context).await {
+            Ok(seat) => {
+                context.ended("seats");
+                prepared.seat = seat;
+            }
+            Err(shed) => return Box::pin(self.shed(context, shed)).await,
+        }
+        let client = self.forwarder.share_of(&prepared);
+        let claim = match ForwardClaim::acquire(&self.caches, context, reason, client) {
+            Ok(claim) => claim,
+            Err(rejection) => return Box::pin(self.reject(context, &rejection)).await,
+        };
+        Box::pin(self.forwarder.forward(context, body, *prepared, reason, claim)).await
+    }
+
+    /// Prepares a request once an API server is usable, and admits it as far as rules and limits
+    /// go. An error is a refusal.
+    async fn prepare_forwarded(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<Box<PreparedRequest<'_>>, Rejection> {
+        upstream_gate::pass(self.availability(), context).await?;
+        let prepared = self.prepare(context, caller).await?;
+        context.ended("prepare");
+        self.admit_forwarded(context)?;
+        Ok(Box::new(prepared))
+    }
+}
