@@ -16,6 +16,8 @@
 mod client;
 #[path = "support/cpu.rs"]
 mod cpu;
+#[path = "overload/crowd.rs"]
+mod crowd;
 #[path = "overload/group.rs"]
 mod group;
 #[path = "overload/rows.rs"]
@@ -42,6 +44,9 @@ const USERS: usize = 40;
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    if let [crowd::CROWD, address] = *asked.iter().map(String::as_str).collect::<Vec<_>>() {
+        crowd::run(address.parse().expect("an address")).await;
+    }
     let is_asked = |row: &str| asked.is_empty() || asked.iter().any(|it| it == row);
     let upstream = upstream().await;
     if is_asked("lists") {

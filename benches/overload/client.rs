@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::name;
@@ -16,6 +18,11 @@ pub(crate) const POD: &str = "/api/v1/namespaces/default/pods/pod-00042?resource
 pub(crate) const LIST: &str = "/api/v1/pods?resourceVersion=0";
 pub(crate) const LIST_FORWARDED: &str = "/api/v1/pods";
 pub(crate) const POD_FORWARDED: &str = "/api/v1/namespaces/default/pods/pod-00042";
+/// The bytes that the kernel holds for a client that has not read them. By itself the kernel holds
+/// up to 32 MiB for each. Clients of other machines have memory of their own for that; here 200 of
+/// them would fill the one that Weir's connections use, and the kernel would drop everybody's
+/// segments.
+const RECEIVED_BYTES_MAX: u32 = 256 << 10;
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/node";
 
 /// A connection of one user.
@@ -33,7 +40,9 @@ pub(crate) struct Got {
 
 impl Client {
     pub(crate) async fn open(user: usize, address: SocketAddr) -> Self {
-        let tcp = TcpStream::connect(address).await.expect("it listens");
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(RECEIVED_BYTES_MAX).expect("a size");
+        let tcp = socket.connect(address).await.expect("it listens");
         tcp.set_nodelay(true).expect("a socket");
         Self { tcp, token: token(&name(user)), buffer: vec![0; 256 << 10] }
     }
@@ -141,7 +150,8 @@ impl std::fmt::Display for Latencies {
 }
 
 /// Sends requests of a user at a steady rate until `ended` is set. A time begins when its request
-/// was due, even if the one before it was late.
+/// was due. As in Go's client, a request does not wait for the one before it: it uses an idle
+/// connection, or opens another.
 pub(crate) async fn steady(
     user: usize,
     address: SocketAddr,
@@ -149,18 +159,32 @@ pub(crate) async fn steady(
     every: Duration,
     ended: Arc<AtomicBool>,
 ) -> Latencies {
-    let mut client = Client::open(user, address).await;
+    let idle = Arc::new(Mutex::new(vec![Client::open(user, address).await]));
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let mut latencies = Latencies::default();
+    let mut answers = JoinSet::new();
     while !ended.load(Ordering::Relaxed) {
         let due: Instant = ticks.tick().await;
-        let got = match what {
-            Steady::Get(path) => client.get(path).await,
-            Steady::Renew => client.renew(latencies.times.len()).await,
-        };
-        latencies.times.push(due.elapsed());
-        latencies.failed += usize::from(got.code != 200);
+        let (idle, number) = (Arc::clone(&idle), answers.len());
+        answers.spawn(async move {
+            let free = idle.lock().pop();
+            let mut client = match free {
+                Some(client) => client,
+                None => Client::open(user, address).await,
+            };
+            let got = match what {
+                Steady::Get(path) => client.get(path).await,
+                Steady::Renew => client.renew(number).await,
+            };
+            let taken = due.elapsed();
+            idle.lock().push(client);
+            (taken, got.code != 200)
+        });
+    }
+    let mut latencies = Latencies::default();
+    for (taken, failed) in answers.join_all().await {
+        latencies.times.push(taken);
+        latencies.failed += usize::from(failed);
     }
     latencies
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use weir::simulator::Simulator;
 
 use crate::client::{Client, LIST, LIST_FORWARDED, Latencies, POD, POD_FORWARDED, Steady, steady};
+use crate::crowd::Crowd;
 use crate::group::Group;
 use crate::{USERS, weir};
 
@@ -21,33 +22,15 @@ pub(crate) async fn lists(upstream: &Simulator) {
     fill(address).await;
     println!("\nlists: 200 lists of 25 MB at once from the cache");
     let [gets_alone, lists_alone] = victims(address, POD, LIST, RUN).await;
-    let ended = Arc::new(AtomicBool::new(false));
-    let codes = Arc::new([const { AtomicUsize::new(0) }; 2]);
-    let mut runaway = JoinSet::new();
-    for _ in 0..200 {
-        let (ended, codes) = (Arc::clone(&ended), Arc::clone(&codes));
-        runaway.spawn(async move {
-            let mut client = Client::open(1, address).await;
-            while !ended.load(Ordering::Relaxed) {
-                let code = client.get(LIST).await.code;
-                let [answered, refused] = &*codes;
-                let counter = if code == 200 { answered } else { refused };
-                counter.fetch_add(1, Ordering::Relaxed);
-                if code != 200 {
-                    sleep(Duration::from_secs(1)).await;
-                }
-            }
-        });
-    }
-    sleep(Duration::from_secs(1)).await;
+    let crowd = Crowd::start(address);
+    sleep(Duration::from_secs(3)).await;
+    let cpu = weir.cpu();
     let [gets, lists] = victims(address, POD, LIST, RUN).await;
-    ended.store(true, Ordering::Relaxed);
-    runaway.shutdown().await;
-    let [answered, refused] =
-        [0, 1].map(|of| codes.get(of).map_or(0, |it| it.load(Ordering::Relaxed)));
+    let cpu = weir.cpu().saturating_sub(cpu).as_secs_f64() / RUN.as_secs_f64();
+    let counts = crowd.end().await;
     println!("  GETs alone:   {gets_alone}\n  GETs beside:  {gets}");
     println!("  lists alone:  {lists_alone}\n  lists beside: {lists}");
-    println!("  the runaway:  {answered} lists, {refused} refused");
+    println!("  the runaway:  {counts}; Weir used {cpu:.2} processors");
 }
 
 /// Returns the latencies of GETs of one user, and of lists of another one. They have a thread of
