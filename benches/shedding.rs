@@ -3,9 +3,9 @@
 //! `cargo bench --bench shedding`, or `-- runaway lender` for some of it.
 //!
 //! Weir is a process of its own, a gateway in front of an upstream in this one ([`upstream`]): an
-//! API server with 20 seats, which serves requests of a namespace in 20 ms each, first come, first
-//! served. Each figure compares runs of the same sitting: without enforcement, with it, and alone.
-//! Latencies are those of an open loop, from the time at which a request was due.
+//! API server with 20 seats, which serves requests of a namespace in 15 to 25 ms each, first come,
+//! first served. Each figure compares runs of the same sitting: without enforcement, with it, and
+//! alone. Latencies are those of an open loop, from the time at which a request was due.
 
 #![expect(
     clippy::expect_used,
@@ -15,6 +15,8 @@
 
 #[path = "support/cpu.rs"]
 mod cpu;
+#[path = "shedding/floor.rs"]
+mod floor;
 #[path = "shedding/load.rs"]
 mod load;
 #[path = "shedding/memory.rs"]
@@ -41,11 +43,17 @@ pub(crate) struct Target {
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    if words.first().is_some_and(|word| word == floor::FLOOR) {
+        floor::run().await;
+    }
     let is_wanted = |name: &str| words.is_empty() || words.iter().any(|word| word == name);
     let upstream = Upstream::start().await;
     let mut targets = Vec::new();
     if is_wanted("runaway") {
         targets.extend(rows::runaway(&upstream).await);
+    }
+    if is_wanted("runaways") {
+        targets.extend(rows::runaways(&upstream).await);
     }
     if is_wanted("lists") {
         targets.extend(rows::lists(&upstream).await);

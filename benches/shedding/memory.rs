@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::Empty;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::Target;
+use crate::floor::Floor;
 use crate::rows::introduce;
 use crate::upstream::{GET, USERS, Upstream, user_token};
 use crate::weir_process::{Weir, free_address};
@@ -43,28 +44,16 @@ pub(crate) async fn waiting(upstream: &Upstream) -> Vec<Target> {
         connections.push(connect(weir.address).await);
     }
     sleep(Duration::from_secs(1)).await;
-    let before = resident(&weir);
+    let before = resident(&weir.proc());
     upstream.work.hold(true);
     let mut all = JoinSet::new();
-    for (user, connection) in connections.iter().enumerate() {
-        for _ in 0..(WAITING + 90) / USERS {
-            let (mut connection, token) = (connection.clone(), user_token(user));
-            let request = Request::get(format!("http://{}{GET}", weir.address))
-                .header("authorization", format!("Bearer {token}"))
-                .body(Empty::<Bytes>::new())
-                .expect("a request");
-            all.spawn(async move {
-                connection.ready().await.expect("a free stream");
-                connection.send_request(request).await.map(|response| response.status())
-            });
-        }
-    }
+    send(&mut all, &connections, weir.address);
     let (mut most, mut used) = (0.0, before);
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(8) {
         let waiting = waiting_requests(admin).await;
         if waiting >= most {
-            (most, used) = (waiting, resident(&weir).max(used));
+            (most, used) = (waiting, resident(&weir.proc()).max(used));
         }
         sleep(Duration::from_millis(100)).await;
     }
@@ -76,6 +65,7 @@ pub(crate) async fn waiting(upstream: &Upstream) -> Vec<Target> {
         grown / MIB,
         grown / most
     );
+    println!("memory: the same in a bare hyper server: {:.0} bytes each", bare().await);
     let allowed = 64.0 * MIB * most / WAITING as f64 + 2048.0 * most;
     vec![
         Target {
@@ -91,6 +81,42 @@ pub(crate) async fn waiting(upstream: &Upstream) -> Vec<Target> {
     ]
 }
 
+/// Sends somewhat more than [`WAITING`] requests, of a user over each connection.
+fn send(all: &mut Requests, connections: &[SendRequest<Empty<Bytes>>], address: SocketAddr) {
+    for (user, connection) in connections.iter().enumerate() {
+        for _ in 0..(WAITING + 90) / USERS {
+            let (mut connection, token) = (connection.clone(), user_token(user));
+            let request = Request::get(format!("http://{address}{GET}"))
+                .header("authorization", format!("Bearer {token}"))
+                .body(Empty::<Bytes>::new())
+                .expect("a request");
+            all.spawn(async move {
+                connection.ready().await.expect("a free stream");
+                connection.send_request(request).await.map(|response| response.status())
+            });
+        }
+    }
+}
+
+/// Returns the bytes of each such request in a server that only holds it.
+async fn bare() -> f64 {
+    let floor = Floor::start().await;
+    let mut connections = Vec::new();
+    for _ in 0..USERS {
+        connections.push(connect(floor.address).await);
+    }
+    sleep(Duration::from_secs(1)).await;
+    let before = resident(&floor.proc());
+    let mut all = JoinSet::new();
+    send(&mut all, &connections, floor.address);
+    sleep(Duration::from_secs(3)).await;
+    let grown = resident(&floor.proc()) - before;
+    all.abort_all();
+    grown / ((WAITING + 90) / USERS * USERS) as f64
+}
+
+type Requests = JoinSet<Result<StatusCode, hyper::Error>>;
+
 /// A Weir with flow control beside one without, both idle: medians of several.
 pub(crate) async fn idle(upstream: &Upstream) -> Vec<Target> {
     let mut medians = Vec::new();
@@ -101,7 +127,7 @@ pub(crate) async fn idle(upstream: &Upstream) -> Vec<Target> {
                 json!({"authentication": {"mode": "gateway"}, "flowControl": {"mode": mode}});
             let weir = Weir::start(&upstream.kubeconfig(), sections).await;
             sleep(Duration::from_secs(3)).await;
-            all.push(resident(&weir));
+            all.push(resident(&weir.proc()));
         }
         all.sort_by(f64::total_cmp);
         medians.push(all.get(all.len() / 2).copied().unwrap_or(f64::NAN));
@@ -112,8 +138,8 @@ pub(crate) async fn idle(upstream: &Upstream) -> Vec<Target> {
     vec![Target { what: "row 19: MiB of idle flow control", is: more / MIB, most: 2.0 }]
 }
 
-fn resident(weir: &Weir) -> f64 {
-    let status = fs::read_to_string(format!("{}/status", weir.proc())).expect("weir runs");
+fn resident(proc: &str) -> f64 {
+    let status = fs::read_to_string(format!("{proc}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
     let kib: f64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
     kib * 1024.0

@@ -33,43 +33,34 @@ pub(crate) async fn gateway(upstream: &Upstream, mode: &str, flow: Value, cache:
     Weir::start(&upstream.kubeconfig(), sections).await
 }
 
-/// One client beside one that has 50 times its share of requests open, and beside 20 of them.
+/// One client beside one that has 50 times its share of requests open: half of the seats.
 pub(crate) async fn runaway(upstream: &Upstream) -> Vec<Target> {
-    // Half of the seats, and a seat for each of 20.
     let one = beside(upstream, "one runaway", RATE, GET, 1, TIMES * SEATS / 2).await;
+    one.targets([
+        "row 1: p99 beside a runaway, of alone",
+        "row 1: refused requests of the others",
+        "row 3: most requests at the API server",
+    ])
+}
+
+/// One client beside 20 of them: a seat for each.
+pub(crate) async fn runaways(upstream: &Upstream) -> Vec<Target> {
     let many = beside(upstream, "20 runaways", RATE_BESIDE_MANY, GET, 20, TIMES).await;
-    vec![
-        Target { what: "row 1: p99 beside a runaway, of alone", is: one.ratio, most: 1.5 },
-        Target { what: "row 1: p99 beside 20 runaways, of alone", is: many.ratio, most: 1.5 },
-        Target {
-            what: "row 1: refused requests of the others",
-            is: one.refused + many.refused,
-            most: 0.0,
-        },
-        Target {
-            what: "row 3: most requests at the API server",
-            is: one.highest.max(many.highest),
-            most: SEATS as f64,
-        },
-    ]
+    many.targets([
+        "row 1: p99 beside 20 runaways, of alone",
+        "row 1: refused requests of the others beside 20",
+        "row 3: most requests at the API server beside 20",
+    ])
 }
 
 /// One client's GETs beside another one's lists of 5 MiB.
 pub(crate) async fn lists(upstream: &Upstream) -> Vec<Target> {
     let beside = beside(upstream, "lists of 5 MiB", RATE, LIST, 1, 60).await;
-    vec![
-        Target {
-            what: "row 1: p99 of GETs beside lists of 5 MiB, of alone",
-            is: beside.ratio,
-            most: 1.5,
-        },
-        Target { what: "row 1: refused GETs beside them", is: beside.refused, most: 0.0 },
-        Target {
-            what: "row 3: most requests at the API server beside them",
-            is: beside.highest,
-            most: SEATS as f64,
-        },
-    ]
+    beside.targets([
+        "row 1: p99 of GETs beside lists of 5 MiB, of alone",
+        "row 1: refused GETs beside them",
+        "row 3: most requests at the API server beside them",
+    ])
 }
 
 struct Beside {
@@ -77,6 +68,16 @@ struct Beside {
     ratio: f64,
     refused: f64,
     highest: f64,
+}
+
+impl Beside {
+    fn targets(&self, [ratio, refused, highest]: [&'static str; 3]) -> Vec<Target> {
+        vec![
+            Target { what: ratio, is: self.ratio, most: 1.5 },
+            Target { what: refused, is: self.refused, most: 0.0 },
+            Target { what: highest, is: self.highest, most: SEATS as f64 },
+        ]
+    }
 }
 
 async fn beside(

@@ -22,8 +22,13 @@ use crate::token::token;
 
 /// Seats of the API server. It has no queues of its own but one for all.
 pub(crate) const SEATS: usize = 20;
-/// The time for which a GET holds its seat.
+/// The time for which a GET holds its seat, on average.
 pub(crate) const SERVICE: Duration = Duration::from_millis(20);
+/// The difference between the longest and the shortest time. If all GETs took the same time, those
+/// that were sent at once would end at once, and so would the next ones: nine seats would be free
+/// every 20 ms, and none in between. A request that arrives in between would wait for up to 20 ms,
+/// even if it is next. The times of a kube-apiserver differ more.
+const SERVICE_SPREAD: Duration = Duration::from_millis(10);
 /// The time for which a list does, as one of 5,000 pods of a kube-apiserver.
 const LIST_SERVICE: Duration = Duration::from_millis(500);
 /// The bytes of a list.
@@ -52,6 +57,8 @@ pub(crate) struct Work {
     seats: Semaphore,
     in_flight: AtomicUsize,
     highest: AtomicUsize,
+    /// The GETs so far.
+    served: AtomicUsize,
     /// While it is true, nothing is answered.
     holds: watch::Sender<bool>,
     list: Bytes,
@@ -79,6 +86,7 @@ impl Upstream {
             seats: Semaphore::new(SEATS),
             in_flight: AtomicUsize::new(0),
             highest: AtomicUsize::new(0),
+            served: AtomicUsize::new(0),
             holds: watch::Sender::new(false),
             list: vec![b' '; LIST_BYTES].into(),
         });
@@ -105,6 +113,13 @@ impl Work {
         self.holds.send_replace(holds);
     }
 
+    /// Returns the time of the next GET: evenly spread, in the same order in each run.
+    fn service(&self) -> Duration {
+        let number = self.served.fetch_add(1, Ordering::Relaxed) as f64;
+        let part = (number * GOLDEN_RATIO).fract();
+        SERVICE - SERVICE_SPREAD / 2 + SERVICE_SPREAD.mul_f64(part)
+    }
+
     async fn answer(
         self: Arc<Self>,
         is_list: bool,
@@ -115,7 +130,7 @@ impl Work {
         let released = self.holds.subscribe().wait_for(|holds| !holds).await.map(|_| ());
         released.expect("the sender lives on");
         let seat = self.seats.acquire().await.expect("it is never closed");
-        tokio::time::sleep(if is_list { LIST_SERVICE } else { SERVICE }).await;
+        tokio::time::sleep(if is_list { LIST_SERVICE } else { self.service() }).await;
         drop((seat, in_flight));
         let body = if is_list { self.list.clone() } else { Bytes::from_static(OBJECT) };
         let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
@@ -167,4 +182,6 @@ async fn answer(
     Ok(response.map(|body| body.boxed_unsync()))
 }
 
+/// Multiples of it are spread evenly.
+const GOLDEN_RATIO: f64 = 0.618_033_988_749_895;
 const OBJECT: &[u8] = br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"cm","namespace":"work","uid":"1","resourceVersion":"1"},"data":{"key":"value"}}"#;
