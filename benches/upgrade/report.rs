@@ -16,8 +16,16 @@ use crate::seen::Seen;
 /// The lists and watches of each resource at the API server.
 pub(crate) type Costs = [[u64; 2]; RESOURCES.len()];
 
-/// Prints what was seen.
+/// Prints the figures, and the metrics of the new Weirs.
 pub(crate) async fn print(args: &Args, seen: &Seen, replicas: &Replicas, costs: &Costs) {
+    print_figures(args, seen, replicas, costs);
+    for (admin, cpu) in replicas.running() {
+        println!("a new Weir: {:.1} s of CPU", cpu.as_secs_f64());
+        metrics(admin).await.iter().for_each(|line| println!("  {line}"));
+    }
+}
+
+fn print_figures(args: &Args, seen: &Seen, replicas: &Replicas, costs: &Costs) {
     let upstream = args.upstream.as_deref().unwrap_or("a simulator");
     let [connections, refused] = replicas.connections();
     println!(
@@ -54,11 +62,6 @@ pub(crate) async fn print(args: &Args, seen: &Seen, replicas: &Replicas, costs: 
     println!("  lists again: {:?}", figures.lists);
     for (resource, [lists, watches]) in RESOURCES.iter().zip(costs) {
         println!("API server: {}: {lists} lists, {watches} watches", resource.plural);
-    }
-    drop(figures);
-    for (admin, cpu) in replicas.running() {
-        println!("a new Weir: {:.1} s of CPU", cpu.as_secs_f64());
-        metrics(admin).await.iter().for_each(|line| println!("  {line}"));
     }
 }
 
