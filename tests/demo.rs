@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -93,6 +93,16 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
     assert!(doctor.contains("SharedInformer"), "{doctor}");
     assert!(!doctor.contains("demo-"), "{doctor}");
 
+    check_support_bundle(&weir);
+
+    let pid = demo.id().to_string();
+    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+    assert_eq!(demo.wait().unwrap().code(), Some(0));
+    assert!(!Path::new(&kubeconfig).parent().unwrap().exists());
+}
+
+/// Checks what `weir support-bundle` writes. `weir` runs a command against the demo.
+fn check_support_bundle(weir: &dyn Fn(&[&str]) -> Output) {
     let directory = tempfile::tempdir().unwrap();
     let archive = directory.path().join("bundle.tar.gz");
     let output = archive.to_str().unwrap();
@@ -104,11 +114,6 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
         assert!(listing.contains(&format!("weir/{file}\n")), "{listing}");
     }
     assert!(std::fs::metadata(&archive).unwrap().len() > 1000);
-
-    let pid = demo.id().to_string();
-    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
-    assert_eq!(demo.wait().unwrap().code(), Some(0));
-    assert!(!Path::new(&kubeconfig).parent().unwrap().exists());
 }
 
 fn get(url: &str) -> String {

@@ -170,11 +170,7 @@ async fn more_requests_than_allowed_are_refused_and_all_are_recorded() {
         record.iter().map(|flight| (&*flight.user, &*flight.audit_id, flight.status)).collect();
     assert_eq!(
         shown,
-        [
-            ("jane", MAPS, None),
-            ("jane", PODS, Some(429)),
-            ("root", "/api/v1/secrets", Some(200)),
-        ]
+        [("jane", MAPS, None), ("jane", PODS, Some(429)), ("root", "/api/v1/secrets", Some(200)),]
     );
     // The first client has gone away.
     let has_room = async { while send("Bearer jane", PODS).await.code != 200 {} };
