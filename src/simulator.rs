@@ -73,7 +73,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::api::{Api, WriteError};
 pub use self::balancer::Balancing;
 pub use self::cluster::Cluster;
-pub use self::faults::{Action, Cut, Fault, Faults};
+pub use self::faults::{Action, Cut, Damage, Fault, Faults};
 pub use self::flights::Flight;
 pub use self::options::{ClientCertificates, Rule, ServerCertificate, SimulatorOptions, User};
 pub use self::request_log::{LoggedRequest, OpenWatch, RequestLog};

@@ -58,16 +58,35 @@ pub enum Cut {
     MidFrame,
 }
 
+/// Silent damage to one object, which no request shows as an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// A watch does not send the object's next event.
+    LostEvent,
+    /// A watch sends the object's next state as it was before, under the new resourceVersion.
+    OldBody,
+    /// The watch caches do not have the object; etcd does.
+    Hidden,
+}
+
+/// The damage to an object: its resource, its key and the kind.
+type DamagedObject = (String, String, Damage);
+
 /// The faults of a simulator.
 #[derive(Debug)]
 pub struct Faults {
     list: Mutex<Vec<Fault>>,
+    damage: Mutex<Vec<DamagedObject>>,
     cuts: broadcast::Sender<(Option<String>, Cut)>,
 }
 
 impl Default for Faults {
     fn default() -> Self {
-        Self { list: Mutex::default(), cuts: broadcast::Sender::new(CUTS_MAX) }
+        Self {
+            list: Mutex::default(),
+            damage: Mutex::default(),
+            cuts: broadcast::Sender::new(CUTS_MAX),
+        }
     }
 }
 
@@ -82,6 +101,28 @@ impl Faults {
     /// Removes all remaining faults.
     pub fn clear(&self) {
         self.list.lock().clear();
+        self.damage.lock().clear();
+    }
+
+    /// Damages an object of a resource. Its key is `namespace/name`, or the name alone.
+    pub fn damage(&self, resource: &str, key: &str, damage: Damage) {
+        self.damage.lock().push((resource.to_owned(), key.to_owned(), damage));
+    }
+
+    /// Returns the damage to the next event of an object, which it counts as done.
+    pub(super) fn take_damage(&self, resource: &str, key: &str) -> Option<Damage> {
+        let mut damage = self.damage.lock();
+        let is_next =
+            |one: &DamagedObject| one.0 == resource && one.1 == key && one.2 != Damage::Hidden;
+        let index = damage.iter().position(is_next)?;
+        Some(damage.remove(index).2)
+    }
+
+    /// Returns the keys of the objects of a resource that the watch caches lack.
+    pub(super) fn hidden(&self, resource: &str) -> Vec<String> {
+        let damage = self.damage.lock();
+        let is_hidden = |one: &&DamagedObject| one.0 == resource && one.2 == Damage::Hidden;
+        damage.iter().filter(is_hidden).map(|(_, key, _)| key.clone()).collect()
     }
 
     /// Cuts the running watches of a resource, or of all resources.

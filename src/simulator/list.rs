@@ -201,12 +201,19 @@ pub(super) async fn page(
         }
     };
     let latest = matches!(source, Source::Latest);
-    let (objects, revision) = shared.store.read(kind, |collection, revision| match exact {
+    let reads_cache =
+        !matches!(source, Source::Latest | Source::EtcdExact(_) | Source::EtcdNotOlderThan(_));
+    let (mut objects, revision) = shared.store.read(kind, |collection, revision| match exact {
         Some(revision) => (collection.at(revision), revision),
         // A watch cache that lags leaves a consistent read to etcd (`docs/semantics.md` §2.3).
         None if latest => (Some(collection.objects.clone()), revision),
         None => (Some(collection.cached(server).clone()), collection.current(server)),
     });
+    if let Some(objects) = objects.as_mut().filter(|_| reads_cache) {
+        for key in shared.faults.hidden(&kind.resource) {
+            objects.remove(key.as_str());
+        }
+    }
     // A list of a single object has no other page (`docs/semantics.md` §1.6.2).
     let single = selector.is_single(kind) && token.is_none();
     let limited =

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::frames::Frames;
 use super::start::WatchStart;
-use crate::simulator::faults::Cut;
+use crate::simulator::faults::{Cut, Damage};
 use crate::simulator::kinds::Kind;
 use crate::simulator::list;
 use crate::simulator::object::Object;
@@ -227,7 +227,18 @@ impl Watcher {
             }
         };
         self.running = true;
-        for event in events {
+        for mut event in events {
+            if let Some(object) = event.new.as_ref().or(event.old.as_ref()) {
+                match self.shared.faults.take_damage(&self.kind.resource, &object.key) {
+                    Some(Damage::LostEvent) => continue,
+                    Some(Damage::OldBody) => {
+                        let before = event.old.as_ref();
+                        let before = before.map(|old| old.at(&self.kind, event.revision));
+                        event.new = before.map(Arc::new).or(event.new);
+                    }
+                    Some(Damage::Hidden) | None => {}
+                }
+            }
             let old = event.old.filter(|object| self.selector.matches(object));
             let new = event.new.filter(|object| self.selector.matches(object));
             let frame = match (old, new) {
