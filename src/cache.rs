@@ -23,5 +23,6 @@ pub mod registry;
 #[cfg(test)]
 pub(crate) mod script;
 pub(crate) mod upstream_history;
+pub mod verification;
 pub(crate) mod watch_list_attempt;
 pub(crate) mod watch_list_support;

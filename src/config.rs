@@ -259,6 +259,22 @@ pub struct CacheConfig {
     pub on_away: OnAway,
     /// The answering server of lists whose resourceVersion is unset.
     pub consistent_lists: ConsistentLists,
+    /// Whether caches are compared with the upstream, and what follows from a difference.
+    pub verify: VerifyMode,
+    /// The time in which all objects of a cache are compared once. Shorter in tests; there is no
+    /// setting for it.
+    pub verify_round: Duration,
+}
+
+/// The mode of the comparison of caches with the upstream (`docs/decisions/verified-caches.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerifyMode {
+    /// Nothing is compared.
+    Off,
+    /// Differences are reported.
+    Observe,
+    /// A cache that is proved wrong is replaced as well.
+    Enforce,
 }
 
 /// The answering server of consistent lists, whose resourceVersion is unset

@@ -37,6 +37,7 @@ use crate::cache::probe::Probed;
 use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::proof::listed_state::ListedState;
 use crate::cache::proof::state::ProofState;
+use crate::cache::verification::findings::CheckFindings;
 use crate::config::ConsistentLists;
 
 /// The cache of one resource.
@@ -60,6 +61,8 @@ pub(crate) struct CachedResource {
     /// The state of the reflector, for operators.
     pub(crate) status: ReflectorStatus,
     counts: CountCheck,
+    /// The results of the comparisons with the upstream.
+    pub(crate) findings: CheckFindings,
     /// The proofs of freshness that are in progress.
     pub(crate) proofs: ProofState,
     /// The extension of the history to older resourceVersions.
@@ -110,6 +113,7 @@ impl CachedResource {
             requests: ReflectorRequests::default(),
             status: ReflectorStatus::default(),
             counts: CountCheck::default(),
+            findings: CheckFindings::default(),
             proofs: ProofState::new(upstream, tasks, metrics),
             backfill: BackfillState::default(),
             account: context.budget.account(),
@@ -215,7 +219,8 @@ impl CachedResource {
     }
 
     fn counted(&self) -> CountedCache<'_> {
-        CountedCache { key: &self.key, generation: &self.generation, series: &self.series }
+        let (key, generation, series) = (&self.key, &self.generation, &self.series);
+        CountedCache { key, generation, series, findings: &self.findings }
     }
 
     /// Compares the upstream's cluster with the known one, if a connection was opened since the

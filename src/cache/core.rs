@@ -21,6 +21,7 @@ mod lag;
 mod limits;
 mod now;
 mod objects;
+pub mod page_comparison;
 mod refusal;
 mod relist;
 pub mod snapshot;

@@ -23,6 +23,7 @@ use crate::cache::core::watch_cache::{State, WatchCache};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheSeries;
 use crate::cache::probe::Probed;
+use crate::cache::verification::findings::CheckFindings;
 
 /// The comparisons of one cache.
 #[derive(Debug, Default)]
@@ -64,6 +65,7 @@ pub(crate) struct CountedCache<'a> {
     pub(crate) key: &'a CacheKey,
     pub(crate) generation: &'a Generation,
     pub(crate) series: &'a CacheSeries,
+    pub(crate) findings: &'a CheckFindings,
 }
 
 impl CountCheck {
@@ -99,14 +101,15 @@ impl Progress {
         }
         self.waiting = None;
         match compare(&state, waiting) {
-            Outcome::Unknown => cache.series.checked("skipped"),
+            Outcome::Unknown => cache.series.checked("count", "skipped"),
             Outcome::Equal => {
-                cache.series.checked("equal");
+                cache.series.checked("count", "equal");
                 self.different_at = None;
                 self.is_reported = false;
             }
             Outcome::Different { held } => {
-                cache.series.checked("different");
+                cache.series.checked("count", "different");
+                cache.findings.suspect();
                 let before = self.different_at.replace(waiting.at);
                 if before.is_some_and(|before| before != waiting.at) && !self.is_reported {
                     self.is_reported = true;

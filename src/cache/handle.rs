@@ -292,20 +292,20 @@ impl CacheHandle {
     }
 
     /// Returns whether `after`, the resourceVersion from which a client wants to watch, is known to
-    /// belong to a history that the upstream has lost (`docs/decisions/rewound-history.md`). A
-    /// watch from there would be silent until the new history has passed `after`. Then it would
-    /// continue from a state that its client has never seen. The caller therefore refuses it with
-    /// status 410 (Expired). A resourceVersion up to the highest lost one counts as lost, wherever
-    /// the new history is, if the cache's first list is above it or still to come. Sends a probe
-    /// only if a rewind was detected and the cache has not reached `after`.
-    ///
-    /// Limit: once the new history has passed `after`, this cannot be detected any more.
+    /// belong to a history that the upstream has lost (`docs/decisions/rewound-history.md`), or to
+    /// a state that was proved wrong. A watch from there would be silent until the new history has
+    /// passed `after`, and then continue from a state that its client has never seen. The caller
+    /// refuses it with status 410 (Expired). A resourceVersion up to the highest lost one counts as
+    /// lost if the cache's first list is above it or still to come. Sends a probe only if a rewind
+    /// was detected and the cache has not reached `after`. Limit: once the new history has passed
+    /// `after`, this cannot be detected any more.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
-        let Some(lost) = self.cached().context.history.highest_lost() else { return false };
+        let lost = self.cached().context.history.highest_lost();
         match self.cache().state() {
-            None if after <= lost => return true,
             Some(state) if state.history().may_be_lost(after) => return true,
             Some(state) if state.resource_version() >= after => return false,
+            None if lost >= Some(after) => return true,
+            _ if lost.is_none() => return false,
             _ => {}
         }
         let probed = self.cached().proofs.probes.probed(self.cached().probe_gap());
@@ -313,7 +313,7 @@ impl CacheHandle {
             Ok(Ok(probed)) => probed.resource_version < after,
             // On failure assume that the resourceVersion is lost: an unnecessary relist is better
             // than a watch that never delivers.
-            _ => after <= lost,
+            _ => lost >= Some(after),
         }
     }
 

@@ -17,7 +17,8 @@ use prometheus::Registry;
 
 use crate::cache::metrics::families::Families;
 pub use crate::cache::metrics::series::{
-    CHECK_OUTCOMES, CacheSeries, EventLabel, PROOF_STEPS, RELIST_CAUSES, STATES, WATCH_RESULTS,
+    CHECK_OUTCOMES, CHECKS, CacheSeries, EventLabel, PROOF_STEPS, RELIST_CAUSES, STATES,
+    WATCH_RESULTS,
 };
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{GaugeGuard, saturating_i64};
@@ -118,6 +119,17 @@ impl CacheMetrics {
         } else {
             // There is no series if the cache was not over its budget.
             let _removed = self.families.over_budget.remove_label_values(&labels);
+        }
+    }
+
+    /// Sets whether a cache is quarantined. Operators should be alerted. The labels are those of
+    /// [`Self::series`].
+    pub fn quarantined(&self, labels: [&str; 5], is_quarantined: bool) {
+        if is_quarantined {
+            self.families.quarantined.with_label_values(&labels).set(1);
+        } else {
+            // There is no series if the cache was not quarantined.
+            let _removed = self.families.quarantined.remove_label_values(&labels);
         }
     }
 

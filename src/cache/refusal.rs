@@ -21,6 +21,8 @@ pub enum Refusal {
     NotReady,
     /// The cache could not be proved to be as fresh as requested in time.
     NotFresh,
+    /// Etcd has proved the cache wrong, and its successor is not checked yet.
+    Quarantined,
     /// Weir is stopping.
     Stopping,
 }
@@ -38,6 +40,7 @@ impl Refusal {
             Self::OverBudget => "over-budget",
             Self::NotReady => "not-ready",
             Self::NotFresh => "not-fresh",
+            Self::Quarantined => "quarantined",
             Self::Stopping => "stopping",
         }
     }

@@ -21,8 +21,10 @@ mod inner;
 mod listing;
 mod negative_cache;
 mod over_budget;
+mod quarantines;
 mod reconfigure;
 pub(crate) mod source;
+mod verification;
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,11 +37,14 @@ use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Sc
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::context::CacheContext;
 use crate::cache::handle::CacheHandle;
+use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::refusal::Refusal;
 pub use crate::cache::registry::forward_budget::ForwardPermit;
 use crate::cache::registry::inner::Inner;
-pub use crate::cache::registry::listing::{CacheDescription, LastFailure};
+pub use crate::cache::registry::listing::{
+    CacheDescription, CacheDifference, CheckReport, LastFailure,
+};
 use crate::cache::registry::source::{Source, UpstreamSource};
 use crate::config::CacheConfig;
 use crate::upstream::Upstream;
@@ -77,6 +82,7 @@ impl Registry {
         let context = Arc::new(CacheContext::new(config, metrics, source.availability()));
         let inner = Arc::new(Inner::new(source, context));
         inner.spawn_housekeeping();
+        inner.spawn_verification();
         Self { inner }
     }
 
@@ -101,7 +107,8 @@ impl Registry {
 
     /// Returns all running caches, in the order of their names. Does not count as a use of them.
     pub fn descriptions(&self) -> Vec<CacheDescription> {
-        listing::describe_all(&self.inner.caches.all())
+        let is_quarantined = |key: &CacheKey| self.inner.quarantines.is_closed(key);
+        listing::describe_all(&self.inner.caches.all(), is_quarantined)
     }
 
     /// Gives memory back while it is short: trims each history to one of `history_part` parts of
@@ -181,7 +188,23 @@ impl Registry {
         namespace: &str,
         representation: Representation,
     ) -> Option<CacheHandle> {
-        self.inner.caches.lookup(gvr, namespace, representation)
+        self.inner.usable(gvr, namespace, representation)
+    }
+
+    /// Whether a client that watches from `after` may have seen a wrong state: the cache that would
+    /// answer was proved wrong at that resourceVersion or a later one, and answers nothing now.
+    pub(crate) fn is_doubtful(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+        after: ResourceVersion,
+    ) -> bool {
+        let quarantines = &self.inner.quarantines;
+        let through = quarantines
+            .closed(gvr, namespace, representation)
+            .and_then(|key| quarantines.doubtful_through(&key));
+        through.is_some_and(|through| after < through)
     }
 
     /// Returns a cache that any read may use. Finds or starts it, and waits until it has its first
@@ -268,7 +291,7 @@ impl Registry {
         async move {
             loop {
                 tokio::time::sleep(TAKEOVER_INTERVAL.mul_f64(1.0 + fastrand::f64())).await;
-                let cache = inner.caches.lookup(&gvr, &namespace, representation);
+                let cache = inner.usable(&gvr, &namespace, representation);
                 if cache.is_some_and(|cache| cache.is_ready()) {
                     return;
                 }

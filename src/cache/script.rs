@@ -21,9 +21,13 @@ use crate::config::CacheConfig;
 use crate::upstream::availability::Availability;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
-    ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
+    ExactRequest, ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
 };
 use crate::upstream::version::UpstreamVersion;
+
+/// Answers a request of a part at one resourceVersion.
+pub(crate) type ExactAnswer =
+    dyn Fn(&ExactRequest) -> Result<ListPage, UpstreamError> + Send + Sync;
 
 type Read = Result<Option<Vec<UpstreamEvent>>, UpstreamError>;
 
@@ -49,6 +53,10 @@ pub(crate) struct Script {
     pub(crate) connections: AtomicU64,
     /// The number of times that the uid of the cluster was asked for.
     pub(crate) cluster_requests: AtomicU64,
+    /// Answers requests of parts at one resourceVersion; `None` if they fail.
+    pub(crate) exact: Mutex<Option<Box<ExactAnswer>>>,
+    /// All such requests.
+    pub(crate) exacts: Mutex<Vec<ExactRequest>>,
     /// The error of all lists, probes included, until it is removed.
     list_error: Mutex<Option<UpstreamError>>,
     /// The error of all watches, until it is removed.
@@ -171,6 +179,12 @@ impl ListWatch for Script {
             Some(resource_version) => Ok(page(resource_version.0, "", Vec::new())),
             None => self.list(request).await,
         }
+    }
+
+    async fn exact(&self, request: ExactRequest) -> Result<ListPage, UpstreamError> {
+        self.exacts.lock().push(request.clone());
+        let answer = self.exact.lock();
+        answer.as_ref().map_or_else(|| Err(status(503, "not scripted")), |answer| answer(&request))
     }
 
     async fn cluster_uid(&self) -> Result<Option<String>, UpstreamError> {

@@ -9,7 +9,7 @@ use crate::config::{
     AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
     CacheConfig, CertificateConfig, Config, ConsistentLists, FlowControlConfig, FlowControlMode,
     FlowOverlay, ListenerConfig, LogFormat, LoggingConfig, Mode, OnAway, OnRelist, ProxyNetworks,
-    ResourcePattern, ServerConfig, UpstreamConfig,
+    ResourcePattern, ServerConfig, UpstreamConfig, VerifyMode,
 };
 
 /// The listener: TLS, because client-go in a pod insists on it; loopback, because clients are not
@@ -195,6 +195,12 @@ pub const ON_AWAY: OnAway = OnAway::Keep;
 /// time.
 pub const CONSISTENT_LISTS: ConsistentLists = ConsistentLists::Forward;
 
+/// Differences are reported first. An operator who trusts the reports lets Weir act on them.
+pub const VERIFY: VerifyMode = VerifyMode::Observe;
+
+/// 100,000 objects are 200 pages of metadata: one each 3 seconds.
+pub const VERIFY_ROUND: Duration = Duration::from_secs(600);
+
 /// Logs start, stop, failures and recoveries, and nothing for each request.
 pub const LOG_FILTER: &str = "info";
 
@@ -290,6 +296,8 @@ impl Default for CacheConfig {
             max_staleness: None,
             on_away: ON_AWAY,
             consistent_lists: CONSISTENT_LISTS,
+            verify: VERIFY,
+            verify_round: VERIFY_ROUND,
         }
     }
 }

@@ -222,6 +222,8 @@ pub struct CacheSection {
     pub on_away: Option<String>,
     /// `forward` or `auto`; `always` for tests.
     pub consistent_lists: Option<String>,
+    /// `off`, `observe` or `enforce`.
+    pub verify: Option<String>,
 }
 
 /// `cache.overBudget`.

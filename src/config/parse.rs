@@ -9,6 +9,7 @@ use std::str::FromStr;
 use crate::api::resource::GroupVersionResource;
 use crate::config::{
     AdminDetail, ConsistentLists, FlowControlMode, LogFormat, OnAway, OnRelist, ResourcePattern,
+    VerifyMode,
 };
 
 /// `pods`, `*` for all, `apps/deployments`, `apps/*`, `*/leases`; `/*` is every resource of the
@@ -110,6 +111,30 @@ impl FromStr for FlowControlMode {
 
 /// The value in the configuration file.
 impl fmt::Display for FlowControlMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::Observe => "observe",
+            Self::Enforce => "enforce",
+        })
+    }
+}
+
+impl FromStr for VerifyMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            "observe" => Ok(Self::Observe),
+            "enforce" => Ok(Self::Enforce),
+            _ => Err(format!("expected off, observe or enforce, not {text:?}")),
+        }
+    }
+}
+
+/// The value in the configuration file.
+impl fmt::Display for VerifyMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Off => "off",

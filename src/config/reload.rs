@@ -89,6 +89,7 @@ const LIVE: &[&str] = &[
     "cache.pageSize",
     "cache.resourceBytesMax",
     "cache.totalBytesMax",
+    "cache.verify",
     "cache.warm",
     "flowControl.levels",
     "flowControl.rules",
@@ -185,7 +186,7 @@ mod tests {
             "cache:\n  { include: ['*/*'], exclude: [secrets], warm: [v1/pods], idleTimeout: 1m, \
              resourceBytesMax: 1Mi, totalBytesMax: 2Mi, historyBytesMax: 1Mi, \
              onRelist: endStreams, pageSize: 7, maxStaleness: 1h, onAway: end, \
-             consistentLists: auto }\n\
+             consistentLists: auto, verify: enforce }\n\
              server:\n  { allowedHosts: [weir.example], cacheHeader: false, freshnessTimeout: 1s, \
              warmupTimeout: 1s, shutdownDelay: 7s, shutdownTimeout: 9s }\n\
              logging: { filter: debug }\n\

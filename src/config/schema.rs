@@ -144,6 +144,7 @@ const FORMATS: &[(&str, Format)] = &[
     ("cache.maxStaleness", Format::DurationOrNever),
     ("cache.onAway", Format::OneOf(&["keep", "end"])),
     ("cache.consistentLists", Format::OneOf(&["forward", "auto", "always"])),
+    ("cache.verify", Format::OneOf(&["off", "observe", "enforce"])),
     ("authentication.mode", Format::OneOf(&["sidecar", "gateway"])),
     ("authentication.anonymous", Format::OneOf(&["forward", "authorize", "refuse"])),
     ("authentication.tokens.ttl", Format::Duration),

@@ -338,6 +338,8 @@ fn full_config() -> Config {
             max_staleness: Some(Duration::from_secs(90)),
             on_away: OnAway::End,
             consistent_lists: ConsistentLists::Auto,
+            verify: VerifyMode::Enforce,
+            verify_round: defaults::VERIFY_ROUND,
         },
         flow_control: FlowControlConfig {
             mode: FlowControlMode::Enforce,

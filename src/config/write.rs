@@ -137,6 +137,7 @@ fn cache(config: &CacheConfig) -> CacheSection {
         max_staleness: Some(config.max_staleness.map_or_else(never, format_duration)),
         on_away: Some(config.on_away.to_string()),
         consistent_lists: Some(config.consistent_lists.to_string()),
+        verify: Some(config.verify.to_string()),
     }
 }
 

@@ -28,6 +28,8 @@ pub enum EventKind {
     CacheStopped,
     /// A cache exceeds a byte budget, or fits again.
     Budget,
+    /// A cache was quarantined, or answers again.
+    Quarantine,
     /// The definition of a resource changed.
     Definition,
     /// The upstream's history was rewound.
@@ -58,6 +60,7 @@ impl EventKind {
             Self::BackOff => "back-off",
             Self::CacheStopped => "cache-stopped",
             Self::Budget => "budget",
+            Self::Quarantine => "quarantine",
             Self::Definition => "definition",
             Self::Rewind => "rewind",
             Self::Upstream => "upstream",

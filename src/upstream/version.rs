@@ -50,7 +50,8 @@ impl UpstreamVersion {
         (self.major, self.minor) >= (1, 34)
     }
 
-    fn parse(body: &[u8]) -> Option<Self> {
+    /// Parses the document; `None` if it is malformed.
+    pub(crate) fn parse(body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Version {

@@ -47,6 +47,7 @@ mod shutdown;
 mod starts;
 mod upgrades;
 mod users;
+mod verification;
 #[path = "../support/wait.rs"]
 mod wait;
 mod watches;

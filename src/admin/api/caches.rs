@@ -8,7 +8,9 @@ use serde_json::{Map, Value};
 use crate::admin::api::json::{items, number, object, optional, time};
 use crate::admin::api::moment::Moment;
 use crate::admin::numbers::Labels;
-use crate::cache::registry::{CacheDescription, LastFailure};
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::page_comparison::KeyDifference;
+use crate::cache::registry::{CacheDescription, CacheDifference, LastFailure};
 
 /// Returns the content of `/api/caches`: at most `limit` caches, in the order of a numeric field
 /// or of their names.
@@ -91,6 +93,9 @@ impl<'a> Metrics<'a> {
             // Both count the resource in all its caches.
             ("hitsPerSecond", number(hits)),
             ("eventsPerSecond", number(delivered)),
+            ("quarantined", cache.is_quarantined.into()),
+            ("lastCheck", cache.checks.checked.map_or(Value::Null, time)),
+            ("lastDifference", cache.checks.difference.as_ref().map_or(Value::Null, difference)),
             ("lastFailure", cache.failure.as_ref().map_or(Value::Null, describe_failure)),
         ])
     }
@@ -98,6 +103,23 @@ impl<'a> Metrics<'a> {
 
 fn describe_failure(failure: &LastFailure) -> Value {
     object([("time", time(failure.at)), ("cause", (&*failure.cause).into())])
+}
+
+/// Keys and resourceVersions, never values.
+fn difference(difference: &CacheDifference) -> Value {
+    let version = |version: Option<ResourceVersion>| {
+        version.map_or(Value::Null, |version| version.to_string().into())
+    };
+    let key = |one: &KeyDifference| {
+        let (held, upstream) = (version(one.held), version(one.upstream));
+        object([("key", one.key.as_str().into()), ("cache", held), ("upstream", upstream)])
+    };
+    object([
+        ("time", time(difference.at)),
+        ("wrong", difference.wrong.as_str().into()),
+        ("count", number(difference.count as f64)),
+        ("objects", difference.keys.iter().map(key).collect()),
+    ])
 }
 
 fn key(labels: Labels<'_>) -> Key {

@@ -135,6 +135,10 @@ fn explain(reason: &str) -> Explanation {
             "The cache was not proved to be as fresh as requested in time.",
             "Look at the lag of the cache; server.freshnessTimeout.",
         ),
+        "quarantined" => (
+            "Etcd has proved the cache wrong, and its successor is not checked yet.",
+            "Report it as a bug, with the log; cache.verify.",
+        ),
         "stopping" => ("Weir stops.", ""),
         "rule" => ("A rule of the operators limits the request.", "flowControl.rules."),
         "overload" => ("Weir itself is overloaded.", "Give it more memory or CPU."),
@@ -165,6 +169,7 @@ mod tests {
             "no-bookmark",
             "authorization",
             "unproved",
+            "quarantined",
         ] {
             assert!(explain(reason).meaning.ends_with('.'), "{reason:?}");
         }

@@ -4,8 +4,12 @@ use std::time::UNIX_EPOCH;
 
 use super::*;
 use crate::admin::api::json::{number, optional};
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::page_comparison::KeyDifference;
 use crate::cache::metrics::CacheMetrics;
-use crate::cache::registry::{CacheDescription, LastFailure};
+use crate::cache::registry::{CacheDescription, CacheDifference, CheckReport, LastFailure};
+use crate::cache::verification::findings::WrongSide;
+use crate::codec::object::Key;
 use crate::telemetry::metrics::counter_vec;
 
 fn moment(registry: &MetricRegistry, before: &Totals) -> Moment {
@@ -58,6 +62,20 @@ fn caches_have_their_metrics_and_are_sorted() {
             since: UNIX_EPOCH,
             failure: Some(LastFailure { at: UNIX_EPOCH, cause: "403".into() }),
             is_warm: true,
+            checks: CheckReport {
+                checked: Some(UNIX_EPOCH),
+                difference: Some(CacheDifference {
+                    at: UNIX_EPOCH,
+                    wrong: WrongSide::Cache,
+                    count: 1,
+                    keys: vec![KeyDifference {
+                        key: Key::new("ns", "a"),
+                        held: Some(ResourceVersion(5)),
+                        upstream: None,
+                    }],
+                }),
+            },
+            is_quarantined: true,
         }
     };
     let all = [cache("nodes", 2, 100), cache("pods", 3, 900), cache("secrets", 1, 500)];
@@ -73,6 +91,11 @@ fn caches_have_their_metrics_and_are_sorted() {
         assert_eq!(pods[field], value, "{field}");
     }
     assert_eq!(pods["lastFailure"]["cause"], "403");
+    assert_eq!(pods["quarantined"], true);
+    let objects = serde_json::json!([{"key": "ns/a", "cache": "5", "upstream": null}]);
+    let difference = &pods["lastDifference"];
+    assert_eq!((&difference["objects"], &difference["count"]), (&objects, &1.into()));
+    assert_eq!(difference["wrong"], "cache");
     let content = caches::content(&moment, &all, Some(2), Some("bytes"));
     assert_eq!(names(&content), ["pods", "secrets"]);
 }

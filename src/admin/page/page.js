@@ -277,6 +277,13 @@ const column = (title, field, more = {}) => ({ title, value: (item) => item[fiel
 /** @param {string} title @param {string} field @param {(value: any) => string} show @param {Partial<Column>} [more] @returns {Column} */
 const numeric = (title, field, show, more = {}) => ({ title, value: (item) => item[field], show, numeric: true, ...more });
 
+/** @param {any} value @returns {string} */
+function difference(value) {
+  if (!value) return "";
+  const keys = value.objects.map((/** @type {any} */ it) => `${it.key} (cache ${it.cache ?? "none"}, API server ${it.upstream ?? "none"})`);
+  return `${duration(age(value.time))} ago, wrong: ${value.wrong}: ${keys.join(", ")}`;
+}
+
 const caches = new Table(
   "caches",
   "Caches",
@@ -287,8 +294,8 @@ const caches = new Table(
     column("Namespace", "namespace", { show: (value) => value || "all" }),
     column("Form", "representation"),
     column("State", "state", {
-      show: (value, it) => `${it.overBudget ? "over budget, " : ""}${value} for ${duration(age(it.stateSince))}`,
-      tone: (value, it) => (it.overBudget || value === "backing-off" || value === "reviewing" ? "bad" : value === "watching" ? "good" : "warn"),
+      show: (value, it) => `${it.overBudget ? "over budget, " : ""}${it.quarantined ? "quarantined, " : ""}${value} for ${duration(age(it.stateSince))}`,
+      tone: (value, it) => (it.overBudget || it.quarantined || value === "backing-off" || value === "reviewing" ? "bad" : value === "watching" ? "good" : "warn"),
     }),
     numeric("Objects", "objects", count),
     numeric("Memory", "bytes", bytes),
@@ -299,6 +306,8 @@ const caches = new Table(
     numeric("Hits/s", "hitsPerSecond", rate),
     numeric("Events/s", "eventsPerSecond", rate),
     numeric("Relists", "relists", count),
+    column("Last check", "lastCheck", { show: (value) => (value ? `${duration(age(value))} ago` : "") }),
+    column("Last difference", "lastDifference", { show: difference, tone: (value) => (value ? "bad" : ""), wide: true }),
     column("Last failure", "lastFailure", { show: (value) => (value ? `${duration(age(value.time))} ago: ${value.cause}` : ""), wide: true }),
   ],
   (it) => [it.group, it.version, it.resource, it.namespace, it.representation].join("/"),
@@ -369,7 +378,7 @@ const events = new Table(
   "",
   [
     { title: "When", value: (it) => it.number, show: (_, it) => `${duration(age(it.time))} ago` },
-    column("Kind", "kind", { tone: (value) => (["rewind", "back-off", "budget", "overload", "rights", "certificate", "credentials"].includes(value) ? "warn" : "") }),
+    column("Kind", "kind", { tone: (value) => (["rewind", "back-off", "budget", "overload", "quarantine", "rights", "certificate", "credentials"].includes(value) ? "warn" : "") }),
     column("What", "subject"),
     column("Event", "text", { wide: true }),
     numeric("Times", "count", count),

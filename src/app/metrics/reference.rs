@@ -102,7 +102,8 @@ No label has a value that a client chooses freely. A namespace is a value only w
 const OF_RESOURCE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
 
 /// Labels that mean something else in one family.
-const EXCEPTIONS: [(&str, &str); 10] = [
+const EXCEPTIONS: [(&str, &str); 11] = [
+    ("weir_cache_checks_total", "caches × 3 × 7"),
     ("weir_build_info", "1"),
     ("weir_upstream_info", "8"),
     ("weir_config_info", "1"),
@@ -128,7 +129,7 @@ const LABELS: &[(&str, &str, &str)] = &[
     ("ca", "2", "the client CA, or that of front proxies"),
     ("cache_status", "3", "`hit` (a cache), `forward` (the API server), `error` (Weir's own)"),
     ("cause", "20", "fixed words of the metric"),
-    ("check", "8", "the checks of `/readyz`"),
+    ("check", "8", "the checks of `/readyz`, or those of a cache"),
     ("code", "60", "HTTP status codes"),
     ("credential", "8", "kinds of credentials"),
     ("decision", "2", "`allow`, `deny`"),

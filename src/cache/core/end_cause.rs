@@ -5,6 +5,8 @@
 pub enum EndCause {
     /// A new list replaced the state.
     Relist,
+    /// The state was proved wrong. The client may have received wrong events, and must list.
+    Wrong,
     /// The cache was stopped (idle, over budget, excluded, or shutdown).
     Stopped,
     /// The watcher fell out of the history window, or held its initial state for too long.

@@ -39,6 +39,8 @@ pub(super) struct Families {
     pub(super) forwards: IntGaugeVec,
     pub(super) forward_exhausted: IntCounterVec,
     pub(super) checks: IntCounterVec,
+    pub(super) checked: GaugeVec,
+    pub(super) quarantined: IntGaugeVec,
     pub(super) cluster_identified: IntGauge,
     pub(super) over_budget: IntGaugeVec,
     pub(super) rewinds: IntCounter,
@@ -177,8 +179,27 @@ impl Families {
             )?,
             checks: counters(
                 "weir_cache_checks_total",
-                "Comparisons of the number of objects of a cache with the number that a probe brings, by outcome: equal, different, or skipped (the history does not reach back).",
-                &with(CACHE, "outcome"),
+                "Comparisons of a cache with the upstream at one resourceVersion, by check: count (the number of objects with the number that a probe brings), page (keys, resourceVersions and uids) or bytes (whole objects); and by outcome: equal, different (a page: etcd contradicts the cache), upstream (etcd contradicts an API server's watch cache), malformed (the API server's page is damaged), refused, inconclusive, or skipped (the history does not reach back).",
+                &[
+                    "group",
+                    "version",
+                    "resource",
+                    "namespace",
+                    "representation",
+                    "check",
+                    "outcome",
+                ],
+            )?,
+            checked: float_gauge_vec(
+                registry,
+                "weir_cache_checked_timestamp_seconds",
+                "Time of the last comparison of a page of a cache with the upstream that proved something, in seconds since the epoch. 0 before the first.",
+                &CACHE,
+            )?,
+            quarantined: gauges(
+                "weir_cache_quarantined",
+                "1 while a cache that etcd has proved wrong answers nothing, so that its requests are forwarded.",
+                &CACHE,
             )?,
             cluster_identified: gauge(
                 "weir_upstream_cluster_identified",

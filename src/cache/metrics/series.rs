@@ -27,6 +27,7 @@ pub struct CacheSeries {
     events: [(IntCounter, IntCounter); EVENT_LABELS.len()],
     resource_version: IntGauge,
     last_progress: Gauge,
+    checked: Gauge,
     states: [IntGauge; STATES.len()],
     retired: AtomicBool,
 }
@@ -51,6 +52,7 @@ impl CacheSeries {
             }),
             resource_version: families.resource_version.with_label_values(&labels),
             last_progress: families.last_progress.with_label_values(&labels),
+            checked: families.checked.with_label_values(&labels),
             states: STATES.map(|state| families.state.with_label_values(&with(labels, state))),
             labels: labels.map(Box::from),
             families: Arc::clone(families),
@@ -118,9 +120,22 @@ impl CacheSeries {
         self.families.proof_duration.with_label_values(&[step]).observe(duration.as_secs_f64());
     }
 
-    /// Counts a comparison of the number of objects by its outcome, one of [`CHECK_OUTCOMES`].
-    pub fn checked(&self, outcome: &str) {
-        self.count(&self.families.checks, outcome);
+    /// Counts a comparison with the upstream, by one of [`CHECKS`] and one of [`CHECK_OUTCOMES`].
+    pub fn checked(&self, check: &str, outcome: &str) {
+        if !self.retired.load(Ordering::Relaxed) {
+            self.families.checks.with_label_values(&self.check_labels(check, outcome)).inc();
+        }
+    }
+
+    /// Sets the time of the last comparison of a page that proved something to the present.
+    pub fn page_checked(&self) {
+        self.checked.set(seconds_now());
+    }
+
+    fn check_labels<'a>(&'a self, check: &'a str, outcome: &'a str) -> [&'a str; 7] {
+        let [group, version, resource, namespace, representation] =
+            self.labels.each_ref().map(|label| &**label);
+        [group, version, resource, namespace, representation, check, outcome]
     }
 
     /// Counts an ended upstream watch by its result, one of [`WATCH_RESULTS`].
@@ -146,7 +161,7 @@ impl CacheSeries {
         ] {
             gauges.remove_label_values(&labels).ok();
         }
-        for gauges in [&families.last_progress, &families.history.oldest] {
+        for gauges in [&families.last_progress, &families.history.oldest, &families.checked] {
             gauges.remove_label_values(&labels).ok();
         }
         for (_, label) in EVENT_LABELS {
@@ -162,8 +177,10 @@ impl CacheSeries {
         for step in PROOF_STEPS {
             families.proofs.remove_label_values(&with(labels, step)).ok();
         }
-        for outcome in CHECK_OUTCOMES {
-            families.checks.remove_label_values(&with(labels, outcome)).ok();
+        for (check, outcome) in
+            CHECKS.into_iter().flat_map(|check| CHECK_OUTCOMES.map(|it| (check, it)))
+        {
+            families.checks.remove_label_values(&self.check_labels(check, outcome)).ok();
         }
         for result in WATCH_RESULTS {
             families.watches.remove_label_values(&with(labels, result)).ok();
@@ -214,8 +231,11 @@ pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", 
 /// The steps that prove a state fresh (`docs/decisions/consistent-starts.md`), for the `step`
 /// label. The last one is for watches and lists without a proof.
 pub const PROOF_STEPS: [&str; 5] = ["held", "event", "list", "short-watch", "forwarded"];
-/// The outcomes of a comparison of the number of objects, for the `outcome` label.
-pub const CHECK_OUTCOMES: [&str; 3] = ["equal", "different", "skipped"];
+/// The comparisons with the upstream, for the `check` label.
+pub const CHECKS: [&str; 3] = ["count", "page", "bytes"];
+/// The outcomes of a comparison with the upstream, for the `outcome` label.
+pub const CHECK_OUTCOMES: [&str; 7] =
+    ["equal", "different", "upstream", "malformed", "refused", "inconclusive", "skipped"];
 /// The results of an upstream watch, for the `result` label.
 pub const WATCH_RESULTS: [&str; 12] = [
     "clean",

@@ -29,8 +29,9 @@ fn a_retired_cache_leaves_no_series() {
         series.proof(step, Duration::from_millis(7));
     }
     for outcome in CHECK_OUTCOMES {
-        series.checked(outcome);
+        CHECKS.iter().for_each(|check| series.checked(check, outcome));
     }
+    series.page_checked();
     for result in WATCH_RESULTS {
         series.watch_ended(result);
     }

@@ -11,13 +11,19 @@ use crate::cache::progress::Probe;
 use crate::codec::list::ListPage;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
-    ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
+    ExactRequest, ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
 };
 
 /// An object-safe [`ListWatch`] of one resource, representation and scope.
 pub(crate) trait DynListWatch: Probe + IdentifyCluster {
     /// Calls [`ListWatch::list`].
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>>;
+
+    /// Calls [`ListWatch::exact`].
+    fn exact(&self, request: ExactRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>>;
+
+    /// Calls [`ListWatch::leave_server`].
+    fn leave_server(&self) -> bool;
 
     /// Calls [`ListWatch::watch`].
     fn watch(
@@ -51,6 +57,14 @@ impl<L: ListWatch> IdentifyCluster for L {
 impl<L: ListWatch> DynListWatch for L {
     fn list(&self, request: ListRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>> {
         ListWatch::list(self, request).boxed()
+    }
+
+    fn exact(&self, request: ExactRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>> {
+        ListWatch::exact(self, request).boxed()
+    }
+
+    fn leave_server(&self) -> bool {
+        ListWatch::leave_server(self)
     }
 
     fn watch(

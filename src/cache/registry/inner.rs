@@ -2,9 +2,11 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dashmap::DashMap;
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
@@ -20,6 +22,7 @@ use crate::cache::registry::eviction::{give_back, make_space};
 use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::negative_cache::NegativeCache;
 use crate::cache::registry::over_budget::OverBudget;
+use crate::cache::registry::quarantines::Quarantines;
 use crate::cache::registry::source::Source;
 use crate::telemetry::events::EventKind;
 
@@ -37,6 +40,10 @@ pub(super) struct Inner {
     /// The warm resources that are not ready yet and have not been refused finally.
     pub(super) warming: DashMap<GroupVersionResource, ()>,
     pub(super) negative_cache: NegativeCache,
+    /// The caches that were proved wrong.
+    pub(super) quarantines: Quarantines,
+    /// Nothing is compared with the upstream before this time of the caches' clock.
+    pub(super) verification_paused_until: Mutex<Duration>,
 }
 
 impl Inner {
@@ -51,12 +58,15 @@ impl Inner {
             over_budget: OverBudget::default(),
             warming: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
             negative_cache: NegativeCache::new(),
+            quarantines: Quarantines::default(),
+            verification_paused_until: Mutex::default(),
             context,
         }
     }
 
     /// Gives memory back ([`give_back`]).
     pub(super) fn give_back(&self, history_part: usize, stops_unused: bool) {
+        self.pause_verification();
         give_back(&self.caches, &self.context, history_part, stops_unused);
     }
 
@@ -70,6 +80,9 @@ impl Inner {
     ) -> Result<CacheHandle, Refusal> {
         if self.context.cancel.is_cancelled() {
             return Err(Refusal::Stopping);
+        }
+        if self.quarantines.closed(gvr, namespace, representation).is_some() {
+            return Err(Refusal::Quarantined);
         }
         if let Some(handle) = self.caches.lookup(gvr, namespace, representation) {
             if let Some(first_at) = first_at
@@ -97,6 +110,17 @@ impl Inner {
             (Some(refusal), _) => Err(refusal),
             (None, _) => self.start(cluster, resource, first_at),
         }
+    }
+
+    /// Returns the cache that can answer, if it runs and is not quarantined.
+    pub(super) fn usable(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+    ) -> Option<CacheHandle> {
+        let is_open = self.quarantines.closed(gvr, namespace, representation).is_none();
+        self.caches.lookup(gvr, namespace, representation).filter(|_| is_open)
     }
 
     pub(super) fn is_excluded(&self, gvr: &GroupVersionResource) -> bool {
@@ -143,6 +167,11 @@ impl Inner {
             let context = Arc::clone(&self.context);
             let cached = Arc::new(CachedResource::new(key, resource, list_watch, context));
             cached.lifecycle.set_behind(list_at.is_some());
+            if let Some(through) = self.quarantines.doubtful_through(&cached.key) {
+                cached.watch_cache.rewind(through);
+                let report = self.quarantines.report(&cached.key);
+                cached.findings.inherit(report.unwrap_or_default());
+            }
             if was_over_budget {
                 cached.lifecycle.set_was_over_budget();
             }
@@ -170,7 +199,8 @@ impl Inner {
     fn may_begin_at(&self, key: &CacheKey, at: ResourceVersion) -> bool {
         let history = &self.context.history;
         let (generation, lost) = (history.generation(), history.highest_lost());
-        Some(at) > lost && self.context.floors.allows(&key.gvr, at, generation)
+        let doubtful = self.quarantines.doubtful_through(key);
+        Some(at) > lost.max(doubtful) && self.context.floors.allows(&key.gvr, at, generation)
     }
 
     /// Removes a cache whose reflector has ended. The order matters: the module documentation of

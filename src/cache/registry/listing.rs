@@ -5,6 +5,8 @@ use std::time::SystemTime;
 
 use crate::cache::cached_resource::CachedResource;
 pub use crate::cache::cached_resource::status::LastFailure;
+use crate::cache::key::CacheKey;
+pub use crate::cache::verification::findings::{CacheDifference, CheckReport};
 
 /// A running cache. Its first fields are the labels of its metrics.
 #[derive(Clone, Debug)]
@@ -27,11 +29,20 @@ pub struct CacheDescription {
     pub failure: Option<LastFailure>,
     /// Whether the configuration keeps it running without users.
     pub is_warm: bool,
+    /// The results of the comparisons with the upstream.
+    pub checks: CheckReport,
+    /// Whether it answers nothing, because an earlier cache of its key was proved wrong and it is
+    /// not checked yet.
+    pub is_quarantined: bool,
 }
 
 /// Returns the descriptions of caches, in the order of their names.
-pub(super) fn describe_all(caches: &[Arc<CachedResource>]) -> Vec<CacheDescription> {
-    let mut caches: Vec<_> = caches.iter().map(|cached| describe(cached)).collect();
+pub(super) fn describe_all(
+    caches: &[Arc<CachedResource>],
+    is_quarantined: impl Fn(&CacheKey) -> bool,
+) -> Vec<CacheDescription> {
+    let describe = |cached: &Arc<CachedResource>| describe(cached, is_quarantined(&cached.key));
+    let mut caches: Vec<_> = caches.iter().map(describe).collect();
     let key = |cache: &CacheDescription| {
         let CacheDescription { resource, group, version, namespace, representation, .. } =
             cache.clone();
@@ -41,7 +52,7 @@ pub(super) fn describe_all(caches: &[Arc<CachedResource>]) -> Vec<CacheDescripti
     caches
 }
 
-fn describe(cached: &CachedResource) -> CacheDescription {
+fn describe(cached: &CachedResource, is_quarantined: bool) -> CacheDescription {
     let key = &cached.key;
     let (state, since) = cached.status.state();
     CacheDescription {
@@ -54,5 +65,7 @@ fn describe(cached: &CachedResource) -> CacheDescription {
         since,
         failure: cached.status.failure(),
         is_warm: cached.is_warm(),
+        checks: cached.findings.report(),
+        is_quarantined,
     }
 }

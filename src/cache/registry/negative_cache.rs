@@ -48,6 +48,7 @@ impl NegativeCache {
             | Refusal::Aggregated
             | Refusal::NotReady
             | Refusal::NotFresh
+            | Refusal::Quarantined
             | Refusal::Stopping => return,
         };
         let until = Instant::now() + duration;

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod refusals;
+mod verification;
 
 use futures_util::future::join_all;
 
@@ -9,7 +10,6 @@ use super::*;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::{EndCause, Now, WatchRefusal};
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
-use crate::cache::key::CacheKey;
 use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config, listed, page, resource, upsert,
 };

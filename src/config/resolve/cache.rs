@@ -60,6 +60,7 @@ pub(super) fn cache(
     problems.parsed("cache.onAway", section.on_away, &mut config.on_away);
     let consistent_lists = &mut config.consistent_lists;
     problems.parsed("cache.consistentLists", section.consistent_lists, consistent_lists);
+    problems.parsed("cache.verify", section.verify, &mut config.verify);
     problems.take("cache.maxStaleness", section.max_staleness, staleness, |max| {
         config.max_staleness = max;
     });

@@ -103,14 +103,14 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
         }
         Err(WatchRefusal::Expired { began_after: true, .. }) => return Err(Reason::BeforeCache),
         Err(WatchRefusal::Expired { oldest, .. }) => {
-            return Ok(expired(&read, &handle, start, oldest));
+            return Ok(expired(&read, Some(&handle), start, oldest));
         }
     };
     // Checked again after the watch was opened, so that no rewind can happen in between.
     if let WatchStart::After(after) = start
         && is_lost(&read, &handle, after).await?
     {
-        return Ok(expired(&read, &handle, start, watcher.resource_version()));
+        return Ok(expired(&read, Some(&handle), start, watcher.resource_version()));
     }
     // A client that starts at a resourceVersion in the future receives no event before it.
     let at = match start {
@@ -123,7 +123,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     let stream = WatchStream::new(
         watcher,
         at,
-        CacheBookmarks(handle.clone(), form.view),
+        CacheBookmarks(handle.clone(), form.encoding, form.view),
         schedule,
         end_bookmark,
         read.context.client.drain.watch(plan.bookmarks).counted_by(read.context.watch.clone()),
@@ -131,7 +131,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     )
     .with_revocation(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as WatchEnd))
     .with_staleness(until_too_old(&read, &handle));
-    Ok(Begun::Served(ok(&read, &handle, Body::Watch(Box::pin(stream)))))
+    Ok(Begun::Served(ok(&read, Some(&handle), Body::Watch(Box::pin(stream)))))
 }
 
 /// Returns the cache, once it has a state with which a watch can start.
@@ -225,31 +225,42 @@ fn begin_after(
 
 /// Returns the response to a watch without a ready cache. After a rewind of the upstream's history,
 /// a watch from a lost resourceVersion must not be forwarded either, since it would be silent
-/// (`docs/decisions/rewound-history.md`).
+/// (`docs/decisions/rewound-history.md`). While a cache is quarantined, a watch from a
+/// resourceVersion that it may have shown must not be forwarded: its client would keep wrong
+/// objects (`docs/decisions/verified-caches.md`).
 async fn without_cache(
     read: &CachedRead<'_>,
     plan: &WatchPlan,
     reason: Reason,
 ) -> Result<Begun, Reason> {
-    let (Start::After(after), Reason::Refused(Refusal::NotReady)) = (plan.start, reason) else {
+    let (Start::After(after), Reason::Refused(refusal)) = (plan.start, reason) else {
         return Err(reason);
     };
     let (gvr, namespace) = (&read.request.gvr, &read.request.namespace);
+    if read.services.registry.is_doubtful(gvr, namespace, read.representation(), after) {
+        return Ok(expired(read, None, WatchStart::After(after), after));
+    }
+    if refusal != Refusal::NotReady {
+        return Err(reason);
+    }
     let cold = read.services.registry.get(gvr, namespace, read.representation());
     let Ok(handle) = read.while_usable(cold).await else { return Err(reason) };
     if !is_lost(read, &handle, after).await? {
         return Err(reason);
     }
-    Ok(expired(read, &handle, WatchStart::After(after), after))
+    Ok(expired(read, Some(&handle), WatchStart::After(after), after))
 }
 
 /// Returns a 200 with a stream in the negotiated format.
-fn ok(read: &CachedRead<'_>, handle: &CacheHandle, body: Body) -> Response<Body> {
+fn ok(read: &CachedRead<'_>, handle: Option<&CacheHandle>, body: Body) -> Response<Body> {
     let content_type = read.target.form.encoding.content_type(true);
     let headers = &read.context.parts.headers;
-    let mut response = response::ok(headers, content_type, body, &handle.warnings());
-    read.explain(handle);
-    if let Some(age) = read.shown_age(handle) {
+    let warnings = handle.map(CacheHandle::warnings).unwrap_or_default();
+    let mut response = response::ok(headers, content_type, body, &warnings);
+    if let Some(handle) = handle {
+        read.explain(handle);
+    }
+    if let Some(age) = handle.and_then(|handle| read.shown_age(handle)) {
         response.extensions_mut().insert(age);
     }
     response
@@ -276,7 +287,7 @@ fn owes_end_bookmark(plan: &WatchPlan, handle: &CacheHandle, view: View) -> Resu
 /// history.
 fn expired(
     read: &CachedRead<'_>,
-    handle: &CacheHandle,
+    handle: Option<&CacheHandle>,
     start: WatchStart,
     oldest: ResourceVersion,
 ) -> Begun {

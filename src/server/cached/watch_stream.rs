@@ -44,11 +44,13 @@ use bytes::{Buf as _, Bytes};
 use futures_util::Stream;
 use tokio::time::Instant;
 
-use crate::api::media_type::View;
+use crate::api::media_type::{Encoding, View};
 use crate::api::resource_version::ResourceVersion;
+use crate::api::status::Status;
 use crate::cache::core::watch_cache::{EndCause, Now};
 use crate::cache::core::watcher::{Batch, Watcher};
 use crate::cache::handle::CacheHandle;
+use crate::codec::frame;
 use crate::codec::rope::{PIECE_BYTES, Rope};
 use crate::server::cached::watch_stream::coalesce::coalesce;
 pub(crate) use crate::server::cached::watch_stream::schedule::Schedule;
@@ -87,16 +89,23 @@ pub(crate) trait Bookmarks: Send {
     /// Returns a bookmark at a resourceVersion, if the form of bookmarks is known.
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes>;
 
+    /// Returns the ERROR event after which a client that watches from `at` lists again.
+    fn expired(&self, at: ResourceVersion) -> Bytes;
+
     /// Observes the delivery of an event that was received at `received`, to a watch of this age.
     fn delivered(&self, received: Now, age: Duration);
 }
 
-/// The handle of a cache, and the view in which its watcher shows objects.
-pub(crate) struct CacheBookmarks(pub(crate) CacheHandle, pub(crate) View);
+/// The handle of a cache, and the form in which its watcher shows objects.
+pub(crate) struct CacheBookmarks(pub(crate) CacheHandle, pub(crate) Encoding, pub(crate) View);
 
 impl Bookmarks for CacheBookmarks {
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes> {
-        self.0.bookmark(at, initial_events_end, self.1)
+        self.0.bookmark(at, initial_events_end, self.2)
+    }
+
+    fn expired(&self, at: ResourceVersion) -> Bytes {
+        frame::encode_error(&Status::expired(at, at), self.1)
     }
 
     fn delivered(&self, received: Now, age: Duration) {
@@ -191,6 +200,11 @@ impl<B: Bookmarks> WatchStream<B> {
                 }
             }
             Batch::Ended(cause) => {
+                if cause == EndCause::Wrong {
+                    // The client keeps wrong objects until it lists.
+                    let at = self.watcher.resource_version();
+                    self.pending.push_back(self.bookmarks.expired(at));
+                }
                 self.ended = Some(cause_label(cause));
                 Step::Continue
             }
@@ -315,6 +329,7 @@ impl<B> Drop for WatchStream<B> {
 fn cause_label(cause: EndCause) -> &'static str {
     match cause {
         EndCause::Relist => "relist",
+        EndCause::Wrong => "wrong",
         EndCause::Stopped => "stopped",
         EndCause::Slow => "slow",
     }

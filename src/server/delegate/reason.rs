@@ -96,7 +96,13 @@ impl Reason {
         match self {
             Self::BeforeCache | Self::NoBookmark => true,
             Self::Refused(refusal) => {
-                matches!(refusal, Refusal::NotReady | Refusal::NotFresh | Refusal::OverBudget)
+                matches!(
+                    refusal,
+                    Refusal::NotReady
+                        | Refusal::NotFresh
+                        | Refusal::OverBudget
+                        | Refusal::Quarantined
+                )
             }
             _ => false,
         }

@@ -4,13 +4,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::list_watch::{ListRequest, ListWatch, WatchRequest};
+use super::exact::{self, EXACT_BYTES_MAX};
+use super::list_watch::{ExactRequest, ExactServer, ListRequest, ListWatch, WatchRequest};
 use super::query::{accept, list_query, watch_query};
+use super::responses::{newest, warnings_of};
 use super::stream::HttpWatch;
 use crate::api::resource::{ApiResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
@@ -37,10 +39,11 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_millis(500);
 const CATCH_UP_ATTEMPTS: u32 = 2;
 /// How long an API server has to reach what another one has shown. It waits for 3 s itself.
 const REACH_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long a part of a collection may take that is read to check a cache. A slow one proves
+/// nothing.
+const EXACT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Larger lists are parsed on a blocking thread, so that no runtime worker stalls for milliseconds.
 const PARSE_INLINE_MAX_BYTES: usize = 1024 * 1024;
-/// The most warnings that are kept of a response. The upstream sends one for a deprecated API.
-const WARNINGS_MAX: usize = 16;
 
 /// Lists and watches one resource in one representation and scope.
 pub struct HttpListWatch {
@@ -127,10 +130,20 @@ impl HttpListWatch {
 
     /// Parses the body of a list.
     async fn parse_list(&self, response: Response<pool::Body>) -> Result<ListPage, UpstreamError> {
-        let body = read_body(response.into_body(), self.max_list_bytes).await?;
+        self.parse_as(response, self.representation, self.max_list_bytes).await
+    }
+
+    /// Parses the body of a list in a representation.
+    async fn parse_as(
+        &self,
+        response: Response<pool::Body>,
+        representation: Representation,
+        bytes_max: usize,
+    ) -> Result<ListPage, UpstreamError> {
+        let body = read_body(response.into_body(), bytes_max).await?;
         let length = body.len();
         let malformed = |error: &dyn std::fmt::Display| UpstreamError::Malformed(error.to_string());
-        let (resource, representation) = (self.resource.clone(), self.representation);
+        let resource = self.resource.clone();
         let parse = move || list::parse(&body, &resource, representation);
         let parsed = if length <= PARSE_INLINE_MAX_BYTES {
             parse()
@@ -262,6 +275,36 @@ impl ListWatch for HttpListWatch {
         newest(futures_util::future::join_all(lists).await)
     }
 
+    async fn exact(&self, request: ExactRequest) -> Result<ListPage, UpstreamError> {
+        let path_and_query = exact::path_and_query(&request, &self.resource, &self.scope);
+        let representation = exact::representation(&request, self.representation);
+        let class = TrafficClass::Request;
+        let get = Get {
+            accept: accept(representation, class),
+            purpose: RequestPurpose::Cache,
+            timeout: EXACT_TIMEOUT,
+            ..Get::json(&path_and_query)
+        };
+        let read = async {
+            let others = self.other_servers();
+            let other = fastrand::choice(&others).map(|server| Choice::Only(server.key));
+            let response = match (request.server, other) {
+                (ExactServer::OtherIfKnown | ExactServer::Elsewhere, Some(other)) => {
+                    get.send_by(&self.upstream, other).await?
+                }
+                (ExactServer::Elsewhere, None) => {
+                    let elsewhere = OneServer::connect_elsewhere(&self.upstream, &self.pin);
+                    get.send_to(&mut elsewhere.await?).await?
+                }
+                (ExactServer::Own | ExactServer::OtherIfKnown, _) => {
+                    get.send_by(&self.upstream, self.choice()).await?
+                }
+            };
+            self.parse_as(response, representation, EXACT_BYTES_MAX).await
+        };
+        with_timeout(EXACT_TIMEOUT, read).await
+    }
+
     async fn has_reached(&self, resource_version: ResourceVersion) -> Result<bool, UpstreamError> {
         let Some(server) = self.pin.unconfirmed() else { return Ok(true) };
         let request =
@@ -340,32 +383,4 @@ impl ListWatch for HttpListWatch {
     fn warnings(&self) -> Vec<String> {
         self.warnings.lock().clone()
     }
-}
-
-/// Returns the newest of several lists. An API server that does not answer does not count, unless
-/// none does.
-fn newest(lists: Vec<Result<ListPage, UpstreamError>>) -> Result<ListPage, UpstreamError> {
-    let mut failure = None;
-    let answered = lists.into_iter().filter_map(|list| match list {
-        Ok(list) => Some(list),
-        Err(error) => {
-            failure = Some(error);
-            None
-        }
-    });
-    let newest = answered.max_by_key(|list| list.resource_version);
-    newest.ok_or_else(|| failure.unwrap_or_else(|| UpstreamError::Lost("no answer".to_owned())))
-}
-
-fn warnings_of(headers: &HeaderMap) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for value in headers.get_all(http::header::WARNING) {
-        if let Ok(text) = value.to_str()
-            && warnings.len() < WARNINGS_MAX
-            && !warnings.iter().any(|known| known == text)
-        {
-            warnings.push(text.to_owned());
-        }
-    }
-    warnings
 }

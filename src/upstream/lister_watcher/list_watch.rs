@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::list::ListPage;
-use crate::codec::object::Object;
+use crate::codec::object::{Key, Object};
 use crate::upstream::error::UpstreamError;
 
 /// The request of a list or of a page of it.
@@ -29,6 +29,46 @@ impl ListRequest {
         let resource_version_match = if resource_version.is_some() { "NotOlderThan" } else { "" };
         Self { resource_version, resource_version_match, ..Self::default() }
     }
+}
+
+/// The request of a part of a collection at exactly one resourceVersion, to check a cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExactRequest {
+    /// The resourceVersion.
+    pub at: ResourceVersion,
+    /// The part of the collection.
+    pub part: ExactPart,
+    /// Whether to request whole objects, in the representation of the cache. Otherwise only their
+    /// metadata is requested, in protobuf.
+    pub is_whole: bool,
+    /// The API server to ask.
+    pub server: ExactServer,
+}
+
+/// The API server of an [`ExactRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExactServer {
+    /// That of the lists and watches of the cache.
+    Own,
+    /// Another one, if several are known.
+    OtherIfKnown,
+    /// Another one, or any one over a new connection if there is one address, behind which there
+    /// may be several.
+    Elsewhere,
+}
+
+/// A part of a collection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExactPart {
+    /// A page.
+    Page {
+        /// The key after which it begins; `None` for the first page.
+        after: Option<Key>,
+        /// Its size.
+        limit: u32,
+    },
+    /// One object. The API server reads it from etcd itself, not from its watch cache.
+    Object(Key),
 }
 
 /// The request of a watch.
@@ -112,6 +152,16 @@ pub trait ListWatch: Send + Sync + 'static {
         request: ListRequest,
     ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send {
         self.list(request)
+    }
+
+    /// Fetches a part of the collection at exactly one resourceVersion. The default implementation
+    /// fails: a check then proves nothing.
+    fn exact(
+        &self,
+        _request: ExactRequest,
+    ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send {
+        let error = "parts at one resourceVersion are not supported";
+        std::future::ready(Err(UpstreamError::Request(error.to_owned())))
     }
 
     /// Returns the uid of the namespace kube-system, over a new connection; `None` if Weir's

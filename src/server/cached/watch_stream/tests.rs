@@ -26,6 +26,10 @@ impl Bookmarks for Fake {
         Some(Bytes::from(format!("BOOKMARK {at}{end}\n")))
     }
 
+    fn expired(&self, at: ResourceVersion) -> Bytes {
+        Bytes::from(format!("ERROR 410 {at}\n"))
+    }
+
     fn delivered(&self, received: Now, _: Duration) {
         self.0.lock().push(received);
     }

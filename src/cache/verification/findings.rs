@@ -1,0 +1,102 @@
+//! The last check and the last difference of a cache, for operators.
+//!
+//! Keys and resourceVersions are shown, values never.
+//!
+//! Lock order: the lock alone.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+
+use crate::cache::core::page_comparison::KeyDifference;
+
+/// Who is wrong, as far as that was proved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WrongSide {
+    /// Etcd agrees with the upstream: the cache is wrong.
+    Cache,
+    /// Etcd agrees with the cache: the watch cache of an API server is wrong.
+    ApiServer,
+    /// The difference was not there again, or etcd did not say.
+    Unknown,
+}
+
+impl WrongSide {
+    /// Returns the word for operators.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cache => "cache",
+            Self::ApiServer => "api-server",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// A difference between a cache and the upstream.
+#[derive(Clone, Debug)]
+pub struct CacheDifference {
+    /// When it was found.
+    pub at: SystemTime,
+    /// Who is wrong.
+    pub wrong: WrongSide,
+    /// The number of keys that differ on the page.
+    pub count: usize,
+    /// The first of them.
+    pub keys: Vec<KeyDifference>,
+}
+
+/// What the checks of a cache have found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// When a page was last compared.
+    pub checked: Option<SystemTime>,
+    /// The last difference.
+    pub difference: Option<CacheDifference>,
+}
+
+/// What the checks of a cache have found, shared between the checks and the operators' pages.
+#[derive(Debug, Default)]
+pub(crate) struct CheckFindings {
+    report: Mutex<CheckReport>,
+    /// Whether another check has found a difference, so that the pages are to be compared soon.
+    is_suspected: AtomicBool,
+}
+
+impl CheckFindings {
+    /// Returns the report.
+    pub(crate) fn report(&self) -> CheckReport {
+        self.report.lock().clone()
+    }
+
+    /// Takes over the report of an earlier cache of the key.
+    pub(crate) fn inherit(&self, report: CheckReport) {
+        *self.report.lock() = report;
+    }
+
+    /// Notes that a page was compared.
+    pub(crate) fn checked(&self) {
+        self.report.lock().checked = Some(SystemTime::now());
+    }
+
+    /// Notes a difference.
+    pub(crate) fn differs(&self, wrong: WrongSide, count: usize, keys: Vec<KeyDifference>) {
+        let difference = CacheDifference { at: SystemTime::now(), wrong, count, keys };
+        self.report.lock().difference = Some(difference);
+    }
+
+    /// Asks for a round soon: the number of objects differs.
+    pub(crate) fn suspect(&self) {
+        self.is_suspected.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that a round is complete.
+    pub(crate) fn round_done(&self) {
+        self.is_suspected.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether a round is to be made soon.
+    pub(crate) fn is_suspected(&self) -> bool {
+        self.is_suspected.load(Ordering::Relaxed)
+    }
+}
