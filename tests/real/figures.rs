@@ -9,6 +9,7 @@ mod memory;
 mod older_watchers;
 mod starvation;
 pub(crate) mod tokens;
+mod verification;
 
 use libtest_mimic::Trial;
 
@@ -16,13 +17,14 @@ use crate::fire;
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn()); 15] = [
+    let all: [(&str, fn()); 16] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
         ("figures_runaway_lists", fair::runaway_lists),
         ("figures_two_flows", starvation::two_flows),
         ("figures_revoked_tokens", tokens::revoked),
+        ("figures_verification", verification::cost),
         ("figures_memory_of_indented_lists", memory::indented_lists),
         ("figures_memory_of_initial_states", memory::initial_states),
         ("figures_memory_of_selectors", memory::selectors),
