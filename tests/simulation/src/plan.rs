@@ -55,6 +55,10 @@ pub(crate) struct Plan {
     /// More load than the API servers carry.
     #[serde(default)]
     pub(crate) crowd: Option<Crowd>,
+    /// The Weirs compare their caches with the API servers all the time, and replace those that are
+    /// wrong.
+    #[serde(default)]
+    pub(crate) verify: bool,
     /// Weir keeps streams through a relist.
     pub(crate) keeps_streams: bool,
     pub(crate) page_size: u32,
@@ -150,6 +154,7 @@ impl Plan {
             gateway,
             narrow,
             crowd: None,
+            verify: false,
             clients: clients(&mut rng, if gateway { GUESTS } else { 0 }),
             faults: {
                 let kinds = kinds(&mut rng, direct);

@@ -119,6 +119,9 @@ struct Options {
     /// Has more load than the API servers carry, whatever the seed.
     #[arg(long)]
     crowd: bool,
+    /// Lets the Weirs compare their caches with the API servers twice a minute.
+    #[arg(long)]
+    verify: bool,
     /// Has faults of these kinds only, and often.
     #[arg(long, value_enum, value_delimiter = ',')]
     faults: Vec<Fault>,
@@ -334,6 +337,7 @@ impl Options {
         let mut arguments = vec!["--minutes".to_owned(), self.minutes.to_string()];
         arguments.extend(self.direct.then(|| "--direct".to_owned()));
         arguments.extend(self.crowd.then(|| "--crowd".to_owned()));
+        arguments.extend(self.verify.then(|| "--verify".to_owned()));
         for fault in self.faults.iter().filter_map(ValueEnum::to_possible_value) {
             arguments.extend(["--faults".to_owned(), fault.get_name().to_owned()]);
         }
@@ -342,6 +346,7 @@ impl Options {
 
     fn plan(&self, seed: u64) -> Plan {
         let mut plan = Plan::new(seed, self.minutes, self.direct);
+        plan.verify = self.verify;
         if self.crowd && plan.crowd.is_none() {
             plan = plan.with_crowd();
         }

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use weir::app::App;
 use weir::app::metrics::Metrics;
 use weir::config::dial::{Connection, Dial};
-use weir::config::{Config, ConsistentLists, FlowControlMode, Mode, OnRelist};
+use weir::config::{Config, ConsistentLists, FlowControlMode, Mode, OnRelist, VerifyMode};
 
 use super::upstream::{self, API, WEIR};
 use crate::checker::Checker;
@@ -124,10 +124,35 @@ impl Weirs {
     /// B1: a Weir that was asked to stop ends.
     async fn ended(&self, running: Running) {
         self.checker.checked("B1");
+        let metrics = running.metrics.clone();
         match tokio::time::timeout(STOP_TIMEOUT, running.task).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.checker.violated("B1", &format!("Weir failed: {error}")),
             Err(_) => self.checker.violated("B1", "Weir does not stop"),
+        }
+        self.check_alarms(&metrics);
+    }
+
+    /// Q1: no cache was found wrong, and no API server: none is, whatever else happened.
+    fn check_alarms(&self, metrics: &Metrics) {
+        for family in metrics.registry.gather() {
+            let is_checks = family.name() == "weir_cache_checks_total";
+            let is_events = family.name() == "weir_notable_events_total";
+            for metric in family.get_metric().iter().filter(|_| is_checks || is_events) {
+                let has = |name: &str, value: &str| {
+                    metric.get_label().iter().any(|it| it.name() == name && it.value() == value)
+                };
+                let count = metric.get_counter().get_value();
+                if is_checks && !has("check", "count") && has("outcome", "equal") {
+                    (0..count as u64).for_each(|_| self.checker.checked("Q1"));
+                }
+                let is_alarm = has("kind", "quarantine")
+                    || (!has("check", "count")
+                        && (has("outcome", "different") || has("outcome", "upstream")));
+                if is_alarm && count > 0.0 {
+                    self.checker.violated("Q1", &format!("{count} false alarms: {metric:?}"));
+                }
+            }
         }
     }
 
@@ -190,6 +215,10 @@ impl Weirs {
             OnRelist::EndStreams
         };
         config.cache.consistent_lists = consistent_lists(self.plan.seed);
+        // Without it the seeds keep their meaning.
+        let verify = self.plan.verify;
+        config.cache.verify = if verify { VerifyMode::Enforce } else { VerifyMode::Off };
+        config.cache.verify_round = VERIFY_ROUND;
         config.cache.page_size = self.plan.page_size;
         config.cache.idle_timeout = self.plan.idle_timeout;
         if let Some(bytes) = self.plan.history_bytes {
@@ -230,6 +259,8 @@ fn name(number: usize) -> String {
     format!("weir-{number}")
 }
 
+/// Small caches have one page, so that each is compared twice a minute.
+const VERIFY_ROUND: Duration = Duration::from_secs(30);
 /// The deadline of a shutdown is 10 s; a virtual minute leaves room for its end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 /// The gauges of what Weir holds for clients.
