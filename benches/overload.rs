@@ -45,7 +45,7 @@ const USERS: usize = 40;
 async fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
     if let [crowd::CROWD, address] = *asked.iter().map(String::as_str).collect::<Vec<_>>() {
-        crowd::run(address.parse().expect("an address")).await;
+        return crowd::run(address.parse().expect("an address")).await;
     }
     let is_asked = |row: &str| asked.is_empty() || asked.iter().any(|it| it == row);
     let upstream = upstream().await;

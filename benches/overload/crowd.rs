@@ -70,5 +70,4 @@ pub(crate) async fn run(address: SocketAddr) {
     tokio::task::spawn_blocking(ends).await.expect("it ends").expect("it is closed");
     let [answered, refused] = counters.each_ref().map(|it| it.load(Ordering::Relaxed));
     println!("{answered} lists, {refused} refused");
-    std::process::exit(0);
 }

@@ -26,7 +26,7 @@ async fn verified(mode: VerifyMode) -> Proxy {
 
 impl Proxy {
     /// Damages the next event of an object, and changes the object.
-    async fn change_damaged(&self, damage: Damage) {
+    fn change_damaged(&self, damage: Damage) {
         self.upstream.faults().damage("configmaps", DAMAGED, damage);
         self.upstream.store().update(configmap("ns1", "cm-b", 77)).unwrap();
         // A later change shows that the watch has passed the damaged one.
@@ -65,7 +65,7 @@ async fn a_cache_that_lost_an_event_is_replaced_and_its_clients_list() {
     let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={at}&timeoutSeconds=60");
     let mut watch = proxy.watch(&path).await;
     assert_eq!(watch.cache(), "hit");
-    proxy.change_damaged(Damage::LostEvent).await;
+    proxy.change_damaged(Damage::LostEvent);
     let first = watch.event().await;
     assert_eq!(first["object"]["metadata"]["name"], "cm-a", "the event of cm-b was lost");
     let last = watch.event().await;
@@ -92,7 +92,7 @@ async fn a_cache_that_lost_an_event_is_replaced_and_its_clients_list() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_body_under_a_new_resource_version_is_found() {
     let proxy = verified(VerifyMode::Enforce).await;
-    proxy.change_damaged(Damage::OldBody).await;
+    proxy.change_damaged(Damage::OldBody);
     eventually("the cache is replaced", async || proxy.quarantines().await >= 2.0).await;
     proxy.equals_upstream().await;
 }
@@ -100,7 +100,7 @@ async fn an_old_body_under_a_new_resource_version_is_found() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_cache_is_only_reported_by_default() {
     let proxy = verified(VerifyMode::Observe).await;
-    proxy.change_damaged(Damage::LostEvent).await;
+    proxy.change_damaged(Damage::LostEvent);
     eventually("it is reported", async || proxy.checks("different").await >= 1.0).await;
     assert_eq!(proxy.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await.cache(), "hit");
     assert_eq!(proxy.quarantines().await, 0.0);

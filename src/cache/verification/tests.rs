@@ -132,7 +132,7 @@ impl Rig {
     }
 
     /// Damages the cache, if it has a fitting object. Returns whether it did.
-    fn corrupt(&mut self, corruption: Corruption, id: usize) -> bool {
+    fn corrupt(&self, corruption: Corruption, id: usize) -> bool {
         let state = self.cache.state().unwrap();
         let mut objects: Vec<Object> = state.store().iter().map(|it| (**it).clone()).collect();
         if objects.is_empty() {
@@ -295,9 +295,9 @@ fn a_damaged_page_is_the_upstreams_own_fault() {
     let malformed = |after: Option<&Key>, objects: &[Object], has_more| {
         compare(&state, ExactPage { after, objects, has_more, is_whole: false }).unwrap_err()
     };
-    assert_eq!(malformed(None, &[two.clone(), one.clone()], false), MalformedPage::Order);
+    assert_eq!(malformed(None, &[two, one.clone()], false), MalformedPage::Order);
     assert_eq!(malformed(None, &[one.clone(), one.clone()], false), MalformedPage::Order);
-    assert_eq!(malformed(Some(&one.key), &[one.clone()], false), MalformedPage::Order);
+    assert_eq!(malformed(Some(&one.key), std::slice::from_ref(&one), false), MalformedPage::Order);
     assert_eq!(malformed(None, &[], true), MalformedPage::Empty);
     let newer = proper(&key(9), (1000, 1));
     assert_eq!(malformed(None, &[newer], false), MalformedPage::Newer);

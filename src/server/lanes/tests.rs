@@ -73,7 +73,7 @@ async fn work_on_another_thread_holds_a_slot() {
     let slot = lanes.lane(1).slot().await;
     let lane = lanes.lane(2);
     let waits = tokio::spawn(async move { drop(lane.slot().await) });
-    tokio::task::yield_now().await;
+    yield_now().await;
     assert_eq!((lanes.waiting(), waits.is_finished()), (1, false));
     drop(slot);
     waits.await.unwrap();
@@ -81,7 +81,7 @@ async fn work_on_another_thread_holds_a_slot() {
     let slot = lanes.lane(1).slot().await;
     let gone = lanes.lane(3);
     let waits = tokio::spawn(async move { drop(gone.slot().await) });
-    tokio::task::yield_now().await;
+    yield_now().await;
     waits.abort();
     assert!(waits.await.is_err());
     assert_eq!(lanes.waiting(), 0);
@@ -109,7 +109,7 @@ async fn what_is_ready_runs_before_the_next_part() {
         seen.lock().push("a part");
         drop(slot);
     });
-    tokio::task::yield_now().await;
+    yield_now().await;
     assert_eq!(lanes.waiting(), 1);
     drop(slot);
     let seen = Arc::clone(&order);

@@ -98,13 +98,11 @@ impl Checked {
     fn outcomes(&self, outcome: &str) -> usize {
         let text = prometheus::TextEncoder::new().encode_to_string(&self.rig.metrics.gather());
         let label = format!("outcome=\"{outcome}\"");
-        let count = text
-            .unwrap()
+        text.unwrap()
             .lines()
             .filter(|line| line.starts_with("weir_cache_checks_total{") && line.contains(&label))
             .filter_map(|line| line.rsplit_once(' ')?.1.parse::<usize>().ok())
-            .sum();
-        count
+            .sum()
     }
 
     fn wrong(&self) -> Option<WrongSide> {
