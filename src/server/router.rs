@@ -9,6 +9,7 @@ mod caller;
 mod counts;
 mod forward;
 mod seats;
+mod unanswered;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +53,7 @@ use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
 use crate::server::request::explain::{Ending, Explanation};
 use crate::server::request::framing;
-use crate::server::router::forward::Unanswered;
+use crate::server::router::unanswered::Unanswered;
 use crate::upstream::availability::Availability;
 
 /// Answers the requests of all connections.

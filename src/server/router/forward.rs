@@ -5,10 +5,8 @@
 //! room for the whole way of a request to a cache nor that for its preparation
 //! (`docs/decisions/fair-queueing.md`).
 
-use hyper::body::Incoming;
-
 use super::Router;
-use crate::server::delegate::Reason;
+use super::unanswered::Unanswered;
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::forwarder::PreparedRequest;
 use crate::server::forward::upstream_gate;
@@ -16,14 +14,6 @@ use crate::server::http::response::Reply;
 use crate::server::request::auth::Caller;
 use crate::server::request::bypass::Rejection;
 use crate::server::request::context::RequestContext;
-
-/// A request that Weir does not answer itself.
-pub(super) struct Unanswered {
-    pub(super) caller: Caller,
-    pub(super) body: Incoming,
-    /// Why it is forwarded.
-    pub(super) reason: Reason,
-}
 
 impl Router {
     /// Forwards a request as soon as there are seats for it.
