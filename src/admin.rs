@@ -49,7 +49,7 @@ use crate::admin::health::{Checks, Endpoint};
 use crate::admin::index::INDEX;
 use crate::admin::local::LocalSocket;
 use crate::admin::page::PageFile;
-use crate::admin::respond::{detailed, not_found, respond, shared, text};
+use crate::admin::respond::{detailed, not_found, not_in_shadow, respond, shared, text};
 pub use crate::admin::zpages::ZPages;
 use crate::admin::zpages::{ZAnswer, ZPage};
 use crate::server::accept::bind_error::BindError;
@@ -288,11 +288,19 @@ impl Pages {
             Ok(api) => api,
             Err(refusal) => return *refusal,
         };
-        let query = Query::parse(kind, request.uri().query().unwrap_or_default());
+        let query = request.uri().query().unwrap_or_default();
+        if kind == Kind::Shadow && detail::parameter(query, "format").is_some_and(|it| it == "text")
+        {
+            return api.shadow_text().map_or_else(not_in_shadow, |report| {
+                detailed(connection.is_scarce, text(StatusCode::OK, report))
+            });
+        }
+        let query = Query::parse(kind, query);
         match api.answer(query, &self.checks, &self.registry) {
             Some(answer) => {
                 detailed(connection.is_scarce, shared(request, "application/json", &answer))
             }
+            None if kind == Kind::Shadow => not_in_shadow(),
             None => text(StatusCode::NOT_FOUND, OFF),
         }
     }

@@ -46,9 +46,9 @@ use crate::auth::audit::AuditLog;
 use crate::auth::permission_check::PermissionCheck;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
-use crate::config::{AdminDetail, Config, FlowControlMode, Mode};
+use crate::config::{AdminDetail, Config, FlowControlMode, Mode, ShadowMode};
 use crate::server::{
-    BoundListener, Compressor, FlowControl, InheritedSockets, Overload, Server, Services,
+    BoundListener, Compressor, FlowControl, InheritedSockets, Overload, Server, Services, Shadow,
     follow_flow_control,
 };
 use crate::telemetry::events::EventKind;
@@ -76,6 +76,8 @@ pub struct App {
     /// Measures this process's overload.
     _measuring: JoinSet<Infallible>,
     metrics: Metrics,
+    /// The comparisons of shadow mode.
+    shadow: Option<Arc<Shadow>>,
     /// The configuration that the parts use.
     running: Arc<ArcSwap<Config>>,
     /// Cancelled when Weir serves: `/readyz` fails until then.
@@ -127,6 +129,8 @@ impl App {
         let gzip_bytes_max = config.cache.gzip_bytes_max;
         let compressor = Compressor::new(gzip_bytes_max, held.clone(), metrics.gzip.clone());
         let overload = Overload::new(config.flow_control.mode, metrics.overload.clone());
+        let shadow = (config.shadow.mode == ShadowMode::Compare)
+            .then(|| Shadow::new(&config.shadow, metrics.shadow.clone()));
         let services = Services {
             registry: registry.clone(),
             upstreams,
@@ -136,6 +140,7 @@ impl App {
             overload: Arc::clone(&overload),
             audit: audit.clone(),
             flow_control: flow_control.clone(),
+            shadow: shadow.clone(),
             metrics: metrics.server.clone(),
         };
         let server = Server::bind(&config.server, services, sockets)?;
@@ -147,6 +152,7 @@ impl App {
             .ready("startup", when(&started, true, "process is starting"))
             .ready("shutdown", when(&stopping, false, "process is shutting down"));
         let details = details(config.admin_detail, &flow_control, &registry, &metrics);
+        let details = details.map(|details| Details { shadow: shadow.clone(), ..details });
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = bind_admin(&config, checks, metrics.registry.clone(), details).await?;
         let admin = admin.map(|(admin, address)| {
@@ -176,6 +182,7 @@ impl App {
             _measuring: measuring,
             audit,
             metrics,
+            shadow,
             running,
             started,
             stopping,
@@ -202,6 +209,11 @@ impl App {
     /// Returns the metrics of this Weir. Cheap to clone.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Returns the comparisons of shadow mode, if Weir runs in it.
+    pub fn shadow(&self) -> Option<&Arc<Shadow>> {
+        self.shadow.as_ref()
     }
 
     /// Returns what reads the configuration again. `log` replaces the filter of the log, if that is
@@ -330,6 +342,7 @@ fn details(
         clients: flow_control.clone().filter(|flow| flow.charges()),
         caches: registry.clone(),
         events: metrics.events.clone(),
+        shadow: None,
     })
 }
 

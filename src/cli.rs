@@ -1,6 +1,6 @@
-//! The command line: `serve`, `demo`, `top`, `doctor`, `support-bundle`, `check`, `version`; and
-//! `completions`, `man`, `schema`, which print what is generated from the command line and from the
-//! configuration.
+//! The command line: `serve`, `shadow`, `demo`, `top`, `doctor`, `support-bundle`, `check`,
+//! `version`; and `completions`, `man`, `schema`, which print what is generated from the command line
+//! and from the configuration.
 //!
 //! Exit codes: 0 for a clean end, 1 for a failure at run time, 2 for a command or configuration
 //! that can't be followed (clap's own code for the former), 3 for findings of `doctor`, 130 when a
@@ -34,7 +34,7 @@ use crate::cli::signals::Signals;
 use crate::config::file::ConfigFile;
 use crate::config::listen::ListenAddress;
 use crate::config::resolve::{AdminListen, Overrides, Problem, Problems};
-use crate::config::{Config, LogFormat};
+use crate::config::{Config, LogFormat, ShadowMode};
 use crate::server::InheritedSockets;
 use crate::telemetry::logging;
 
@@ -50,6 +50,9 @@ pub struct Cli {
 enum Command {
     /// Serve the Kubernetes API from caches, in front of an API server
     Serve(ServeArgs),
+    /// Answer from the API server alone, compare each answer with the cache's, and print a report
+    /// at the end
+    Shadow(ServeArgs),
     /// Run Weir in front of a simulated cluster; needs nothing else
     Demo(demo::DemoArgs),
     /// Show what a running Weir does: verdict, caches, clients by cost, reasons, events, limits
@@ -84,7 +87,8 @@ impl Cli {
     /// Runs the command. `sockets` are those that a service manager opened for `serve`.
     pub async fn run(self, sockets: InheritedSockets) -> Result<(), Failure> {
         match self.command {
-            Command::Serve(args) => Box::pin(serve(args, sockets)).await,
+            Command::Serve(args) => Box::pin(serve(args, sockets, false)).await,
+            Command::Shadow(args) => Box::pin(serve(args, sockets, true)).await,
             Command::Demo(args) => Box::pin(demo::run(args)).await,
             Command::Top(args) => operator::top(args).await,
             Command::Doctor(args) => operator::doctor(args).await,
@@ -163,9 +167,13 @@ impl ServeArgs {
     }
 }
 
-async fn serve(args: ServeArgs, sockets: InheritedSockets) -> Result<(), Failure> {
+/// `compares` is whether to run in shadow mode whatever the file says.
+async fn serve(args: ServeArgs, sockets: InheritedSockets, compares: bool) -> Result<(), Failure> {
     let source = args.source();
-    let (config, kubeconfig) = args.resolve()?;
+    let (mut config, kubeconfig) = args.resolve()?;
+    if compares {
+        config.shadow.mode = ShadowMode::Compare;
+    }
     let log = logging::install(&config.logging).map_err(Failure::runtime)?;
     report_warnings(&config);
     if !build_info::is_dist() {
@@ -194,6 +202,7 @@ async fn serve(args: ServeArgs, sockets: InheritedSockets) -> Result<(), Failure
         () = signals.next() => return Ok(()),
     };
     let stop = CancellationToken::new();
+    let shadow = app.shadow().filter(|_| compares).cloned();
     let reloader = source.map(|source| app.reloader(source, Some(log)));
     let listeners: Vec<_> = app.listeners().iter().map(ToString::to_string).collect();
     let status = format!("serving {}", listeners.join(", "));
@@ -204,7 +213,11 @@ async fn serve(args: ServeArgs, sockets: InheritedSockets) -> Result<(), Failure
             never = reload(reloader, hangup) => match never {},
         }
     };
-    Box::pin(signals.govern(stop.clone(), running)).await
+    Box::pin(signals.govern(stop.clone(), running)).await?;
+    match shadow {
+        Some(shadow) => Stdout::open().print(&shadow.text()).map_err(Failure::runtime),
+        None => Ok(()),
+    }
 }
 
 /// Reads the configuration again when it changes, and at SIGHUP.

@@ -17,6 +17,7 @@ mod parse;
 pub mod reload;
 pub mod resolve;
 pub mod schema;
+pub mod shadow;
 pub mod units;
 mod warnings;
 pub mod write;
@@ -38,6 +39,7 @@ pub use crate::config::identity::{
     RequestHeaderConfig,
 };
 use crate::config::network::Network;
+pub use crate::config::shadow::{ShadowConfig, ShadowMode, Share};
 use crate::flow::rules::{RankedLevel, Rule};
 
 /// The whole configuration, validated.
@@ -65,6 +67,8 @@ pub struct Config {
     pub audit: AuditConfig,
     /// The classes of requests, and what follows from them.
     pub flow_control: FlowControlConfig,
+    /// The comparison of the caches with the upstream.
+    pub shadow: ShadowConfig,
     /// Format and filter of the log.
     pub logging: LoggingConfig,
 }

@@ -3,7 +3,8 @@
 //! The modules in the order of a request's way: [`accept`] takes connections, [`connection`] serves
 //! HTTP on them, [`mod@router`] parses each request and has it checked ([`request`]), and
 //! [`delegate`] decides between the caches ([`cached`]) and the upstream ([`forward`]). [`http`]
-//! holds what both share.
+//! holds what both share. In [`shadow`] mode every read is forwarded, and compared with
+//! the caches.
 //!
 //! A shutdown stops accepting, ends connections gracefully (GOAWAY) together with their watches,
 //! spread over nine tenths of the deadline, and aborts what remains at the deadline.
@@ -24,10 +25,12 @@ mod open_watches;
 mod overload;
 mod request;
 mod router;
+pub(crate) mod shadow;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -72,6 +75,9 @@ pub use crate::server::overload::{Overload, OverloadMetrics, Stages};
 pub use crate::server::request::access::{Access, Gateway, UserAssertion};
 use crate::server::request::audit::Auditor;
 use crate::server::router::Router;
+use crate::server::router::shadow::run as shadow_run;
+pub use crate::server::shadow::Shadow;
+pub use crate::server::shadow::metrics::ShadowMetrics;
 use crate::telemetry::log_throttle::LogThrottle;
 
 /// The parts of Weir that a server uses.
@@ -92,6 +98,8 @@ pub struct Services {
     pub audit: Option<Arc<AuditLog>>,
     /// Adds up what clients cost; `None` if flow control is off.
     pub flow_control: Option<Arc<FlowControl>>,
+    /// Compares reads with the caches; `None` unless in shadow mode.
+    pub shadow: Option<Arc<Shadow>>,
     /// The server's metrics.
     pub metrics: ServerMetrics,
 }
@@ -102,6 +110,9 @@ pub struct Server {
     acceptor: Acceptor,
     reload: ServerReload,
     connections: ConnectionList,
+    /// Compares reads with the caches until it is dropped.
+    comparing: JoinSet<()>,
+    shadow: Option<Arc<Shadow>>,
 }
 
 impl Server {
@@ -125,15 +136,17 @@ impl Server {
             list_times: Arc::new(ListTimes::new(services.registry.config().consistent_lists)),
             flow_control: services.flow_control.clone(),
         };
-        let router = router(config, mode, services, &reload, (&tasks, &abort));
+        let shadow = services.shadow.clone();
+        let router = Arc::new(router(config, mode, services, &reload, (&tasks, &abort)));
+        let mut comparing = JoinSet::new();
+        if let Some(shadow) = &shadow
+            && let Some(queue) = shadow.queue.lock().take()
+        {
+            comparing.spawn(shadow_run(Arc::clone(&router), Arc::clone(shadow), queue));
+        }
         let connections = ConnectionList::default();
         let acceptor = Acceptor {
-            connections: ConnectionServer::new(
-                Arc::new(router),
-                config,
-                connections.clone(),
-                abort.clone(),
-            ),
+            connections: ConnectionServer::new(router, config, connections.clone(), abort.clone()),
             metrics,
             overload,
             tasks,
@@ -147,7 +160,7 @@ impl Server {
             stall_timeout: config.stall_timeout,
             misnamed: Arc::new(LogThrottle::new(REFUSAL_LOG_INTERVAL)),
         };
-        Ok(Self { listeners, acceptor, reload, connections })
+        Ok(Self { listeners, acceptor, reload, connections, comparing, shadow })
     }
 
     /// Returns the addresses of the listeners, in the order of the configuration.
@@ -184,7 +197,7 @@ impl Server {
     /// Serves until `shutdown` is cancelled, then drains. Returns when every connection has ended
     /// or was aborted.
     pub async fn serve(self, shutdown: CancellationToken) {
-        let Self { listeners, acceptor, reload, .. } = self;
+        let Self { listeners, acceptor, reload, comparing, shadow, .. } = self;
         let loops = TaskTracker::new();
         for Listener { bound, socket } in listeners {
             tracing::info!(listener = %bound, "listening");
@@ -195,6 +208,10 @@ impl Server {
         shutdown.cancelled().await;
         let deadline = reload.live.load().shutdown_timeout;
         acceptor.drain(deadline).await;
+        if let Some(shadow) = shadow {
+            shadow.settle(SETTLE_TIMEOUT).await;
+        }
+        drop(comparing);
     }
 }
 
@@ -241,9 +258,12 @@ fn router(
         auditor: Auditor::new(services.audit),
         flow_control: services.flow_control,
         watches,
+        shadow: services.shadow,
     }
 }
 
+/// The wait for the last comparisons of shadow mode.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(6);
 /// A flood of refused connections is logged once in this interval.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(10);
 

@@ -38,7 +38,7 @@ use crate::admin::numbers::Numbers;
 use crate::admin::totals::{Samples, Totals};
 use crate::cache::registry::Registry;
 use crate::codec::gzip::MemberWriter;
-use crate::server::FlowControl;
+use crate::server::{FlowControl, Shadow};
 use crate::telemetry::events::Events;
 
 /// The sources of the details.
@@ -50,6 +50,8 @@ pub struct Details {
     pub caches: Registry,
     /// Notable events.
     pub events: Events,
+    /// The comparisons of shadow mode; `None` if Weir is not in it.
+    pub shadow: Option<Arc<Shadow>>,
 }
 
 /// Makes and shares the responses.
@@ -73,6 +75,7 @@ pub(super) enum Kind {
     Reasons,
     Events,
     Limits,
+    Shadow,
 }
 
 /// A response that is asked for.
@@ -139,8 +142,13 @@ impl Api {
         Some(answer)
     }
 
+    /// Returns the report of shadow mode as text; `None` if Weir is not in it.
+    pub(super) fn shadow_text(&self) -> Option<String> {
+        Some(self.details.shadow.as_ref()?.text())
+    }
+
     fn make(&self, query: &Query, moment: &Moment) -> Option<Answer> {
-        let Details { clients, caches, events } = &self.details;
+        let Details { clients, caches, events, shadow } = &self.details;
         let content = match query.kind {
             Kind::Overview => overview::content(moment, (caches, events), clients.as_deref()),
             Kind::Caches => {
@@ -154,6 +162,7 @@ impl Api {
             Kind::Reasons => reasons::content(moment),
             Kind::Events => events::content(&events.since(query.since)),
             Kind::Limits => limits::content(moment),
+            Kind::Shadow => shadow.as_ref()?.report(),
         };
         let mut hasher = DefaultHasher::new();
         serde_json::to_string(&content).unwrap_or_default().hash(&mut hasher);
@@ -204,6 +213,7 @@ impl Kind {
             "reasons" => Self::Reasons,
             "events" => Self::Events,
             "limits" => Self::Limits,
+            "shadow" => Self::Shadow,
             _ => return None,
         })
     }
@@ -217,6 +227,7 @@ impl Kind {
             Self::Reasons => "ReasonList",
             Self::Events => "EventList",
             Self::Limits => "LimitList",
+            Self::Shadow => "ShadowReport",
         }
     }
 }

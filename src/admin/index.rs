@@ -20,6 +20,7 @@ For local clients only (kubectl port-forward POD 6441, and then http://localhost
 /api/reasons      why requests are forwarded
 /api/events       the last notable events; ?since=NUMBER
 /api/limits       what is used of each limit
+/api/shadow       how caches compare with the API server, in shadow mode; ?format=text
 /statusz          version, start and paths; and /flagz, /configz
 /debug/...        memory, connections (?limit=N), log
 ";

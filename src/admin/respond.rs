@@ -62,6 +62,10 @@ pub(super) fn not_found() -> Response<Body> {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
 }
 
+pub(super) fn not_in_shadow() -> Response<Body> {
+    text(StatusCode::NOT_FOUND, "off: see shadow.mode\n")
+}
+
 pub(super) fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     respond(status, "text/plain; charset=utf-8", body)
 }

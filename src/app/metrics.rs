@@ -12,6 +12,7 @@ use crate::server::FlowMetrics;
 use crate::server::GzipMetrics;
 use crate::server::OverloadMetrics;
 use crate::server::ServerMetrics;
+use crate::server::ShadowMetrics;
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{gauge_vec, register};
 use crate::upstream::metrics::UpstreamMetrics;
@@ -35,6 +36,8 @@ pub struct Metrics {
     pub overload: OverloadMetrics,
     /// Client requests and watch deliveries.
     pub server: ServerMetrics,
+    /// Comparisons of shadow mode.
+    pub shadow: ShadowMetrics,
     /// Reloads of the configuration.
     pub reload: ReloadMetrics,
     /// Upstream requests, connections and streams.
@@ -55,8 +58,21 @@ impl Metrics {
         let overload = OverloadMetrics::register(&registry)?.with_events(&events);
         let reload = ReloadMetrics::register(&registry)?.with_events(&events);
         let server = ServerMetrics::register(&registry)?;
+        let shadow = ShadowMetrics::register(&registry)?;
         let upstream = UpstreamMetrics::register(&registry)?.with_events(&events);
-        Ok(Self { registry, auth, events, cache, flow, gzip, overload, reload, server, upstream })
+        Ok(Self {
+            registry,
+            auth,
+            events,
+            cache,
+            flow,
+            gzip,
+            overload,
+            reload,
+            server,
+            shadow,
+            upstream,
+        })
     }
 }
 

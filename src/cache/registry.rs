@@ -36,6 +36,7 @@ use tokio::time::Instant;
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::context::CacheContext;
+use crate::cache::core::watch_cache::Now;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
@@ -122,6 +123,11 @@ impl Registry {
     pub fn upstream_has_snapshots(&self) -> bool {
         let version = self.inner.source.version();
         version.borrow().as_ref().is_some_and(UpstreamVersion::has_snapshots)
+    }
+
+    /// Returns a time as the events of the histories have it.
+    pub(crate) fn history_time(&self, time: Instant) -> Now {
+        self.inner.context.clock.at(time)
     }
 
     /// Returns the version of the upstream; `None` while it is unknown.

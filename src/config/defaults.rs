@@ -9,7 +9,7 @@ use crate::config::{
     AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
     CacheConfig, CertificateConfig, Config, ConsistentLists, FlowControlConfig, FlowControlMode,
     FlowOverlay, ListenerConfig, LogFormat, LoggingConfig, Mode, OnAway, OnRelist, ProxyNetworks,
-    ResourcePattern, ServerConfig, UpstreamConfig, VerifyMode,
+    ResourcePattern, ServerConfig, ShadowConfig, ShadowMode, Share, UpstreamConfig, VerifyMode,
 };
 
 /// The listener: TLS, because client-go in a pod insists on it; loopback, because clients are not
@@ -191,6 +191,14 @@ pub const HTTP1_SEATS_MAX: u64 = 204;
 /// Open watches stay open: their clients would only come back and find no better answer.
 pub const ON_AWAY: OnAway = OnAway::Keep;
 
+/// Caches answer. In shadow mode every read is compared, as far as a tenth of a processor allows
+/// it.
+pub const SHADOW: ShadowConfig = ShadowConfig {
+    mode: ShadowMode::Off,
+    sample: Share::percent(100),
+    cpu_share: Share::percent(10),
+};
+
 /// The API server answers consistent lists: a proof of freshness saves its load, not the client's
 /// time.
 pub const CONSISTENT_LISTS: ConsistentLists = ConsistentLists::Forward;
@@ -238,6 +246,7 @@ impl Default for Config {
                 adaptive: ADAPTIVE,
                 overlay: FlowOverlay::default(),
             },
+            shadow: SHADOW,
             logging: LoggingConfig::default(),
         }
     }

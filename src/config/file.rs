@@ -6,6 +6,7 @@
 
 mod flow_control;
 mod identity;
+mod shadow;
 
 use std::fs::File;
 use std::io::Read;
@@ -21,6 +22,7 @@ pub use crate::config::file::identity::{
     GroupResourcesSection, PolicySection, RbacSection, RequestHeaderSection, RuleSection,
     TokensSection,
 };
+pub use crate::config::file::shadow::ShadowSection;
 
 /// The `apiVersion` that this build reads.
 pub const API_VERSION: &str = "weir.dev/v1alpha1";
@@ -60,6 +62,9 @@ pub struct ConfigFile {
     /// Clients' costs.
     #[serde(default)]
     pub flow_control: FlowControlSection,
+    /// The comparison of the caches with the API server.
+    #[serde(default)]
+    pub shadow: ShadowSection,
     /// The log.
     #[serde(default)]
     pub logging: LoggingSection,

@@ -126,6 +126,7 @@ const RESTART: &[&str] = &[
     "server.responseBytesMax",
     "server.stallTimeout",
     "server.watchesPerUserMax",
+    "shadow",
     "upstream",
 ];
 

@@ -15,14 +15,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::config::defaults::{ADMIN_DETAIL, READY_WHEN_AWAY};
-use crate::config::file::{ConfigFile, LoggingSection};
+use crate::config::defaults::{ADMIN_DETAIL, READY_WHEN_AWAY, SHADOW};
+use crate::config::file::{ConfigFile, LoggingSection, ShadowSection};
 use crate::config::listen::{ListenAddress, parse_address};
 use crate::config::resolve::problems::Collector;
 pub use crate::config::resolve::problems::{Problem, Problems};
 use crate::config::resolve::server::{generated, listener_of};
 use crate::config::{
-    Config, ListenerConfig, LogFormat, LoggingConfig, ProxyNetworks, UpstreamConfig,
+    Config, ListenerConfig, LogFormat, LoggingConfig, ProxyNetworks, ShadowConfig, UpstreamConfig,
 };
 
 /// The values of flags; each replaces the file's.
@@ -76,6 +76,7 @@ impl Config {
             authorization: identity::authorization(file.authorization, mode, &mut problems),
             audit: audit::audit(file.audit, mode, &mut problems),
             flow_control: flow_control::flow_control(file.flow_control, mode, http2, &mut problems),
+            shadow: shadow(file.shadow, &mut problems),
             logging: logging(file.logging, &mut problems),
         };
         problems.parsed("admin.detail", file.admin.detail, &mut config.admin_detail);
@@ -117,6 +118,14 @@ impl Config {
             self.logging.filter = filter;
         }
     }
+}
+
+fn shadow(section: ShadowSection, problems: &mut Collector) -> ShadowConfig {
+    let mut config = SHADOW;
+    problems.parsed("shadow.mode", section.mode, &mut config.mode);
+    problems.parsed("shadow.sample", section.sample, &mut config.sample);
+    problems.parsed("shadow.cpuShare", section.cpu_share, &mut config.cpu_share);
+    config
 }
 
 fn logging(section: LoggingSection, problems: &mut Collector) -> LoggingConfig {

@@ -156,6 +156,7 @@ const FORMATS: &[(&str, Format)] = &[
     ("audit.buffer", Format::OneOf(&["blocking", "dropping"])),
     ("audit.policy.rules.level", Format::OneOf(&["None", "Metadata"])),
     ("flowControl.mode", Format::OneOf(&["off", "observe", "enforce"])),
+    ("shadow.mode", Format::OneOf(&["off", "compare"])),
     ("flowControl.adaptive", Format::OneOf(&["off", "observe", "enforce"])),
     ("flowControl.levels.limited.limitResponse.type", Format::OneOf(&["Queue", "Reject"])),
     ("flowControl.rules.mode", Format::OneOf(&["enforce", "observe"])),

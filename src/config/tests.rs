@@ -347,6 +347,11 @@ fn full_config() -> Config {
             adaptive: FlowControlMode::Enforce,
             overlay: FlowOverlay::default(),
         },
+        shadow: ShadowConfig {
+            mode: ShadowMode::Compare,
+            sample: Share::percent(1),
+            cpu_share: Share::percent(3),
+        },
         logging: LoggingConfig { format: LogFormat::Json, filter: "weir=debug".to_owned() },
         ..Config::default()
     }

@@ -7,7 +7,7 @@ use crate::config::endpoints::DnsName;
 use crate::config::file::{
     AdminSection, CacheSection, CertificateSection, ConfigFile, EndpointsSection,
     FlowControlSection, ListenerSection, LoggingSection, OverBudgetSection, ProxyProtocolSection,
-    ServerSection, UpstreamSection,
+    ServerSection, ShadowSection, UpstreamSection,
 };
 use crate::config::listen::ListenAddress;
 use crate::config::network::Network;
@@ -39,6 +39,11 @@ impl From<&Config> for ConfigFile {
                 adaptive: Some(config.flow_control.adaptive.to_string()),
                 levels: config.flow_control.overlay.written_levels.clone(),
                 rules: config.flow_control.overlay.written_rules.clone(),
+            },
+            shadow: ShadowSection {
+                mode: Some(config.shadow.mode.to_string()),
+                sample: Some(config.shadow.sample.to_string()),
+                cpu_share: Some(config.shadow.cpu_share.to_string()),
             },
             logging: logging(&config.logging),
             ..Self::empty()

@@ -9,6 +9,7 @@ mod caller;
 mod counts;
 mod forward;
 mod seats;
+pub(crate) mod shadow;
 mod unanswered;
 
 use std::sync::Arc;
@@ -69,6 +70,8 @@ pub(crate) struct Router {
     pub(crate) flow_control: Option<Arc<FlowControl>>,
     /// The open watches of each user; `None` in a sidecar.
     pub(crate) watches: Option<Arc<OpenWatches>>,
+    /// Compares reads with the caches; `None` unless in shadow mode.
+    pub(crate) shadow: Option<Arc<crate::server::shadow::Shadow>>,
 }
 
 impl Router {
@@ -93,7 +96,7 @@ impl Router {
         let has_body = !body.is_end_stream();
         let auth = AuthContext::new();
         let upgrade_requested = requested_upgrade(&parts).is_some();
-        let client = &*client;
+        let client = &client;
         let forwarded = None;
         let is_charged = self.flow_control.as_ref().is_some_and(|flow| flow.charges());
         let habit = if is_charged { habit(&info, &parts.headers) } else { Habit::default() };
@@ -119,6 +122,7 @@ impl Router {
             is_checked: false,
             forwarded,
             upstream_time: None,
+            copy: None,
         };
 
         let answered = self.answer(&mut context, body).instrument(span.clone());
@@ -203,6 +207,9 @@ impl Router {
             Err(rejection) => return Ok(self.reject(context, &rejection).await),
         };
         context.ended("identify");
+        if let Some(shadow) = &self.shadow {
+            return Err(Unanswered { caller, body, reason: self.copy_answer(shadow, context) });
+        }
         let RequestContext { parts, has_body, info, .. } = &*context;
         if let Some(document) = DocumentRequest::parse(parts, *has_body, info) {
             if let Some(reply) = self.document_from_memory(context, &caller, &document).await {

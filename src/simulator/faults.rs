@@ -30,6 +30,8 @@ pub enum Action {
     Garbage,
     /// A watch sends no bookmarks.
     NoBookmarks,
+    /// Replaces the first text by the second, of the same length, in the response body.
+    Alter(String, String),
     /// Answers, and ends the connection after its running requests: GOAWAY in HTTP/2.
     EndConnection,
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
 
 use ::http::Response;
@@ -40,6 +42,7 @@ pub(super) async fn route(
             | Action::Refuse(_)
             | Action::Status(_)
             | Action::Garbage
+            | Action::Alter(..)
             | Action::NoBookmarks
             | Action::DelayAnswer(_)
             | Action::EndConnection => {}
@@ -65,6 +68,11 @@ pub(super) async fn route(
     for fault in &faults {
         if let Action::DelayAnswer(time) = fault {
             tokio::time::sleep(*time).await;
+        }
+    }
+    for fault in &faults {
+        if let Action::Alter(from, to) = fault {
+            answer = alter(answer, from.clone(), to.clone());
         }
     }
     if let Some(warning) = identity::bearer_warning(&request.headers) {
@@ -103,6 +111,21 @@ fn begin<'a>(
     };
     let most = options.requests_max.filter(|_| !is_exempt);
     shared.log.flights.begin(flight, most, options.records_requests)
+}
+
+/// Replaces text in each chunk of a body.
+fn alter(response: Response<Body>, from: String, to: String) -> Response<Body> {
+    let alter = move |chunk: Bytes| {
+        let mut chunk = chunk.to_vec();
+        let places: Vec<_> = memchr::memmem::find_iter(&chunk, &from).collect();
+        for place in places {
+            if let Some(part) = chunk.get_mut(place..place + to.len()) {
+                part.copy_from_slice(to.as_bytes());
+            }
+        }
+        Bytes::from(chunk)
+    };
+    response.map(|body| body.map_frame(move |frame| frame.map_data(&alter)).boxed_unsync())
 }
 
 fn warn(response: &mut Response<Body>, text: &str) {
@@ -294,6 +317,7 @@ fn injected(request: &Request, faults: &[Action]) -> Result<(), ApiError> {
             | Action::Hang
             | Action::Reset
             | Action::Garbage
+            | Action::Alter(..)
             | Action::NoBookmarks
             | Action::EndConnection => {}
         }

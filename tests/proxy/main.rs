@@ -42,6 +42,7 @@ mod rewinds;
 mod scope;
 mod servers;
 mod settings;
+mod shadow;
 mod sharing;
 mod shutdown;
 mod starts;

@@ -7,6 +7,7 @@
 mod fair;
 mod memory;
 mod older_watchers;
+mod shadow;
 mod starvation;
 pub(crate) mod tokens;
 mod verification;
@@ -17,7 +18,7 @@ use crate::fire;
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn()); 16] = [
+    let all: [(&str, fn()); 18] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
@@ -34,6 +35,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("ten_minutes_with_a_list", fire::ten_minutes_in_a_list),
         ("figures_failover", fire::figures::failover),
         ("figures_away", fire::figures::away),
+        ("a_minute_in_shadow", shadow::a_minute),
+        ("ten_minutes_in_shadow", shadow::ten_minutes),
     ];
     let ignored = |(name, run): (&str, fn())| {
         let run = move || {

@@ -26,6 +26,11 @@ impl Weir {
 
     /// Starts Weir without waiting.
     pub(crate) fn spawn(upstream: &Path, config: &str) -> Self {
+        Self::spawn_command("serve", upstream, config)
+    }
+
+    /// Starts a command that serves, without waiting.
+    pub(crate) fn spawn_command(command: &str, upstream: &Path, config: &str) -> Self {
         let plain_port = free_port();
         let dir = tempfile::tempdir().expect("a directory for Weir");
         let arguments = [
@@ -34,17 +39,18 @@ impl Weir {
             "--write-kubeconfig".to_owned(),
             dir.path().join("kubeconfig").display().to_string(),
         ];
-        Self::launch(dir, upstream, config, &arguments, "info,weir=debug", plain_port)
+        Self::launch(command, dir, upstream, config, &arguments, "info,weir=debug", plain_port)
     }
 
     /// Starts Weir in gateway mode without waiting. `config` has its listeners, one of them at
     /// `port`; `log` is its log filter.
     pub(crate) fn spawn_gateway(upstream: &Path, config: &str, port: u16, log: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory for Weir");
-        Self::launch(dir, upstream, config, &[], log, port)
+        Self::launch("serve", dir, upstream, config, &[], log, port)
     }
 
     fn launch(
+        command: &str,
         dir: TempDir,
         upstream: &Path,
         config: &str,
@@ -58,7 +64,7 @@ impl Weir {
         std::fs::write(&file, format!("{head}{config}")).expect("the configuration is written");
         let output = std::fs::File::create(dir.path().join("log")).expect("the log is created");
         let child = Command::new(binary())
-            .arg("serve")
+            .arg(command)
             .arg("--config")
             .arg(&file)
             .arg("--kubeconfig")

@@ -62,6 +62,7 @@ struct Explanation {
 fn explain(reason: &str) -> Explanation {
     let (meaning, change) = match reason {
         "bypass" => ("The client sent X-Weir-Cache: bypass.", "Remove the header."),
+        "shadow" => ("Weir runs in shadow mode.", "End it: shadow.mode."),
         "write" => ("The request is not a read.", ""),
         "non-resource" => ("The path is not a resource's.", ""),
         "subresource" => ("The path is a subresource's, such as logs or status.", ""),

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use http::Response;
 
 use crate::api::media_type::{Encoding, Form, View};
+use crate::cache::handle::CacheHandle;
 use crate::cache::refusal::Refusal;
-use crate::codec::object::Key;
+use crate::codec::object::{Key, Object};
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::{not_found, respond};
 use crate::server::delegate::{Freshness, Reason};
@@ -31,9 +32,18 @@ pub(crate) async fn serve(
     read.wait_until_fresh(&handle, freshness).await?;
     let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
     let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
-    let Some(object) = state.get(&Key::new(namespace, &read.request.name)) else {
-        return not_found(read, &handle);
-    };
+    match state.get(&Key::new(namespace, &read.request.name)) {
+        Some(object) => respond_with(read, &handle, &object),
+        None => not_found(read, &handle),
+    }
+}
+
+/// Returns the response with an object.
+pub(super) fn respond_with(
+    read: &CachedRead<'_>,
+    handle: &CacheHandle,
+    object: &Object,
+) -> Result<Response<Body>, Reason> {
     let Form { encoding, view, .. } = read.target.form;
     let shown = match view {
         View::Full => object.body.clone(),
@@ -43,5 +53,5 @@ pub(crate) async fn serve(
         Encoding::Protobuf => vec![shown],
         Encoding::Json => vec![shown, Bytes::from_static(b"\n")],
     };
-    respond(read, &handle, body)
+    respond(read, handle, body)
 }

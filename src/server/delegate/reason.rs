@@ -8,6 +8,8 @@ use crate::cache::refusal::Refusal;
 pub(crate) enum Reason {
     /// The client requested it with `X-Weir-Cache: bypass`.
     Bypass,
+    /// A cache may answer it, and is compared with the upstream: shadow mode.
+    Shadow,
     /// The request is not a read.
     Write,
     /// The path is not a resource's.
@@ -65,6 +67,7 @@ impl Reason {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Bypass => "bypass",
+            Self::Shadow => "shadow",
             Self::Write => "write",
             Self::NonResource => "non-resource",
             Self::Subresource => "subresource",

@@ -31,7 +31,7 @@ use crate::upstream::Upstream;
 /// A client, to which flow control was never busy.
 pub struct SampleClient {
     flow: Arc<FlowControl>,
-    client: Client,
+    client: Arc<Client>,
     identity: Identity,
     upstream: Upstream,
 }
@@ -57,6 +57,7 @@ impl SampleClient {
             standing: ConnectionStanding::default(),
             listed: None,
         };
+        let client = Arc::new(client);
         let (user, credential) = (Arc::new(user), Credential::Token);
         let identity = Identity { user, credential, not_after: None, stale: false };
         Self { flow, client, identity, upstream }
@@ -91,6 +92,7 @@ impl SampleClient {
             forwarded: None,
             upstream_time: None,
             explanation: None,
+            copy: None,
         };
         let response = Response::new(Body::chunks(vec![body]));
         let servers = self.upstream.endpoints().servers();

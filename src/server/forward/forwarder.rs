@@ -225,7 +225,11 @@ impl Forwarder {
                 // As in kube-apiserver, a watch takes seats until it has begun.
                 let seat = seat.filter(|_| !is_watch);
                 let (budget, _watch) = (None, context.watch.take());
-                let guards = BodyGuards { budget, _quota: Some(quota), seat, _watch, timer };
+                let copy = context.copy.take().map(|mut copy| {
+                    copy.begin(&response);
+                    copy
+                });
+                let guards = BodyGuards { budget, _quota: Some(quota), seat, _watch, timer, copy };
                 let response = relay_response(response, guards, drain, claim);
                 Reply::forwarded(response, reason.as_str())
             }
@@ -247,7 +251,7 @@ impl Forwarder {
 
     /// Sends a GET without its body, with `if_none_match` instead of the client's own condition.
     /// Errors are Weir's own responses.
-    pub(super) async fn fetch(
+    pub(crate) async fn fetch(
         &self,
         prepared: &PreparedRequest<'_>,
         context: &RequestContext<'_>,

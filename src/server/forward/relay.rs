@@ -46,7 +46,7 @@ pub(super) fn relay_response(
                 None => None,
             };
             let body = Box::new(ForwardedWatch::new(body, events, drain, claim));
-            Body::ForwardedWatch { body, _guards: guards }
+            Body::ForwardedWatch { body, guards }
         }
         _ => {
             guards.budget = claim.map(ForwardClaim::into_permit);

@@ -32,7 +32,7 @@ pub(crate) enum Body {
     /// A body of the upstream that holds seats, with the other guards that it holds until its end.
     Seated { reading: Arc<Reading>, guards: BodyGuards },
     /// A watch of the upstream, with the guards that it holds until its end.
-    ForwardedWatch { body: Box<ForwardedWatch>, _guards: BodyGuards },
+    ForwardedWatch { body: Box<ForwardedWatch>, guards: BodyGuards },
     /// A watch of a cache.
     Watch(Frames),
 }
@@ -216,19 +216,19 @@ impl http_body::Body for Body {
             }
             Self::Upstream { body, guards } => {
                 let polled = Pin::new(&mut *body).poll_frame(context);
-                if let Some(timer) = &mut guards.timer {
-                    timer.observe(&polled, body.is_end_stream());
-                }
+                guards.observe(&polled, body.is_end_stream());
                 polled
             }
             Self::Seated { reading, guards } => {
                 let polled = reading.poll_frame(context);
-                if let Some(timer) = &mut guards.timer {
-                    timer.observe(&polled, reading.is_end_stream());
-                }
+                guards.observe(&polled, reading.is_end_stream());
                 polled
             }
-            Self::ForwardedWatch { body, .. } => Pin::new(body).poll_frame(context),
+            Self::ForwardedWatch { body, guards } => {
+                let polled = Pin::new(&mut *body).poll_frame(context);
+                guards.observe(&polled, body.is_end_stream());
+                polled
+            }
         };
         upstream.map_ok(|frame| frame.map_data(Rope::from))
     }

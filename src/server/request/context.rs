@@ -16,13 +16,14 @@ use crate::server::metrics::ResourceMetrics;
 use crate::server::open_watches::CountedWatch;
 use crate::server::request::auth::AuthContext;
 use crate::server::request::explain::Explanation;
+use crate::server::shadow::copy::AnswerCopy;
 
 /// One request, and what Weir has learnt about it.
 pub(crate) struct RequestContext<'a> {
     /// When its head was read.
     pub(crate) started: Instant,
     /// The client that sent it.
-    pub(crate) client: &'a Client,
+    pub(crate) client: &'a Arc<Client>,
     /// Its head. Forwarding takes it out.
     pub(crate) parts: Parts,
     /// Whether it has a body.
@@ -53,6 +54,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) forwarded: Option<Instant>,
     /// For how long the API server had it, until the head of the response; `None` if it sent none.
     pub(crate) upstream_time: Option<Duration>,
+    /// Copies its answer for a comparison with the cache.
+    pub(crate) copy: Option<Box<AnswerCopy>>,
 }
 
 impl RequestContext<'_> {

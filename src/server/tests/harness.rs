@@ -149,6 +149,7 @@ impl Weir {
             overload: Arc::clone(&overload),
             audit: None,
             flow_control: settings.flow_control.clone(),
+            shadow: None,
             metrics: ServerMetrics::register(&metric_registry).unwrap(),
         };
         let config = server_config(settings, &directory);

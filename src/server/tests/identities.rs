@@ -130,6 +130,7 @@ async fn forward(
     let (standing, flows) = (ConnectionStanding::default(), FlowMemo::default());
     let listener = ListenerKind::Tls;
     let client = Client { number: 0, listener, peer, standing, flows, drain, listed: None };
+    let client = Arc::new(client);
     let upgrade_requested = requested_upgrade(&parts).is_some();
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
     let mut context = RequestContext {
@@ -150,6 +151,7 @@ async fn forward(
         is_checked: false,
         forwarded: None,
         upstream_time: None,
+        copy: None,
     };
     let prepared = forwarder.prepare(identity, Standing::own(), &context).unwrap();
     let forwarded = forwarder.forward(&mut context, body, prepared, Reason::NonResource, None);

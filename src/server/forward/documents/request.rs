@@ -42,7 +42,7 @@ impl Key {
 pub(crate) struct DocumentRequest {
     pub(super) key: Key,
     /// The ETag of the document that the client already has.
-    pub(super) client_etag: Option<HeaderValue>,
+    pub(crate) client_etag: Option<HeaderValue>,
 }
 
 impl DocumentRequest {

@@ -1,0 +1,275 @@
+//! Shadow mode: which reads are copied, and the answers of caches that they are compared with.
+//!
+//! A comparison runs beside the client's request, with a head of its own and the same sender. It
+//! goes the way of a request for a cache: the resource, the user and the permission, the cache. It
+//! is not logged to the audit log, and takes nothing from its client's limits.
+
+mod answer;
+mod confirm;
+mod frames;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{Response, Version};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::Router;
+use crate::api::request_info::{RequestInfo, Verb};
+use crate::codec::held_bytes::HeldBytes;
+use crate::config::ConsistentLists;
+use crate::flow::habit::Habit;
+use crate::server::cached::at_state::NoAnswer;
+use crate::server::cached::read::CachedRead;
+use crate::server::delegate::{self, Decision, Freshness, Reason, Target};
+use crate::server::forward::documents::DocumentRequest;
+use crate::server::http::body::Body;
+use crate::server::http::headers;
+use crate::server::http::response::error_response;
+use crate::server::request::auth::{AuthContext, Caller};
+use crate::server::request::bypass::Bypass;
+use crate::server::request::context::RequestContext;
+use crate::server::shadow::copy::{AnswerCopy, Comparison};
+use crate::server::shadow::ledger::{Measured, What};
+use crate::server::shadow::outcome::{Cause, Outcome};
+use crate::server::shadow::request::{ReadKind, ShadowRequest, head_of};
+use crate::server::shadow::{Charged, Shadow};
+
+impl Router {
+    /// Prepares the copy of a read's answer, if it is to be compared. Returns the reason to forward
+    /// the request, which every one is.
+    pub(super) fn copy_answer(
+        &self,
+        shadow: &Arc<Shadow>,
+        context: &mut RequestContext<'_>,
+    ) -> Reason {
+        let RequestContext { parts, has_body, info, .. } = &*context;
+        let policy = self.caches.registry.config().consistent_lists;
+        let decide = |policy| delegate::decide(parts, *has_body, info, policy);
+        let decision = decide(policy);
+        let is_read = matches!(info.verb, Verb::Get | Verb::List | Verb::Watch);
+        let forwards = match decision {
+            Decision::Forward(reason) => Some(reason),
+            _ => None,
+        };
+        let decision = match forwards {
+            None => decision,
+            // A cache has the same states, and lacks only the proof that they are fresh.
+            Some(Reason::Consistent) if info.verb == Verb::Get => Decision::Get(Freshness::Any),
+            Some(Reason::Consistent) => decide(ConsistentLists::Always),
+            Some(_) => decision,
+        };
+        let forwards = forwards.filter(|reason| *reason == Reason::Consistent);
+        let is_document = DocumentRequest::parse(parts, *has_body, info).is_some();
+        if let Decision::Forward(reason) = decision
+            && !is_document
+        {
+            let is_counted =
+                !matches!(reason, Reason::Write | Reason::NonResource | Reason::Subresource);
+            if is_counted && is_read {
+                let kind = ReadKind::of(info, &parts.headers);
+                shadow.record(&kind, Outcome::NotHeld(reason), &Measured::default());
+            }
+            return reason;
+        }
+        if shadow.takes_sample() {
+            let request = ShadowRequest {
+                client: Arc::clone(context.client),
+                parts: head_of(parts),
+                decision,
+                forwards,
+                began: context.started,
+                kind: ReadKind::of(info, &parts.headers),
+            };
+            match headers::upgrade(&parts.headers) {
+                Some(_) => shadow.count(&request, Cause::WebSocket.into()),
+                None => {
+                    let copy = AnswerCopy::new(Arc::clone(shadow), Box::new(request));
+                    context.copy = Some(Box::new(copy));
+                }
+            }
+        }
+        match is_document {
+            true => Reason::NonResource,
+            false => forwards.unwrap_or(Reason::Shadow),
+        }
+    }
+}
+
+/// Compares answers as they arrive. Ends when it is dropped, with all its comparisons.
+pub(crate) async fn run(
+    router: Arc<Router>,
+    shadow: Arc<Shadow>,
+    mut queue: mpsc::Receiver<Comparison>,
+) {
+    let mut open = JoinSet::new();
+    loop {
+        let comparison = tokio::select! {
+            Some(_) = open.join_next(), if !open.is_empty() => continue,
+            comparison = queue.recv() => comparison,
+        };
+        let Some(comparison) = comparison else { return };
+        if open.len() >= OPEN_MAX || router.caches.overload.is_saving() {
+            let (Comparison::Answer(request, _) | Comparison::Watch(request, ..)) = &comparison;
+            shadow.count(request, Cause::Busy.into());
+            shadow.end_comparison();
+            continue;
+        }
+        let compared = compare(Arc::clone(&router), Arc::clone(&shadow), comparison);
+        open.spawn(Charged::new(Arc::clone(&shadow), compared));
+    }
+}
+
+async fn compare(router: Arc<Router>, shadow: Arc<Shadow>, comparison: Comparison) {
+    let (request, compared) = match comparison {
+        Comparison::Answer(request, answer) => {
+            let beside = Beside { router: &router, shadow: &shadow, request: &request };
+            let compared = Box::pin(beside.compare_answer(answer)).await;
+            (request, compared)
+        }
+        Comparison::Watch(request, head, chunks) => {
+            let beside = Beside { router: &router, shadow: &shadow, request: &request };
+            let compared = Box::pin(beside.compare_watch(head, chunks)).await;
+            (request, compared)
+        }
+    };
+    let Compared { outcome, what, mut measured } = compared;
+    measured.forwards = measured.forwards.or(request.forwards);
+    if let Some(what) = what {
+        shadow.keep(&request, outcome, what);
+    }
+    shadow.record(&request.kind, outcome, &measured);
+}
+
+/// The result of a comparison.
+struct Compared {
+    outcome: Outcome,
+    what: Option<What>,
+    measured: Measured,
+}
+
+impl Compared {
+    fn new(outcome: impl Into<Outcome>) -> Self {
+        Self { outcome: outcome.into(), what: None, measured: Measured::default() }
+    }
+
+    fn with(self, measured: Measured) -> Self {
+        Self { measured, ..self }
+    }
+}
+
+impl From<NoAnswer> for Outcome {
+    fn from(missing: NoAnswer) -> Self {
+        match missing {
+            NoAnswer::Forwards(reason) => Self::NotHeld(reason),
+            NoAnswer::Late => Cause::Slow.into(),
+            NoAnswer::BeforeCache => Cause::BeforeCache.into(),
+        }
+    }
+}
+
+/// A request beside that of a client.
+struct Beside<'a> {
+    router: &'a Router,
+    shadow: &'a Shadow,
+    request: &'a ShadowRequest,
+}
+
+/// Whether the sender may read from a cache.
+enum Admitted {
+    Yes,
+    /// Weir's own refusal, which the upstream would send as well.
+    No(Response<Body>),
+}
+
+impl<'a> Beside<'a> {
+    /// Returns what the path and the query say.
+    fn info(&self) -> RequestInfo {
+        let parts = &self.request.parts;
+        let query = parts.uri.query().unwrap_or_default();
+        RequestInfo::parse(&parts.method, parts.uri.path(), query)
+    }
+
+    /// Returns the context of the request, with the resource.
+    async fn context(&self, parts: Parts) -> Result<RequestContext<'a>, Reason> {
+        let info = self.info();
+        let mut context = RequestContext {
+            started: tokio::time::Instant::now(),
+            client: &self.request.client,
+            parts,
+            has_body: false,
+            info,
+            resource: None,
+            // Comparisons are not the work that the metrics of a resource count.
+            metrics: self.router.metrics.resource(None),
+            auth: AuthContext::new(),
+            agent: None,
+            version: Version::HTTP_11,
+            habit: Habit::default(),
+            explanation: None,
+            admission: None,
+            watch: None,
+            is_checked: true,
+            forwarded: None,
+            upstream_time: None,
+            copy: None,
+        };
+        self.router.find_resource(&mut context).await?;
+        Ok(context)
+    }
+
+    /// Returns the sender.
+    fn caller(&self, context: &mut RequestContext<'_>) -> Result<Caller, Outcome> {
+        self.router.caller(context).map_err(|_| Cause::Refused.into())
+    }
+
+    /// Authenticates and authorizes the request as one for a cache.
+    async fn admit(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<Admitted, Outcome> {
+        match self.router.admit(context, caller).await {
+            Ok(_) => Ok(Admitted::Yes),
+            Err(Bypass::Forward(reason)) => Err(Outcome::NotHeld(reason)),
+            Err(Bypass::Refuse(rejection)) if rejection.shed().is_some() => {
+                Err(Cause::Refused.into())
+            }
+            Err(Bypass::Refuse(rejection)) => {
+                let (headers, query) = (&context.parts.headers, &context.info.query);
+                Ok(Admitted::No(error_response(headers, query, &rejection.status)))
+            }
+        }
+    }
+
+    /// Returns the read from a cache.
+    fn read<'b>(
+        &'b self,
+        context: &'b RequestContext<'b>,
+        held: &'b HeldBytes,
+    ) -> Result<CachedRead<'b>, Reason> {
+        let options = match &self.request.decision {
+            Decision::List(_, options) | Decision::Watch(_, options) => Some(options),
+            Decision::Get(_) | Decision::Forward(_) => None,
+        };
+        let resource = context.resource.as_ref().ok_or(Reason::NonResource)?;
+        Ok(CachedRead {
+            context,
+            services: &self.router.caches,
+            request: context.info.resource.as_ref().ok_or(Reason::NonResource)?,
+            resource,
+            target: Target::resolve(&context.parts, &context.info, options, resource)?,
+            held,
+            lane: None,
+            reauthorization: None,
+        })
+    }
+}
+
+/// Open comparisons, most of them of watches.
+const OPEN_MAX: usize = 4_096;
+/// The longest wait for the upstream to repeat an answer.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,220 @@
+//! Compares a whole answer: of a GET or a LIST, or a refusal.
+
+use std::io::Write;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use flate2::write::GzDecoder;
+use http::header::{CONTENT_ENCODING, ETAG};
+use http::{Response, StatusCode};
+use http_body_util::BodyExt;
+use tokio::time::Instant;
+
+use super::{Admitted, Beside, Compared};
+use crate::cache::refusal::Refusal;
+use crate::server::cached::at_state::{StateAnswer, absent_since, get_at, list_at};
+use crate::server::cached::read::CachedRead;
+use crate::server::delegate::{Decision, Reason};
+use crate::server::forward::documents::DocumentRequest;
+use crate::server::http::body::Body;
+use crate::server::shadow::body::{Comparer, difference, header_difference, joined};
+use crate::server::shadow::copy::{AnswerHead, COPY_BYTES_MAX, CopiedAnswer};
+use crate::server::shadow::ledger::{Measured, What};
+use crate::server::shadow::outcome::{Cause, Outcome};
+use crate::server::shadow::version;
+
+/// The upstream's answer, with its body as one piece.
+pub(super) struct WholeAnswer {
+    pub(super) head: AnswerHead,
+    pub(super) body: Bytes,
+}
+
+impl Beside<'_> {
+    /// Compares an answer with that of the cache.
+    pub(super) async fn compare_answer(&self, answer: CopiedAnswer) -> Compared {
+        let CopiedAnswer { head, chunks, after } = answer;
+        let bytes: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
+        let measured = Measured {
+            bytes: bytes as u64,
+            upstream_head: Some(head.after),
+            upstream_end: Some(after),
+            ..Measured::default()
+        };
+        let info = self.info();
+        if let Some(document) = DocumentRequest::parse(&self.request.parts, false, &info) {
+            let parts = chunks.iter().map(|chunk| chunk.bytes.clone()).collect();
+            let compared = self.compare_document(&document, &head, parts).await;
+            return compared.with(measured);
+        }
+        let unusual = match head.status {
+            StatusCode::GONE => Some(Cause::Expired),
+            StatusCode::OK
+            | StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::NOT_FOUND => None,
+            _ => Some(Cause::UpstreamError),
+        };
+        if let Some(cause) = unusual {
+            return Compared::new(cause).with(measured);
+        }
+        // The chunks stay counted until the piece that they are joined to is made.
+        let Some(_claim) = self.shadow.claim(bytes) else {
+            return Compared::new(Cause::Busy).with(measured);
+        };
+        let parts = chunks.iter().map(|chunk| chunk.bytes.clone()).collect();
+        let Some(body) = joined(parts, head.is_gzip(), COPY_BYTES_MAX) else {
+            return Compared::new(Cause::TooLarge).with(measured);
+        };
+        drop(chunks);
+        let Some(_claim) = self.shadow.claim(body.len().saturating_sub(bytes)) else {
+            return Compared::new(Cause::Busy).with(measured);
+        };
+        let whole = WholeAnswer { head, body };
+        match self.compare_whole(&whole, measured).await {
+            Ok(compared) => compared,
+            Err(outcome) => Compared::new(outcome).with(measured),
+        }
+    }
+
+    /// Compares a discovery or OpenAPI document with the one in memory, byte for byte as it was
+    /// sent. A new one is kept, as it would be by the request that fetches it.
+    async fn compare_document(
+        &self,
+        document: &DocumentRequest,
+        head: &AnswerHead,
+        chunks: Vec<Bytes>,
+    ) -> Compared {
+        let documents = &self.router.documents;
+        let cold = Compared::new(Outcome::NotHeld(Reason::Refused(Refusal::NotReady)));
+        let etag = match head.status {
+            StatusCode::OK => head.headers.get(ETAG),
+            StatusCode::NOT_MODIFIED => document.client_etag.as_ref(),
+            _ => return Compared::new(Cause::UpstreamError),
+        };
+        let Some(etag) = etag else { return cold };
+        let held = documents.held(document, etag).await;
+        if head.status == StatusCode::NOT_MODIFIED {
+            return if held.is_some() { Compared::new(Outcome::Equal) } else { cold };
+        }
+        let Some(body) = joined(chunks, false, COPY_BYTES_MAX) else {
+            return Compared::new(Cause::TooLarge);
+        };
+        let Some(held) = held else {
+            documents.keep(document, &head.headers, body).await;
+            return cold;
+        };
+        match difference(&body, &held) {
+            None => Compared::new(Outcome::Equal),
+            Some(differs) => {
+                let what = Some(What::Body(differs));
+                Compared { what, ..Compared::new(Outcome::Different) }
+            }
+        }
+    }
+
+    async fn compare_whole(
+        &self,
+        whole: &WholeAnswer,
+        mut measured: Measured,
+    ) -> Result<Compared, Outcome> {
+        let context = self.context(self.request.parts.clone()).await;
+        let mut context = context.map_err(Outcome::NotHeld)?;
+        let caller = self.caller(&mut context)?;
+        let status = whole.head.status;
+        let refused = match self.admit(&mut context, &caller).await? {
+            Admitted::No(response) => Some(response),
+            Admitted::Yes => None,
+        };
+        let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let held = self.shadow.made().clone();
+        let read = self.read(&context, &held).map_err(Outcome::NotHeld)?;
+        let what = match refused {
+            Some(response) => compare_response(whole, response).await?.0,
+            // Whoever may read from a cache is refused by the upstream.
+            None if is_refused && context.auth.decision.is_some() => {
+                Some(What::Status([status.as_u16(), StatusCode::OK.as_u16()]))
+            }
+            None if is_refused => return Err(Cause::UpstreamError.into()),
+            None => {
+                let StateAnswer { response, forwards, took } = self.repeat(&read, whole).await?;
+                measured.forwards = forwards;
+                let (what, made) = compare_response(whole, response).await?;
+                measured.cache = Some(took + made);
+                what
+            }
+        };
+        let outcome = match &what {
+            None => Outcome::Equal,
+            Some(_) => self.confirm_answer(&mut context, &caller, whole).await,
+        };
+        Ok(Compared { outcome, what, measured })
+    }
+
+    /// Has the cache answer at the state of the upstream's answer.
+    async fn repeat(
+        &self,
+        read: &CachedRead<'_>,
+        whole: &WholeAnswer,
+    ) -> Result<StateAnswer, Outcome> {
+        let permits = &self.shadow.short_watches;
+        let is_found = whole.head.status == StatusCode::OK;
+        let answered = match &self.request.decision {
+            Decision::List(plan, _) if is_found => {
+                let at = version::of_list(&whole.body).ok_or(Cause::Malformed)?;
+                list_at(read, plan, at, permits).await
+            }
+            Decision::Get(_) if is_found => {
+                let object = version::of_object(&whole.body).ok_or(Cause::Malformed)?;
+                get_at(read, object.at, permits).await
+            }
+            Decision::Get(_) => absent_since(read, self.request.began, permits).await,
+            Decision::List(..) | Decision::Watch(..) | Decision::Forward(_) => {
+                return Err(Cause::UpstreamError.into());
+            }
+        };
+        answered.map_err(Outcome::from)
+    }
+}
+
+/// Compares two answers, and returns how long it took to make the cache's body.
+async fn compare_response(
+    whole: &WholeAnswer,
+    response: Response<Body>,
+) -> Result<(Option<What>, Duration), Outcome> {
+    let (parts, mut body) = response.into_parts();
+    let WholeAnswer { head, body: upstream } = whole;
+    if parts.status != head.status {
+        let statuses = [head.status.as_u16(), parts.status.as_u16()];
+        return Ok((Some(What::Status(statuses)), Duration::ZERO));
+    }
+    if let Some(name) = header_difference(&head.headers, &parts.headers) {
+        return Ok((Some(What::Header(name)), Duration::ZERO));
+    }
+    let is_gzip = parts.headers.contains_key(CONTENT_ENCODING);
+    let mut decoder = GzDecoder::new(Comparer::new(upstream));
+    let mut made = Duration::ZERO;
+    loop {
+        let began = Instant::now();
+        let Some(frame) = body.frame().await else { break };
+        made += began.elapsed();
+        // The state was lost meanwhile.
+        let Ok(mut piece) = frame.map_err(|_| Cause::Relist)?.into_data() else { continue };
+        while piece.has_remaining() {
+            let chunk = piece.chunk();
+            let length = chunk.len();
+            if is_gzip {
+                decoder.write_all(chunk).map_err(|_| Cause::Malformed)?;
+            } else {
+                decoder.get_mut().push(chunk);
+            }
+            piece.advance(length);
+        }
+        tokio::task::yield_now().await;
+    }
+    let comparer = if is_gzip {
+        decoder.finish().map_err(|_| Cause::Malformed)?
+    } else {
+        std::mem::replace(decoder.get_mut(), Comparer::new(&[]))
+    };
+    Ok((comparer.finish().map(What::Body), made))
+}

@@ -1,0 +1,364 @@
+//! Compares a watch while it goes on: its start with the state of the cache, its events with those
+//! of a watch of the cache that begins at the same resourceVersion.
+//!
+//! The start ends at the bookmark that marks its end, or at the first frame that cannot be a part
+//! of it. Up to that frame nothing has changed, so that its resourceVersion names the state. The
+//! watch of the cache begins there.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::frames::{UpstreamFrame, UpstreamFrames};
+use super::{Admitted, Beside, Compared};
+use crate::api::media_type::Encoding;
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::core::watcher::{Batch, Watcher};
+use crate::cache::handle::CacheHandle;
+use crate::codec::bookmark;
+use crate::codec::frame::{self, EventType};
+use crate::codec::held_bytes::Claim;
+use crate::server::cached::at_state::{WAIT_MAX, begin, follow_from, start_at};
+use crate::server::cached::read::CachedRead;
+use crate::server::delegate::{Decision, Start};
+use crate::server::request::auth::Caller;
+use crate::server::request::context::RequestContext;
+use crate::server::shadow::body::difference;
+use crate::server::shadow::copy::{AnswerHead, CopiedChunk};
+use crate::server::shadow::events::{EventMatcher, Mismatch};
+use crate::server::shadow::ledger::{Measured, What};
+use crate::server::shadow::outcome::{Cause, Outcome};
+use crate::server::shadow::version::{self, FrameCutter};
+
+/// Why the comparison of a watch ends.
+enum End {
+    /// Its outcome is known.
+    Outcome(Outcome),
+    /// The start of the watch differs.
+    Start(What),
+    /// An event differs.
+    Event(Mismatch),
+    /// A bookmark has other bytes.
+    Bookmark(What),
+}
+
+impl<T: Into<Outcome>> From<T> for End {
+    fn from(outcome: T) -> Self {
+        Self::Outcome(outcome.into())
+    }
+}
+
+impl From<Mismatch> for End {
+    fn from(mismatch: Mismatch) -> Self {
+        Self::Event(mismatch)
+    }
+}
+
+impl Beside<'_> {
+    /// Compares a watch until it ends, or differs.
+    pub(super) async fn compare_watch(
+        &self,
+        head: AnswerHead,
+        chunks: mpsc::UnboundedReceiver<CopiedChunk>,
+    ) -> Compared {
+        let measured = Measured { upstream_head: Some(head.after), ..Measured::default() };
+        let context = self.context(self.request.parts.clone()).await;
+        let mut context = match context {
+            Ok(context) => context,
+            Err(reason) => return Compared::new(Outcome::NotHeld(reason)).with(measured),
+        };
+        let caller = match self.caller(&mut context) {
+            Ok(caller) => caller,
+            Err(outcome) => return Compared::new(outcome).with(measured),
+        };
+        match self.admit(&mut context, &caller).await {
+            Ok(Admitted::Yes) => {}
+            // The stream shows that the upstream allowed it.
+            Ok(Admitted::No(refusal)) => {
+                let what = What::Status([head.status.as_u16(), refusal.status().as_u16()]);
+                let outcome = Cause::Unconfirmed.into();
+                return Compared { outcome, what: Some(what), measured };
+            }
+            Err(outcome) => return Compared::new(outcome).with(measured),
+        }
+        let held = self.shadow.made().clone();
+        let (end, encoding, bytes) = match self.read(&context, &held) {
+            Ok(read) => {
+                let encoding = read.target.form.encoding;
+                let mut frames = UpstreamFrames {
+                    chunks,
+                    cutter: FrameCutter::new(encoding),
+                    encoding,
+                    bytes: 0,
+                };
+                let end = self.follow(&read, &head.headers, &mut frames).await;
+                (end, encoding, frames.bytes)
+            }
+            Err(reason) => return Compared::new(Outcome::NotHeld(reason)).with(measured),
+        };
+        let measured = Measured { bytes, ..measured };
+        let (outcome, what) = self.conclude(&mut context, &caller, encoding, end).await;
+        Compared { outcome, what, measured }
+    }
+
+    async fn conclude(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+        encoding: Encoding,
+        end: End,
+    ) -> (Outcome, Option<What>) {
+        match end {
+            End::Outcome(outcome) => (outcome, None),
+            // The upstream sends no start twice, and no bookmark.
+            End::Start(what) | End::Bookmark(what) => (Outcome::Different, Some(what)),
+            End::Event(mismatch) => {
+                let (upstream, cache) = mismatch.frames();
+                let outcome =
+                    self.confirm_event(context, caller, encoding, (mismatch.at(), &upstream)).await;
+                let name = match &mismatch {
+                    Mismatch::Bytes { .. } => "other bytes",
+                    Mismatch::OnlyUpstream { .. } => "only the upstream sends it",
+                    Mismatch::OnlyCache { .. } => "only the cache sends it",
+                    Mismatch::BrokenClaim { .. } => "the upstream had claimed to be past it",
+                };
+                let what = What::Event(name, mismatch.at().0, difference(&upstream, &cache));
+                (outcome, Some(what))
+            }
+        }
+    }
+
+    async fn follow(
+        &self,
+        read: &CachedRead<'_>,
+        headers: &HeaderMap,
+        frames: &mut UpstreamFrames,
+    ) -> End {
+        match self.try_follow(read, headers, frames).await {
+            Ok(never) => match never {},
+            Err(end) => end,
+        }
+    }
+
+    async fn try_follow(
+        &self,
+        read: &CachedRead<'_>,
+        headers: &HeaderMap,
+        frames: &mut UpstreamFrames,
+    ) -> Result<std::convert::Infallible, End> {
+        let Decision::Watch(plan, _) = &self.request.decision else {
+            return Err(Cause::Malformed.into());
+        };
+        let content_type = read.target.form.encoding.content_type(true);
+        if headers.get(CONTENT_TYPE).is_none_or(|it| it != content_type) {
+            return Err(End::Start(What::Header(CONTENT_TYPE.as_str().to_owned())));
+        }
+        let _begun = match plan.start {
+            Start::After(_) => None,
+            _ => begin(read).await,
+        };
+        let (after, pending) = match plan.start {
+            Start::After(after) => (after, Vec::new()),
+            Start::State(_) | Start::ConsistentState => self.compare_start(read, frames).await?,
+            Start::Now | Start::ConsistentNow => {
+                let begun = frames.next().await?.ok_or(Outcome::Equal)?;
+                // What comes before the first frame cannot be compared.
+                let after = begun.first().and_then(UpstreamFrame::position);
+                (after.ok_or(Cause::UpstreamError)?, begun)
+            }
+        };
+        self.follow_events(read, frames, after, pending).await
+    }
+
+    /// Compares the start of a watch. Returns where it ended, and the frames after it.
+    async fn compare_start(
+        &self,
+        read: &CachedRead<'_>,
+        frames: &mut UpstreamFrames,
+    ) -> Result<(ResourceVersion, Vec<UpstreamFrame>), End> {
+        let mut start: Vec<(Bytes, Claim)> = Vec::new();
+        let mut last_key = None;
+        let (after, rest) = loop {
+            let Some(read) = frames.next().await? else { return Err(Cause::Cut.into()) };
+            let mut read = read.into_iter();
+            let mut end = None;
+            for frame in read.by_ref() {
+                let key = version::of_object(&frame.raw.object).map(|object| object.key);
+                let continues = &*frame.raw.event == EventType::Added.as_str()
+                    && key.as_ref().map(|key| key.as_str().to_owned()) > last_key;
+                if !continues {
+                    end = Some(frame);
+                    break;
+                }
+                last_key = key.map(|key| key.as_str().to_owned());
+                let claim = self.shadow.claim(frame.bytes.len()).ok_or(Cause::Busy)?;
+                start.push((frame.bytes, claim));
+            }
+            if let Some(frame) = end {
+                let after = frame.position().ok_or(Cause::UpstreamError)?;
+                break (after, [frame].into_iter().chain(read).collect::<Vec<_>>());
+            }
+        };
+        let objects = start_at(read, after, &self.shadow.short_watches).await;
+        let objects = objects.map_err(Outcome::from)?;
+        let view = read.target.form.view;
+        let differs = start.iter().zip(&objects).find_map(|((frame, _), object)| {
+            difference(frame, &frame::encode(EventType::Added, object, view))
+        });
+        if differs.is_some() || start.len() != objects.len() {
+            return Err(End::Start(What::Start([start.len(), objects.len()], differs)));
+        }
+        self.shadow.record_events(&self.request.kind, start.len() as u64);
+        Ok((after, rest))
+    }
+
+    /// Compares the events after a resourceVersion.
+    async fn follow_events(
+        &self,
+        read: &CachedRead<'_>,
+        frames: &mut UpstreamFrames,
+        after: ResourceVersion,
+        pending: Vec<UpstreamFrame>,
+    ) -> Result<std::convert::Infallible, End> {
+        let (handle, watcher) = follow_from(read, after).await.map_err(Outcome::from)?;
+        let mut both = BothWatches {
+            handle,
+            watcher: watcher.with_view(read.target.form.view),
+            matcher: EventMatcher::new(after),
+            cutter: FrameCutter::new(frames.encoding),
+            encoding: frames.encoding,
+            counted: 0,
+            late_at: None,
+            is_ended: false,
+        };
+        both.add(read, pending)?;
+        loop {
+            let drained = both.drain().await;
+            let equal = both.take_equal();
+            self.shadow.record_events(&self.request.kind, equal);
+            drained?;
+            if both.is_ended && both.matcher.waiting().is_none() {
+                return Err(Outcome::Equal.into());
+            }
+            let late_at = both.late_at();
+            tokio::select! {
+                chunk = frames.next(), if !both.is_ended => match chunk? {
+                    Some(frames) => both.add(read, frames)?,
+                    None => both.is_ended = true,
+                },
+                () = both.watcher.woken(), if both.may_read() => {}
+                () = sleep_until(late_at), if late_at.is_some() => {
+                    return Err(Cause::Slow.into());
+                }
+            }
+        }
+    }
+}
+
+/// The upstream's watch, and one of the cache beside it.
+struct BothWatches {
+    handle: CacheHandle,
+    watcher: Watcher,
+    matcher: EventMatcher,
+    /// Cuts the cache's frames, which come several at once.
+    cutter: FrameCutter,
+    encoding: Encoding,
+    /// The equal events that were counted.
+    counted: u64,
+    /// The oldest event for which the cache is late, and from when on.
+    late_at: Option<(ResourceVersion, Instant)>,
+    /// Whether the upstream's watch has ended.
+    is_ended: bool,
+}
+
+impl BothWatches {
+    /// Adds frames of the upstream.
+    fn add(&mut self, read: &CachedRead<'_>, frames: Vec<UpstreamFrame>) -> Result<(), End> {
+        for frame in frames {
+            match &*frame.raw.event {
+                "ERROR" => self.is_ended = true,
+                "BOOKMARK" => {
+                    let (at, ends_start) =
+                        bookmark::read(&frame.raw.object).ok_or(Cause::Malformed)?;
+                    let own = self.handle.bookmark(at, ends_start, read.target.form.view);
+                    if let Some(differs) = own.and_then(|own| difference(&frame.bytes, &own)) {
+                        let what = What::Event("other bytes of a bookmark", at.0, Some(differs));
+                        return Err(End::Bookmark(what));
+                    }
+                    self.matcher.upstream_bookmark(at)?;
+                }
+                _ => self.matcher.upstream(frame.at.ok_or(Cause::Malformed)?, frame.bytes)?,
+            }
+        }
+        if self.matcher.behind() > PENDING_MAX {
+            return Err(Cause::Slow.into());
+        }
+        Ok(())
+    }
+
+    /// Whether the cache's watch may be read: it waits for an upstream that lags far behind.
+    fn may_read(&self) -> bool {
+        self.matcher.ahead() < PENDING_MAX
+    }
+
+    /// Reads what the cache's watch has.
+    async fn drain(&mut self) -> Result<(), End> {
+        while self.may_read() {
+            match self.watcher.next_batch(BATCH_BYTES) {
+                Batch::Frames { chunks, .. } => {
+                    // After a relist the events between two states are Weir's own.
+                    if self.watcher.take_bookmark_due() {
+                        return Err(Cause::Relist.into());
+                    }
+                    for chunk in chunks {
+                        for frame in self.cutter.push(&chunk).map_err(|_| Cause::Malformed)? {
+                            let raw = version::of_frame(self.encoding, frame.clone());
+                            let object = raw.and_then(|raw| version::of_object(&raw.object));
+                            self.matcher.cache(object.ok_or(Cause::Malformed)?.at, frame)?;
+                        }
+                    }
+                }
+                Batch::InitialEvents { .. } | Batch::InitialEventsEnd(_) => {}
+                Batch::Yield => tokio::task::yield_now().await,
+                Batch::Idle => {
+                    self.matcher.cache_reached(self.watcher.resource_version())?;
+                    return Ok(());
+                }
+                Batch::Ended(_) => return Err(Cause::Relist.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of equal events since the last call.
+    fn take_equal(&mut self) -> u64 {
+        let equal = self.matcher.equal();
+        let new = equal - self.counted;
+        self.counted = equal;
+        new
+    }
+
+    /// Returns from when on the cache is too late with the oldest event that it has not shown.
+    fn late_at(&mut self) -> Option<Instant> {
+        let waiting = self.matcher.waiting();
+        self.late_at = match (waiting, self.late_at) {
+            (Some(at), Some(late)) if late.0 == at => Some(late),
+            (Some(at), _) => Some((at, Instant::now() + WAIT_MAX)),
+            (None, _) => None,
+        };
+        self.late_at.map(|(_, late_at)| late_at)
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The events of one watch that wait for the other.
+const PENDING_MAX: usize = 1_024;
+const BATCH_BYTES: usize = 64 << 10;

@@ -1,0 +1,246 @@
+//! Shadow mode: every read is answered by the upstream, and compared with what the cache would have
+//! answered at the same state (`docs/decisions/shadow-mode.md`).
+//!
+//! [`copy`] copies an answer while it is relayed, [`request`] is what is kept of the read, and
+//! [`mod@crate::server::router`] has the cache answer it again. The comparison itself is pure:
+//! [`body`] and [`version`] for bodies, [`events`] for watches, [`path`] for the place of a
+//! difference. [`ledger`] counts, [`report`] shows, [`outcome`] names the outcomes.
+//!
+//! Invariants: the client's answer is the upstream's, and does not wait for a comparison. Copies
+//! have a bound in bytes, comparisons a share of the CPU; beyond them reads are counted and not
+//! compared. Nothing of a body is kept after its comparison.
+//!
+//! Locks: the pace, the ledger, each alone.
+
+pub(crate) mod body;
+pub(crate) mod copy;
+pub(crate) mod events;
+pub(crate) mod ledger;
+pub(crate) mod metrics;
+pub(crate) mod outcome;
+mod pace;
+mod path;
+pub(crate) mod report;
+pub(crate) mod request;
+pub(crate) mod spread;
+pub(crate) mod version;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
+
+use crate::codec::held_bytes::{Claim, HeldBytes};
+use crate::config::ShadowConfig;
+use crate::server::shadow::copy::Comparison;
+use crate::server::shadow::ledger::{Difference, Ledger, Measured, What};
+use crate::server::shadow::metrics::ShadowMetrics;
+use crate::server::shadow::outcome::{Cause, Outcome};
+use crate::server::shadow::pace::Pace;
+use crate::server::shadow::request::{ReadKind, ShadowRequest, shown, shown_form};
+
+/// The comparisons of shadow mode, and their results.
+pub struct Shadow {
+    sample: f64,
+    /// Counts copies.
+    held: HeldBytes,
+    /// Counts the pieces of the cache's answers. Never full: then an answer would not be compressed,
+    /// and differ.
+    made: HeldBytes,
+    began: Instant,
+    pace: Mutex<Pace>,
+    ledger: Mutex<Ledger>,
+    metrics: ShadowMetrics,
+    comparisons: mpsc::Sender<Comparison>,
+    /// Taken by the task that compares.
+    pub(crate) queue: Mutex<Option<mpsc::Receiver<Comparison>>>,
+    /// Comparisons that were submitted and have not ended.
+    open: AtomicUsize,
+    /// Permits to ask the upstream whether a quiet cache has everything.
+    pub(crate) short_watches: Semaphore,
+    /// Permits to have the upstream repeat an answer.
+    pub(crate) confirmations: Semaphore,
+}
+
+impl Shadow {
+    /// Creates the state of shadow mode.
+    pub fn new(config: &ShadowConfig, metrics: ShadowMetrics) -> Arc<Self> {
+        let (comparisons, queue) = mpsc::channel(WAITING_MAX);
+        Arc::new(Self {
+            sample: config.sample.fraction(),
+            held: HeldBytes::new(HELD_BYTES_MAX),
+            made: HeldBytes::new(usize::MAX),
+            began: Instant::now(),
+            pace: Mutex::new(Pace::new(config.cpu_share.fraction())),
+            ledger: Mutex::default(),
+            metrics,
+            comparisons,
+            queue: Mutex::new(Some(queue)),
+            open: AtomicUsize::new(0),
+            short_watches: Semaphore::new(SHORT_WATCHES_MAX),
+            confirmations: Semaphore::new(CONFIRMATIONS_MAX),
+        })
+    }
+
+    /// Returns the report as JSON.
+    pub fn report(&self) -> Map<String, Value> {
+        report::json(&self.ledger.lock(), self.began.elapsed())
+    }
+
+    /// Returns the report as text.
+    pub fn text(&self) -> String {
+        report::text(&self.ledger.lock(), self.began.elapsed())
+    }
+
+    /// Waits until no comparison is open, but not longer than `timeout`.
+    pub async fn settle(&self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        while self.open.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
+            tokio::time::sleep(SETTLE_STEP).await;
+        }
+    }
+
+    /// Whether the next read is a sample.
+    pub(crate) fn takes_sample(&self) -> bool {
+        let takes = self.sample >= 1.0 || fastrand::f64() < self.sample;
+        if !takes {
+            self.ledger.lock().unsampled += 1;
+        }
+        takes
+    }
+
+    /// Counts bytes of a copy; `None` if there is no room for them.
+    pub(crate) fn claim(&self, bytes: usize) -> Option<Claim> {
+        let fits = self.held.bytes() + bytes <= HELD_BYTES_MAX;
+        let claim = fits.then(|| self.held.claim(bytes));
+        self.metrics.bytes.set(crate::telemetry::metrics::saturating_i64(self.held.bytes()));
+        claim
+    }
+
+    /// Returns the account of the cache's answers.
+    pub(crate) fn made(&self) -> &HeldBytes {
+        &self.made
+    }
+
+    /// Begins a comparison, or counts it as not made.
+    pub(crate) fn submit(&self, comparison: Comparison) {
+        let rejected = if self.pace.lock().is_spent(self.began.elapsed()) {
+            Some(comparison)
+        } else {
+            self.open.fetch_add(1, Ordering::AcqRel);
+            let sent = self.comparisons.try_send(comparison);
+            sent.err().map(|error| {
+                self.end_comparison();
+                error.into_inner()
+            })
+        };
+        match rejected {
+            None => {}
+            Some(Comparison::Answer(request, _) | Comparison::Watch(request, ..)) => {
+                self.count(&request, Cause::Busy.into());
+            }
+        }
+    }
+
+    /// Notes the end of a comparison.
+    pub(crate) fn end_comparison(&self) {
+        self.open.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Counts a read of which nothing was measured.
+    pub(crate) fn count(&self, request: &ShadowRequest, outcome: Outcome) {
+        let measured = Measured { forwards: request.forwards, ..Measured::default() };
+        self.record(&request.kind, outcome, &measured);
+    }
+
+    /// Counts a read that is not compared.
+    pub(crate) fn record(&self, kind: &ReadKind, outcome: Outcome, measured: &Measured) {
+        self.metrics.count(kind.verb, outcome);
+        self.ledger.lock().count(kind, outcome, measured);
+    }
+
+    /// Counts equal events of a watch that goes on.
+    pub(crate) fn record_events(&self, kind: &ReadKind, events: u64) {
+        if events > 0 {
+            self.metrics.count_events(events);
+            self.ledger.lock().count_events(kind, events);
+        }
+    }
+
+    /// Keeps a difference.
+    pub(crate) fn keep(&self, request: &ShadowRequest, outcome: Outcome, what: What) {
+        if matches!(what, What::Event(..)) {
+            self.metrics.count_event_difference();
+        }
+        tracing::warn!(
+            client = &*request.kind.agent,
+            verb = request.kind.verb,
+            resource = &*request.kind.resource,
+            outcome = outcome.as_str(),
+            "an answer of the upstream differs from the cache's: see /api/shadow"
+        );
+        self.ledger.lock().keep(Difference {
+            time: SystemTime::now(),
+            kind: request.kind.clone(),
+            request: shown(&request.parts),
+            form: shown_form(&request.parts.headers),
+            outcome,
+            what,
+        });
+    }
+
+    fn spend(&self, busy: Duration) {
+        self.metrics.spend(busy);
+        self.pace.lock().spend(self.began.elapsed(), busy);
+    }
+}
+
+impl std::fmt::Debug for Shadow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shadow").field("sample", &self.sample).finish_non_exhaustive()
+    }
+}
+
+/// A comparison, whose time counts against the share of the CPU.
+pub(crate) struct Charged<F> {
+    shadow: Arc<Shadow>,
+    comparison: Pin<Box<F>>,
+}
+
+impl<F> Charged<F> {
+    pub(crate) fn new(shadow: Arc<Shadow>, comparison: F) -> Self {
+        Self { shadow, comparison: Box::pin(comparison) }
+    }
+}
+
+impl<F: Future> Future for Charged<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let began = Instant::now();
+        let polled = self.comparison.as_mut().poll(context);
+        self.shadow.spend(began.elapsed());
+        polled
+    }
+}
+
+impl<F> Drop for Charged<F> {
+    fn drop(&mut self) {
+        self.shadow.end_comparison();
+    }
+}
+
+/// The bound of all copies, with the pieces that they are joined to.
+pub(crate) const HELD_BYTES_MAX: usize = 64 << 20;
+/// Comparisons that wait for the task that begins them.
+const WAITING_MAX: usize = 1_024;
+/// A comparison with a quiet cache costs the API server a short watch.
+const SHORT_WATCHES_MAX: usize = 4;
+const CONFIRMATIONS_MAX: usize = 2;
+const SETTLE_STEP: Duration = Duration::from_millis(20);

@@ -1,0 +1,186 @@
+//! Copies an answer while it is relayed. The client's bytes are not touched and do not wait: a copy
+//! shares them, is bounded, and is dropped where there is no room.
+//!
+//! A copy ends with the answer. That of a watch is read while the watch goes on.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, Response, StatusCode};
+use http_body::{Body, Frame};
+use tokio::sync::mpsc;
+
+use crate::codec::held_bytes::Claim;
+use crate::server::shadow::Shadow;
+use crate::server::shadow::ledger::WATCH;
+use crate::server::shadow::outcome::Cause;
+use crate::server::shadow::request::ShadowRequest;
+
+/// The copy of one answer.
+pub(crate) struct AnswerCopy {
+    shadow: Arc<Shadow>,
+    /// `None` once the comparison has it.
+    request: Option<Box<ShadowRequest>>,
+    head: Option<AnswerHead>,
+    chunks: Vec<CopiedChunk>,
+    bytes: usize,
+    /// Where the chunks of a watch go.
+    stream: Option<mpsc::UnboundedSender<CopiedChunk>>,
+}
+
+/// The head of an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct AnswerHead {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// How long it took after the request arrived.
+    pub(crate) after: Duration,
+}
+
+/// Bytes of an answer, which count as long as they are kept.
+pub(crate) struct CopiedChunk {
+    pub(crate) bytes: Bytes,
+    claim: Option<Claim>,
+}
+
+impl CopiedChunk {
+    /// Whether there was no room for the bytes, so that nothing follows.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.claim.is_none()
+    }
+}
+
+/// A comparison to be made.
+pub(crate) enum Comparison {
+    /// The comparison of a whole answer.
+    Answer(Box<ShadowRequest>, CopiedAnswer),
+    /// The comparison of a watch, while it goes on.
+    Watch(Box<ShadowRequest>, AnswerHead, mpsc::UnboundedReceiver<CopiedChunk>),
+}
+
+/// A whole answer.
+pub(crate) struct CopiedAnswer {
+    pub(crate) head: AnswerHead,
+    pub(crate) chunks: Vec<CopiedChunk>,
+    /// How long it took after the request arrived.
+    pub(crate) after: Duration,
+}
+
+impl AnswerHead {
+    /// Whether the body is compressed.
+    pub(crate) fn is_gzip(&self) -> bool {
+        self.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip")
+    }
+}
+
+impl AnswerCopy {
+    pub(crate) fn new(shadow: Arc<Shadow>, request: Box<ShadowRequest>) -> Self {
+        Self {
+            shadow,
+            request: Some(request),
+            head: None,
+            chunks: Vec::new(),
+            bytes: 0,
+            stream: None,
+        }
+    }
+
+    /// Takes the head of the answer.
+    pub(crate) fn begin<B: Body>(&mut self, response: &Response<B>) {
+        let Some(request) = &self.request else { return };
+        let head = AnswerHead {
+            status: response.status(),
+            headers: response.headers().clone(),
+            after: request.began.elapsed(),
+        };
+        let is_watch = request.kind.verb == WATCH && head.status == StatusCode::OK;
+        if is_watch && let Some(request) = self.request.take() {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            self.stream = Some(sender);
+            self.shadow.submit(Comparison::Watch(request, head, receiver));
+            return;
+        }
+        self.head = Some(head);
+        if response.body().is_end_stream() {
+            self.end();
+        }
+    }
+
+    /// Copies what a poll of the body returned.
+    pub(crate) fn observe<E>(
+        &mut self,
+        polled: &Poll<Option<Result<Frame<Bytes>, E>>>,
+        is_ended: bool,
+    ) {
+        match polled {
+            Poll::Pending | Poll::Ready(Some(Err(_))) => {}
+            Poll::Ready(None) => self.end(),
+            Poll::Ready(Some(Ok(frame))) => {
+                if let Some(data) = frame.data_ref() {
+                    self.copy(data);
+                }
+                if is_ended {
+                    self.end();
+                }
+            }
+        }
+    }
+
+    fn copy(&mut self, data: &Bytes) {
+        if self.request.is_none() && self.stream.is_none() {
+            return;
+        }
+        let Some(claim) = self.shadow.claim(data.len()) else {
+            // Without a claim, so that the comparison of a watch ends and knows why.
+            let lost = CopiedChunk { bytes: Bytes::new(), claim: None };
+            self.stream.take().map(|stream| stream.send(lost).is_ok());
+            self.give_up(Cause::Busy);
+            return;
+        };
+        let chunk = CopiedChunk { bytes: data.clone(), claim: Some(claim) };
+        if let Some(stream) = &self.stream {
+            if stream.send(chunk).is_err() {
+                self.stream = None;
+            }
+            return;
+        }
+        self.bytes += data.len();
+        self.chunks.push(chunk);
+        if self.bytes > COPY_BYTES_MAX {
+            self.give_up(Cause::TooLarge);
+        }
+    }
+
+    fn end(&mut self) {
+        self.stream = None;
+        let (Some(head), Some(request)) = (self.head.take(), self.request.take()) else { return };
+        let (chunks, after) = (std::mem::take(&mut self.chunks), request.began.elapsed());
+        self.shadow.submit(Comparison::Answer(request, CopiedAnswer { head, chunks, after }));
+    }
+
+    fn give_up(&mut self, cause: Cause) {
+        self.chunks = Vec::new();
+        if let Some(request) = self.request.take() {
+            self.shadow.count(&request, cause.into());
+        }
+    }
+}
+
+impl Drop for AnswerCopy {
+    fn drop(&mut self) {
+        let cause = if self.head.is_some() { Cause::Cut } else { Cause::UpstreamError };
+        self.give_up(cause);
+    }
+}
+
+impl std::fmt::Debug for AnswerCopy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AnswerCopy").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// The longest copy: a list of some thousand pods.
+pub(crate) const COPY_BYTES_MAX: usize = 32 << 20;

@@ -1,0 +1,115 @@
+//! `weir shadow` before a real kube-apiserver. Its clients are the real controller manager and
+//! scheduler, and kubectl. Its report is printed.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::control_plane::{ADMIN, ControlPlane, assets};
+use crate::kubectl::Kubectl;
+use crate::support::{Weir, free_port};
+
+/// A component of the control plane, as a client of Weir.
+struct Component(Child);
+
+impl Component {
+    fn start(name: &str, weir: &Weir, dir: &Path) -> Self {
+        let log = std::fs::File::create(dir.join(format!("{name}.log"))).unwrap();
+        let mut command = Command::new(assets().unwrap().join(name));
+        command
+            .arg(format!("--kubeconfig={}", weir.kubeconfig().display()))
+            .arg(format!("--authentication-kubeconfig={}", weir.kubeconfig().display()))
+            .arg(format!("--authorization-kubeconfig={}", weir.kubeconfig().display()))
+            .args(["--leader-elect=true", "--bind-address=127.0.0.1"])
+            .arg(format!("--secure-port={}", free_port()))
+            .arg(format!("--cert-dir={}", dir.display()))
+            .stdout(Stdio::null())
+            .stderr(log);
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for Component {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+pub(crate) fn a_minute() {
+    run(Duration::from_secs(60));
+}
+
+pub(crate) fn ten_minutes() {
+    run(Duration::from_secs(600));
+}
+
+/// Deployments come and go, their pods are bound to a node, and kubectl reads.
+fn run(time: Duration) {
+    let plane = ControlPlane::start();
+    let mut weir = Weir::spawn_command("shadow", &plane.kubeconfig(ADMIN), CONFIG);
+    weir.wait_until_ready();
+    let dir = tempfile::tempdir().unwrap();
+    let components = ["kube-controller-manager", "kube-scheduler"]
+        .map(|name| Component::start(name, &weir, dir.path()));
+    let kubectl = Kubectl::new(&weir);
+    kubectl.feed("apply", NODE);
+    let until = Instant::now() + time;
+    let mut number = 0;
+    while Instant::now() < until {
+        let name = format!("web-{}", number % 5);
+        number += 1;
+        kubectl.feed("apply", &DEPLOYMENT.replace("NAME", &name));
+        drop(kubectl.run(&["scale", "deployment", &name, &format!("--replicas={}", number % 7)]));
+        for read in [
+            &["get", "pods", "-o", "json"][..],
+            &["get", "pods", "-A"],
+            &["get", "deployments", "-o", "yaml"],
+            &["get", "deployment", &name, "-o", "json"],
+            &["get", "--raw", "/api/v1/pods?resourceVersion=0"],
+            &["get", "--raw", "/api/v1/pods?limit=3&labelSelector=app"],
+            &["get", "--raw", "/apis/apps/v1/replicasets?resourceVersion=0"],
+            &["get", "configmap", "absent", "-o", "json"],
+        ] {
+            drop(kubectl.run(read));
+        }
+        if number % 3 == 0 {
+            drop(kubectl.run(&["delete", "deployment", &name, "--wait=false"]));
+        }
+    }
+    drop(components);
+    let (_, report) = weir.admin("/api/shadow").unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(weir.stop(), Some(0));
+    let log = weir.log();
+    let text = log.find("Shadow mode, ").and_then(|start| log.get(start..));
+    println!("{number} rounds\n{}", text.expect("a report at the end"));
+    assert!(report["total"]["compared"].as_u64() > Some(100), "{report:#}");
+}
+
+/// The components, the API server and kubectl share the machine with Weir.
+const CONFIG: &str = "shadow: {cpuShare: 50%}\n";
+
+const NODE: &str = r#"
+apiVersion: v1
+kind: Node
+metadata: {name: node-1}
+spec: {}
+status:
+  capacity: {cpu: "64", memory: 256Gi, pods: "500"}
+  allocatable: {cpu: "64", memory: 256Gi, pods: "500"}
+"#;
+
+const DEPLOYMENT: &str = r"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: NAME}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata: {labels: {app: NAME}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: web, image: web}]
+";
