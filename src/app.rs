@@ -129,8 +129,7 @@ impl App {
         let gzip_bytes_max = config.cache.gzip_bytes_max;
         let compressor = Compressor::new(gzip_bytes_max, held.clone(), metrics.gzip.clone());
         let overload = Overload::new(config.flow_control.mode, metrics.overload.clone());
-        let shadow = (config.shadow.mode == ShadowMode::Compare)
-            .then(|| Shadow::new(&config.shadow, metrics.shadow.clone()));
+        let shadow = shadow(&config, &metrics);
         let services = Services {
             registry: registry.clone(),
             upstreams,
@@ -151,8 +150,7 @@ impl App {
         let checks = checks(&probe, &discovery, &registry, config.ready_when_away)
             .ready("startup", when(&started, true, "process is starting"))
             .ready("shutdown", when(&stopping, false, "process is shutting down"));
-        let details = details(config.admin_detail, &flow_control, &registry, &metrics);
-        let details = details.map(|details| Details { shadow: shadow.clone(), ..details });
+        let details = details(config.admin_detail, &flow_control, &registry, &metrics, &shadow);
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = bind_admin(&config, checks, metrics.registry.clone(), details).await?;
         let admin = admin.map(|(admin, address)| {
@@ -331,18 +329,25 @@ fn flow_control(
     (Some(flow_control), following)
 }
 
+/// Returns the comparison of reads with the caches, if the configuration asks for it.
+fn shadow(config: &Config, metrics: &Metrics) -> Option<Arc<Shadow>> {
+    (config.shadow.mode == ShadowMode::Compare)
+        .then(|| Shadow::new(&config.shadow, metrics.shadow.clone()))
+}
+
 /// Returns what the admin listener shows to local clients; `None` if it shows nothing to them.
 fn details(
     shown_to: AdminDetail,
     flow_control: &Option<Arc<FlowControl>>,
     registry: &Registry,
     metrics: &Metrics,
+    shadow: &Option<Arc<Shadow>>,
 ) -> Option<Details> {
     (shown_to == AdminDetail::Local).then(|| Details {
         clients: flow_control.clone().filter(|flow| flow.charges()),
         caches: registry.clone(),
         events: metrics.events.clone(),
-        shadow: None,
+        shadow: shadow.clone(),
     })
 }
 

@@ -269,42 +269,47 @@ proptest! {
 }
 
 /// No setting in it has its default.
+fn full_server_config() -> ServerConfig {
+    ServerConfig {
+        listeners: vec![
+            ListenerConfig::Tls {
+                address: "[::1]:7000".parse().unwrap(),
+                certificate: CertificateConfig::Files {
+                    certificate: "/tls.crt".into(),
+                    key: "/tls.key".into(),
+                    ca: Some("/ca.crt".into()),
+                },
+                proxies: ProxyNetworks(vec![
+                    "10.0.0.0/8".parse().unwrap(),
+                    "fd00::1".parse().unwrap(),
+                ]),
+            },
+            ListenerConfig::Tls {
+                address: "127.0.0.1:0".parse().unwrap(),
+                certificate: CertificateConfig::Generated { names: vec!["weir.local".into()] },
+                proxies: ProxyNetworks::default(),
+            },
+            ListenerConfig::Unix { path: "/run/weir: odd #name.sock".into() },
+        ],
+        allowed_hosts: vec!["yes".to_owned(), "10".to_owned(), "::1".to_owned()],
+        cache_header: false,
+        header_read_timeout: Duration::from_millis(1500),
+        freshness_timeout: Duration::from_secs(1),
+        warmup_timeout: Duration::from_secs(90),
+        shutdown_delay: Duration::from_secs(7),
+        shutdown_timeout: Duration::from_secs(5400),
+        connections_per_address_max: 7,
+        connections_per_user_max: 8,
+        watches_per_user_max: 9,
+        stall_timeout: Duration::from_secs(5),
+        response_bytes_max: 9 << 20,
+    }
+}
+
+/// No setting in it has its default.
 fn full_config() -> Config {
     Config {
-        server: ServerConfig {
-            listeners: vec![
-                ListenerConfig::Tls {
-                    address: "[::1]:7000".parse().unwrap(),
-                    certificate: CertificateConfig::Files {
-                        certificate: "/tls.crt".into(),
-                        key: "/tls.key".into(),
-                        ca: Some("/ca.crt".into()),
-                    },
-                    proxies: ProxyNetworks(vec![
-                        "10.0.0.0/8".parse().unwrap(),
-                        "fd00::1".parse().unwrap(),
-                    ]),
-                },
-                ListenerConfig::Tls {
-                    address: "127.0.0.1:0".parse().unwrap(),
-                    certificate: CertificateConfig::Generated { names: vec!["weir.local".into()] },
-                    proxies: ProxyNetworks::default(),
-                },
-                ListenerConfig::Unix { path: "/run/weir: odd #name.sock".into() },
-            ],
-            allowed_hosts: vec!["yes".to_owned(), "10".to_owned(), "::1".to_owned()],
-            cache_header: false,
-            header_read_timeout: Duration::from_millis(1500),
-            freshness_timeout: Duration::from_secs(1),
-            warmup_timeout: Duration::from_secs(90),
-            shutdown_delay: Duration::from_secs(7),
-            shutdown_timeout: Duration::from_secs(5400),
-            connections_per_address_max: 7,
-            connections_per_user_max: 8,
-            watches_per_user_max: 9,
-            stall_timeout: Duration::from_secs(5),
-            response_bytes_max: 9 << 20,
-        },
+        server: full_server_config(),
         admin_listen: None,
         admin_socket: Some("/run/weir/admin.sock".into()),
         admin_detail: AdminDetail::None,

@@ -163,7 +163,7 @@ async fn the_admin_socket_shows_details_to_weirs_own_user() {
     let socket = path.clone();
     let mut proxy = Proxy::before(upstream, "", move |config| {
         config.flow_control.mode = FlowControlMode::Off;
-        config.admin_socket = Some(socket.clone());
+        config.admin_socket = Some(socket);
     })
     .await;
     let get = async |target: &str| {

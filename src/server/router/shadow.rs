@@ -178,13 +178,6 @@ struct Beside<'a> {
     request: &'a ShadowRequest,
 }
 
-/// Whether the sender may read from a cache.
-enum Admitted {
-    Yes,
-    /// Weir's own refusal, which the upstream would send as well.
-    No(Response<Body>),
-}
-
 impl<'a> Beside<'a> {
     /// Returns what the path and the query say.
     fn info(&self) -> RequestInfo {
@@ -226,21 +219,22 @@ impl<'a> Beside<'a> {
         self.router.caller(context).map_err(|_| Cause::Refused.into())
     }
 
-    /// Authenticates and authorizes the request as one for a cache.
-    async fn admit(
+    /// Authenticates and authorizes the request as one for a cache. Returns Weir's own refusal,
+    /// which the upstream would send as well; `None` if the sender may read.
+    async fn refusal(
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
-    ) -> Result<Admitted, Outcome> {
+    ) -> Result<Option<Response<Body>>, Outcome> {
         match self.router.admit(context, caller).await {
-            Ok(_) => Ok(Admitted::Yes),
+            Ok(_) => Ok(None),
             Err(Bypass::Forward(reason)) => Err(Outcome::NotHeld(reason)),
             Err(Bypass::Refuse(rejection)) if rejection.shed().is_some() => {
                 Err(Cause::Refused.into())
             }
             Err(Bypass::Refuse(rejection)) => {
                 let (headers, query) = (&context.parts.headers, &context.info.query);
-                Ok(Admitted::No(error_response(headers, query, &rejection.status)))
+                Ok(Some(error_response(headers, query, &rejection.status)))
             }
         }
     }

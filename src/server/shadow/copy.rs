@@ -28,7 +28,7 @@ pub(crate) struct AnswerCopy {
     chunks: Vec<CopiedChunk>,
     bytes: usize,
     /// Where the chunks of a watch go.
-    stream: Option<mpsc::UnboundedSender<CopiedChunk>>,
+    stream: Option<ChunkStream>,
 }
 
 /// The head of an answer.
@@ -58,7 +58,7 @@ pub(crate) enum Comparison {
     /// The comparison of a whole answer.
     Answer(Box<ShadowRequest>, CopiedAnswer),
     /// The comparison of a watch, while it goes on.
-    Watch(Box<ShadowRequest>, AnswerHead, mpsc::UnboundedReceiver<CopiedChunk>),
+    Watch(Box<ShadowRequest>, AnswerHead, mpsc::Receiver<CopiedChunk>),
 }
 
 /// A whole answer.
@@ -73,6 +73,38 @@ impl AnswerHead {
     /// Whether the body is compressed.
     pub(crate) fn is_gzip(&self) -> bool {
         self.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip")
+    }
+}
+
+/// Where the chunks of a watch go.
+struct ChunkStream {
+    sender: mpsc::Sender<CopiedChunk>,
+    /// The room for the news that a chunk was lost.
+    lost: mpsc::OwnedPermit<CopiedChunk>,
+}
+
+impl ChunkStream {
+    fn open() -> (Option<Self>, mpsc::Receiver<CopiedChunk>) {
+        let (sender, receiver) = mpsc::channel(CHUNKS_MAX);
+        let lost = sender.clone().try_reserve_owned().ok();
+        (lost.map(|lost| Self { sender, lost }), receiver)
+    }
+
+    /// Sends a chunk. Returns `None` if nothing can follow.
+    fn send(self, chunk: CopiedChunk) -> Option<Self> {
+        match self.sender.try_send(chunk) {
+            Ok(()) => Some(self),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.lose();
+                None
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => None,
+        }
+    }
+
+    /// Ends the comparison of the watch, which then knows why.
+    fn lose(self) {
+        self.lost.send(CopiedChunk { bytes: Bytes::new(), claim: None });
     }
 }
 
@@ -98,8 +130,8 @@ impl AnswerCopy {
         };
         let is_watch = request.kind.verb == WATCH && head.status == StatusCode::OK;
         if is_watch && let Some(request) = self.request.take() {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            self.stream = Some(sender);
+            let (stream, receiver) = ChunkStream::open();
+            self.stream = stream;
             self.shadow.submit(Comparison::Watch(request, head, receiver));
             return;
         }
@@ -134,17 +166,15 @@ impl AnswerCopy {
             return;
         }
         let Some(claim) = self.shadow.claim(data.len()) else {
-            // Without a claim, so that the comparison of a watch ends and knows why.
-            let lost = CopiedChunk { bytes: Bytes::new(), claim: None };
-            self.stream.take().map(|stream| stream.send(lost).is_ok());
+            if let Some(stream) = self.stream.take() {
+                stream.lose();
+            }
             self.give_up(Cause::Busy);
             return;
         };
         let chunk = CopiedChunk { bytes: data.clone(), claim: Some(claim) };
-        if let Some(stream) = &self.stream {
-            if stream.send(chunk).is_err() {
-                self.stream = None;
-            }
+        if let Some(stream) = self.stream.take() {
+            self.stream = stream.send(chunk);
             return;
         }
         self.bytes += data.len();
@@ -181,6 +211,9 @@ impl std::fmt::Debug for AnswerCopy {
         f.debug_struct("AnswerCopy").field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
+
+/// The most chunks of a watch that wait for its comparison.
+const CHUNKS_MAX: usize = 4096;
 
 /// The longest copy: a list of some thousand pods.
 pub(crate) const COPY_BYTES_MAX: usize = 32 << 20;

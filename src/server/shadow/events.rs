@@ -95,12 +95,9 @@ impl EventMatcher {
     }
 
     fn compare(&mut self) -> Result<(), Mismatch> {
-        loop {
-            let (Some(upstream), Some(cache)) =
-                (self.upstream.pending.front(), self.cache.pending.front())
-            else {
-                break;
-            };
+        while let (Some(upstream), Some(cache)) =
+            (self.upstream.pending.front(), self.cache.pending.front())
+        {
             let ((at, upstream), (cached_at, cache)) = (upstream.clone(), cache.clone());
             if at < cached_at {
                 return Err(Mismatch::OnlyUpstream { at, upstream });

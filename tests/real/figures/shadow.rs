@@ -83,7 +83,7 @@ fn run(time: Duration) {
     assert_eq!(weir.stop(), Some(0));
     let log = weir.log();
     let text = log.find("Shadow mode, ").and_then(|start| log.get(start..));
-    println!("{number} rounds\n{}", text.expect("a report at the end"));
+    eprintln!("{number} rounds\n{}", text.expect("a report at the end"));
     assert!(report["total"]["compared"].as_u64() > Some(100), "{report:#}");
 }
 

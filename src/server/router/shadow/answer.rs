@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
-use super::{Admitted, Beside, Compared};
+use super::{Beside, Compared};
 use crate::cache::refusal::Refusal;
 use crate::server::cached::at_state::{StateAnswer, absent_since, get_at, list_at};
 use crate::server::cached::read::CachedRead;
@@ -121,10 +121,7 @@ impl Beside<'_> {
         let mut context = context.map_err(Outcome::NotHeld)?;
         let caller = self.caller(&mut context)?;
         let status = whole.head.status;
-        let refused = match self.admit(&mut context, &caller).await? {
-            Admitted::No(response) => Some(response),
-            Admitted::Yes => None,
-        };
+        let refused = self.refusal(&mut context, &caller).await?;
         let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let held = self.shadow.made().clone();
         let read = self.read(&context, &held).map_err(Outcome::NotHeld)?;

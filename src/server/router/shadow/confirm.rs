@@ -124,14 +124,13 @@ async fn first_event(
     loop {
         let Some(chunk) = body.frame().await else { return Some(None) };
         let Ok(chunk) = chunk.ok()?.into_data() else { continue };
-        for frame in cutter.push(&chunk).ok()? {
-            let raw = version::of_frame(encoding, frame.clone())?;
-            match &*raw.event {
-                "BOOKMARK" => return Some(None),
-                "ERROR" => return None,
-                _ => return Some(Some((version::of_object(&raw.object)?.at, frame))),
-            }
-        }
+        let Some(frame) = cutter.push(&chunk).ok()?.into_iter().next() else { continue };
+        let raw = version::of_frame(encoding, frame.clone())?;
+        return match &*raw.event {
+            "BOOKMARK" => Some(None),
+            "ERROR" => None,
+            _ => Some(Some((version::of_object(&raw.object)?.at, frame))),
+        };
     }
 }
 

@@ -13,7 +13,7 @@ use crate::server::shadow::version::{self, FrameCutter};
 
 /// The frames of the upstream's watch.
 pub(super) struct UpstreamFrames {
-    pub(super) chunks: mpsc::UnboundedReceiver<CopiedChunk>,
+    pub(super) chunks: mpsc::Receiver<CopiedChunk>,
     pub(super) cutter: FrameCutter,
     pub(super) encoding: Encoding,
     pub(super) bytes: u64,

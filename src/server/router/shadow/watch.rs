@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::frames::{UpstreamFrame, UpstreamFrames};
-use super::{Admitted, Beside, Compared};
+use super::{Beside, Compared};
 use crate::api::media_type::Encoding;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watcher::{Batch, Watcher};
@@ -61,7 +61,7 @@ impl Beside<'_> {
     pub(super) async fn compare_watch(
         &self,
         head: AnswerHead,
-        chunks: mpsc::UnboundedReceiver<CopiedChunk>,
+        chunks: mpsc::Receiver<CopiedChunk>,
     ) -> Compared {
         let measured = Measured { upstream_head: Some(head.after), ..Measured::default() };
         let context = self.context(self.request.parts.clone()).await;
@@ -73,10 +73,10 @@ impl Beside<'_> {
             Ok(caller) => caller,
             Err(outcome) => return Compared::new(outcome).with(measured),
         };
-        match self.admit(&mut context, &caller).await {
-            Ok(Admitted::Yes) => {}
+        match self.refusal(&mut context, &caller).await {
+            Ok(None) => {}
             // The stream shows that the upstream allowed it.
-            Ok(Admitted::No(refusal)) => {
+            Ok(Some(refusal)) => {
                 let what = What::Status([head.status.as_u16(), refusal.status().as_u16()]);
                 let outcome = Cause::Unconfirmed.into();
                 return Compared { outcome, what: Some(what), measured };
