@@ -1,6 +1,6 @@
 //! The command line: `serve`, `shadow`, `demo`, `top`, `doctor`, `support-bundle`, `check`,
-//! `version`; and `completions`, `man`, `schema`, which print what is generated from the command line
-//! and from the configuration.
+//! `version`; and `completions`, `man`, `schema`, which print what is generated from the command
+//! line and from the configuration.
 //!
 //! Exit codes: 0 for a clean end, 1 for a failure at run time, 2 for a command or configuration
 //! that can't be followed (clap's own code for the former), 3 for findings of `doctor`, 130 when a

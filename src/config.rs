@@ -39,7 +39,7 @@ pub use crate::config::identity::{
     RequestHeaderConfig,
 };
 use crate::config::network::Network;
-pub use crate::config::shadow::{ShadowConfig, ShadowMode, Share};
+pub use crate::config::shadow::{Fraction, ShadowConfig, ShadowMode};
 use crate::flow::rules::{RankedLevel, Rule};
 
 /// The whole configuration, validated.

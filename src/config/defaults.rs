@@ -8,8 +8,9 @@ use crate::config::endpoints::EndpointsConfig;
 use crate::config::{
     AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
     CacheConfig, CertificateConfig, Config, ConsistentLists, FlowControlConfig, FlowControlMode,
-    FlowOverlay, ListenerConfig, LogFormat, LoggingConfig, Mode, OnAway, OnRelist, ProxyNetworks,
-    ResourcePattern, ServerConfig, ShadowConfig, ShadowMode, Share, UpstreamConfig, VerifyMode,
+    FlowOverlay, Fraction, ListenerConfig, LogFormat, LoggingConfig, Mode, OnAway, OnRelist,
+    ProxyNetworks, ResourcePattern, ServerConfig, ShadowConfig, ShadowMode, UpstreamConfig,
+    VerifyMode,
 };
 
 /// The listener: TLS, because client-go in a pod insists on it; loopback, because clients are not
@@ -195,8 +196,8 @@ pub const ON_AWAY: OnAway = OnAway::Keep;
 /// it.
 pub const SHADOW: ShadowConfig = ShadowConfig {
     mode: ShadowMode::Off,
-    sample: Share::percent(100),
-    cpu_share: Share::percent(10),
+    sample: Fraction::percent(100),
+    cpu_share: Fraction::percent(10),
 };
 
 /// The API server answers consistent lists: a proof of freshness saves its load, not the client's

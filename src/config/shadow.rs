@@ -9,9 +9,9 @@ pub struct ShadowConfig {
     /// Whether reads are answered by the upstream and compared with the caches.
     pub mode: ShadowMode,
     /// The part of the reads that are compared.
-    pub sample: Share,
+    pub sample: Fraction,
     /// The part of one processor that comparisons may take.
-    pub cpu_share: Share,
+    pub cpu_share: Fraction,
 }
 
 /// Whether Weir runs in shadow mode.
@@ -25,9 +25,9 @@ pub enum ShadowMode {
 
 /// A part, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share(u32);
+pub struct Fraction(u32);
 
-impl Share {
+impl Fraction {
     /// Returns a part in hundredths.
     pub const fn percent(percent: u32) -> Self {
         Self(percent * (WHOLE / 100))
@@ -39,7 +39,7 @@ impl Share {
     }
 }
 
-impl FromStr for Share {
+impl FromStr for Fraction {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -55,7 +55,7 @@ impl FromStr for Share {
     }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for Fraction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}%", self.fraction() * 100.0)
     }
@@ -91,13 +91,13 @@ mod tests {
     #[test]
     fn shares_are_percentages() {
         for (text, fraction) in [("1%", 0.01), ("100%", 1.0), ("0.25%", 0.0025), ("12.5%", 0.125)] {
-            let share: Share = text.parse().unwrap();
+            let share: Fraction = text.parse().unwrap();
             assert!((share.fraction() - fraction).abs() < 1e-9);
             assert_eq!(share.to_string(), text);
         }
         for text in ["", "%", "1", "0%", "101%", "-1%", "1e1%", "NaN%", "a%"] {
-            assert!(text.parse::<Share>().is_err(), "{text}");
+            assert!(text.parse::<Fraction>().is_err(), "{text}");
         }
-        assert_eq!(Share::percent(10).to_string(), "10%");
+        assert_eq!(Fraction::percent(10).to_string(), "10%");
     }
 }

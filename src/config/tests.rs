@@ -354,8 +354,8 @@ fn full_config() -> Config {
         },
         shadow: ShadowConfig {
             mode: ShadowMode::Compare,
-            sample: Share::percent(1),
-            cpu_share: Share::percent(3),
+            sample: Fraction::percent(1),
+            cpu_share: Fraction::percent(3),
         },
         logging: LoggingConfig { format: LogFormat::Json, filter: "weir=debug".to_owned() },
         ..Config::default()

@@ -34,6 +34,19 @@ impl Decision {
     pub(crate) fn is_consistent_list(&self) -> bool {
         matches!(self, Self::List(plan, _) if plan.read_at == ReadAt::Consistent)
     }
+
+    /// Whether the response is mostly made for this request alone. Other responses share the bytes
+    /// of caches.
+    pub(crate) fn copies(&self, target: &Target) -> bool {
+        match self {
+            Self::Forward(_) => false,
+            Self::Get(_) => target.form.pretty,
+            Self::List(..) => true,
+            Self::Watch(plan, _) => {
+                matches!(plan.start, Start::State(_) | Start::ConsistentState)
+            }
+        }
+    }
 }
 
 /// The decision about a request.

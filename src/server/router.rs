@@ -32,7 +32,7 @@ use crate::server::cached::response_budget::too_much_held;
 use crate::server::cached::websocket::{Handshake, Sockets};
 use crate::server::cached::{get, list, watch};
 use crate::server::connection::client::Client;
-use crate::server::delegate::{self, Decision, Reason, Start, Target};
+use crate::server::delegate::{self, Decision, Reason, Target};
 use crate::server::flow_control::meter::{Answered, Meter, Timed};
 use crate::server::flow_control::{FlowControl, habit};
 use crate::server::forward::documents::{DocumentRequest, Documents};
@@ -313,7 +313,7 @@ impl Router {
         let context = &*context;
         let account = |client| self.caches.responses.account(client);
         let held = context.client.held(context.auth.user(), account);
-        let copies = copies(&decision, &target);
+        let copies = decision.copies(&target);
         if copies && held.is_full() {
             return Err(too_much_held().into());
         }
@@ -383,17 +383,6 @@ impl Router {
         let resource = found.ok_or(Reason::Refused(Refusal::NotReady))?;
         context.resource = Some(resource.ok_or(NOT_FOUND)?);
         Ok(())
-    }
-}
-
-/// Whether the response is mostly made for this request alone. Other responses share the bytes of
-/// caches.
-fn copies(decision: &Decision, target: &Target) -> bool {
-    match decision {
-        Decision::Forward(_) => false,
-        Decision::Get(_) => target.form.pretty,
-        Decision::List(..) => true,
-        Decision::Watch(plan, _) => matches!(plan.start, Start::State(_) | Start::ConsistentState),
     }
 }
 

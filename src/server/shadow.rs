@@ -13,6 +13,7 @@
 //! Locks: the pace, the ledger, each alone.
 
 pub(crate) mod body;
+pub(crate) mod comparison;
 pub(crate) mod copy;
 pub(crate) mod events;
 pub(crate) mod ledger;
@@ -38,8 +39,8 @@ use tokio::time::Instant;
 
 use crate::codec::held_bytes::{Claim, HeldBytes};
 use crate::config::ShadowConfig;
-use crate::server::shadow::copy::Comparison;
-use crate::server::shadow::ledger::{Difference, Ledger, Measured, What};
+use crate::server::shadow::comparison::Comparison;
+use crate::server::shadow::ledger::{Difference, DifferingPart, Ledger, Measured};
 use crate::server::shadow::metrics::ShadowMetrics;
 use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::pace::Pace;
@@ -50,8 +51,8 @@ pub struct Shadow {
     sample: f64,
     /// Counts copies.
     held: HeldBytes,
-    /// Counts the pieces of the cache's answers. Never full: then an answer would not be compressed,
-    /// and differ.
+    /// Counts the pieces of the cache's answers. Never full: an answer that is not
+    /// compressed would differ.
     made: HeldBytes,
     began: Instant,
     pace: Mutex<Pace>,
@@ -174,8 +175,8 @@ impl Shadow {
     }
 
     /// Keeps a difference.
-    pub(crate) fn keep(&self, request: &ShadowRequest, outcome: Outcome, what: What) {
-        if matches!(what, What::Event(..)) {
+    pub(crate) fn keep(&self, request: &ShadowRequest, outcome: Outcome, what: DifferingPart) {
+        if matches!(what, DifferingPart::Event(..)) {
             self.metrics.count_event_difference();
         }
         tracing::warn!(

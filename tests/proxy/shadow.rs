@@ -1,7 +1,7 @@
 //! Shadow mode: every answer is the upstream's, and the report says how the cache's compares.
 
 use serde_json::Value;
-use weir::config::{Config, ShadowMode, Share};
+use weir::config::{Config, Fraction, ShadowMode};
 use weir::simulator::{Action, Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{self, Answer, Call, Watch};
@@ -23,7 +23,7 @@ async fn with(adjust: impl FnOnce(&mut Config)) -> Proxy {
     Proxy::before(upstream, "", |config| {
         config.shadow.mode = ShadowMode::Compare;
         // A debug build on a busy machine must not skip comparisons.
-        config.shadow.cpu_share = Share::percent(100);
+        config.shadow.cpu_share = Fraction::percent(100);
         adjust(config);
     })
     .await
@@ -290,7 +290,7 @@ async fn a_gateways_own_decisions_are_compared() {
     let proxy = Proxy::before(upstream, "weirs-own", |config| {
         as_gateway(config);
         config.shadow.mode = ShadowMode::Compare;
-        config.shadow.cpu_share = Share::percent(100);
+        config.shadow.cpu_share = Fraction::percent(100);
     })
     .await;
     let address = proxy.address(weir::server::ListenerKind::Plain);

@@ -32,8 +32,9 @@ use crate::server::http::response::error_response;
 use crate::server::request::auth::{AuthContext, Caller};
 use crate::server::request::bypass::Bypass;
 use crate::server::request::context::RequestContext;
-use crate::server::shadow::copy::{AnswerCopy, Comparison};
-use crate::server::shadow::ledger::{Measured, What};
+use crate::server::shadow::comparison::Comparison;
+use crate::server::shadow::copy::AnswerCopy;
+use crate::server::shadow::ledger::{DifferingPart, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::request::{ReadKind, ShadowRequest, head_of};
 use crate::server::shadow::{Charged, Shadow};
@@ -147,7 +148,7 @@ async fn compare(router: Arc<Router>, shadow: Arc<Shadow>, comparison: Compariso
 /// The result of a comparison.
 struct Compared {
     outcome: Outcome,
-    what: Option<What>,
+    what: Option<DifferingPart>,
     measured: Measured,
 }
 

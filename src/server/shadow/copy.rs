@@ -5,16 +5,14 @@
 
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_ENCODING;
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body::{Body, Frame};
 use tokio::sync::mpsc;
 
-use crate::codec::held_bytes::Claim;
 use crate::server::shadow::Shadow;
+use crate::server::shadow::comparison::{AnswerHead, Comparison, CopiedAnswer, CopiedChunk};
 use crate::server::shadow::ledger::WATCH;
 use crate::server::shadow::outcome::Cause;
 use crate::server::shadow::request::ShadowRequest;
@@ -29,51 +27,6 @@ pub(crate) struct AnswerCopy {
     bytes: usize,
     /// Where the chunks of a watch go.
     stream: Option<ChunkStream>,
-}
-
-/// The head of an answer.
-#[derive(Clone, Debug)]
-pub(crate) struct AnswerHead {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    /// How long it took after the request arrived.
-    pub(crate) after: Duration,
-}
-
-/// Bytes of an answer, which count as long as they are kept.
-pub(crate) struct CopiedChunk {
-    pub(crate) bytes: Bytes,
-    claim: Option<Claim>,
-}
-
-impl CopiedChunk {
-    /// Whether there was no room for the bytes, so that nothing follows.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.claim.is_none()
-    }
-}
-
-/// A comparison to be made.
-pub(crate) enum Comparison {
-    /// The comparison of a whole answer.
-    Answer(Box<ShadowRequest>, CopiedAnswer),
-    /// The comparison of a watch, while it goes on.
-    Watch(Box<ShadowRequest>, AnswerHead, mpsc::Receiver<CopiedChunk>),
-}
-
-/// A whole answer.
-pub(crate) struct CopiedAnswer {
-    pub(crate) head: AnswerHead,
-    pub(crate) chunks: Vec<CopiedChunk>,
-    /// How long it took after the request arrived.
-    pub(crate) after: Duration,
-}
-
-impl AnswerHead {
-    /// Whether the body is compressed.
-    pub(crate) fn is_gzip(&self) -> bool {
-        self.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip")
-    }
 }
 
 /// Where the chunks of a watch go.

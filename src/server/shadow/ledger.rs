@@ -70,12 +70,12 @@ pub(crate) struct Difference {
     pub(crate) request: String,
     pub(crate) form: &'static str,
     pub(crate) outcome: Outcome,
-    pub(crate) what: What,
+    pub(crate) what: DifferingPart,
 }
 
 /// In what two answers differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum DifferingPart {
     /// The status codes of the upstream and the cache.
     Status([u16; 2]),
     /// A header, by its name.
@@ -229,7 +229,7 @@ mod tests {
                 request: number.to_string(),
                 form: "json",
                 outcome: Outcome::Different,
-                what: What::Status([200, 404]),
+                what: DifferingPart::Status([200, 404]),
             });
         }
         assert_eq!(ledger.kinds().count(), KINDS_MAX + 1);

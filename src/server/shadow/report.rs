@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::server::shadow::body::BodyDifference;
-use crate::server::shadow::ledger::{Counts, Difference, Ledger, What};
+use crate::server::shadow::ledger::{Counts, Difference, DifferingPart, Ledger};
 use crate::server::shadow::request::ReadKind;
 
 /// Returns the report as JSON.
@@ -155,16 +155,18 @@ fn write_differences(out: &mut String, ledger: &Ledger) -> std::fmt::Result {
     Ok(())
 }
 
-fn described(what: &What) -> String {
+fn described(what: &DifferingPart) -> String {
     match what {
-        What::Status([upstream, cache]) => format!("status: upstream {upstream}, cache {cache}"),
-        What::Header(name) => format!("header {name}"),
-        What::Body(body) => described_body(body),
-        What::Event(how, at, body) => {
+        DifferingPart::Status([upstream, cache]) => {
+            format!("status: upstream {upstream}, cache {cache}")
+        }
+        DifferingPart::Header(name) => format!("header {name}"),
+        DifferingPart::Body(body) => described_body(body),
+        DifferingPart::Event(how, at, body) => {
             let body = body.as_ref().map(|body| format!("; {}", described_body(body)));
             format!("event at {at}: {how}{}", body.unwrap_or_default())
         }
-        What::Start([upstream, cache], body) => {
+        DifferingPart::Start([upstream, cache], body) => {
             let body = body.as_ref().map(|body| format!("; {}", described_body(body)));
             let body = body.unwrap_or_default();
             format!("start of the watch: upstream {upstream} objects, cache {cache}{body}")
@@ -244,8 +246,8 @@ struct Verdict {
 }
 
 impl Verdict {
-    /// A client's reads of one verb are of one kind here: 10,000 reads of each of dozens of resources
-    /// would take too long.
+    /// A client's reads of one verb are of one kind here: 10,000 reads of each of dozens of
+    /// resources would take too long.
     fn of(ledger: &Ledger) -> Self {
         let mut kinds: BTreeMap<(&str, &str), Counts> = BTreeMap::new();
         for (kind, counts) in ledger.kinds() {
@@ -329,7 +331,7 @@ mod tests {
             request: "/api/v1/namespaces/a/secrets/b".to_owned(),
             form: "json",
             outcome: Outcome::Different,
-            what: What::Body(difference.unwrap()),
+            what: DifferingPart::Body(difference.unwrap()),
         });
         let (json, text) = (json(&ledger, Duration::ZERO), text(&ledger, Duration::ZERO));
         let json = Value::from(json).to_string();

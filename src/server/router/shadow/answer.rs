@@ -18,8 +18,9 @@ use crate::server::delegate::{Decision, Reason};
 use crate::server::forward::documents::DocumentRequest;
 use crate::server::http::body::Body;
 use crate::server::shadow::body::{Comparer, difference, header_difference, joined};
-use crate::server::shadow::copy::{AnswerHead, COPY_BYTES_MAX, CopiedAnswer};
-use crate::server::shadow::ledger::{Measured, What};
+use crate::server::shadow::comparison::{AnswerHead, CopiedAnswer};
+use crate::server::shadow::copy::COPY_BYTES_MAX;
+use crate::server::shadow::ledger::{DifferingPart, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::version;
 
@@ -106,7 +107,7 @@ impl Beside<'_> {
         match difference(&body, &held) {
             None => Compared::new(Outcome::Equal),
             Some(differs) => {
-                let what = Some(What::Body(differs));
+                let what = Some(DifferingPart::Body(differs));
                 Compared { what, ..Compared::new(Outcome::Different) }
             }
         }
@@ -129,7 +130,7 @@ impl Beside<'_> {
             Some(response) => compare_response(whole, response).await?.0,
             // Whoever may read from a cache is refused by the upstream.
             None if is_refused && context.auth.decision.is_some() => {
-                Some(What::Status([status.as_u16(), StatusCode::OK.as_u16()]))
+                Some(DifferingPart::Status([status.as_u16(), StatusCode::OK.as_u16()]))
             }
             None if is_refused => return Err(Cause::UpstreamError.into()),
             None => {
@@ -177,15 +178,15 @@ impl Beside<'_> {
 async fn compare_response(
     whole: &WholeAnswer,
     response: Response<Body>,
-) -> Result<(Option<What>, Duration), Outcome> {
+) -> Result<(Option<DifferingPart>, Duration), Outcome> {
     let (parts, mut body) = response.into_parts();
     let WholeAnswer { head, body: upstream } = whole;
     if parts.status != head.status {
         let statuses = [head.status.as_u16(), parts.status.as_u16()];
-        return Ok((Some(What::Status(statuses)), Duration::ZERO));
+        return Ok((Some(DifferingPart::Status(statuses)), Duration::ZERO));
     }
     if let Some(name) = header_difference(&head.headers, &parts.headers) {
-        return Ok((Some(What::Header(name)), Duration::ZERO));
+        return Ok((Some(DifferingPart::Header(name)), Duration::ZERO));
     }
     let is_gzip = parts.headers.contains_key(CONTENT_ENCODING);
     let mut decoder = GzDecoder::new(Comparer::new(upstream));
@@ -213,5 +214,5 @@ async fn compare_response(
     } else {
         std::mem::replace(decoder.get_mut(), Comparer::new(&[]))
     };
-    Ok((comparer.finish().map(What::Body), made))
+    Ok((comparer.finish().map(DifferingPart::Body), made))
 }

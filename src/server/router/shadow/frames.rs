@@ -7,7 +7,7 @@ use crate::api::media_type::Encoding;
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::bookmark;
 use crate::codec::frame::RawFrame;
-use crate::server::shadow::copy::CopiedChunk;
+use crate::server::shadow::comparison::CopiedChunk;
 use crate::server::shadow::outcome::Cause;
 use crate::server::shadow::version::{self, FrameCutter};
 

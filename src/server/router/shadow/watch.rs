@@ -26,9 +26,9 @@ use crate::server::delegate::{Decision, Start};
 use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
 use crate::server::shadow::body::difference;
-use crate::server::shadow::copy::{AnswerHead, CopiedChunk};
+use crate::server::shadow::comparison::{AnswerHead, CopiedChunk};
 use crate::server::shadow::events::{EventMatcher, Mismatch};
-use crate::server::shadow::ledger::{Measured, What};
+use crate::server::shadow::ledger::{DifferingPart, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::version::{self, FrameCutter};
 
@@ -37,11 +37,11 @@ enum End {
     /// Its outcome is known.
     Outcome(Outcome),
     /// The start of the watch differs.
-    Start(What),
+    Start(DifferingPart),
     /// An event differs.
     Event(Mismatch),
     /// A bookmark has other bytes.
-    Bookmark(What),
+    Bookmark(DifferingPart),
 }
 
 impl<T: Into<Outcome>> From<T> for End {
@@ -77,7 +77,7 @@ impl Beside<'_> {
             Ok(None) => {}
             // The stream shows that the upstream allowed it.
             Ok(Some(refusal)) => {
-                let what = What::Status([head.status.as_u16(), refusal.status().as_u16()]);
+                let what = DifferingPart::Status([head.status.as_u16(), refusal.status().as_u16()]);
                 let outcome = Cause::Unconfirmed.into();
                 return Compared { outcome, what: Some(what), measured };
             }
@@ -109,7 +109,7 @@ impl Beside<'_> {
         caller: &Caller,
         encoding: Encoding,
         end: End,
-    ) -> (Outcome, Option<What>) {
+    ) -> (Outcome, Option<DifferingPart>) {
         match end {
             End::Outcome(outcome) => (outcome, None),
             // The upstream sends no start twice, and no bookmark.
@@ -124,7 +124,8 @@ impl Beside<'_> {
                     Mismatch::OnlyCache { .. } => "only the cache sends it",
                     Mismatch::BrokenClaim { .. } => "the upstream had claimed to be past it",
                 };
-                let what = What::Event(name, mismatch.at().0, difference(&upstream, &cache));
+                let what =
+                    DifferingPart::Event(name, mismatch.at().0, difference(&upstream, &cache));
                 (outcome, Some(what))
             }
         }
@@ -153,7 +154,7 @@ impl Beside<'_> {
         };
         let content_type = read.target.form.encoding.content_type(true);
         if headers.get(CONTENT_TYPE).is_none_or(|it| it != content_type) {
-            return Err(End::Start(What::Header(CONTENT_TYPE.as_str().to_owned())));
+            return Err(End::Start(DifferingPart::Header(CONTENT_TYPE.as_str().to_owned())));
         }
         let _begun = match plan.start {
             Start::After(_) => None,
@@ -208,7 +209,7 @@ impl Beside<'_> {
             difference(frame, &frame::encode(EventType::Added, object, view))
         });
         if differs.is_some() || start.len() != objects.len() {
-            return Err(End::Start(What::Start([start.len(), objects.len()], differs)));
+            return Err(End::Start(DifferingPart::Start([start.len(), objects.len()], differs)));
         }
         self.shadow.record_events(&self.request.kind, start.len() as u64);
         Ok((after, rest))
@@ -284,7 +285,8 @@ impl BothWatches {
                         bookmark::read(&frame.raw.object).ok_or(Cause::Malformed)?;
                     let own = self.handle.bookmark(at, ends_start, read.target.form.view);
                     if let Some(differs) = own.and_then(|own| difference(&frame.bytes, &own)) {
-                        let what = What::Event("other bytes of a bookmark", at.0, Some(differs));
+                        let what =
+                            DifferingPart::Event("other bytes of a bookmark", at.0, Some(differs));
                         return Err(End::Bookmark(what));
                     }
                     self.matcher.upstream_bookmark(at)?;
