@@ -20,11 +20,13 @@ mod reasons;
 mod verdict;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
+use std::io::{self, Write};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use parking_lot::Mutex;
 use prometheus::Registry as MetricRegistry;
 use serde_json::{Map, Value};
@@ -247,6 +249,16 @@ impl Answer {
     /// `hash` is that of the content.
     pub(super) fn new(body: Bytes, hash: u64) -> Self {
         Self { body, etag: format!("\"{hash:016x}\"").into(), gzip: OnceLock::new() }
+    }
+
+    /// Returns the answer of a file, which is compressed once, and so as well as gzip can.
+    pub(super) fn of_file(text: &'static str, hash: u64) -> Self {
+        let compress = || -> io::Result<Bytes> {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+            encoder.write_all(text.as_bytes())?;
+            Ok(encoder.finish()?.into())
+        };
+        Self { gzip: OnceLock::from(compress().ok()), ..Self::new(text.into(), hash) }
     }
 
     /// Returns the compressed body; `None` if that fails.

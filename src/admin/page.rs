@@ -61,7 +61,7 @@ impl PageFile {
     fn read(self) -> Answer {
         let mut hasher = DefaultHasher::new();
         self.text().hash(&mut hasher);
-        Answer::new(self.text().into(), hasher.finish())
+        Answer::of_file(self.text(), hasher.finish())
     }
 }
 

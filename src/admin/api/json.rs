@@ -45,4 +45,4 @@ pub(super) fn link(page: &str) -> Value {
 }
 
 /// The same as in the runbook links of `deploy/prometheus/rules.yaml`.
-pub(super) const DOCUMENTATION: &str = "https://github.com/OWNER/weir/blob/main/docs/";
+pub(super) const DOCUMENTATION: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/");

@@ -132,16 +132,16 @@ mod tests {
     #[test]
     fn values_that_select_are_hashed() {
         let text = shown(&parts(
-            "/api/v1/namespaces/a/pods?limit=5&labelSelector=app%3Dsecret&continue=abc&resourceVersion=0",
+            "/api/v1/namespaces/a/pods?limit=5&labelSelector=app%3Dsecret&continue=xyz&resourceVersion=0",
         ));
         assert!(text.starts_with("/api/v1/namespaces/a/pods?limit=5&labelSelector=#"), "{text}");
         assert!(text.ends_with("&resourceVersion=0"), "{text}");
-        assert!(!text.contains("secret") && !text.contains("abc"), "{text}");
+        assert!(!text.contains("secret") && !text.contains("xyz"), "{text}");
         let other = shown(&parts("/a?labelSelector=app%3Dsecret"));
         let hash =
             |text: &str| text.split("labelSelector=").nth(1).unwrap().get(..9).unwrap().to_owned();
         assert_eq!(hash(&text), hash(&other), "equal values have equal hashes");
-        assert!(!shown(&parts("/a?limit=<script>")).contains("script"));
+        assert!(!shown(&parts("/a?limit=%3Cscript%3E")).contains("script"));
     }
 
     #[test]
