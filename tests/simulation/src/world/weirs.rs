@@ -133,7 +133,7 @@ impl Weirs {
         self.check_alarms(&metrics);
     }
 
-    /// Q1: no cache was found wrong, and no API server: none is, whatever else happened.
+    /// VC: no cache was found wrong, and no API server: none is, whatever else happened.
     fn check_alarms(&self, metrics: &Metrics) {
         for family in metrics.registry.gather() {
             let is_checks = family.name() == "weir_cache_checks_total";
@@ -144,13 +144,13 @@ impl Weirs {
                 };
                 let count = metric.get_counter().get_value();
                 if is_checks && !has("check", "count") && has("outcome", "equal") {
-                    (0..count as u64).for_each(|_| self.checker.checked("Q1"));
+                    (0..count as u64).for_each(|_| self.checker.checked("VC"));
                 }
                 let is_alarm = has("kind", "quarantine")
                     || (!has("check", "count")
                         && (has("outcome", "different") || has("outcome", "upstream")));
                 if is_alarm && count > 0.0 {
-                    self.checker.violated("Q1", &format!("{count} false alarms: {metric:?}"));
+                    self.checker.violated("VC", &format!("{count} false alarms: {metric:?}"));
                 }
             }
         }
