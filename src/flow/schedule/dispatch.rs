@@ -68,7 +68,8 @@ impl Scheduler {
         }
         let mut sums = self.sums;
         sums.replace(level.standing(), after);
-        let lent = sums.borrowed + self.seats.saturating_sub(sums.claimed);
+        // No start elsewhere adds to it: who has no room has none until a request ends.
+        let lent = (sums.borrowed + self.seats).saturating_sub(sums.claimed);
         2 * sums.borrowed_long <= lent
     }
 

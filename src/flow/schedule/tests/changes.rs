@@ -199,7 +199,7 @@ impl Run {
             borrowed_long += (long_of(place) + more).saturating_sub(nominal);
         }
         let own = (long_of(level) + seats).saturating_sub(levels[level].limits.nominal);
-        let lent = borrowed + all.saturating_sub(claimed);
+        let lent = (borrowed + all).saturating_sub(claimed);
         own == 0 || long_of(level) == 0 || 2 * borrowed_long <= lent
     }
 
