@@ -57,7 +57,7 @@ pub(crate) struct Work {
     seats: Semaphore,
     in_flight: AtomicUsize,
     highest: AtomicUsize,
-    /// The GETs so far.
+    /// The number of GETs that have arrived.
     served: AtomicUsize,
     /// While it is true, nothing is answered.
     holds: watch::Sender<bool>,

@@ -130,7 +130,7 @@ fn interval<K>(candidate: &Candidate<K>, round: Duration) -> Duration {
     if candidate.is_urgent { Duration::ZERO } else { round / candidate.pages.max(1) }
 }
 
-/// Returns the wait after so many failures: a twentieth of a round, doubled up to a whole one.
+/// Returns the wait after a number of failures: a twentieth of a round, doubled up to a whole one.
 fn back_off(round: Duration, failures: u32) -> Duration {
     (round / BACK_OFF_PARTS).saturating_mul(1 << failures.min(BACK_OFF_DOUBLINGS)).min(round)
 }

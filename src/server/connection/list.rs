@@ -126,7 +126,7 @@ impl fmt::Debug for ListedConnection {
     }
 }
 
-/// As for the costs of clients.
+/// The costs of clients use the same bound.
 const TEXT_BYTES_MAX: usize = 120;
 
 #[cfg(test)]
