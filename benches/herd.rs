@@ -36,6 +36,8 @@ mod lists;
 mod quiet;
 #[path = "herd/report.rs"]
 mod report;
+#[path = "support/scrape.rs"]
+mod scrape;
 #[path = "herd/testbed.rs"]
 mod testbed;
 #[path = "support/token.rs"]

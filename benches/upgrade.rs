@@ -39,6 +39,8 @@ mod replicas;
 mod report;
 #[path = "upgrade/requester.rs"]
 mod requester;
+#[path = "support/scrape.rs"]
+mod scrape;
 #[path = "upgrade/seen.rs"]
 mod seen;
 #[path = "upgrade/watcher.rs"]

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-
 use crate::crowd::Seen;
+use crate::scrape::metrics_of;
 use crate::testbed::{Testbed, is_next_page, is_proof};
 
 /// Prints what the watchers saw and what reached the API server since the start of a phase.
@@ -38,7 +36,7 @@ pub(crate) async fn print(title: &str, testbed: &Testbed, seen: &Seen, wrong_eve
 
 /// Prints the metrics of Weir that say how a herd was received.
 pub(crate) async fn print_metrics(admin: SocketAddr) {
-    for line in metrics(admin).await {
+    for line in metrics_of(admin, &SHOWN).await {
         println!("  {line}");
     }
 }
@@ -84,18 +82,7 @@ fn resident(pid: u32) -> f64 {
     kib / 1024.0
 }
 
-/// Returns the metrics that say how a herd was received, unless they are zero.
-async fn metrics(admin: SocketAddr) -> Vec<String> {
-    let mut tcp = TcpStream::connect(admin).await.expect("it listens");
-    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    tcp.write_all(request.as_bytes()).await.expect("it is taken");
-    let mut text = String::new();
-    tcp.read_to_string(&mut text).await.expect("an answer");
-    let shown =
-        |line: &&str| SHOWN.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0");
-    text.lines().filter(shown).map(str::to_owned).collect()
-}
-
+/// The metrics that say how a herd was received.
 const SHOWN: [&str; 8] = [
     "weir_history_backfills_total",
     "weir_forward_budget_exhausted_total",

@@ -1,16 +1,13 @@
 //! The figures, and their bounds.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use crate::args::Args;
 use crate::objects::RESOURCES;
 use crate::replicas::{REPLICAS, Replicas};
+use crate::scrape::metrics_of;
 use crate::seen::Seen;
 
 /// The lists and watches of each resource at the API server.
@@ -21,7 +18,7 @@ pub(crate) async fn print(args: &Args, seen: &Seen, replicas: &Replicas, costs: 
     print_figures(args, seen, replicas, costs);
     for (admin, cpu) in replicas.running() {
         println!("a new Weir: {:.1} s of CPU", cpu.as_secs_f64());
-        metrics(admin).await.iter().for_each(|line| println!("  {line}"));
+        metrics_of(admin, &SHOWN).await.iter().for_each(|line| println!("  {line}"));
     }
 }
 
@@ -115,18 +112,7 @@ fn percentiles(values: &[f64]) -> String {
     format!("p50 {:.2}, p99 {:.2}, all {:.2}", at(50), at(99), at(100))
 }
 
-/// Returns the metrics that say how the watches were received, unless they are zero.
-async fn metrics(admin: SocketAddr) -> Vec<String> {
-    let mut tcp = TcpStream::connect(admin).await.expect("it listens");
-    let request = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    tcp.write_all(request.as_bytes()).await.expect("it is taken");
-    let mut text = String::new();
-    tcp.read_to_string(&mut text).await.expect("an answer");
-    let shown =
-        |line: &&str| SHOWN.iter().any(|name| line.starts_with(name)) && !line.ends_with(" 0");
-    text.lines().filter(shown).map(str::to_owned).collect()
-}
-
+/// The metrics that say how the watches were received.
 const SHOWN: [&str; 4] = [
     "weir_history_backfills_total",
     "weir_forward_budget_exhausted_total",
