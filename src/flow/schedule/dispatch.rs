@@ -146,9 +146,7 @@ impl Scheduler {
             if short.level != place {
                 is_held_by_other = is_collecting && self.is_due(short);
             } else if is_collecting {
-                let request = level.get(short.flow, short.number)?.request();
-                let is_its_turn = self.fit(now, place, &request) == Fit::Yes;
-                return is_its_turn.then_some(short);
+                return self.next_while_collecting(now, level, short);
             } else {
                 // A flow that is ahead of its flow by this work does not pass.
                 tag_max = Some(level.tag(short.flow) + self.work_of(short));
@@ -182,6 +180,33 @@ impl Scheduler {
             self.passed = Some((id, 0));
         }
         found.as_ref().map(id_of)
+    }
+
+    /// Returns the request that starts next while seats are collected for one: that one, or one of
+    /// a flow that was given less. Such a flow had its part when the collecting began; its requests
+    /// would else be passed by each wide one of the others.
+    fn next_while_collecting(
+        &self,
+        now: Duration,
+        level: &Level,
+        short: WaitingId,
+    ) -> Option<WaitingId> {
+        let request = level.get(short.flow, short.number)?.request();
+        let (tag, available) = (level.tag(short.flow), self.available(level));
+        let given_less = level.order().search(|Width { seats, is_long }, head| {
+            if head.tag >= tag || is_long && !self.has_room_for_long(level, seats) {
+                return SearchStep::OtherWidth;
+            }
+            match level.fit(now, head.flow, seats, available) {
+                Fit::FlowHasEnough => SearchStep::OtherFlow,
+                Fit::Yes => SearchStep::Take,
+                Fit::No => SearchStep::OtherWidth,
+            }
+        });
+        if let Some(Head { number, flow, .. }) = given_less {
+            return Some(WaitingId { flow, number, ..short });
+        }
+        (self.fit(now, short.level, &request) == Fit::Yes).then_some(short)
     }
 
     /// Whether seats may be collected for a request: not while it waits for long ones to end.

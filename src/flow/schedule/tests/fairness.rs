@@ -94,6 +94,23 @@ fn wide_lists_leave_seats_to_requests_of_one() {
     assert!(served[1] > 100_000, "the rest is used: {served:?}");
 }
 
+/// The two wide flows may not run together, and one seat is seldom free beside them.
+#[test]
+fn a_flow_of_short_wide_requests_is_not_passed_by_each_long_one() {
+    let mut rig = Rig::new(12, &[level("a", shares(1, 0, None))]);
+    let one = |flow, seats, holds_ms| Clients {
+        level: 0,
+        flow,
+        count: 40,
+        seats,
+        holds_ms,
+        guess_ms: holds_ms,
+    };
+    let served = compete(&mut rig, &[one(0, 4, 13), one(1, 6, 1), one(2, 1, 8)], 10_000);
+    let part = served[1] as f64 / served[0] as f64;
+    assert!((0.95..=1.05).contains(&part), "{served:?}");
+}
+
 #[test]
 fn levels_have_their_nominal_parts_when_all_are_busy() {
     let specs = [level("low", shares(10, 50, None)), level("high", shares(30, 50, None))];
