@@ -202,9 +202,10 @@ impl Inner {
     }
 }
 
-/// Begins a walk after a random key.
+/// Begins a walk: after a random key, or at the begin of a collection that one page may hold.
 fn begin_walk(cached: &Arc<CachedResource>) -> CacheWalk {
     let state = cached.watch_cache.state();
+    let state = state.filter(|state| state.len() > PAGE_OBJECTS as usize);
     let after = state.and_then(|state| {
         let number = fastrand::usize(..=state.len());
         let before = number.checked_sub(1)?;

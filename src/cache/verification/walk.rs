@@ -1,9 +1,9 @@
 //! The walk through the pages of one cache.
 //!
-//! It begins after a random key, so that a Weir that is restarted often still checks all objects,
-//! goes on behind the last object of each page, and from the end of the collection to its begin.
-//! Keys may come and go meanwhile: each page is a check of its own. A round is complete once the
-//! walk has passed the key at which the round began.
+//! In a collection of several pages it begins after a random key, so that a Weir that is restarted
+//! often still checks all objects. It goes on behind the last object of each page, and from the end
+//! of the collection to its begin. Keys may come and go meanwhile: each page is a check of its own.
+//! A round is complete once the walk has passed the key at which the round began.
 
 use crate::codec::object::Key;
 

@@ -29,7 +29,7 @@ struct Answers {
     is_rewritten: bool,
 }
 
-const ROUND: Duration = Duration::from_secs(60);
+const ROUND: Duration = Duration::from_secs(30);
 /// The task looks each second.
 const STEP: Duration = Duration::from_secs(1);
 
@@ -91,8 +91,10 @@ impl Checked {
         self.feed.send(vec![bookmark(version, false)]);
     }
 
+    /// Lets a round pass. A new cache is due within a round of the task's first look at it, and the
+    /// task finds that out at the look after.
     async fn round(&self) {
-        tokio::time::sleep(ROUND + STEP).await;
+        tokio::time::sleep(ROUND + 3 * STEP).await;
     }
 
     fn outcomes(&self, outcome: &str) -> usize {
