@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::api::built_in_groups::is_built_in_group;
 use crate::flow::cost::Cost;
 use crate::flow::costs::{Costs, HabitKey};
 use crate::flow::habit::{AskedForm, Start};
@@ -108,7 +109,7 @@ pub(super) fn collect(now: Duration, costs: &Costs) -> BTreeMap<Who, Sums> {
 fn is_built_in(resource: &str) -> bool {
     match resource.split_once('.') {
         None => true,
-        Some((_, group)) => BUILT_IN_GROUPS.contains(&group),
+        Some((_, group)) => is_built_in_group(group),
     }
 }
 
@@ -120,26 +121,3 @@ fn who(key: &HabitKey) -> Who {
 pub(super) const ALL_RESOURCES: &str = "(all)";
 /// The resource that node agents read.
 const PODS: &str = "pods";
-/// The API groups of kube-apiserver itself.
-const BUILT_IN_GROUPS: [&str; 20] = [
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "apps",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "flowcontrol.apiserver.k8s.io",
-    "internal.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-];

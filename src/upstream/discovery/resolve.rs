@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::api::built_in_groups::is_built_in_group;
 use crate::api::resource::{ApiResource, GroupVersionResource, Shape};
 use crate::api::selectable::SelectableFields;
 use crate::upstream::discovery::documents::{DiscoveredResource, ServedResources};
@@ -171,7 +172,7 @@ fn is_built_in(
         {
             true
         }
-        _ => BUILT_IN_GROUPS.contains(&group),
+        _ => is_built_in_group(group),
     }
 }
 
@@ -222,35 +223,6 @@ fn typed_resource(
 /// A label that kube-apiserver sets: `onstart` on the versions that it serves itself, `true` on
 /// those of CRDs.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
-
-/// The groups that every kube-apiserver serves itself, for upstreams whose APIServices are unknown.
-/// The suffix `k8s.io` does not identify them: CRDs use it, too (gateways, snapshots).
-const BUILT_IN_GROUPS: [&str; 24] = [
-    "",
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "apps",
-    "authentication.k8s.io",
-    "authorization.k8s.io",
-    "autoscaling",
-    "batch",
-    "certificates.k8s.io",
-    "coordination.k8s.io",
-    "discovery.k8s.io",
-    "events.k8s.io",
-    "extensions",
-    "flowcontrol.apiserver.k8s.io",
-    "internal.apiserver.k8s.io",
-    "networking.k8s.io",
-    "node.k8s.io",
-    "policy",
-    "rbac.authorization.k8s.io",
-    "resource.k8s.io",
-    "scheduling.k8s.io",
-    "storage.k8s.io",
-    "storagemigration.k8s.io",
-];
 
 #[cfg(test)]
 mod tests {
