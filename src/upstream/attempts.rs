@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::select_ok;
-use http::header::RETRY_AFTER;
+use http::header::{RETRY_AFTER, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{Request, Response, StatusCode};
 use tokio::time::Instant;
@@ -21,6 +21,7 @@ use crate::upstream::availability::is_gateway_error;
 use crate::upstream::endpoints::catch_up::CatchUp;
 use crate::upstream::endpoints::{ApiServer, Tried};
 use crate::upstream::error::UpstreamError;
+use crate::upstream::fetch::WEIR_USER_AGENT;
 use crate::upstream::pool::{self, SendError, Single};
 use crate::upstream::pools::{LATE_AFTER, Route, is_of_core, is_overload};
 use crate::upstream::replay::Replay;
@@ -49,6 +50,7 @@ impl Upstream {
         let (route, mut connection) = self.single_to(server).await?;
         let mut request = self.authenticate(Request::new(empty_body())).await?;
         *request.uri_mut() = route.uri(Some(&PathAndQuery::from_static(CHECK_PATH)))?;
+        request.headers_mut().insert(USER_AGENT, WEIR_USER_AGENT);
         let sent = connection.send(request).await.map_err(|failure| failure.error)?;
         Ok(sent.status())
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::USER_AGENT;
 use http::{Request, StatusCode, Uri};
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 use crate::upstream::bounded::read_body;
 use crate::upstream::endpoints::ApiServer;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch::Get;
+use crate::upstream::fetch::{Get, WEIR_USER_AGENT};
 use crate::upstream::one_server::OneServer;
 use crate::upstream::{RequestBody, Upstream, empty_body, fetch};
 
@@ -148,6 +149,7 @@ pub(super) async fn follow(
 pub(crate) fn request() -> Request<RequestBody> {
     let mut request = Request::new(empty_body());
     *request.uri_mut() = Uri::from_static("/version");
+    request.headers_mut().insert(USER_AGENT, WEIR_USER_AGENT);
     request
 }
 

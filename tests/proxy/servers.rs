@@ -1,5 +1,6 @@
 //! Several API servers as the upstream: requests and reflectors go to those that serve.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use http::Method;
@@ -105,6 +106,27 @@ async fn writes_go_on_when_one_of_three_servers_is_stopped() {
     eventually("it is out", async || !rig.is(rig.servers[0], "usable").await).await;
     rig.proxy.upstream.start_server(0).await.unwrap();
     rig.until(rig.servers[0], "usable").await;
+}
+
+/// An administrator of the API servers finds Weir in their audit logs and metrics by its name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_request_of_weir_itself_has_its_user_agent() {
+    let rig = Rig::new().await;
+    rig.proxy.get(&format!("{CONFIGMAPS}?{ANY}")).await;
+    rig.proxy.upstream.stop_server(0);
+    // A server that does not answer is checked.
+    rig.until(rig.servers[0], "ejected").await;
+    let recent = rig.proxy.upstream.requests().recent();
+    let is_named = |it: &&LoggedRequest| {
+        let agent = it.headers.get("user-agent").and_then(|agent| agent.to_str().ok());
+        agent.is_some_and(|agent| agent.starts_with("weir/"))
+    };
+    let paths: BTreeSet<&str> = recent.iter().filter(is_named).map(|it| &*it.path).collect();
+    for path in ["/version", "/readyz", "/api/v1/configmaps"] {
+        assert!(paths.contains(path), "{path} of {paths:?}");
+    }
+    let others = recent.iter().filter(|it| !is_named(it)).map(|it| (&it.path, &it.query));
+    assert_eq!(others.collect::<Vec<_>>(), []);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
