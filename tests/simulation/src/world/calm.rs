@@ -1,7 +1,7 @@
 //! The last checks: C1, every client has caught up, and every cache answers; D1, in the bytes of
 //! the present definition; U1, what Weirs ask of the API servers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::API;
@@ -90,19 +90,34 @@ async fn check_definition(setting: &Setting, caller: &mut Caller, selection: &Se
 
 /// U1: while nothing fails, each Weir has one watch of its own for a resource in a representation
 /// and a scope, besides short ones for proofs of freshness. It lists a resource only for such a
-/// proof, and opens a watch only when one has ended or for a proof.
+/// proof, and opens a watch only when one has ended or for a proof. No watch of a client stays open
+/// at an API server: a cache takes it over.
 pub(super) async fn check_upstream(setting: &Setting, plan: &Plan) {
     let before = setting.simulator.requests().counts();
     let mut most = BTreeMap::new();
+    // By path and query, the seconds for which clients' watches have been open upstream.
+    let mut forwarded: BTreeMap<String, u64> = BTreeMap::new();
     for _ in 0..CALM_SECONDS {
         tokio::time::sleep(Duration::from_secs(1)).await;
         for (watched, count) in own_watches(setting) {
             let open: &mut usize = most.entry(watched).or_default();
             *open = count.max(*open);
         }
+        let open = forwarded_watches(setting).into_iter();
+        forwarded = open
+            .map(|watched| {
+                let seconds = forwarded.get(&watched).map_or(1, |seconds| seconds + 1);
+                (watched, seconds)
+            })
+            .collect();
     }
     if plan.weirs == 0 {
         return;
+    }
+    setting.checker.checked("U1");
+    if let Some((watched, seconds)) = forwarded.iter().find(|(_, it)| **it > TAKEN_OVER_SECONDS) {
+        let what = format!("a watch of a client, {watched}, is forwarded for {seconds} s");
+        setting.checker.violated("U1", &what);
     }
     for (watched, open) in most {
         setting.checker.checked("U1");
@@ -141,10 +156,19 @@ fn own_watches(setting: &Setting) -> BTreeMap<String, usize> {
     counts
 }
 
+/// Returns the watches of clients that are open at the API servers.
+fn forwarded_watches(setting: &Setting) -> BTreeSet<String> {
+    let open = setting.simulator.requests().open_watches().into_iter();
+    let clients = open.filter(|watch| !watch.user_agent.starts_with("weir/"));
+    clients.map(|watch| format!("{}?{}", watch.path, watch.query)).collect()
+}
+
 /// A client without a stream for longer, while nothing fails, is starved.
 const STARVED: Duration = Duration::from_secs(60);
 /// For each client: a reader reads every two seconds, a third of it is forwarded or proved, each
 /// for one of three resources.
 const CALM_REQUESTS_MAX: u64 = 20;
+/// A cache takes over within four seconds of becoming ready (`cache::registry`).
+const TAKEN_OVER_SECONDS: u64 = 30;
 /// Longer than the longest interval of bookmarks.
 const CALM_SECONDS: u64 = 65;
