@@ -1,5 +1,7 @@
 //! The handle by which the server uses one cache.
 
+mod age;
+
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -70,22 +72,6 @@ impl CacheHandle {
         listed.map_or(WatchStart::Now, |listed| WatchStart::After(listed.resource_version()))
     }
 
-    /// Waits until [`Self::age`] is more than `max`.
-    pub async fn until_older_than(&self, max: Duration) {
-        let cached = self.cached();
-        let mut watching = self.watching();
-        loop {
-            match cached.outdated_since() {
-                None => tokio::select! {
-                    _ = watching.wait_for(|watching| !watching) => {}
-                    () = cached.context.availability.unusable_from(Instant::now()) => {}
-                },
-                Some(since) if since.elapsed() > max => return,
-                Some(since) => tokio::time::sleep_until(since + max + AGE_STEP).await,
-            }
-        }
-    }
-
     /// Waits at most `timeout` until the cache has its first complete state. Fails with the reason
     /// as soon as the cache has stopped, and with `NotReady` at the time-out or if too many
     /// requests wait already. If a cache of the whole cluster is `Forbidden`, a cache of one
@@ -145,12 +131,6 @@ impl CacheHandle {
     /// the held history counts as the present one.
     pub async fn is_joined(&self, timeout: Duration) -> bool {
         tokio::time::timeout(timeout, self.cached().is_joined()).await.unwrap_or(false)
-    }
-
-    /// Returns how long ago the cache was last known to have every event. `None` while its watch is
-    /// open and an API server is usable.
-    pub fn age(&self) -> Option<Duration> {
-        self.cached().outdated_since().map(|since| since.elapsed())
     }
 
     /// Waits at most `timeout` until [`Self::newest_state`] has every change up to
@@ -377,9 +357,6 @@ impl CacheHandle {
         }
     }
 }
-
-/// The clock of the timers counts milliseconds.
-const AGE_STEP: Duration = Duration::from_millis(1);
 
 impl fmt::Debug for CacheHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -107,6 +107,18 @@ async fn equal_answers_are_equal_in_every_form() {
     assert_eq!(report["ready"], false, "ten thousand comparisons are not there yet");
 }
 
+/// The object may have been created between the answer and the first list of the cache.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_404_from_before_the_cache_is_not_comparable() {
+    let proxy = shadowed().await;
+    let delay = Action::Delay(std::time::Duration::from_secs(1));
+    proxy.upstream.faults().add("list", "configmaps", 1, delay);
+    assert_eq!(proxy.get("/api/v1/namespaces/ns1/configmaps/soon").await.status, 404);
+    proxy.upstream.store().create(configmap("ns1", "soon", 1)).unwrap();
+    let report = after(&proxy, 1).await;
+    assert_eq!(report["total"]["notComparable"]["before-cache"], 1, "{report:#}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_are_compared_with_their_tokens() {
     let proxy = shadowed().await;

@@ -93,6 +93,11 @@ impl Lifecycle {
         self.was_over_budget.load(Ordering::Relaxed)
     }
 
+    /// Returns when the cache was created.
+    pub(crate) fn created(&self) -> Instant {
+        self.created
+    }
+
     /// Whether every state of the cache is one from after `moment`.
     pub(crate) fn is_listed_since(&self, moment: Instant) -> bool {
         self.created >= moment && !self.is_behind()

@@ -93,6 +93,7 @@ pub(crate) async fn absent_since(
     permits: &Semaphore,
 ) -> Result<StateAnswer, NoAnswer> {
     let handle = read.ready_cache().await.map_err(NoAnswer::Forwards)?;
+    let is_new = handle.began_after(since);
     let (key, since) = (key_of(read), read.services.registry.history_time(since));
     if !was_absent(&handle, &key, since) {
         // Its deletion may be on its way.
@@ -101,7 +102,12 @@ pub(crate) async fn absent_since(
     }
     let began = Instant::now();
     let object = handle.newest_state().and_then(|state| state.get(&key));
-    let response = match object.filter(|_| !was_absent(&handle, &key, since)) {
+    let object = object.filter(|_| !was_absent(&handle, &key, since));
+    if is_new && object.is_some() {
+        // It may have been created before the cache began.
+        return Err(NoAnswer::BeforeCache);
+    }
+    let response = match object {
         Some(object) => get::respond_with(read, &handle, &object),
         None => not_found(read, &handle),
     };
