@@ -203,7 +203,7 @@ async fn serve(args: ServeArgs, sockets: InheritedSockets, compares: bool) -> Re
     };
     let stop = CancellationToken::new();
     let shadow = app.shadow().filter(|_| compares).cloned();
-    let reloader = source.map(|source| app.reloader(source, Some(log)));
+    let reloader = source.map(|source| app.reloader(source, Some(log.filter)));
     let listeners: Vec<_> = app.listeners().iter().map(ToString::to_string).collect();
     let status = format!("serving {}", listeners.join(", "));
     let running = async {

@@ -109,8 +109,14 @@ fn check_support_bundle(weir: &dyn Fn(&[&str]) -> Output) {
     let bundle = weir(&["support-bundle", "--interval", "0", "--output", output]);
     let listing = String::from_utf8_lossy(&bundle.stdout).into_owned();
     assert_eq!(bundle.status.code(), Some(0), "{}", String::from_utf8_lossy(&bundle.stderr));
-    for file in ["configz.json", "metrics.txt", "metrics-later.txt", "findings.json", "statusz.txt"]
-    {
+    for file in [
+        "configz.json",
+        "metrics.txt",
+        "metrics-later.txt",
+        "findings.json",
+        "statusz.txt",
+        "log-lines.jsonl",
+    ] {
         assert!(listing.contains(&format!("weir/{file}\n")), "{listing}");
     }
     assert!(std::fs::metadata(&archive).unwrap().len() > 1000);

@@ -1,6 +1,6 @@
 //! The z-pages and debug pages: `/statusz` and `/flagz` as Kubernetes' components have them
 //! (KEP-4827, KEP-4828), `/configz`, `/debug/memory`, `/debug/connections`, and the filter of the
-//! log at `/debug/log`.
+//! log at `/debug/log`, with its last lines at `/debug/log/lines`.
 //!
 //! All are details ([`detail`](crate::admin::detail)). Only the filter of the log can be changed,
 //! by a POST with a header that no form of a web page can send.
@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 use self::accept::{Form, negotiate};
 use self::log_level::LogLevel;
 use crate::api::query::Query;
-use crate::telemetry::logging::LogFilter;
+use crate::telemetry::logging::Log;
+use crate::telemetry::recent_lines::RecentLines;
 
 /// The content of the z-pages of a Weir.
 pub struct ZPages {
@@ -32,6 +33,8 @@ pub struct ZPages {
     /// Returns the effective configuration.
     configuration: Box<dyn Fn() -> Value + Send + Sync>,
     log: Option<Arc<LogLevel>>,
+    /// The last lines of the log.
+    lines: Option<RecentLines>,
     /// Returns at most this number of the clients' connections.
     connections: Option<Connections>,
 }
@@ -47,6 +50,7 @@ pub(super) enum ZPage {
     Memory,
     Connections,
     Log,
+    LogLines,
 }
 
 /// The response of a page.
@@ -66,7 +70,7 @@ impl ZPages {
     ) -> Self {
         flags.sort();
         let (started, configuration) = (SystemTime::now(), Box::new(configuration));
-        Self { version, started, flags, configuration, log: None, connections: None }
+        Self { version, started, flags, configuration, log: None, lines: None, connections: None }
     }
 
     /// Shows the clients' connections.
@@ -78,13 +82,17 @@ impl ZPages {
         self
     }
 
-    /// Lets the filter of the log be replaced. `configured` returns the configured one.
+    /// Shows the last lines of the log, and lets its filter be replaced. `configured` returns the
+    /// configured one.
     pub fn with_log(
         mut self,
-        filter: Option<LogFilter>,
+        log: Option<Log>,
         configured: impl Fn() -> String + Send + Sync + 'static,
     ) -> Self {
-        self.log = filter.map(|filter| LogLevel::new(filter, configured));
+        if let Some(Log { filter, recent }) = log {
+            self.log = Some(LogLevel::new(filter, configured));
+            self.lines = Some(recent);
+        }
         self
     }
 
@@ -111,6 +119,10 @@ impl ZPages {
             },
             ZPage::Log => match &self.log {
                 Some(log) => ZAnswer::json(&log.shown()),
+                None => ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG),
+            },
+            ZPage::LogLines => match &self.lines {
+                Some(lines) => ZAnswer::text(StatusCode::OK, lines.text()),
                 None => ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG),
             },
         }
@@ -185,6 +197,7 @@ impl ZPage {
             "/debug/memory" => Self::Memory,
             "/debug/connections" => Self::Connections,
             "/debug/log" => Self::Log,
+            "/debug/log/lines" => Self::LogLines,
             _ => return None,
         })
     }
@@ -248,10 +261,11 @@ const NO_LOG: &str = "the log of this process is not Weir's\n";
 /// request, which is refused.
 const CHANGE_HEADER: &str = "x-weir-change";
 const NO_CHANGE_HEADER: &str = "a change needs the header X-Weir-Change: 1\n";
-const PATHS: [&str; 11] = [
+const PATHS: [&str; 12] = [
     "/configz",
     "/debug/connections",
     "/debug/log",
+    "/debug/log/lines",
     "/debug/memory",
     "/flagz",
     "/healthz",

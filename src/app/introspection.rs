@@ -13,15 +13,15 @@ use crate::app::reload::hash;
 use crate::config::file::ConfigFile;
 use crate::config::{AdminDetail, Config};
 use crate::server::ConnectionList;
-use crate::telemetry::logging::LogFilter;
+use crate::telemetry::logging::Log;
 
 /// The settings of a process beside its configuration.
 #[derive(Clone, Default)]
 pub struct Given {
     /// Flags and variables of the environment, by name. There are no secrets among them.
     pub flags: Vec<(String, String)>,
-    /// Replaces the filter of the log, if that is this process's.
-    pub log: Option<LogFilter>,
+    /// The log, if that is this process's.
+    pub log: Option<Log>,
 }
 
 impl Given {

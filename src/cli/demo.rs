@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
+use crate::app::introspection::Given;
 use crate::cli::demo::delays::Delays;
 use crate::cli::demo::figures::Figures;
 use crate::cli::demo::table::Table;
@@ -34,9 +35,9 @@ use crate::config::file::ConfigFile;
 use crate::config::listen::ListenAddress;
 use crate::config::resolve::{AdminListen, Overrides};
 use crate::config::{Config, FlowControlMode, defaults};
-use crate::server::ListenerKind;
+use crate::server::{InheritedSockets, ListenerKind};
 use crate::simulator::{Cluster, Simulator, SimulatorOptions};
-use crate::telemetry::logging;
+use crate::telemetry::logging::{self, Log};
 
 /// Flags of `demo`.
 #[derive(Args, Clone, Debug)]
@@ -68,11 +69,11 @@ pub struct DemoArgs {
 /// Runs until a signal.
 pub async fn run(args: DemoArgs) -> Result<(), Failure> {
     let config = config(&args)?;
-    logging::install(&config.logging).map_err(Failure::runtime)?;
+    let log = logging::install(&config.logging).map_err(Failure::runtime)?;
     let mut signals =
         Signals::listen().context("cannot listen to signals").map_err(Failure::runtime)?;
     let demo = tokio::select! {
-        demo = Demo::start(&args, config) => demo.map_err(Failure::runtime)?,
+        demo = Demo::start(&args, config, log) => demo.map_err(Failure::runtime)?,
         // Drops everything that was created, including the directory.
         () = signals.next() => return Ok(()),
     };
@@ -95,7 +96,7 @@ struct Demo {
 }
 
 impl Demo {
-    async fn start(args: &DemoArgs, mut config: Config) -> anyhow::Result<Self> {
+    async fn start(args: &DemoArgs, mut config: Config, log: Log) -> anyhow::Result<Self> {
         let mut workspace = Workspace::new(args.dir.as_deref())?;
         let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
         let simulator =
@@ -106,7 +107,8 @@ impl Demo {
         let upstream = workspace.write("upstream.kubeconfig", &simulator.kubeconfig(""))?;
         config.upstream.kubeconfig = Some(upstream);
 
-        let app = App::start(config).await?;
+        let given = Given { log: Some(log), ..Given::default() };
+        let app = App::start_with(config, InheritedSockets::default(), given).await?;
         let kubeconfig = workspace.file("kubeconfig");
         app.write_kubeconfig(&kubeconfig)?;
         let delays = Arc::new(Delays::default());

@@ -7,12 +7,17 @@
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
-use tracing_subscriber::EnvFilter;
+use tracing::Subscriber;
 use tracing_subscriber::filter::ParseError;
-use tracing_subscriber::fmt::SubscriberBuilder;
-use tracing_subscriber::reload::Handle;
+use tracing_subscriber::fmt::format::{DefaultFields, Format, Json, JsonFields};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::config::{LogFormat, LoggingConfig};
+use crate::telemetry::recent_lines::RecentLines;
 
 /// The error of [`install`].
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +33,15 @@ pub enum LoggingError {
     /// The process already has a logger.
     #[error("a logger is already installed: {0}")]
     Installed(String),
+}
+
+/// The process's log. Cheap to clone.
+#[derive(Clone)]
+pub struct Log {
+    /// Replaces its filter.
+    pub filter: LogFilter,
+    /// Its last lines.
+    pub recent: RecentLines,
 }
 
 /// Replaces the filter of the process's logger. Cheap to clone.
@@ -64,28 +78,37 @@ impl LogFilter {
 }
 
 /// Installs the process's logger. Can be called once.
-pub fn install(config: &LoggingConfig) -> Result<LogFilter, LoggingError> {
+pub fn install(config: &LoggingConfig) -> Result<Log, LoggingError> {
     let filter = filter(&config.filter).map_err(|error| LoggingError::Filter {
         filter: config.filter.clone(),
         cause: error.to_string(),
     })?;
-    let builder = SubscriberBuilder::default().with_env_filter(filter).with_writer(io::stderr);
-    let (installed, log_filter) = match config.format {
-        LogFormat::Text => {
-            let ansi = io::stderr().is_terminal();
-            let builder = builder.with_ansi(ansi).with_filter_reloading();
-            let log_filter = LogFilter::new(builder.reload_handle());
-            (builder.try_init(), log_filter)
-        }
-        LogFormat::Json => {
-            let builder = builder.json().flatten_event(true).with_span_list(false);
-            let builder = builder.with_ansi(false).with_filter_reloading();
-            let log_filter = LogFilter::new(builder.reload_handle());
-            (builder.try_init(), log_filter)
-        }
+    let (filter, handle) = reload::Layer::new(filter);
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = match config.format {
+        LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+        LogFormat::Json => as_json(lines).boxed(),
     };
-    installed.map_err(|error| LoggingError::Installed(error.to_string()))?;
-    Ok(log_filter)
+    let recent = RecentLines::default();
+    let subscriber =
+        tracing_subscriber::registry().with(filter).with(lines).with(recording(recent.clone()));
+    subscriber.try_init().map_err(|error| LoggingError::Installed(error.to_string()))?;
+    Ok(Log { filter: LogFilter::new(handle), recent })
+}
+
+/// Returns what keeps the last lines.
+pub(super) fn recording<S>(recent: RecentLines) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    as_json(fmt::layer().with_writer(recent))
+}
+
+/// Makes a line a JSON object.
+fn as_json<S, W>(
+    layer: fmt::Layer<S, DefaultFields, Format, W>,
+) -> fmt::Layer<S, JsonFields, Format<Json>, W> {
+    layer.json().flatten_event(true).with_span_list(false).with_ansi(false)
 }
 
 fn filter(directives: &str) -> Result<EnvFilter, ParseError> {

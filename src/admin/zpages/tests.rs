@@ -1,6 +1,11 @@
 //! The z-pages, to the byte.
 
+use std::io::Write;
+
+use tracing_subscriber::fmt::MakeWriter;
+
 use super::*;
+use crate::telemetry::logging::LogFilter;
 use crate::testing::headers;
 
 /// A Weir that started at 2026-11-24 12:00:00 UTC.
@@ -47,7 +52,7 @@ Warning: This endpoint is not meant to be machine parseable, has no formatting c
 Started: Tue Nov 24 12:00:00 UTC 2026
 Up: ...
 Binary version: 0.1.0
-Paths: /configz /debug/connections /debug/log /debug/memory /flagz /healthz /livez /metrics /metrics/slis /readyz /statusz"
+Paths: /configz /debug/connections /debug/log /debug/log/lines /debug/memory /flagz /healthz /livez /metrics /metrics/slis /readyz /statusz"
     );
     let answer = get(&pages, "/statusz", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io");
     assert_eq!((answer.status, answer.content_type), (StatusCode::OK, "application/json"));
@@ -90,7 +95,8 @@ log-filter=weir=debug"
 #[tokio::test(start_paused = true)]
 async fn the_log_filter_is_changed_by_a_post_with_a_header_alone() {
     let (filter, set) = LogFilter::recorded();
-    let pages = pages().with_log(Some(filter), || "info".to_owned());
+    let log = Log { filter, recent: RecentLines::default() };
+    let pages = pages().with_log(Some(log), || "info".to_owned());
     let change = headers(&[("x-weir-change", "1")]);
     let path = "/debug/log?filter=weir%3Ddebug&seconds=60";
     let post = |path: &str, headers: &HeaderMap| ask(&pages, &Method::POST, path, headers).status;
@@ -107,9 +113,25 @@ async fn the_log_filter_is_changed_by_a_post_with_a_header_alone() {
     assert_eq!(*set.lock(), ["weir=debug", "info"]);
 }
 
+#[tokio::test]
+async fn the_last_lines_of_the_log_are_shown() {
+    let recent = RecentLines::default();
+    let log = Log { filter: LogFilter::recorded().0, recent: recent.clone() };
+    let pages = pages().with_log(Some(log), || "info".to_owned());
+    assert_eq!(get(&pages, "/debug/log/lines", "").body, "");
+    writeln!(recent.make_writer(), r#"{{"message":"a cache is ready"}}"#).unwrap();
+    let answer = get(&pages, "/debug/log/lines", "");
+    assert_eq!((answer.status, answer.content_type), (StatusCode::OK, "text/plain; charset=utf-8"));
+    assert_eq!(answer.body, "{\"message\":\"a cache is ready\"}\n");
+    let change = headers(&[("x-weir-change", "1")]);
+    let posted = ask(&pages, &Method::POST, "/debug/log/lines", &change);
+    assert_eq!(posted.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
 #[test]
 fn without_weirs_own_log_there_is_no_filter() {
     assert_eq!(get(&pages(), "/debug/log", "").status, StatusCode::NOT_FOUND);
+    assert_eq!(get(&pages(), "/debug/log/lines", "").status, StatusCode::NOT_FOUND);
     assert_eq!(get(&pages(), "/configz", "").body, "{\n  \"kind\": \"Configz\"\n}\n");
     assert_eq!(get(&pages(), "/debug/memory", "").status, StatusCode::OK);
     assert_eq!(ZPage::of_path("/debug/other"), None);

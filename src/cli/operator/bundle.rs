@@ -2,7 +2,8 @@
 //! those who help.
 //!
 //! It has no object of the cluster, no token and no content of a file: the admin listener has none
-//! of these. Names of users and addresses are replaced by words, unless they are asked for.
+//! of these, and neither has the log. Names of users and addresses are replaced by words, unless
+//! they are asked for.
 
 mod archive;
 mod redact;
@@ -71,6 +72,9 @@ async fn collect(args: &BundleArgs) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
             redactor.redact(&mut value);
             content = format!("{value:#}\n").into_bytes();
         }
+        if name == LOG_LINES && !args.with_names {
+            content = redactor.redact_lines(&String::from_utf8_lossy(&body)).into_bytes();
+        }
         files.push((format!("weir/{name}"), content));
     }
     Ok(files)
@@ -88,8 +92,11 @@ fn listing(path: &Path, files: &[(String, Vec<u8>)], with_names: bool) -> String
     text
 }
 
-/// The pages of a bundle, and the names of their files.
-const PAGES: [(&str, &str); 15] = [
+const LOG_LINES: &str = "log-lines.jsonl";
+
+/// The pages of a bundle, and the names of their files. The lines of the log come last, since the
+/// names in the other pages are replaced in them too.
+const PAGES: [(&str, &str); 16] = [
     ("statusz.txt", "/statusz"),
     ("flagz.txt", "/flagz"),
     ("configz.json", "/configz"),
@@ -105,4 +112,5 @@ const PAGES: [(&str, &str); 15] = [
     ("reasons.json", "/api/reasons"),
     ("events.json", "/api/events"),
     ("limits.json", "/api/limits"),
+    (LOG_LINES, "/debug/log/lines"),
 ];
