@@ -46,6 +46,7 @@ mod shadow;
 mod sharing;
 mod shutdown;
 mod starts;
+mod trace_context;
 mod upgrades;
 mod users;
 mod verification;
