@@ -4,7 +4,8 @@
 //! It serves plain HTTP/1.1 (and HTTP/2 with prior knowledge). Health and metrics are Weir's own
 //! state, without data of the cluster. So it may listen on any address, for the kubelet's probes
 //! and for Prometheus. The page and its data name users, the z-pages ([`zpages`]) show the
-//! configuration, and all have a rule of their own ([`detail`]).
+//! configuration, [`profile`] the CPU time of this process's functions, and all have a rule of
+//! their own ([`detail`]).
 //!
 //! It serves until the end of a shutdown, so that `/readyz` can fail while connections drain.
 
@@ -15,14 +16,15 @@ mod index;
 mod local;
 mod numbers;
 mod page;
+mod profile;
 pub(crate) mod ready_metric;
 mod respond;
 mod scrape;
+mod serve;
 mod slis;
 mod totals;
 mod zpages;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -31,13 +33,8 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, ALLOW, VARY};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use prometheus::Registry;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -50,12 +47,10 @@ use crate::admin::index::INDEX;
 use crate::admin::local::LocalSocket;
 use crate::admin::page::PageFile;
 use crate::admin::respond::{detailed, not_found, not_in_shadow, respond, shared, text};
+use crate::admin::serve::serve;
 pub use crate::admin::zpages::ZPages;
 use crate::admin::zpages::{ZAnswer, ZPage};
 use crate::server::accept::bind_error::BindError;
-use crate::server::connection::activity::ConnActivity;
-use crate::server::connection::cork::Cork;
-use crate::server::connection::guarded_body::GuardedBody;
 use crate::server::http::body::Body;
 
 /// The bound listener.
@@ -157,9 +152,13 @@ impl Admin {
                 Ok((stream, peer)) => {
                     if let Some((permit, from, pages, stop)) = admit(peer) {
                         connections.spawn(async move {
+                            let answer = move |request: Request<Incoming>| {
+                                let (pages, request) = (Arc::clone(&pages), request.map(drop));
+                                async move { pages.respond(from, &request).await }
+                            };
                             match stream {
-                                Stream::Tcp(stream) => serve(stream, from, pages, stop).await,
-                                Stream::Local(stream) => serve(stream, from, pages, stop).await,
+                                Stream::Tcp(stream) => serve(stream, answer, stop).await,
+                                Stream::Local(stream) => serve(stream, answer, stop).await,
                             }
                             drop(permit);
                         });
@@ -179,6 +178,14 @@ impl Admin {
 }
 
 impl Pages {
+    /// Answers a request, after a while if it is for a profile.
+    async fn respond<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
+        match request.uri().path() {
+            profile::PATH => Box::pin(self.profile(connection, request)).await,
+            _ => self.answer(connection, request),
+        }
+    }
+
     fn answer<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
         if let Some(page) = ZPage::of_path(request.uri().path()) {
             return self.zpage(connection, request, page);
@@ -248,6 +255,16 @@ impl Pages {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         }
         detailed(connection.is_scarce, response)
+    }
+
+    /// Records a profile, for those who may see details.
+    async fn profile<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
+        if let Err(refusal) = self.check_detail(connection, request) {
+            return *refusal;
+        }
+        let query = request.uri().query().unwrap_or_default();
+        let answer = profile::answer(request.method(), query, &self.registry);
+        detailed(connection.is_scarce, answer.await)
     }
 
     /// Returns the page to a browser that may see details, and otherwise a list of the paths.
@@ -323,45 +340,6 @@ impl Pages {
     }
 }
 
-async fn serve<S>(stream: S, from: Connection, pages: Arc<Pages>, stop: CancellationToken)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_TIMEOUT)
-        .max_buf_size(HEADER_BYTES_MAX);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_INTERVAL)
-        .max_concurrent_streams(STREAMS_MAX);
-    let activity = ConnActivity::new();
-    let requests = activity.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
-        let guard = requests.begin_request(!request.body().is_end_stream());
-        let response = pages.answer(from, &request).map(|body| GuardedBody::new(body, None, guard));
-        async move { Ok::<_, Infallible>(response) }
-    });
-    let io = TokioIo::new(Cork::new(stream, activity.clone()));
-    let connection = builder.serve_connection(io, service);
-    tokio::pin!(connection);
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        // Connections are limited, and probes need them.
-        () = activity.header_timeout(HEADER_READ_TIMEOUT) => return,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = result {
-        tracing::debug!(error, "admin connection ended");
-    }
-}
-
 const OFF: &str = "off: see admin.detail and flowControl.mode\n";
 
 /// The interval of samples for rates, while nobody asks for details.
@@ -372,22 +350,6 @@ const CONNECTIONS_MAX: usize = 64;
 
 /// With fewer connections left, those of people are closed after each answer.
 const CONNECTIONS_SPARE: usize = 16;
-
-/// Concurrent requests on one HTTP/2 connection.
-const STREAMS_MAX: u32 = 16;
-
-/// Time-out for the head of a request, from its first byte or from the start of the connection.
-/// Probers send it at once.
-const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The idle time-out of a connection: longer than Prometheus' usual scrape interval of a minute.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-
-/// The interval of HTTP/2 pings, which detect dead peers.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Probes and scrapes have small heads.
-const HEADER_BYTES_MAX: usize = 64 << 10;
 
 /// Responses are small; only a peer that does not read takes longer.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);

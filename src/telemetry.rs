@@ -1,5 +1,7 @@
-//! Logging, the last lines of the log, notable events, and the helpers with which components register metrics.
+//! Logging with its last lines, notable events, CPU profiles, and the helpers with which components
+//! register metrics.
 
+pub mod cpu_profile;
 pub mod events;
 pub(crate) mod log_throttle;
 pub mod logging;

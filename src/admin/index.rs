@@ -22,5 +22,6 @@ For local clients only (kubectl port-forward POD 6441, and then http://localhost
 /api/limits       what is used of each limit
 /api/shadow       how caches compare with the API server, in shadow mode; ?format=text
 /statusz          version, start and paths; and /flagz, /configz
-/debug/...        memory, connections (?limit=N), log, log/lines
+/debug/...        memory, connections (?limit=N), log, log/lines,
+                  pprof/profile (?seconds=N)
 ";

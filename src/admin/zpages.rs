@@ -261,12 +261,13 @@ const NO_LOG: &str = "the log of this process is not Weir's\n";
 /// request, which is refused.
 const CHANGE_HEADER: &str = "x-weir-change";
 const NO_CHANGE_HEADER: &str = "a change needs the header X-Weir-Change: 1\n";
-const PATHS: [&str; 12] = [
+const PATHS: [&str; 13] = [
     "/configz",
     "/debug/connections",
     "/debug/log",
     "/debug/log/lines",
     "/debug/memory",
+    "/debug/pprof/profile",
     "/flagz",
     "/healthz",
     "/livez",

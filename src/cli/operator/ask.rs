@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use http::StatusCode;
 use http::uri::Authority;
 use serde_json::Value;
 
-use crate::cli::http::Connection;
+use crate::cli::http::{Connection, READ_TIMEOUT};
 
 /// The admin listener of a running Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +106,15 @@ impl AdminUrl {
             answers.push((name, status, body));
         }
         Ok(answers)
+    }
+
+    /// Records a profile of this length.
+    pub(super) async fn profile(&self, length: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
+        let path = format!("/debug/pprof/profile?seconds={}", length.as_secs());
+        let mut connection = self.connect().await?;
+        let time = READ_TIMEOUT + length;
+        let read = connection.read_within(time, &path, "*/*", ANSWER_BYTES_MAX).await;
+        read.with_context(|| format!("cannot read {self}{path}"))
     }
 
     async fn read(

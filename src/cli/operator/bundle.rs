@@ -38,6 +38,9 @@ pub(in crate::cli) struct BundleArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(0..=300))]
     interval: u64,
+    /// Record a CPU profile of this length too
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
+    profile: Option<u64>,
 }
 
 /// Writes the archive, and prints the names of its files.
@@ -59,8 +62,16 @@ async fn collect(args: &BundleArgs) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
     print_error(&format!("weir: waiting {} s for the next metrics", args.interval));
     tokio::time::sleep(Duration::from_secs(args.interval)).await;
     answers.extend(args.admin.pages([("metrics-later.txt", "/metrics")].into_iter()).await?);
+    if let Some(seconds) = args.profile {
+        print_error(&format!("weir: recording a CPU profile for {seconds} s"));
+        let (status, body) = args.admin.profile(Duration::from_secs(seconds)).await?;
+        answers.push(("profile.pb.gz", status, body));
+    }
     for (name, status, body) in answers {
-        if status != StatusCode::OK && status != StatusCode::INTERNAL_SERVER_ERROR {
+        // A check of /readyz that fails is worth reading.
+        let is_page = status == StatusCode::OK
+            || (status == StatusCode::INTERNAL_SERVER_ERROR && name == READYZ);
+        if !is_page {
             let text = format!("{status}: {}", String::from_utf8_lossy(&body));
             files.push((format!("weir/{name}.missing"), text.into_bytes()));
             continue;
@@ -92,6 +103,7 @@ fn listing(path: &Path, files: &[(String, Vec<u8>)], with_names: bool) -> String
     text
 }
 
+const READYZ: &str = "readyz.txt";
 const LOG_LINES: &str = "log-lines.jsonl";
 
 /// The pages of a bundle, and the names of their files. The lines of the log come last, since the
@@ -100,7 +112,7 @@ const PAGES: [(&str, &str); 16] = [
     ("statusz.txt", "/statusz"),
     ("flagz.txt", "/flagz"),
     ("configz.json", "/configz"),
-    ("readyz.txt", "/readyz?verbose"),
+    (READYZ, "/readyz?verbose"),
     ("metrics.txt", "/metrics"),
     ("memory.json", "/debug/memory"),
     ("log.json", "/debug/log"),

@@ -1,0 +1,79 @@
+//! One connection of the admin listener.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use http::{Request, Response};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+
+use crate::server::connection::activity::ConnActivity;
+use crate::server::connection::cork::Cork;
+use crate::server::connection::guarded_body::GuardedBody;
+use crate::server::http::body::Body;
+
+/// Serves a connection until it ends, or gracefully until `stop` is cancelled.
+pub(super) async fn serve<S, A, F>(stream: S, answer: A, stop: CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Fn(Request<Incoming>) -> F,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_TIMEOUT)
+        .max_buf_size(HEADER_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .max_concurrent_streams(STREAMS_MAX);
+    let activity = ConnActivity::new();
+    let requests = activity.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let guard = requests.begin_request(!request.body().is_end_stream());
+        let answered = answer(request);
+        async move {
+            let response = answered.await;
+            Ok::<_, Infallible>(response.map(|body| GuardedBody::new(body, None, guard)))
+        }
+    });
+    let io = TokioIo::new(Cork::new(stream, activity.clone()));
+    let connection = builder.serve_connection(io, service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        // Connections are limited, and probes need them.
+        () = activity.header_timeout(HEADER_READ_TIMEOUT) => return,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(error, "admin connection ended");
+    }
+}
+
+/// Concurrent requests on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 16;
+
+/// Time-out for the head of a request, from its first byte or from the start of the connection.
+/// Probers send it at once.
+const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The idle time-out of a connection: longer than Prometheus' usual scrape interval of a minute.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// The interval of HTTP/2 pings, which detect dead peers.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Probes and scrapes have small heads.
+const HEADER_BYTES_MAX: usize = 64 << 10;
