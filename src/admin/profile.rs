@@ -92,7 +92,7 @@ const SECONDS_MAX: u32 = 60;
 const FREQUENCY_DEFAULT: u32 = 99;
 /// The handler of a sample takes some microseconds, and so at most some percent of the time.
 const FREQUENCY_MAX: u32 = 1_000;
-const NO_MEMORY: &str = "too near the memory limit: a profile needs up to 160 MiB\n";
+const NO_MEMORY: &str = "too near the memory limit: a profile needs up to 256 MiB\n";
 
 #[cfg(test)]
 mod tests {

@@ -69,8 +69,8 @@ pub async fn record(_length: Duration, _frequency: u32) -> Result<Bytes, Profile
     std::future::ready(Err(ProfileError::Unsupported)).await
 }
 
-/// The memory of two tables of `pprof`, which has both while a profile ends, and then keeps one.
-pub const MEMORY_BYTES: u64 = 160 << 20;
+/// The memory that the first profile of a process takes, as measured, and some more.
+pub const MEMORY_BYTES: u64 = 256 << 20;
 
 /// One profile at a time.
 #[cfg(target_os = "linux")]

@@ -1,7 +1,8 @@
 //! Takes samples with the crate `pprof`, and finds the symbols of their addresses.
 //!
 //! Memory: pprof has a table of 16,384 stacks of 128 frames, some 70 MB, which it makes for the
-//! first profile of a process and keeps. While a profile ends there are two of them.
+//! first profile of a process and keeps. While a profile ends there are two of them, and the
+//! allocator keeps some of what is freed: `docs/decisions/cpu-profiles.md` has the measured sum.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -37,6 +38,10 @@ impl Sampler {
             let mut addresses = Vec::new();
             for frame in &frames.frames {
                 let address = frame.ip().addr() as u64;
+                if address == 0 {
+                    // The unwinder is at the start of the thread.
+                    break;
+                }
                 addresses.push(address);
                 code.entry(address).or_insert_with(|| symbols(frame));
             }
