@@ -1,5 +1,6 @@
-//! The API groups that every kube-apiserver serves itself, from typed Go structs, so also in protobuf
-//! (`pkg/controlplane/instance.go`, and the groups of its aggregator and extension servers).
+//! The API groups that every kube-apiserver serves itself, from typed Go structs, so also in
+//! protobuf (`pkg/controlplane/instance.go`, and the groups of its aggregator and extension
+//! servers).
 
 /// Whether a group is one of them, `""` the core group. The suffix `k8s.io` does not identify them:
 /// CRDs use it, too (gateways, snapshots).

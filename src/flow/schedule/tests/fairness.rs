@@ -94,7 +94,7 @@ fn wide_lists_leave_seats_to_requests_of_one() {
     assert!(served[1] > 100_000, "the rest is used: {served:?}");
 }
 
-/// The two wide flows may not run together, and one seat is seldom free beside them.
+/// The two wide flows may not run together, and one seat is rarely free beside them.
 #[test]
 fn a_flow_of_short_wide_requests_is_not_passed_by_each_long_one() {
     let mut rig = Rig::new(12, &[level("a", shares(1, 0, None))]);
