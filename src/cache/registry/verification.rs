@@ -13,7 +13,7 @@ use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::inner::Inner;
-use crate::cache::verification::check::{Checked, PAGE_OBJECTS, PagePlan, check};
+use crate::cache::verification::check::{Checked, PagePlan, check, page_objects, pages};
 use crate::cache::verification::findings::WrongSide;
 use crate::cache::verification::pace::{Candidate, CheckEnd, ETCD_PAGE_GAP, PAGE_GAP, Pace};
 use crate::cache::verification::walk::{WHOLE_EVERY, Walk};
@@ -106,7 +106,7 @@ impl Inner {
         for cached in self.caches.all() {
             let is_settled = cached.lifecycle.is_watching() && cached.is_ready();
             let Some(state) = cached.watch_cache.state().filter(|_| is_settled) else { continue };
-            let pages = u32::try_from(state.len()).unwrap_or(u32::MAX) / PAGE_OBJECTS + 1;
+            let pages = pages(state.len(), state.weight());
             let is_urgent =
                 cached.findings.is_suspected() || self.quarantines.is_closed(&cached.key);
             caches.push((Candidate { key: cached.key.clone(), pages, is_urgent }, cached));
@@ -205,7 +205,7 @@ impl Inner {
 /// Begins a walk: after a random key, or at the begin of a collection that one page may hold.
 fn begin_walk(cached: &Arc<CachedResource>) -> CacheWalk {
     let state = cached.watch_cache.state();
-    let state = state.filter(|state| state.len() > PAGE_OBJECTS as usize);
+    let state = state.filter(|state| state.len() > page_objects(state.len()) as usize);
     let after = state.and_then(|state| {
         let number = fastrand::usize(..=state.len());
         let before = number.checked_sub(1)?;

@@ -78,21 +78,23 @@ impl PagePlan {
     /// Plans the next page of a walk through the present state.
     pub(crate) fn new(state: Arc<State>, walk: &Walk, server: ExactServer) -> Self {
         let after = walk.after().cloned();
-        let (mut limit, mut weight, mut is_small) = (0, 0_usize, true);
+        let most = page_objects(state.len());
+        let (mut limit, mut weight, mut is_small, mut is_cut) = (0, 0_usize, true, false);
         let low = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_str()));
         let everything = WatchFilter::default();
-        for object in state.store().scan_from(&everything, low).take(PAGE_OBJECTS as usize) {
+        for object in state.store().scan_from(&everything, low).take(most as usize) {
             weight = weight.saturating_add(object.weight());
             is_small &= weight <= SMALL_BYTES;
-            if walk.is_whole_due() && limit > 0 && weight > WHOLE_BYTES_MAX {
+            is_cut = (walk.is_whole_due() && limit > 0 && weight > WHOLE_BYTES_MAX)
+                || (limit >= PAGE_OBJECTS && weight > PAGE_BYTES_MAX);
+            if is_cut {
                 break;
             }
             limit += 1;
         }
         let is_whole = is_small || walk.is_whole_due();
         // Where the cache has few objects left, the upstream may have more.
-        let fits = is_small || !is_whole || weight <= WHOLE_BYTES_MAX;
-        let limit = if fits { PAGE_OBJECTS } else { limit.max(1) };
+        let limit = if is_cut { limit.max(1) } else { most };
         Self { state, after, limit, is_whole, server }
     }
 
@@ -230,8 +232,31 @@ fn is_refusal(error: &UpstreamError) -> bool {
     }
 }
 
-/// The objects of a page.
+/// Returns the objects of a page of a collection. An API server reads all objects behind the first
+/// key of a page from its watch cache, whatever the limit of the page. So the pages of a large
+/// collection are larger, and not more.
+pub(crate) fn page_objects(collection: usize) -> u32 {
+    let part = u32::try_from(collection).unwrap_or(u32::MAX) / PAGES_USUAL;
+    part.clamp(PAGE_OBJECTS, PAGE_OBJECTS_MAX)
+}
+
+/// Returns the pages of a round through a collection, at least one.
+pub(crate) fn pages(objects: usize, weight: usize) -> u32 {
+    let parts = |whole: usize, part: usize| u32::try_from(whole / part).unwrap_or(u32::MAX);
+    let least = parts(objects, page_objects(objects) as usize);
+    let by_weight = parts(weight, PAGE_BYTES_MAX).min(parts(objects, PAGE_OBJECTS as usize));
+    least.max(by_weight).saturating_add(1)
+}
+
+/// The objects of a page, if a round has few.
 pub(crate) const PAGE_OBJECTS: u32 = 500;
+/// The most objects of a page.
+const PAGE_OBJECTS_MAX: u32 = 5_000;
+/// The pages of a round, if they have more than [`PAGE_OBJECTS`] and fewer than
+/// [`PAGE_OBJECTS_MAX`].
+const PAGES_USUAL: u32 = 50;
+/// Beyond these bytes of whole objects a page has only [`PAGE_OBJECTS`].
+const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The most bytes of a page of whole objects, which has at least one object.
 const WHOLE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Pages of so few bytes always have whole objects, which then cost hardly more than metadata.

@@ -11,10 +11,27 @@ use crate::cache::core::page_comparison::{
     ExactPage, KeyDifference, MalformedPage, PageComparison, compare,
 };
 use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
+use crate::cache::verification::check::{page_objects, pages};
 use crate::cache::verification::walk::Walk;
 use crate::codec::json;
 use crate::codec::json::tests::config_maps;
 use crate::codec::object::{Key, Object};
+
+#[test]
+fn large_collections_have_larger_pages_and_not_more() {
+    let sizes = [0, 10, 25_000, 100_000, 250_000, 1_000_000].map(page_objects);
+    assert_eq!(sizes, [500, 500, 500, 2_000, 5_000, 5_000]);
+    for (objects, weight, expected) in [
+        (0, 0, 1),
+        (499, 1 << 30, 1),
+        (25_000, 20 << 20, 51),
+        (100_000, 100 << 20, 51),
+        (100_000, 1 << 30, 129),
+        (100_000, 100 << 30, 201),
+    ] {
+        assert_eq!(pages(objects, weight), expected, "{objects} objects of {weight} bytes");
+    }
+}
 
 /// The objects of the upstream: each key's resourceVersion and uid.
 type World = BTreeMap<Key, (u64, u64)>;
