@@ -9,6 +9,7 @@ pub mod held_bytes;
 pub mod ingest;
 pub mod json;
 pub mod list;
+pub(crate) mod managed_fields;
 pub mod object;
 pub mod pretty;
 pub mod protobuf;

@@ -40,7 +40,7 @@ pub use crate::config::identity::{
 };
 use crate::config::network::Network;
 pub use crate::config::shadow::{Fraction, ShadowConfig, ShadowMode};
-use crate::flow::rules::{RankedLevel, Rule};
+use crate::flow::rules::{AgentPattern, RankedLevel, Rule, product};
 
 /// The whole configuration, validated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -265,9 +265,30 @@ pub struct CacheConfig {
     pub consistent_lists: ConsistentLists,
     /// Whether caches are compared with the upstream, and what follows from a difference.
     pub verify: VerifyMode,
+    /// The clients whose lists and watches lack managed fields.
+    pub drop_managed_fields: Vec<DropRule>,
     /// The time in which all objects of a cache are compared once. Shorter in tests; there is no
     /// setting for it.
     pub verify_round: Duration,
+}
+
+/// Clients that get objects without `metadata.managedFields` in lists and watches from a cache,
+/// although they do not ask for that (`docs/decisions/managed-fields.md`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DropRule {
+    /// Their user agents; at least one.
+    pub agents: Vec<AgentPattern>,
+    /// The resources; none for all.
+    pub resources: Vec<ResourcePattern>,
+}
+
+impl DropRule {
+    /// Whether it is about this resource and a client with this User-Agent.
+    pub fn matches(&self, agent: &str, gvr: &GroupVersionResource) -> bool {
+        let product = product(agent);
+        self.agents.iter().any(|pattern| pattern.matches(product))
+            && (self.resources.is_empty() || self.resources.iter().any(|it| it.matches(gvr)))
+    }
 }
 
 /// The mode of the comparison of caches with the upstream (`docs/decisions/verified-caches.md`).

@@ -49,6 +49,7 @@ pub use crate::server::accept::pipe::PipeListener;
 use crate::server::appointments::HerdAppointments;
 pub use crate::server::cached::compress::Compressor;
 pub use crate::server::cached::compress::metrics::GzipMetrics;
+use crate::server::cached::drop_rules::DropRules;
 use crate::server::cached::read::CacheServices;
 use crate::server::cached::response_budget::ResponseBudget;
 use crate::server::cached::websocket::Sockets;
@@ -239,6 +240,7 @@ fn router(
             list_times: Arc::clone(list_times),
             overload: services.overload,
             herd: HerdAppointments::new(services.metrics.appointments().clone()),
+            drop_rules: DropRules::default(),
         },
         forwarder: Forwarder {
             upstreams: services.upstreams,

@@ -6,6 +6,7 @@ mod form;
 mod negotiation;
 
 pub use self::form::{
-    Encoding, ErrorForm, Form, META_V1, PARTIAL_OBJECT_METADATA, PARTIAL_OBJECT_METADATA_LIST, View,
+    Encoding, ErrorForm, Form, MANAGED_FIELDS, META_V1, PARTIAL_OBJECT_METADATA,
+    PARTIAL_OBJECT_METADATA_LIST, View,
 };
 pub use self::negotiation::{accepts_gzip, error_form, is_interactive_client, negotiate};

@@ -9,7 +9,8 @@ pub use self::split::{FrameError, FrameSplitter, RawFrame};
 use crate::api::media_type::{Encoding, View};
 use crate::api::resource_version::ResourceVersion;
 use crate::api::status::Status;
-use crate::codec::object::{Layout, Object};
+use crate::codec::managed_fields;
+use crate::codec::object::{Layout, Object, Span};
 use crate::codec::protobuf::{self, wire};
 use crate::codec::rope::RopeBuilder;
 use crate::codec::splice::{self, Splice};
@@ -52,7 +53,9 @@ pub fn append(builder: &mut RopeBuilder, event: EventType, object: &Object, view
     let (shown, encoding) = (object.in_view(view), object.layout.encoding);
     head_into(builder.buffer(), event.as_str(), encoding, shown.len());
     builder.buffer().extend_from_slice(shown.head());
-    builder.push_part(&object.body, shown.middle());
+    for own in shown.own() {
+        builder.push_part(&object.body, own);
+    }
     builder.buffer().extend_from_slice(shown.tail());
     builder.buffer().extend_from_slice(tail(encoding));
 }
@@ -80,7 +83,7 @@ pub fn encode_error(status: &Status, encoding: Encoding) -> Bytes {
         Encoding::Protobuf => protobuf::encode_status(status),
     };
     let mut buffer = Vec::with_capacity(object.len() + FRAME_OVERHEAD_BYTES);
-    let whole = Splice::in_view(&object, Layout::default(), View::Full);
+    let whole = Splice::in_view(&object, Layout::default(), View::Full, Span::default());
     frame_into(&mut buffer, "ERROR", encoding, &whole);
     buffer.into()
 }
@@ -94,8 +97,13 @@ pub(super) fn with_resource_version(
     view: View,
 ) -> Bytes {
     let (body, layout) = splice::with_resource_version(body, layout, resource_version);
+    let dropped = match view.drops_managed_fields() {
+        true => managed_fields::find(&body, layout),
+        false => Span::default(),
+    };
     let mut buffer = Vec::with_capacity(body.len() + FRAME_OVERHEAD_BYTES);
-    frame_into(&mut buffer, event, layout.encoding, &Splice::in_view(&body, layout, view));
+    let shown = Splice::in_view(&body, layout, view, dropped);
+    frame_into(&mut buffer, event, layout.encoding, &shown);
     buffer.into()
 }
 

@@ -1,5 +1,6 @@
 //! An object as a cache stores it: the API server's bytes and the few values extracted from them.
 
+mod found_span;
 mod key;
 mod layout;
 
@@ -8,11 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use self::found_span::FoundSpan;
 pub use self::key::Key;
 pub use self::layout::{Layout, Span};
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::attrs::Attrs;
+use crate::codec::managed_fields;
 use crate::codec::splice::Splice;
 
 /// An immutable object. `Debug` shows no part of the body. A clone is another object with its own
@@ -30,6 +33,8 @@ pub struct Object {
     pub body: Bytes,
     /// The positions of the parts of `body`.
     pub layout: Layout,
+    /// Found when a client first asks for the object without them.
+    managed_fields: FoundSpan,
     key_hash: u32,
     id: u64,
 }
@@ -45,7 +50,8 @@ impl Object {
     ) -> Self {
         let key_hash = hash(key.as_str().as_bytes());
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        Self { key, resource_version, attrs, body, layout, key_hash, id }
+        let managed_fields = FoundSpan::default();
+        Self { key, resource_version, attrs, body, layout, managed_fields, key_hash, id }
     }
 
     /// Returns a number that no other object of this process has, not even one with the same key.
@@ -65,12 +71,20 @@ impl Object {
 
     /// Returns the object in a view, in the form of GET and WATCH.
     pub fn in_view(&self, view: View) -> Splice<'_> {
-        Splice::in_view(&self.body, self.layout, view)
+        Splice::in_view(&self.body, self.layout, view, self.dropped(view))
     }
 
     /// Returns the object in a view, in the form of a LIST.
     pub fn list_item(&self, view: View) -> Splice<'_> {
-        Splice::list_item(&self.body, self.layout, view)
+        Splice::list_item(&self.body, self.layout, view, self.dropped(view))
+    }
+
+    /// Returns the part of the body that a view drops; empty if it shows everything.
+    pub fn dropped(&self, view: View) -> Span {
+        if !view.drops_managed_fields() {
+            return Span::default();
+        }
+        self.managed_fields.get_or_find(|| managed_fields::find(&self.body, self.layout))
     }
 }
 

@@ -1,7 +1,11 @@
 //! An object in one of its forms, cut from its stored bytes: all of it or its metadata, alone or as
-//! a list item, with its own resourceVersion or another one.
+//! a list item, with or without the fields of its managers, with its own resourceVersion or another
+//! one.
 //!
-//! Nothing is decoded: a [`Layout`] has the positions of the parts.
+//! Nothing is decoded: a [`Layout`] has the positions of the parts, and
+//! [`crate::codec::managed_fields`] finds what a view drops.
+
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -11,21 +15,38 @@ use crate::codec::object::{Layout, Span};
 use crate::codec::protobuf::wire::{field_len, length_len, push_head};
 use crate::codec::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
 
-/// Bytes in three pieces.
+/// Bytes in four pieces: those before the object's own, the own before and after what is dropped,
+/// and those after them.
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     head: SmallVec<[u8; HEAD_BYTES]>,
-    middle: &'a [u8],
+    own: [&'a [u8]; 2],
     tail: &'static [u8],
 }
 
 impl<'a> Splice<'a> {
     /// Returns an object in a view, in the form of GET and WATCH (in JSON without a newline).
-    pub fn in_view(body: &'a [u8], layout: Layout, view: View) -> Self {
-        let metadata = layout.metadata.slice(body);
-        match (layout.encoding, view) {
-            (_, View::Full) => Self { head: SmallVec::new(), middle: body, tail: b"" },
-            (Encoding::Json, View::Metadata) => {
+    /// `dropped` is a part of its metadata that is left out; an empty one drops nothing.
+    pub fn in_view(body: &'a [u8], layout: Layout, view: View, dropped: Span) -> Self {
+        if dropped.length == 0 && !view.is_metadata() {
+            return Self { head: SmallVec::new(), own: [body, b""], tail: b"" };
+        }
+        let (whole, metadata) = (0..body.len(), layout.metadata.range());
+        match (layout.encoding, view.is_metadata()) {
+            (Encoding::Json, false) => {
+                Self { head: SmallVec::new(), own: around(body, whole, dropped), tail: b"" }
+            }
+            (Encoding::Protobuf, false) => {
+                let length = kept_len(layout, dropped);
+                let after = layout.item.end().saturating_sub(metadata.end);
+                let envelope = body.get(..start_of_field(layout.item)).unwrap_or_default();
+                let mut head = SmallVec::from_slice(envelope);
+                push_head(&mut head, UNKNOWN_RAW_TAG, field_len(length) + after);
+                push_head(&mut head, METADATA_TAG, length);
+                let rest = layout.metadata.start as usize..body.len();
+                Self { head, own: around(body, rest, dropped), tail: b"" }
+            }
+            (Encoding::Json, true) => {
                 let mut head = SmallVec::new();
                 for part in [
                     r#"{"kind":""#,
@@ -36,35 +57,38 @@ impl<'a> Splice<'a> {
                 ] {
                     head.extend_from_slice(part.as_bytes());
                 }
-                Self { head, middle: metadata, tail: b"}" }
+                Self { head, own: around(body, metadata, dropped), tail: b"}" }
             }
-            (Encoding::Protobuf, View::Metadata) => {
+            (Encoding::Protobuf, true) => {
                 let envelope = envelope_head(META_V1, PARTIAL_OBJECT_METADATA);
                 let mut head = SmallVec::from_vec(envelope);
-                push_head(&mut head, UNKNOWN_RAW_TAG, field_len(metadata.len()));
-                push_head(&mut head, METADATA_TAG, metadata.len());
-                Self { head, middle: metadata, tail: UNKNOWN_TAIL }
+                let length = kept_len(layout, dropped);
+                push_head(&mut head, UNKNOWN_RAW_TAG, field_len(length));
+                push_head(&mut head, METADATA_TAG, length);
+                Self { head, own: around(body, metadata, dropped), tail: UNKNOWN_TAIL }
             }
         }
     }
 
-    /// Returns an object in a view, in the form of a LIST.
-    pub fn list_item(body: &'a [u8], layout: Layout, view: View) -> Self {
-        match (layout.encoding, view) {
-            (Encoding::Json, View::Full) => {
+    /// Returns an object in a view, in the form of a LIST. `dropped` is as in [`Self::in_view`].
+    pub fn list_item(body: &'a [u8], layout: Layout, view: View, dropped: Span) -> Self {
+        let item = layout.item.range();
+        match (layout.encoding, view.is_metadata()) {
+            (Encoding::Json, false) => {
                 let head = if layout.item.start == 0 { &b""[..] } else { b"{" };
-                Self { head: head.into(), middle: layout.item.slice(body), tail: b"" }
+                Self { head: head.into(), own: around(body, item, dropped), tail: b"" }
             }
             // The items of a metadata-only list are complete objects.
-            (Encoding::Json, View::Metadata) => Self::in_view(body, layout, view),
-            (Encoding::Protobuf, View::Full) => {
-                Self { head: SmallVec::new(), middle: layout.item.slice(body), tail: b"" }
+            (Encoding::Json, true) => Self::in_view(body, layout, view, dropped),
+            (Encoding::Protobuf, false) if dropped.length == 0 => {
+                Self { head: SmallVec::new(), own: [layout.item.slice(body), b""], tail: b"" }
             }
-            (Encoding::Protobuf, View::Metadata) => {
-                let metadata = layout.metadata.slice(body);
+            (Encoding::Protobuf, is_metadata) => {
+                let metadata = layout.metadata.range();
+                let end = if is_metadata { metadata.end } else { item.end };
                 let mut head = SmallVec::new();
-                push_head(&mut head, METADATA_TAG, metadata.len());
-                Self { head, middle: metadata, tail: b"" }
+                push_head(&mut head, METADATA_TAG, kept_len(layout, dropped));
+                Self { head, own: around(body, metadata.start..end, dropped), tail: b"" }
             }
         }
     }
@@ -74,9 +98,9 @@ impl<'a> Splice<'a> {
         &self.head
     }
 
-    /// Returns the object's own bytes.
-    pub fn middle(&self) -> &'a [u8] {
-        self.middle
+    /// Returns the object's own bytes, before and after those that the view drops.
+    pub fn own(&self) -> [&'a [u8]; 2] {
+        self.own
     }
 
     /// Returns the bytes after the object's own.
@@ -86,7 +110,8 @@ impl<'a> Splice<'a> {
 
     /// Returns its length in bytes.
     pub fn len(&self) -> usize {
-        self.head.len() + self.middle.len() + self.tail.len()
+        let [before, after] = self.own;
+        self.head.len() + before.len() + after.len() + self.tail.len()
     }
 
     /// Whether it is empty.
@@ -97,7 +122,9 @@ impl<'a> Splice<'a> {
     /// Appends its bytes to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.head);
-        out.extend_from_slice(self.middle);
+        for own in self.own {
+            out.extend_from_slice(own);
+        }
         out.extend_from_slice(self.tail);
     }
 
@@ -107,6 +134,26 @@ impl<'a> Splice<'a> {
         self.write(&mut out);
         out
     }
+}
+
+/// Returns the length of the metadata without what is dropped.
+fn kept_len(layout: Layout, dropped: Span) -> usize {
+    layout.metadata.length.saturating_sub(dropped.length) as usize
+}
+
+/// Returns the bytes of `range` before and after `dropped`.
+fn around(body: &[u8], range: Range<usize>, dropped: Span) -> [&[u8]; 2] {
+    if dropped.length == 0 {
+        return [body.get(range).unwrap_or_default(), b""];
+    }
+    let gap = dropped.range();
+    [range.start..gap.start, gap.end..range.end].map(|part| body.get(part).unwrap_or_default())
+}
+
+/// Returns the offset of the tag of a field, given its value. Tag and length have the shortest
+/// encoding.
+fn start_of_field(value: Span) -> usize {
+    (value.start as usize).saturating_sub(1 + length_len(value.length as usize))
 }
 
 /// Replaces the resourceVersion in an object, for the DELETED event of an object that left a
@@ -172,9 +219,8 @@ fn replace_metadata_in_protobuf(body: &[u8], layout: Layout, new: &[u8]) -> (Vec
 /// Replaces a field's value, and its tag and length, which must have the shortest encoding. Also
 /// returns the offset of the new value.
 fn replace_field(bytes: &[u8], value: Span, tag: u8, new: &[u8]) -> (Vec<u8>, usize) {
-    let start = (value.start as usize).saturating_sub(1 + length_len(value.length as usize));
     let mut out = Vec::with_capacity(bytes.len() + new.len());
-    out.extend_from_slice(bytes.get(..start).unwrap_or_default());
+    out.extend_from_slice(bytes.get(..start_of_field(value)).unwrap_or_default());
     push_head(&mut out, tag, new.len());
     let at = out.len();
     out.extend_from_slice(new);

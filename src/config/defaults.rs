@@ -308,6 +308,7 @@ impl Default for CacheConfig {
             consistent_lists: CONSISTENT_LISTS,
             verify: VERIFY,
             verify_round: VERIFY_ROUND,
+            drop_managed_fields: Vec::new(),
         }
     }
 }

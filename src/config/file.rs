@@ -4,6 +4,7 @@
 //!
 //! Durations and sizes stay text here, so that all wrong values are reported together.
 
+mod drop_rule;
 mod flow_control;
 mod identity;
 mod shadow;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::config::file::drop_rule::DropRuleSection;
 pub use crate::config::file::flow_control::{
     FlowControlSection, FlowLevelSection, FlowLimitsSection, FlowRuleSection,
 };
@@ -229,6 +231,8 @@ pub struct CacheSection {
     pub consistent_lists: Option<String>,
     /// `off`, `observe` or `enforce`.
     pub verify: Option<String>,
+    /// Rules.
+    pub drop_managed_fields: Option<Vec<DropRuleSection>>,
 }
 
 /// `cache.overBudget`.

@@ -79,6 +79,7 @@ fn is_live(path: &str) -> bool {
 /// The fields that take effect at once.
 const LIVE: &[&str] = &[
     "cache.consistentLists",
+    "cache.dropManagedFields",
     "cache.exclude",
     "cache.historyBytesMax",
     "cache.idleTimeout",
@@ -187,7 +188,8 @@ mod tests {
             "cache:\n  { include: ['*/*'], exclude: [secrets], warm: [v1/pods], idleTimeout: 1m, \
              resourceBytesMax: 1Mi, totalBytesMax: 2Mi, historyBytesMax: 1Mi, \
              onRelist: endStreams, pageSize: 7, maxStaleness: 1h, onAway: end, \
-             consistentLists: auto, verify: enforce }\n\
+             consistentLists: auto, verify: enforce, \
+             dropManagedFields: [{ userAgents: [exporter/*] }] }\n\
              server:\n  { allowedHosts: [weir.example], cacheHeader: false, freshnessTimeout: 1s, \
              warmupTimeout: 1s, shutdownDelay: 7s, shutdownTimeout: 9s }\n\
              logging: { filter: debug }\n\

@@ -345,6 +345,10 @@ fn full_config() -> Config {
             consistent_lists: ConsistentLists::Auto,
             verify: VerifyMode::Enforce,
             verify_round: defaults::VERIFY_ROUND,
+            drop_managed_fields: vec![DropRule {
+                agents: vec![AgentPattern::parse("exporter/*").unwrap()],
+                resources: vec!["pods".parse().unwrap()],
+            }],
         },
         flow_control: FlowControlConfig {
             mode: FlowControlMode::Enforce,
@@ -415,4 +419,26 @@ fn seats_leave_places_on_the_connections() {
     assert!(problems.to_string().contains("upstream.http2"), "{problems}");
     assert_eq!(of("flowControl: { seatsPerServer: 1150 }\n").unwrap(), 1150);
     assert!(of("flowControl: { seatsPerServer: 1151 }\n").is_err());
+}
+
+#[test]
+fn a_rule_about_managed_fields_names_its_clients() {
+    let of = |rule: &str| resolve(&format!("cache: {{ dropManagedFields: [{rule}] }}\n"));
+    let config = of("{ userAgents: [a/*, b/1] }").unwrap();
+    let rule = &config.cache.drop_managed_fields[0];
+    let pods = GroupVersionResource::new("", "v1", "pods");
+    assert!(rule.matches("a/2 (linux)", &pods) && rule.matches("b/1", &pods));
+    assert!(!rule.matches("b/2", &pods) && !rule.matches("", &pods));
+    for (rule, problem) in [
+        ("{ userAgents: [] }", "userAgents names no client"),
+        ("{ userAgents: ['*'] }", "userAgents may not name all clients"),
+        ("{ userAgents: ['a b'] }", "userAgents: \"a b\" has a space"),
+        ("{ userAgents: [a/*], resources: ['x y'] }", "expected RESOURCE"),
+    ] {
+        let problems = of(rule).unwrap_err().to_string();
+        assert!(
+            problems.starts_with(&format!("cache.dropManagedFields[0]: {problem}")),
+            "{problems}"
+        );
+    }
 }

@@ -5,7 +5,7 @@ mod identity;
 
 use crate::config::endpoints::DnsName;
 use crate::config::file::{
-    AdminSection, CacheSection, CertificateSection, ConfigFile, EndpointsSection,
+    AdminSection, CacheSection, CertificateSection, ConfigFile, DropRuleSection, EndpointsSection,
     FlowControlSection, ListenerSection, LoggingSection, OverBudgetSection, ProxyProtocolSection,
     ServerSection, ShadowSection, UpstreamSection,
 };
@@ -13,9 +13,10 @@ use crate::config::listen::ListenAddress;
 use crate::config::network::Network;
 use crate::config::units::{format_bytes, format_duration};
 use crate::config::{
-    CacheConfig, CertificateConfig, Config, ListenerConfig, LoggingConfig, ResourcePattern,
-    ServerConfig, UpstreamConfig,
+    CacheConfig, CertificateConfig, Config, DropRule, ListenerConfig, LoggingConfig,
+    ResourcePattern, ServerConfig, UpstreamConfig,
 };
+use crate::flow::rules::AgentPattern;
 
 impl From<&Config> for ConfigFile {
     fn from(config: &Config) -> Self {
@@ -143,6 +144,14 @@ fn cache(config: &CacheConfig) -> CacheSection {
         on_away: Some(config.on_away.to_string()),
         consistent_lists: Some(config.consistent_lists.to_string()),
         verify: Some(config.verify.to_string()),
+        drop_managed_fields: Some(config.drop_managed_fields.iter().map(drop_rule).collect()),
+    }
+}
+
+fn drop_rule(rule: &DropRule) -> DropRuleSection {
+    DropRuleSection {
+        user_agents: rule.agents.iter().map(AgentPattern::to_string).collect(),
+        resources: rule.resources.iter().map(ResourcePattern::to_string).collect(),
     }
 }
 

@@ -7,6 +7,7 @@
 //! Invariant: a user agent is what the client claims. A rule that matches by it never gives a
 //! request a better level than it has, and never the level `exempt`.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::api::request_info::{RequestInfo, Verb};
@@ -103,10 +104,26 @@ impl AgentPattern {
         }
     }
 
-    fn matches(&self, product: &str) -> bool {
+    /// Whether every user agent matches.
+    pub fn matches_any(&self) -> bool {
+        matches!(self, Self::Prefix(prefix) if prefix.is_empty())
+    }
+
+    /// Whether a product matches.
+    pub fn matches(&self, product: &str) -> bool {
         match self {
             Self::Exact(exact) => **exact == *product,
             Self::Prefix(prefix) => product.starts_with(&**prefix),
+        }
+    }
+}
+
+/// Writes the text that [`AgentPattern::parse`] reads.
+impl fmt::Display for AgentPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(exact) => f.write_str(exact),
+            Self::Prefix(prefix) => write!(f, "{prefix}*"),
         }
     }
 }

@@ -275,7 +275,7 @@ impl Router {
         let decision =
             delegate::decide(&context.parts, context.has_body, &context.info, consistent_lists);
         let options = match &decision {
-            Decision::Forward(reason) => return Err((*reason).into()),
+            Decision::Forward(reason) => return Err(self.caches.noted(*reason, context).into()),
             Decision::Get(_) => None,
             Decision::List(_, options) | Decision::Watch(_, options) => Some(options),
         };
@@ -305,7 +305,8 @@ impl Router {
         }
         let resource = context.resource.as_deref().ok_or(NOT_FOUND)?;
         context.ended("discover");
-        let target = Target::resolve(&context.parts, &context.info, options, resource)?;
+        let mut target = Target::resolve(&context.parts, &context.info, options, resource)?;
+        self.caches.drop_by_rule(&mut target, context);
         let reauthorization = self.admit(context, caller).await?;
         context.ended("authorize");
         self.apply_rules(context, false)?;

@@ -30,6 +30,7 @@ mod herds;
 mod identity;
 mod informer;
 mod listeners;
+mod managed_fields;
 mod odd;
 mod older_watches;
 mod open_watches;

@@ -10,7 +10,8 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::form::{
-    Encoding, ErrorForm, Form, PARTIAL_OBJECT_METADATA, PARTIAL_OBJECT_METADATA_LIST, View,
+    Encoding, ErrorForm, Form, MANAGED_FIELDS, PARTIAL_OBJECT_METADATA,
+    PARTIAL_OBJECT_METADATA_LIST, View,
 };
 use crate::api::request_info::Verb;
 use crate::api::resource::Shape;
@@ -116,12 +117,18 @@ impl Clause<'_> {
             return Candidate::Skip;
         }
         let Some(encoding) = encoding else { return Candidate::NotServed };
-        let view = match converts.then(|| convert(conversion, verb)) {
+        let shown = match converts.then(|| convert(conversion, verb)) {
             None => View::Full,
             Some(Conversion::Metadata) => View::Metadata,
             Some(Conversion::Table) if encoding == Encoding::Json => return Candidate::NotServed,
             Some(Conversion::OtherMetadata) => return Candidate::NotServed,
             Some(Conversion::Table | Conversion::None) => return Candidate::Skip,
+        };
+        let view = match self.param("drop") {
+            None => shown,
+            Some(MANAGED_FIELDS) => shown.without_managed_fields(),
+            // An API server may drop other fields, or refuse to.
+            Some(_) => return Candidate::NotServed,
         };
         let pretty = encoding == Encoding::Json && self.param("pretty") == Some("1");
         Candidate::Form(Form { encoding, view, pretty })

@@ -28,6 +28,38 @@ pub enum View {
     Full,
     /// `PartialObjectMetadata` of `meta.k8s.io/v1` (`docs/semantics.md` §9.2).
     Metadata,
+    /// The whole object without `metadata.managedFields` (`docs/decisions/managed-fields.md`).
+    FullWithoutManagers,
+    /// `PartialObjectMetadata` without `metadata.managedFields`.
+    MetadataWithoutManagers,
+}
+
+impl View {
+    /// Whether it shows only the metadata.
+    pub fn is_metadata(self) -> bool {
+        matches!(self, Self::Metadata | Self::MetadataWithoutManagers)
+    }
+
+    /// Whether it lacks `metadata.managedFields`.
+    pub fn drops_managed_fields(self) -> bool {
+        matches!(self, Self::FullWithoutManagers | Self::MetadataWithoutManagers)
+    }
+
+    /// Returns the view of the same part without `metadata.managedFields`.
+    pub fn without_managed_fields(self) -> Self {
+        match self {
+            Self::Full | Self::FullWithoutManagers => Self::FullWithoutManagers,
+            Self::Metadata | Self::MetadataWithoutManagers => Self::MetadataWithoutManagers,
+        }
+    }
+
+    /// Returns the view of the same part with `metadata.managedFields`, if the object has them.
+    pub fn with_managed_fields(self) -> Self {
+        match self {
+            Self::Full | Self::FullWithoutManagers => Self::Full,
+            Self::Metadata | Self::MetadataWithoutManagers => Self::Metadata,
+        }
+    }
 }
 
 /// The form of a response that Weir serves.
@@ -78,3 +110,6 @@ pub const META_V1: &str = "meta.k8s.io/v1";
 pub const PARTIAL_OBJECT_METADATA: &str = "PartialObjectMetadata";
 /// The kind of lists of metadata-only objects.
 pub const PARTIAL_OBJECT_METADATA_LIST: &str = "PartialObjectMetadataList";
+/// The field that the parameter `drop` of a media type can leave out of a response (KEP-5958;
+/// `docs/decisions/managed-fields.md`). API servers that do not know the parameter ignore it.
+pub const MANAGED_FIELDS: &str = "metadata.managedFields";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::gvr::GroupVersionResource;
 use super::representation::Representation;
-use crate::api::media_type::{Encoding, Form, View};
+use crate::api::media_type::{Encoding, Form};
 use crate::api::selectable::SelectableFields;
 
 /// How the API server writes lists and objects of a resource (`docs/semantics.md` §3.6).
@@ -49,9 +49,9 @@ impl ApiResource {
     /// Returns the representation from which Weir makes a form of response.
     pub fn representation(&self, form: Form) -> Representation {
         let splices = self.shape == Shape::BuiltIn && !self.converts_metadata();
-        match (form.encoding, form.view) {
-            (Encoding::Json, View::Metadata) if !splices => Representation::MetadataJson,
-            (Encoding::Protobuf, View::Metadata) if !splices => Representation::MetadataProtobuf,
+        match (form.encoding, form.view.is_metadata()) {
+            (Encoding::Json, true) if !splices => Representation::MetadataJson,
+            (Encoding::Protobuf, true) if !splices => Representation::MetadataProtobuf,
             (Encoding::Json, _) => Representation::Json,
             (Encoding::Protobuf, _) => Representation::Protobuf,
         }

@@ -3,8 +3,8 @@
 //! The frame for a watcher depends on whether the object matched its filter before the change and
 //! matches after it (`docs/semantics.md` §5.5). An event therefore has up to three frames in each
 //! view that a watcher requests. Each frame is encoded when the first watcher needs it, and all
-//! watchers share its bytes. The frames of the metadata-only view are boxed, since most events
-//! never need them.
+//! watchers share its bytes. The frames of all but the full view are boxed, since most events never
+//! need them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -40,6 +40,8 @@ pub struct Event {
     audience: Audience,
     full: ViewFrames,
     metadata: OnceLock<Box<ViewFrames>>,
+    /// Those without managed fields: of the whole object, and of the metadata.
+    without_managers: OnceLock<Box<[ViewFrames; 2]>>,
 }
 
 /// The encoded frames in one view.
@@ -109,6 +111,7 @@ impl Event {
             audience: Audience::All,
             full: ViewFrames::default(),
             metadata: OnceLock::new(),
+            without_managers: OnceLock::new(),
         }
     }
 
@@ -162,7 +165,7 @@ impl Event {
 
     /// Returns the size in bytes of the data that only the history keeps alive: the previous
     /// object, the object of a deletion, and one frame. More frames exist only if the object starts
-    /// or stops matching some selector, or in the metadata-only view.
+    /// or stops matching some selector, or in other views.
     pub fn weight(&self) -> usize {
         let previous = self.previous.as_ref().map_or(0, |previous| previous.weight());
         let object = if self.deleted { self.object.weight() } else { 0 };
@@ -173,6 +176,10 @@ impl Event {
         match view {
             View::Full => &self.full,
             View::Metadata => self.metadata.get_or_init(Box::default),
+            View::FullWithoutManagers | View::MetadataWithoutManagers => {
+                let [full, metadata] = &**self.without_managers.get_or_init(Box::default);
+                if view.is_metadata() { metadata } else { full }
+            }
         }
     }
 

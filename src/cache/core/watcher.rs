@@ -56,6 +56,8 @@ pub struct Watcher {
     /// Whether events of a relist were read since the last [`Watcher::take_bookmark_due`].
     bookmark_due: bool,
     resource_version: ResourceVersion,
+    /// The bytes that the view has left out of frames since they were last taken.
+    dropped_bytes: usize,
     ended: Option<EndCause>,
 }
 
@@ -68,9 +70,18 @@ impl Watcher {
         resource_version: ResourceVersion,
     ) -> Self {
         let initial = start == WatchStart::InitialEvents;
-        let view = View::Full;
-        let (held, bookmark_due, ended) = (None, false, None);
-        Self { cache, cursor, filter, view, held, initial, bookmark_due, resource_version, ended }
+        Self {
+            cache,
+            cursor,
+            filter,
+            view: View::Full,
+            held: None,
+            initial,
+            bookmark_due: false,
+            resource_version,
+            dropped_bytes: 0,
+            ended: None,
+        }
     }
 
     /// Counts what is copied for this watch alone as held.
@@ -162,6 +173,11 @@ impl Watcher {
         std::mem::take(&mut self.bookmark_due)
     }
 
+    /// Returns the bytes that the view has left out of frames since the last call.
+    pub fn take_dropped_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.dropped_bytes)
+    }
+
     fn next_initial_events(&mut self, max_bytes: usize) -> Batch {
         let mut slot = self.cursor.initial.lock();
         let outrun = slot.as_ref().is_none_or(|initial| {
@@ -185,6 +201,7 @@ impl Watcher {
             scanned += 1;
             if self.filter.matches(object) {
                 frame::append(&mut builder, EventType::Added, object, self.view);
+                self.dropped_bytes += object.dropped(self.view).length as usize;
                 events += 1;
             }
             more = builder.len() >= max_bytes || scanned >= SCAN_MAX;
@@ -223,9 +240,10 @@ impl Watcher {
             if from < state.history().first_seq() {
                 return self.end(EndCause::Slow);
             }
-            let Frames { chunks, received, position, bookmark_due } =
+            let Frames { chunks, received, position, bookmark_due, dropped_bytes } =
                 self.collect_frames(state, (from, to), max_bytes);
             self.bookmark_due |= bookmark_due;
+            self.dropped_bytes += dropped_bytes;
             self.cursor.set_position(position);
             if !chunks.is_empty() {
                 let events = chunks.len();
@@ -279,24 +297,26 @@ impl Watcher {
         let (mut chunks, mut received, mut bookmark_due) = (Chunks::new(), Now::default(), false);
         let history = state.history();
         let to = to.min(from.saturating_add(SCAN_MAX as u64));
-        let mut bytes = 0;
+        let (mut bytes, mut dropped_bytes) = (0, 0);
         for (seq, event) in history.events(from, to) {
             if history.resume_version(seq, event) <= self.cursor.skip_through {
                 continue;
             }
             if let Some(frame) = event.frame(&self.filter, self.view) {
                 bytes += frame.len();
+                dropped_bytes += event.object().dropped(self.view).length as usize;
                 if chunks.is_empty() {
                     received = event.received();
                 }
                 chunks.push(frame);
                 bookmark_due = history.relist_at(seq).is_some();
                 if bytes >= max_bytes {
-                    return Frames { chunks, received, position: seq + 1, bookmark_due };
+                    let position = seq + 1;
+                    return Frames { chunks, received, position, bookmark_due, dropped_bytes };
                 }
             }
         }
-        Frames { chunks, received, position: to, bookmark_due }
+        Frames { chunks, received, position: to, bookmark_due, dropped_bytes }
     }
 
     fn end(&mut self, cause: EndCause) -> Batch {
@@ -336,6 +356,8 @@ struct Frames {
     position: u64,
     /// Whether the last frame belongs to a relist.
     bookmark_due: bool,
+    /// The bytes that the view has left out.
+    dropped_bytes: usize,
 }
 
 impl Drop for Watcher {

@@ -42,9 +42,10 @@ fn protobuf_envelope(
     meta: &ListMeta,
     items_bytes: usize,
 ) -> (Vec<u8>, Vec<u8>) {
-    let mut head = match format.view {
-        View::Full => protobuf::envelope_head(&resource.gvr.api_version(), &resource.list_kind),
-        View::Metadata => protobuf::envelope_head(META_V1, PARTIAL_OBJECT_METADATA_LIST),
+    let mut head = if format.view.is_metadata() {
+        protobuf::envelope_head(META_V1, PARTIAL_OBJECT_METADATA_LIST)
+    } else {
+        protobuf::envelope_head(&resource.gvr.api_version(), &resource.list_kind)
     };
     let meta = encode_meta(meta);
     push_head(&mut head, UNKNOWN_RAW_TAG, field_len(meta.len()) + items_bytes);
@@ -75,7 +76,7 @@ fn envelope(
 ) -> (String, String) {
     let api_version = resource.gvr.api_version();
     let list_kind = &resource.list_kind;
-    match (view, resource.shape) {
+    match (view.with_managed_fields(), resource.shape) {
         // The API server writes a typed nil slice here, unlike in lists of whole objects.
         (View::Metadata, _) if is_empty => {
             let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, META_V1, meta);
@@ -85,10 +86,8 @@ fn envelope(
             let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, META_V1, meta);
             (head + "[", "]}\n".to_owned())
         }
-        (View::Full, Shape::BuiltIn) => {
-            (typed_head(list_kind, &api_version, meta) + "[", "]}\n".to_owned())
-        }
-        (View::Full, Shape::Custom) => {
+        (_, Shape::BuiltIn) => (typed_head(list_kind, &api_version, meta) + "[", "]}\n".to_owned()),
+        (_, Shape::Custom) => {
             let ListMeta { resource_version, continue_token, .. } = meta;
             let remaining = remaining(meta);
             (

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::api::media_type::{Encoding, View};
 use crate::codec::object::Object;
 use crate::codec::protobuf::wire::{field_len, push_head};
-use crate::codec::rope::RopeBuilder;
+use crate::codec::rope::{PIECE_BYTES, RopeBuilder};
 
 /// The encoding and the view in which a list writes its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,9 +56,12 @@ impl ItemFormat {
         self.push_head(item.len(), builder.buffer());
         builder.buffer().extend_from_slice(item.head());
         if is_cut {
-            return PartialItem { middle: object.body.slice_ref(item.middle()), tail: item.tail() };
+            let own = item.own().map(|own| object.body.slice_ref(own));
+            return PartialItem { own, tail: item.tail() };
         }
-        builder.push_part(&object.body, item.middle());
+        for own in item.own() {
+            builder.push_part(&object.body, own);
+        }
         builder.buffer().extend_from_slice(item.tail());
         PartialItem::default()
     }
@@ -67,8 +70,33 @@ impl ItemFormat {
 /// The rest of an item that does not fit into one piece.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PartialItem {
-    pub(super) middle: Bytes,
-    pub(super) tail: &'static [u8],
+    /// Parts of its object.
+    own: [Bytes; 2],
+    tail: &'static [u8],
+}
+
+impl PartialItem {
+    /// Whether nothing is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.own.iter().all(Bytes::is_empty)
+    }
+
+    /// Appends as much as fits into a piece of [`PIECE_BYTES`]. Returns whether there was room.
+    /// The bytes are copied: a shared part would keep the whole object alive.
+    pub(super) fn append_to(&mut self, builder: &mut RopeBuilder) -> bool {
+        // The tail goes into the same piece as the last part.
+        let room = PIECE_BYTES.saturating_sub(builder.len() + self.tail.len());
+        let mut left = room;
+        for own in &mut self.own {
+            let part = own.split_to(left.min(own.len()));
+            left -= part.len();
+            builder.buffer().extend_from_slice(&part);
+        }
+        if self.is_empty() {
+            builder.buffer().extend_from_slice(std::mem::take(self).tail);
+        }
+        room > 0
+    }
 }
 
 /// The tag of a list's `items`.

@@ -67,20 +67,6 @@ impl Pieces {
         self.needs_separator = true;
         true
     }
-
-    /// Appends as much of the partial item as fits. Returns whether there was room.
-    fn push_partial(&mut self, builder: &mut RopeBuilder) -> bool {
-        // The tail goes into the same piece as the last part.
-        let room = PIECE_BYTES.saturating_sub(builder.len() + self.partial.tail.len());
-        let part = self.partial.middle.split_to(room.min(self.partial.middle.len()));
-        // A shared part would keep the whole object alive.
-        builder.buffer().extend_from_slice(&part);
-        if self.partial.middle.is_empty() {
-            let PartialItem { tail, .. } = std::mem::take(&mut self.partial);
-            builder.buffer().extend_from_slice(tail);
-        }
-        room > 0
-    }
 }
 
 impl Iterator for Pieces {
@@ -95,8 +81,8 @@ impl Iterator for Pieces {
         }
         builder.buffer().extend_from_slice(&std::mem::take(&mut self.head));
         while builder.len() < PIECE_BYTES {
-            if !self.partial.middle.is_empty() {
-                if !self.push_partial(&mut builder) {
+            if !self.partial.is_empty() {
+                if !self.partial.append_to(&mut builder) {
                     break;
                 }
             } else if let Some(object) = self.objects.as_slice().first().cloned() {

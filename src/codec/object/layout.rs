@@ -1,5 +1,7 @@
 //! The positions of the parts of an object's bytes.
 
+use std::ops::Range;
+
 use crate::api::media_type::Encoding;
 
 /// The positions of the parts of an object's bytes.
@@ -35,6 +37,11 @@ impl Span {
     /// Returns this part of `bytes`; empty if it is out of range.
     pub fn slice(self, bytes: &[u8]) -> &[u8] {
         bytes.get(self.start as usize..self.end()).unwrap_or_default()
+    }
+
+    /// Returns the offsets of its bytes.
+    pub fn range(self) -> Range<usize> {
+        self.start as usize..self.end()
     }
 
     /// Returns the offset after its last byte.

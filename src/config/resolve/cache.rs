@@ -3,11 +3,12 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::config::file::CacheSection;
+use crate::config::file::{CacheSection, DropRuleSection};
 use crate::config::memory::fit_cache;
 use crate::config::parse::warm_resource;
 use crate::config::resolve::problems::{Collector, between};
-use crate::config::{CacheConfig, OnAway, ResourcePattern};
+use crate::config::{CacheConfig, DropRule, OnAway, ResourcePattern};
+use crate::flow::rules::AgentPattern;
 
 /// Validates `cache`.
 pub(super) fn cache(
@@ -64,6 +65,9 @@ pub(super) fn cache(
     problems.take("cache.maxStaleness", section.max_staleness, staleness, |max| {
         config.max_staleness = max;
     });
+    if let Some(rules) = section.drop_managed_fields {
+        config.drop_managed_fields = problems.list("cache.dropManagedFields", rules, drop_rule);
+    }
     if config.on_away == OnAway::End && config.max_staleness.is_none() {
         problems.add("cache.onAway", "end needs cache.maxStaleness");
     }
@@ -77,6 +81,22 @@ pub(super) fn cache(
         }
     }
     config
+}
+
+/// Compiles a rule of `cache.dropManagedFields`. It names its clients: the operator knows what they
+/// do with objects.
+fn drop_rule(section: DropRuleSection) -> Result<DropRule, String> {
+    let agent = |text: &String| match AgentPattern::parse(text) {
+        Ok(pattern) if pattern.matches_any() => Err("userAgents may not name all clients".into()),
+        Ok(pattern) => Ok(pattern),
+        Err(message) => Err(format!("userAgents: {text:?} {message}")),
+    };
+    let agents: Vec<_> = section.user_agents.iter().map(agent).collect::<Result<_, String>>()?;
+    if agents.is_empty() {
+        return Err("userAgents names no client".to_owned());
+    }
+    let resources = section.resources.iter().map(|text| text.parse());
+    Ok(DropRule { agents, resources: resources.collect::<Result<_, String>>()? })
 }
 
 /// Parses the largest age of an answer; `None` for `never`.

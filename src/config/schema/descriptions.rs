@@ -103,6 +103,14 @@ pub(super) const DESCRIPTIONS: &[(&str, &str)] = &[
         "flowControl.levels.limited.limitResponse.queuing.queueLengthLimit",
         "The most requests that wait in a queue.",
     ),
+    (
+        "cache.dropManagedFields.userAgents",
+        "User agents: a product such as kubectl/v1.36.0, or what it begins with and *.",
+    ),
+    (
+        "cache.dropManagedFields.resources",
+        "RESOURCE or GROUP/RESOURCE, as in cache.include. None for all.",
+    ),
     ("flowControl.rules.name", "The name, in metrics and refusals."),
     (
         "flowControl.rules.match.subjects",

@@ -45,13 +45,24 @@ pub(super) fn respond_with(
     object: &Object,
 ) -> Result<Response<Body>, Reason> {
     let Form { encoding, view, .. } = read.target.form;
-    let shown = match view {
-        View::Full => object.body.clone(),
-        View::Metadata => read.held.hold(object.in_view(view).to_vec()),
-    };
-    let body = match encoding {
-        Encoding::Protobuf => vec![shown],
-        Encoding::Json => vec![shown, Bytes::from_static(b"\n")],
-    };
+    let mut body = Vec::with_capacity(4);
+    match view {
+        View::Full => body.push(object.body.clone()),
+        View::Metadata | View::MetadataWithoutManagers => {
+            body.push(read.held.hold(object.in_view(view).to_vec()));
+        }
+        View::FullWithoutManagers => {
+            let shown = object.in_view(view);
+            if !shown.head().is_empty() {
+                body.push(read.held.hold(shown.head().to_vec()));
+            }
+            let own = shown.own().map(|own| object.body.slice_ref(own));
+            body.extend(own.into_iter().filter(|own| !own.is_empty()));
+        }
+    }
+    if encoding == Encoding::Json {
+        body.push(Bytes::from_static(b"\n"));
+    }
+    read.context.metrics.dropped(object.dropped(view).length as usize);
     respond(read, handle, body)
 }

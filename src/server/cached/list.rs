@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use http::Response;
 
-use crate::api::media_type::Form;
+use crate::api::media_type::{Form, View};
 use crate::api::resource::ApiResource;
 use crate::cache::refusal::Refusal;
 use crate::codec::gzip;
@@ -64,7 +64,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         let metrics = Arc::clone(&read.context.metrics);
         let encode = move || {
             let selected = select(&resource, &state, &filter, &plan)?;
-            count(&metrics, &selected);
+            count(&metrics, &selected, form.view);
             Some(encode(&resource, selected, form, gzip.as_ref(), is_saving))
         };
         // If the task panics or the runtime stops, the upstream answers.
@@ -73,7 +73,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     } else {
         let resource = handle.resource();
         let selected = select(resource, &state, filter, &plan).ok_or(unavailable)?;
-        count(&read.context.metrics, &selected);
+        count(&read.context.metrics, &selected, form.view);
         encode(resource, selected, form, gzip, is_saving)
     };
     match encoded {
@@ -96,9 +96,13 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     }
 }
 
-fn count(metrics: &ResourceMetrics, selected: &Selected) {
+fn count(metrics: &ResourceMetrics, selected: &Selected, view: View) {
     let (index, scanned) = selected.scan;
     metrics.listed(index, scanned, selected.objects.len());
+    if view.drops_managed_fields() {
+        let dropped = selected.objects.iter().map(|object| object.dropped(view).length as usize);
+        metrics.dropped(dropped.sum());
+    }
 }
 
 /// Waits for the lane of the response, for work on another thread.

@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::request_info::ResourceRequest;
+use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::auth::reauthorization::Reauthorization;
@@ -17,6 +17,7 @@ use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
 use crate::server::appointments::HerdAppointments;
 use crate::server::cached::compress::Compressor;
+use crate::server::cached::drop_rules::DropRules;
 use crate::server::cached::response_budget::ResponseBudget;
 use crate::server::delegate::{Freshness, Reason, Target};
 use crate::server::forward::list_times::ListTimes;
@@ -42,6 +43,8 @@ pub(crate) struct CacheServices {
     pub(crate) overload: Arc<Overload>,
     /// When those come again for whom there is no place.
     pub(crate) herd: HerdAppointments,
+    /// Which clients of rules have written.
+    pub(crate) drop_rules: DropRules,
 }
 
 impl CacheServices {
@@ -53,6 +56,30 @@ impl CacheServices {
     /// Returns the longest wait for a cache that is not ready yet.
     pub(crate) fn warmup_timeout(&self) -> Duration {
         self.live.load().warmup_timeout
+    }
+
+    /// Leaves managed fields out of a read for which an operator's rule says so.
+    pub(crate) fn drop_by_rule(&self, target: &mut Target, context: &RequestContext<'_>) {
+        let RequestContext { info, parts, .. } = context;
+        if info.verb == Verb::Get {
+            return;
+        }
+        let rules = &self.registry.config().drop_managed_fields;
+        if let Some(request) = &info.resource
+            && self.drop_rules.apply(rules, info.verb, &parts.headers, request)
+        {
+            target.form.view = target.form.view.without_managed_fields();
+        }
+    }
+
+    /// Notes a request that changes an object. Returns the reason for which it is forwarded.
+    pub(crate) fn noted(&self, reason: Reason, context: &RequestContext<'_>) -> Reason {
+        let RequestContext { info, parts, .. } = context;
+        if let (Reason::Write, Some(request)) = (reason, &info.resource) {
+            let rules = &self.registry.config().drop_managed_fields;
+            self.drop_rules.note_write(rules, info.verb, &parts.headers, request);
+        }
+        reason
     }
 }
 

@@ -13,6 +13,7 @@ use crate::codec::gzip;
 use crate::server::cached::read::CachedRead;
 use crate::server::delegate::Reason;
 use crate::server::http::body::Body;
+use crate::server::http::headers::DROPPED_HEADER;
 use crate::server::http::rendered::{Rendered, Source};
 use crate::server::http::response;
 
@@ -62,11 +63,20 @@ pub(super) fn plain(read: &CachedRead<'_>, handle: &CacheHandle, body: Body) -> 
     let content_type = read.target.form.encoding.content_type(false);
     let headers = &read.context.parts.headers;
     let mut response = response::ok(headers, content_type, body, &handle.warnings());
+    name_dropped(read, &mut response);
     read.explain(handle);
     if let Some(age) = read.shown_age(handle) {
         response.extensions_mut().insert(age);
     }
     response
+}
+
+/// Names what the objects of a response lack, by a header.
+pub(super) fn name_dropped(read: &CachedRead<'_>, response: &mut Response<Body>) {
+    if read.target.form.view.drops_managed_fields() {
+        let dropped = HeaderValue::from_static(media_type::MANAGED_FIELDS);
+        response.headers_mut().insert(DROPPED_HEADER, dropped);
+    }
 }
 
 /// Returns the API server's 404 for the object of a GET. The reason to forward the request is a

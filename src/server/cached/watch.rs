@@ -20,6 +20,7 @@ use crate::codec::frame;
 use crate::codec::rope::Rope;
 use crate::config::OnAway;
 use crate::server::cached::read::CachedRead;
+use crate::server::cached::respond::name_dropped;
 use crate::server::cached::watch_stream::{CacheBookmarks, Schedule, WatchEnd, WatchStream};
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
 use crate::server::http::body::{Body, FixedFrames};
@@ -257,6 +258,7 @@ fn ok(read: &CachedRead<'_>, handle: Option<&CacheHandle>, body: Body) -> Respon
     let headers = &read.context.parts.headers;
     let warnings = handle.map(CacheHandle::warnings).unwrap_or_default();
     let mut response = response::ok(headers, content_type, body, &warnings);
+    name_dropped(read, &mut response);
     if let Some(handle) = handle {
         read.explain(handle);
     }

@@ -292,7 +292,9 @@ impl<B: Bookmarks + Unpin> Stream for WatchStream<B> {
             if registered && !this.timers.bookmark_due && this.watcher.is_idle() {
                 return Poll::Pending;
             }
-            match this.next_step() {
+            let step = this.next_step();
+            this.metrics.dropped(this.watcher.take_dropped_bytes());
+            match step {
                 Step::Return(piece) => {
                     this.yielded = true;
                     return Poll::Ready(Some(piece));

@@ -25,6 +25,8 @@ pub(crate) struct IdentityNamed(pub(crate) String);
 /// Names how a response was made and why. As a request header with the value `bypass` it asks for
 /// the upstream's response.
 pub(crate) const CACHE_HEADER: HeaderName = HeaderName::from_static("x-weir-cache");
+/// Names what a response lacks that the upstream's has.
+pub(crate) const DROPPED_HEADER: HeaderName = HeaderName::from_static("x-weir-dropped");
 /// The uid of the FlowSchema of a request; kube-apiserver's.
 pub(crate) const FLOW_SCHEMA_UID: HeaderName =
     HeaderName::from_static("x-kubernetes-pf-flowschema-uid");

@@ -19,6 +19,7 @@ pub(super) struct ResourceFamilies {
     pub(super) watch_bytes: IntCounterVec,
     pub(super) watchers_ended: IntCounterVec,
     pub(super) lists_outrun: IntCounter,
+    pub(super) dropped_bytes: IntCounterVec,
     pub(super) list_scanned: IntCounterVec,
     pub(super) list_returned: IntCounterVec,
 }
@@ -87,6 +88,7 @@ impl ResourceFamilies {
                 "weir_lists_outrun_total",
                 "Lists that broke off because their clients read much more slowly than the objects changed.",
             )?,
+            dropped_bytes: dropped_bytes(registry)?,
             list_scanned: counter_vec(
                 registry,
                 "weir_list_objects_scanned_total",
@@ -101,6 +103,15 @@ impl ResourceFamilies {
             )?,
         })
     }
+}
+
+fn dropped_bytes(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
+    counter_vec(
+        registry,
+        "weir_managed_fields_dropped_bytes_total",
+        "Bytes of metadata.managedFields that were left out of responses from a cache, before compression and indentation.",
+        RESOURCE_LABELS,
+    )
 }
 
 const RESOURCE_LABELS: &[&str] = &["group", "version", "resource"];

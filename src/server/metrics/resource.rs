@@ -24,6 +24,8 @@ pub struct ResourceMetrics {
     /// The handles of cache hits with status 200, for get, list and watch of each scope.
     hits: [[OnceLock<RequestHandles>; SCOPES]; 3],
     watch: OnceLock<WatchHandles>,
+    /// The bytes of managed fields that were dropped.
+    dropped: OnceLock<IntCounter>,
     /// The objects that were scanned and returned, by [`ScanIndex`].
     lists: [OnceLock<[IntCounter; 2]>; 4],
 }
@@ -76,6 +78,7 @@ impl ResourceMetrics {
             labels: labels.map(Box::from),
             hits: Default::default(),
             watch: OnceLock::new(),
+            dropped: OnceLock::new(),
             lists: Default::default(),
         }
     }
@@ -137,6 +140,19 @@ impl ResourceMetrics {
         watch.events.inc_by(events as u64);
         watch.bytes.inc_by(bytes as u64);
         watch.response_bytes.inc_by(bytes as u64);
+    }
+
+    /// Counts bytes that were left out of a response for a client that does without.
+    #[inline]
+    pub(crate) fn dropped(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
+        let dropped = self.dropped.get_or_init(|| {
+            let labels = self.labels.each_ref().map(|label| &**label);
+            self.families.dropped_bytes.with_label_values(&labels)
+        });
+        dropped.inc_by(bytes as u64);
     }
 
     /// Counts the end of a watch.

@@ -251,12 +251,15 @@ impl<'a> Beside<'a> {
             Decision::Get(_) | Decision::Forward(_) => None,
         };
         let resource = context.resource.as_ref().ok_or(Reason::NonResource)?;
+        let mut target = Target::resolve(&context.parts, &context.info, options, resource)?;
+        // The upstream's answers have them.
+        target.form.view = target.form.view.with_managed_fields();
         Ok(CachedRead {
             context,
             services: &self.router.caches,
             request: context.info.resource.as_ref().ok_or(Reason::NonResource)?,
             resource,
-            target: Target::resolve(&context.parts, &context.info, options, resource)?,
+            target,
             held,
             lane: None,
             reauthorization: None,

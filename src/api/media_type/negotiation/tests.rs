@@ -33,6 +33,36 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
+/// KEP-5958: the parameter counts in the clause that is chosen.
+#[test]
+fn a_client_may_do_without_managed_fields() {
+    let drop = ";drop=metadata.managedFields";
+    let without = |form: Option<Form>| {
+        form.map(|form| Form { view: form.view.without_managed_fields(), ..form })
+    };
+    for (accept, expected) in [
+        (format!("application/json{drop}"), without(JSON)),
+        (format!("application/json{drop};pretty=1"), without(PRETTY)),
+        (format!("{PROTOBUF}{drop},application/json"), without(PROTO)),
+        (format!("{PROTOBUF},application/json{drop}"), PROTO),
+        (format!("application/json{drop},*/*"), without(JSON)),
+        (format!("application/json;q=0.5{drop},{PROTOBUF}"), PROTO),
+        (format!("{METADATA}{drop}"), without(METADATA_JSON)),
+        (format!("{METADATA}{drop},application/json"), without(METADATA_JSON)),
+        (format!("{TABLE}{drop},application/json{drop}"), None),
+        ("application/json;drop=".to_owned(), None),
+        ("application/json;drop=metadata.managedfields".to_owned(), None),
+        (format!("application/json{drop}+metadata.annotations"), None),
+        (format!("application/json{drop}+metadata.managedFields"), None),
+        ("application/json;drop".to_owned(), JSON),
+    ] {
+        assert_eq!(form(&accept, Shape::BuiltIn), expected, "{accept}");
+    }
+    // A custom resource has no protobuf.
+    let accept = format!("{PROTOBUF}{drop},application/json{drop}");
+    assert_eq!(form(&accept, Shape::Custom), without(JSON));
+}
+
 #[test]
 fn accept_is_negotiated_as_upstream() {
     let kubectl =

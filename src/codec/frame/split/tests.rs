@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use super::*;
 use crate::api::media_type::View;
 use crate::codec::frame::frame_into;
-use crate::codec::object::Layout;
+use crate::codec::object::{Layout, Span};
 use crate::codec::splice::Splice;
 
 fn frame(encoding: Encoding, object: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();
-    let object = Splice::in_view(object, Layout::default(), View::Full);
+    let object = Splice::in_view(object, Layout::default(), View::Full, Span::default());
     frame_into(&mut frame, "MODIFIED", encoding, &object);
     frame
 }

@@ -1,0 +1,129 @@
+//! Finds `metadata.managedFields` in an object's bytes, so that a view can leave them out
+//! (`docs/decisions/managed-fields.md`).
+//!
+//! The rest of the object is an object without managed fields, as the API server would write it. In
+//! an object that no API server writes (white space around the member, the member twice, other
+//! fields before the metadata or between those of protobuf) nothing is found, and the view shows
+//! them.
+
+use std::fmt;
+
+use serde::de::{Deserializer as _, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::api::media_type::Encoding;
+use crate::codec::object::{Layout, Span};
+use crate::codec::protobuf::wire::{Fields, Value, length_len};
+
+/// Returns the part of an object's bytes to leave out, with the comma beside it in JSON; empty if
+/// there is none.
+pub(crate) fn find(body: &[u8], layout: Layout) -> Span {
+    let metadata = layout.metadata.slice(body);
+    let found = match layout.encoding {
+        Encoding::Json => find_member(metadata),
+        Encoding::Protobuf => find_fields(metadata).filter(|_| is_first(layout)),
+    };
+    let found = found.and_then(|(start, end)| {
+        Span::new(start + layout.metadata.start as usize, end.checked_sub(start)?)
+    });
+    found.unwrap_or_default()
+}
+
+/// Returns the first offset and the end of the member in an object of JSON.
+fn find_member(metadata: &[u8]) -> Option<(usize, usize)> {
+    let text = std::str::from_utf8(metadata).ok()?;
+    let value = serde_json::Deserializer::from_str(text).deserialize_map(MemberFinder).ok()??;
+    let value_start = offset_in(text, value.get())?;
+    let value_end = value_start + value.get().len();
+    let start = text.get(..value_start)?.strip_suffix(KEY)?.len();
+    match text.as_bytes().get(start.checked_sub(1)?)? {
+        b',' => Some((start - 1, value_end)),
+        b'{' if text.as_bytes().get(value_end) == Some(&b',') => Some((start, value_end + 1)),
+        b'{' => Some((start, value_end)),
+        _ => None,
+    }
+}
+
+fn offset_in(whole: &str, part: &str) -> Option<usize> {
+    (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)
+}
+
+/// Finds the value of the one member `managedFields`.
+struct MemberFinder;
+
+impl<'de> Visitor<'de> for MemberFinder {
+    type Value = Option<&'de RawValue>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(key) = map.next_key::<Key>()? {
+            if !key.0 {
+                map.next_value::<IgnoredAny>()?;
+            } else if found.replace(map.next_value()?).is_some() {
+                return Err(A::Error::duplicate_field("managedFields"));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a key is `managedFields`. A key is compared and not copied.
+struct Key(bool);
+
+impl<'de> serde::Deserialize<'de> for Key {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeyVisitor;
+
+        impl Visitor<'_> for KeyVisitor {
+            type Value = Key;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a key")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<Key, E> {
+                Ok(Key(key == "managedFields"))
+            }
+        }
+
+        deserializer.deserialize_str(KeyVisitor)
+    }
+}
+
+/// Whether nothing is between the beginning of an item of protobuf and its metadata.
+fn is_first(layout: Layout) -> bool {
+    let Layout { item, metadata, .. } = layout;
+    let value_start = item.start as usize + 1 + length_len(metadata.length as usize);
+    value_start == metadata.start as usize
+}
+
+/// Returns the first offset and the end of the fields in an `ObjectMeta` of protobuf.
+fn find_fields(metadata: &[u8]) -> Option<(usize, usize)> {
+    let mut found: Option<(usize, usize)> = None;
+    for field in Fields::new(metadata) {
+        let field = field.ok()?;
+        if field.number != MANAGED_FIELDS {
+            continue;
+        }
+        let Value::Bytes(bytes) = field.value else { return None };
+        let start = match found {
+            None => field.start,
+            Some((start, end)) if end == field.start => start,
+            Some(_) => return None,
+        };
+        found = Some((start, field.value_start + bytes.len()));
+    }
+    found
+}
+
+/// The key as the API server writes it.
+const KEY: &str = r#""managedFields":"#;
+/// The field of `ObjectMeta`.
+const MANAGED_FIELDS: u32 = 17;
+
+#[cfg(test)]
+mod tests;
