@@ -30,6 +30,8 @@ struct ConnState {
     /// request checks this flag instead of taking the lock.
     http2: AtomicBool,
     open_requests: AtomicUsize,
+    /// Whether the response of HTTP/1.1 waits for its turn.
+    writes_wait: AtomicBool,
     accepted: Instant,
     /// When the last request ended, in milliseconds since `accepted`. Written before
     /// `open_requests` is decremented.
@@ -61,6 +63,7 @@ impl ConnActivity {
             phase: Mutex::new(Phase::UnknownProtocol { matched: 0, since: accepted }),
             http2: AtomicBool::new(false),
             open_requests: AtomicUsize::new(0),
+            writes_wait: AtomicBool::new(false),
             accepted,
             last_ended_ms: AtomicU64::new(0),
         }))
@@ -93,6 +96,12 @@ impl ConnActivity {
     /// Whether no request is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.0.open_requests.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether what is left of a large response of HTTP/1.1 is not written now: its turn has not
+    /// come. When it comes, the task of the connection is woken.
+    pub(crate) fn writes_wait(&self) -> bool {
+        self.0.writes_wait.load(Ordering::Relaxed)
     }
 
     pub(crate) fn is_http2(&self) -> bool {
@@ -168,6 +177,14 @@ impl ConnActivity {
 #[derive(Debug)]
 pub(crate) struct RequestGuard {
     activity: ConnActivity,
+}
+
+impl RequestGuard {
+    /// Sets whether the rest of a large response is not written now. Only for HTTP/1.1, which has
+    /// one response at a time.
+    pub(crate) fn set_writes_wait(&self, wait: bool) {
+        self.activity.0.writes_wait.store(wait, Ordering::Relaxed);
+    }
 }
 
 impl Drop for RequestGuard {

@@ -16,7 +16,8 @@
 //! [`crate::server::connection::permitted_io`] sees it. An error of the last write of a poll ends
 //! the connection at once. An idle connection holds no buffer.
 //!
-//! The cork also reports the bytes that are read to [`ConnActivity`].
+//! The cork also reports the bytes that are read to [`ConnActivity`]. It writes nothing long while
+//! that says that a large response of HTTP/1.1 waits for its turn ([`crate::server::lanes`]).
 //!
 //! Lock: that of the connection, held during one I/O call and never contended. The lock of
 //! [`ConnActivity`] is taken under it, and a thread's spare buffer is taken and returned under it.
@@ -148,6 +149,9 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Cork<I> {
     ) -> Poll<io::Result<usize>> {
         let this = &mut *self.0.lock();
         let length: usize = slices.iter().map(|slice| slice.len()).sum();
+        if length >= BYPASS_BYTES_MIN && this.activity.writes_wait() {
+            return Poll::Pending;
+        }
         let bypass = length >= BYPASS_BYTES_MIN || !this.shared;
         if bypass || this.buffer.len() + length > BUFFER_BYTES_MAX {
             ready!(this.drain(context))?;

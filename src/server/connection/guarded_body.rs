@@ -4,7 +4,10 @@
 //! One wrapper does both, since every frame of every watch passes through it.
 //!
 //! hyper takes up to sixteen pieces of an HTTP/1.1 response before it writes one. So such a body
-//! waits until its last pieces were written, as far as they were copied for it.
+//! waits until its last pieces were written, as far as they were copied for it. And while such a
+//! body waits for its turn among large ones, hyper may have pieces left that its socket did not
+//! take. They wait as well: else each of hundreds of connections whose sockets have room again
+//! would write them first, and small responses would wait behind them.
 //!
 //! A body that ends with its first piece, as most do, is never tracked by [`SendTimeouts`]: once
 //! its last piece is handed out, it is dropped.
@@ -42,7 +45,7 @@ pub(crate) struct GuardedBody {
     meter: Option<Box<Meter>>,
     /// Lets a large response take turns with others.
     lane: Option<Box<LaneUse>>,
-    _request: RequestGuard,
+    request: RequestGuard,
 }
 
 #[derive(Debug)]
@@ -61,15 +64,7 @@ impl GuardedBody {
     /// Wraps `body`. Without `timeouts` it never times out.
     pub(crate) fn new(body: Body, timeouts: Option<SendTimeouts>, request: RequestGuard) -> Self {
         let body = Source::Own(body);
-        Self {
-            body,
-            timeouts,
-            unwritten: None,
-            sent: None,
-            meter: None,
-            lane: None,
-            _request: request,
-        }
+        Self { body, timeouts, unwritten: None, sent: None, meter: None, lane: None, request }
     }
 
     /// Waits with each piece until few bytes of the response are held.
@@ -117,8 +112,11 @@ impl http_body::Body for GuardedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Rope>, BodyError>>> {
         let this = self.get_mut();
-        if let Some(unwritten) = &this.unwritten {
-            ready!(unwritten.poll_below(UNWRITTEN_BYTES_MAX, context));
+        if let Some(unwritten) = &this.unwritten
+            && unwritten.poll_below(UNWRITTEN_BYTES_MAX, context).is_pending()
+        {
+            this.set_writes_wait(false);
+            return Poll::Pending;
         }
         ready!(this.poll_lane(context));
         let began = this.meter.as_mut().and_then(|meter| meter.begin_poll());
@@ -154,9 +152,17 @@ impl http_body::Body for GuardedBody {
 }
 
 impl GuardedBody {
+    /// Sets whether the connection writes what is left of this response.
+    fn set_writes_wait(&self, wait: bool) {
+        if self.lane.is_some() && self.timeouts.is_none() {
+            self.request.set_writes_wait(wait);
+        }
+    }
+
     fn poll_lane(&mut self, context: &Context<'_>) -> Poll<()> {
         let left = self.lane.as_ref().and_then(|_| self.size_hint().exact());
         let polled = self.lane.as_mut().map_or(Poll::Ready(()), |it| it.poll_slot(left, context));
+        self.set_writes_wait(polled.is_pending());
         if let (Poll::Pending, Source::Tracked(_, tracked)) = (polled, &self.body) {
             // The client is not late: its last piece was taken.
             tracked.lock().deadline = None;
@@ -207,6 +213,7 @@ impl GuardedBody {
 
 impl Drop for GuardedBody {
     fn drop(&mut self) {
+        self.set_writes_wait(false);
         if let (Source::Tracked(id, _), Some(timeouts)) = (&self.body, &self.timeouts) {
             timeouts.remove(*id);
         }
@@ -226,149 +233,4 @@ fn piece_bytes(polled: &Poll<Option<Result<Frame<Rope>, BodyError>>>) -> Option<
 const UNWRITTEN_BYTES_MAX: usize = 2 * PIECE_BYTES;
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use bytes::Bytes;
-    use futures_util::FutureExt;
-    use http_body_util::BodyExt;
-
-    use super::*;
-    use crate::flow::overload::{Signals, Stage};
-    use crate::server::connection::activity::ConnActivity;
-    use crate::server::http::body::{FixedFrames, WatchFrames};
-    use crate::server::metrics::ServerMetrics;
-    use crate::server::overload::{Overload, Stages};
-
-    const TIMEOUT: Duration = Duration::from_secs(60);
-
-    fn guarded(body: Body) -> (SendTimeouts, GuardedBody) {
-        let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
-        let timeouts = SendTimeouts::new(TIMEOUT, metrics);
-        let request = ConnActivity::new().begin_request(false);
-        (timeouts.clone(), GuardedBody::new(body, Some(timeouts), request))
-    }
-
-    fn pieces(count: usize) -> Body {
-        Body::chunks(vec![Bytes::from(vec![7; PIECE_BYTES]); count])
-    }
-
-    /// Sweeps for `time`.
-    async fn sweep(timeouts: &SendTimeouts, time: Duration) {
-        let overload = Overload::calm();
-        assert!(tokio::time::timeout(time, timeouts.sweep(&overload)).await.is_err());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_body_that_is_not_read_is_dropped_and_then_an_error() {
-        let (timeouts, mut body) = guarded(pieces(3));
-        body.frame().await.unwrap().unwrap();
-        sweep(&timeouts, TIMEOUT - Duration::from_secs(1)).await;
-        body.frame().await.unwrap().unwrap();
-        sweep(&timeouts, TIMEOUT * 2).await;
-        assert!(matches!(body.frame().await, Some(Err(BodyError::Stalled))));
-        assert_eq!(timeouts.tracked(), 1);
-        drop(body);
-        assert_eq!(timeouts.tracked(), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_watch_may_be_silent_for_any_time() {
-        let frames = futures_util::stream::iter([Rope::from(Bytes::from_static(b"event"))]);
-        let frames = futures_util::StreamExt::chain(frames, futures_util::stream::pending());
-        let (timeouts, mut body) = guarded(Body::Watch(Box::pin(FixedFrames(frames))));
-        body.frame().await.unwrap().unwrap();
-        assert!(body.frame().now_or_never().is_none());
-        sweep(&timeouts, TIMEOUT * 9).await;
-        assert!(body.frame().now_or_never().is_none());
-    }
-
-    /// A watch that goes on until it is asked to leave.
-    struct Endless {
-        is_leaving: bool,
-        is_over: bool,
-    }
-
-    impl futures_util::Stream for Endless {
-        type Item = Rope;
-
-        fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Rope>> {
-            if self.is_over {
-                return Poll::Ready(None);
-            }
-            self.is_over = self.is_leaving;
-            let text: &[u8] = if self.is_leaving { b"bookmark" } else { b"event" };
-            Poll::Ready(Some(Rope::from(Bytes::from_static(text))))
-        }
-    }
-
-    impl WatchFrames for Endless {
-        fn leave(mut self: Pin<&mut Self>) {
-            self.is_leaving = true;
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_watch_that_is_not_read_ends_with_a_bookmark_while_weir_is_overloaded() {
-        let frames = Endless { is_leaving: false, is_over: false };
-        let (timeouts, mut body) = guarded(Body::Watch(Box::pin(frames)));
-        let mut next = async || {
-            let frame = body.frame().await?.unwrap().into_data().unwrap();
-            Some(frame.chunk().to_vec())
-        };
-        assert_eq!(next().await.unwrap(), b"event");
-        let overload = Overload::calm();
-        let stages = Stages { all: Stage::VitalOnly, space: Stage::Calm };
-        overload.set(stages, &Signals::default());
-        // The bookmark stays for a client that reads later.
-        let swept = tokio::time::timeout(TIMEOUT / 2, timeouts.sweep(&overload));
-        assert!(swept.await.is_err());
-        assert_eq!(next().await.unwrap(), b"bookmark");
-        assert_eq!(next().await, None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_http1_body_waits_until_its_pieces_were_written() {
-        let held = HeldBytes::new(usize::MAX).response();
-        let copied = held.clone();
-        let frames = futures_util::stream::repeat_with(move || {
-            Rope::from(copied.hold(vec![7; PIECE_BYTES]))
-        });
-        let request = ConnActivity::new().begin_request(false);
-        let body = Body::Watch(Box::pin(FixedFrames(frames)));
-        let body = GuardedBody::new(body, None, request);
-        let mut body = body.paced_by(Some(held.clone()));
-        let first = body.frame().await.unwrap().unwrap();
-        let _second = body.frame().await.unwrap().unwrap();
-        assert!(body.frame().now_or_never().is_none());
-        let next = tokio::spawn(async move { body.frame().await.unwrap().unwrap() });
-        tokio::task::yield_now().await;
-        assert_eq!(held.bytes(), 2 * PIECE_BYTES);
-        drop(first);
-        assert_eq!(next.await.unwrap().into_data().unwrap().remaining(), PIECE_BYTES);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_body_of_one_piece_is_not_tracked() {
-        let (timeouts, mut body) = guarded(pieces(1));
-        body.frame().await.unwrap().unwrap();
-        assert!(body.is_end_stream());
-        assert_eq!(timeouts.tracked(), 0);
-    }
-
-    /// hyper keeps a body until the client has read its last piece, which may never happen.
-    #[tokio::test(start_paused = true)]
-    async fn a_body_is_released_with_its_last_piece() {
-        for count in 1..4 {
-            let (timeouts, mut body) = guarded(pieces(count));
-            for _ in 0..count {
-                body.frame().await.unwrap().unwrap();
-            }
-            assert!(body.is_end_stream(), "{count}");
-            let released = |body: &Body| matches!(body, Body::Chunks(all) if all.is_released());
-            assert!(body.read(released, false));
-            sweep(&timeouts, TIMEOUT * 9).await;
-            assert!(body.frame().await.is_none(), "{count}");
-        }
-    }
-}
+mod tests;

@@ -152,6 +152,19 @@ async fn single_requests_and_whole_frames_bypass_the_buffer() {
 }
 
 #[tokio::test]
+async fn a_response_that_waits_for_its_turn_is_not_written() {
+    let (socket, activity) = (Socket::default(), ConnActivity::new());
+    let mut cork = Cork::new(socket.clone(), activity.clone());
+    let request = activity.begin_request(false);
+    request.set_writes_wait(true);
+    let piece = vec![b'x'; BYPASS_BYTES_MIN];
+    assert!(cork.write(&piece).now_or_never().is_none());
+    assert_eq!(socket.0.lock().writes, 0);
+    request.set_writes_wait(false);
+    assert_eq!(cork.write(&piece).now_or_never().unwrap().unwrap(), piece.len());
+}
+
+#[tokio::test]
 async fn a_full_socket_causes_back_pressure_and_loses_nothing() {
     let socket = Socket::with_space(0);
     let cork = cork(&socket, true);
