@@ -23,6 +23,10 @@ pub(crate) const POD_FORWARDED: &str = "/api/v1/namespaces/default/pods/pod-0004
 /// them would fill the one that Weir's connections use, and the kernel would drop everybody's
 /// segments.
 const RECEIVED_BYTES_MAX: u32 = 256 << 10;
+/// A request that is sent later than this after it was due counts from then.
+const TIMER: Duration = Duration::from_millis(2);
+/// Slow requests whose due times are this far apart are separate groups.
+const APART: Duration = Duration::from_millis(100);
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/node";
 
 /// A connection of one user.
@@ -130,6 +134,9 @@ pub(crate) enum Steady {
 pub(crate) struct Latencies {
     times: Vec<Duration>,
     failed: usize,
+    /// When the requests were due, since the first, how long they took, and for how much of that
+    /// the client had not sent them.
+    each: Vec<(Duration, Duration, Duration)>,
 }
 
 impl Latencies {
@@ -138,6 +145,30 @@ impl Latencies {
         times.sort_unstable();
         let place = (times.len() * of_hundred / 100).min(times.len().saturating_sub(1));
         times.get(place).copied().unwrap_or_default().as_secs_f64() * 1e3
+    }
+
+    /// Returns when requests took longer than `least`, as text: those that follow each other within
+    /// a tenth of a second are one group.
+    pub(crate) fn slow(&self, least: Duration) -> String {
+        let mut slow: Vec<_> = self.each.iter().filter(|(_, taken, _)| *taken > least).collect();
+        slow.sort_unstable();
+        let mut groups: Vec<Vec<_>> = Vec::new();
+        for one in slow {
+            match groups.last_mut().filter(|group| {
+                group.last().is_some_and(|(last, ..): &&(Duration, _, _)| one.0 < *last + APART)
+            }) {
+                Some(group) => group.push(one),
+                None => groups.push(vec![one]),
+            }
+        }
+        let texts = groups.iter().map(|group| {
+            let first = group.first().map_or(0.0, |(due, ..)| due.as_secs_f64());
+            let most = group.iter().map(|(_, taken, _)| taken.as_millis()).max().unwrap_or(0);
+            let late = group.iter().map(|(.., late)| late.as_millis()).max().unwrap_or(0);
+            let count = group.len();
+            format!("{count} at {first:.2} s, up to {most} ms (sent up to {late} ms late)")
+        });
+        texts.collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -160,11 +191,13 @@ pub(crate) async fn steady(
     ended: Arc<AtomicBool>,
 ) -> Latencies {
     let idle = Arc::new(Mutex::new(vec![Client::open(user, address).await]));
+    let began = Instant::now();
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut answers = JoinSet::new();
     while !ended.load(Ordering::Relaxed) {
         let due: Instant = ticks.tick().await;
+        let sent = Instant::now();
         let (idle, number) = (Arc::clone(&idle), answers.len());
         answers.spawn(async move {
             let free = idle.lock().pop();
@@ -176,14 +209,17 @@ pub(crate) async fn steady(
                 Steady::Get(path) => client.get(path).await,
                 Steady::Renew => client.renew(number).await,
             };
-            let taken = due.elapsed();
+            let late = sent.saturating_duration_since(due);
+            // The runtime's timer has a resolution of a millisecond, and so has the kernel's wait.
+            let taken = if late < TIMER { sent.elapsed() } else { due.elapsed() };
             idle.lock().push(client);
-            (taken, got.code != 200)
+            (due.saturating_duration_since(began), taken, late, got.code != 200)
         });
     }
     let mut latencies = Latencies::default();
-    for (taken, failed) in answers.join_all().await {
+    for (due, taken, late, failed) in answers.join_all().await {
         latencies.times.push(taken);
+        latencies.each.push((due, taken, late));
         latencies.failed += usize::from(failed);
     }
     latencies

@@ -1,9 +1,9 @@
-//! A user with 200 lists of 25 MB at once, as a process of its own at the lowest priority.
+//! A user with 200 lists of 25 MB at once, as a process of its own at a lower priority.
 //!
 //! Clients and Weir share the machine. At the priority of the others the 200 readers would take the
 //! processors for milliseconds at a time, and a latency beside them would show the scheduler of the
-//! kernel. So they get what the others leave: Weir has always something to send, and a request
-//! waits for Weir alone.
+//! kernel. So they get a ninth of what Weir gets, or what it leaves: Weir has always something to
+//! send. The lowest priority would be too low where others work: the readers would not read.
 
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -30,9 +30,8 @@ pub(crate) struct Crowd(Child);
 impl Crowd {
     pub(crate) fn start(address: SocketAddr) -> Self {
         let bench = std::env::current_exe().expect("its own path");
-        // A difference that leads to 19, the lowest priority, from wherever the bench runs.
         let mut command = Command::new("nice");
-        command.args(["-n", "40"]).arg(bench).arg(CROWD).arg(address.to_string());
+        command.args(["-n", "10"]).arg(bench).arg(CROWD).arg(address.to_string());
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         Self(command.spawn().expect("the process starts"))
     }

@@ -13,24 +13,51 @@ use weir::simulator::Simulator;
 use crate::client::{Client, LIST, LIST_FORWARDED, Latencies, POD, POD_FORWARDED, Steady, steady};
 use crate::crowd::Crowd;
 use crate::group::Group;
-use crate::{USERS, weir};
+use crate::tcp::TcpCounters;
+use crate::weir_process::free_address;
+use crate::weirs_times::WeirsTimes;
+use crate::{USERS, weir, weir_with_admin};
 
 /// Two clients beside a runaway one with 200 lists of 25 MB at once, all from the cache.
 pub(crate) async fn lists(upstream: &Simulator) {
-    let weir = weir(upstream, &[], None).await;
+    let admin = free_address();
+    let weir = weir_with_admin(upstream, &[], None, &admin.to_string()).await;
     let address = weir.address;
     fill(address).await;
     println!("\nlists: 200 lists of 25 MB at once from the cache");
     let [gets_alone, lists_alone] = victims(address, POD, LIST, RUN).await;
     let crowd = Crowd::start(address);
     sleep(Duration::from_secs(3)).await;
-    let cpu = weir.cpu();
+    let (cpu, tcp) = (weir.cpu(), TcpCounters::read());
+    let before = weirs_times(admin).await;
     let [gets, lists] = victims(address, POD, LIST, RUN).await;
+    let after = weirs_times(admin).await;
+    let tcp = TcpCounters::read().since(&tcp);
     let cpu = weir.cpu().saturating_sub(cpu).as_secs_f64() / RUN.as_secs_f64();
     let counts = crowd.end().await;
     println!("  GETs alone:   {gets_alone}\n  GETs beside:  {gets}");
     println!("  lists alone:  {lists_alone}\n  lists beside: {lists}");
     println!("  the runaway:  {counts}; Weir used {cpu:.2} processors");
+    println!("  slow GETs:    {}", gets.slow(Duration::from_millis(20)));
+    println!("  slow lists:   {}", lists.slow(Duration::from_millis(100)));
+    println!("  TCP:          {tcp}");
+    for ((what, after), (_, before)) in after.iter().zip(&before) {
+        println!("  Weir's {what}: {}", after.since(before));
+    }
+}
+
+/// Returns the times of answers from the cache, and of reviews.
+async fn weirs_times(admin: SocketAddr) -> Vec<(&'static str, WeirsTimes)> {
+    let mut all = Vec::new();
+    for (what, name, labels) in [
+        ("GETs", "weir_request_duration_seconds", &["verb=\"get\"", "cache_status=\"hit\""][..]),
+        ("lists", "weir_request_duration_seconds", &["verb=\"list\"", "cache_status=\"hit\""]),
+        ("token reviews", "weir_token_review_duration_seconds", &[]),
+        ("access reviews", "weir_access_review_duration_seconds", &[]),
+    ] {
+        all.push((what, WeirsTimes::read(admin, name, labels).await));
+    }
+    all
 }
 
 /// Returns the latencies of GETs of one user, and of lists of another one. They have a thread of
@@ -74,7 +101,10 @@ pub(crate) async fn refusals(upstream: &Simulator) {
         let mut idle = Vec::new();
         let open = || std::fs::read_dir(format!("{}/fd", weir.proc())).map_or(0, Iterator::count);
         while open() < DESCRIPTORS * 96 / 100 && idle.len() < DESCRIPTORS {
-            idle.push(Client::open(4, address).await);
+            let mut client = Client::open(4, address).await;
+            // A connection without a request is closed after half a minute.
+            client.get(POD).await;
+            idle.push(client);
             sleep(Duration::from_millis(5)).await;
         }
         idle
