@@ -9,6 +9,8 @@
 //! * While a cache exceeds a byte budget, which may last, a watch holds its permit only until it
 //!   has begun, as in kube-apiserver (`docs/decisions/over-budget.md`). It also ends when a cache
 //!   can take over.
+//! * While discovery cannot rule out that an aggregated API server serves the resource, a watch
+//!   holds no permit. It also ends when a cache can take over.
 //!
 //! A watch must not end where its client could not resume it. With initial events that is before
 //! the bookmark after them. Without bookmarks that moment is unknown, and without initial events
@@ -36,7 +38,8 @@ use crate::server::request::context::RequestContext;
 
 /// The part of a forward budget that one forwarded request has.
 pub(crate) struct ForwardClaim {
-    permit: SharedPermit,
+    /// `None` for what counts against no budget.
+    permit: Option<SharedPermit>,
     watch: Option<WatchRules>,
 }
 
@@ -82,7 +85,9 @@ impl ForwardClaim {
         client: Option<(&ForwardShares, ClientId)>,
     ) -> Result<Option<Self>, Rejection> {
         let registry = &caches.registry;
-        let Some(request) = budgeted(&context.info, reason) else { return Ok(None) };
+        let Some(request) = budgeted(&context.info, reason) else {
+            return Ok(Self::without_permit(registry, context, reason));
+        };
         let is_over_budget = reason == Reason::Refused(Refusal::OverBudget);
         let known = registry.peek(&request.gvr).map(|_| &request.gvr);
         let exhausted = || {
@@ -105,23 +110,38 @@ impl ForwardClaim {
             }
         };
         let permit = registry.forward_permit(&request.gvr, is_over_budget);
-        let permit = SharedPermit { _permit: permit.ok_or_else(exhausted)?, _share: share };
+        let permit = Some(SharedPermit { _permit: permit.ok_or_else(exhausted)?, _share: share });
         caches.herd.served(known);
         let watch = WatchRules::new(registry, context, request, is_over_budget);
         Ok(Some(Self { permit, watch }))
     }
 
+    /// Returns the claim of a watch that counts against no budget, but may be taken over: discovery
+    /// could not rule out that an aggregated API server serves the resource, and may later.
+    fn without_permit(
+        registry: &Registry,
+        context: &RequestContext<'_>,
+        reason: Reason,
+    ) -> Option<Self> {
+        if reason != Reason::Refused(Refusal::Aggregated) {
+            return None;
+        }
+        let request = context.info.resource.as_ref()?;
+        let watch = Some(WatchRules::new(registry, context, request, false)?);
+        Some(Self { permit: None, watch })
+    }
+
     /// Returns the permit of a response that holds it until its end.
-    pub(super) fn into_permit(self) -> SharedPermit {
+    pub(super) fn into_permit(self) -> Option<SharedPermit> {
         self.permit
     }
 
     /// Returns the claim of a watch whose response has arrived; `None` if the permit stays with the
     /// response.
-    pub(super) fn into_watch(self) -> Result<WatchClaim, SharedPermit> {
+    pub(super) fn into_watch(self) -> Result<WatchClaim, Option<SharedPermit>> {
         let Some(rules) = self.watch else { return Err(self.permit) };
-        let permit = Some(self.permit)
-            .filter(|_| !(rules.until_begun && rules.beginning == Beginning::Head));
+        let permit =
+            self.permit.filter(|_| !(rules.until_begun && rules.beginning == Beginning::Head));
         let settled = Box::pin(tokio::time::sleep(SETTLED_AFTER));
         Ok(WatchClaim { permit, rules, taken_over: false, marked: false, settled })
     }

@@ -40,7 +40,7 @@ pub(super) fn relay_response(
             let claim = match claim.map(ForwardClaim::into_watch) {
                 Some(Ok(claim)) => Some(claim),
                 Some(Err(permit)) => {
-                    guards.budget = Some(permit);
+                    guards.budget = permit;
                     None
                 }
                 None => None,
@@ -49,7 +49,7 @@ pub(super) fn relay_response(
             Body::ForwardedWatch { body, guards }
         }
         _ => {
-            guards.budget = claim.map(ForwardClaim::into_permit);
+            guards.budget = claim.and_then(ForwardClaim::into_permit);
             match guards.seat.as_mut().filter(|_| !body.is_end_stream()) {
                 Some(seat) => Body::Seated { reading: seat.read(body), guards },
                 None => Body::Upstream { body: Box::new(body), guards },
