@@ -40,6 +40,10 @@ struct Inner {
     floors: BTreeMap<FloorKey, u64>,
     /// When each target was last restarted.
     restarted: BTreeMap<String, Instant>,
+    /// The moment at which the predecessor of each target was ended.
+    replaced_at: BTreeMap<String, Moment>,
+    /// Whether a cache may begin with a state from before that: what it lists from can lag.
+    may_begin_late: bool,
     /// Namespaces may have caches of their own.
     has_scopes: bool,
     violations: Vec<Violation>,
@@ -73,6 +77,8 @@ impl Checker {
             trace,
             floors: BTreeMap::new(),
             restarted: BTreeMap::new(),
+            replaced_at: BTreeMap::new(),
+            may_begin_late: plan.in_a_row || plan.has_lag(),
             violations: Vec::new(),
             counts: BTreeMap::new(),
             has_scopes: plan.narrow,
@@ -125,7 +131,7 @@ impl Checker {
     }
 
     /// Returns the highest resourceVersion that the caches which may answer a selection have shown
-    /// at a target, in the present epoch.
+    /// at a target, in the present epoch; at least that at which the target began.
     pub(crate) fn floor(&self, target: &str, selection: &Selection, form: Form) -> u64 {
         let mut inner = self.0.lock();
         let epoch = inner.write_log.now().epoch;
@@ -136,7 +142,9 @@ impl Checker {
             same && shown.2 == form && shown.3 == epoch && overlap
         };
         let floors = inner.floors.iter().filter(|(key, _)| concerns(key));
-        floors.map(|(_, shown)| *shown).max().unwrap_or(0)
+        let began = inner.replaced_at.get(target).filter(|began| began.epoch == epoch);
+        let began = began.filter(|_| !inner.may_begin_late).map_or(0, |began| began.revision);
+        floors.map(|(_, shown)| *shown).max().unwrap_or(0).max(began)
     }
 
     /// Returns the objects of a selection at a revision, by key, as a watch shows them.
@@ -175,9 +183,11 @@ impl Checker {
         inner.violated("W2", format!("{path} from {target} at {revision}: {problem}"));
     }
 
-    /// Forgets what the caches of a target have shown: another one started in its place.
-    pub(crate) fn forget(&self, target: &str) {
+    /// Forgets what the caches of a target have shown: another one starts in its place, which was
+    /// ended at `ended`.
+    pub(crate) fn forget(&self, target: &str, ended: Moment) {
         let mut inner = self.0.lock();
+        inner.replaced_at.insert(target.to_owned(), ended);
         inner.floors.retain(|(of, ..), _| of != target);
         inner.restarted.insert(target.to_owned(), Instant::now());
     }

@@ -222,6 +222,11 @@ impl Plan {
         self.faults.sort_by_key(|strike| strike.at_ms);
     }
 
+    /// Whether the watch caches of API servers stay behind at times.
+    pub(crate) fn has_lag(&self) -> bool {
+        self.faults.iter().any(|strike| strike.fault == Fault::Lag)
+    }
+
     /// Reads a plan from a file.
     pub(crate) fn read(file: &Path) -> Self {
         let text = std::fs::read(file).expect("the plan is read");

@@ -66,6 +66,7 @@ impl Weirs {
     /// process does.
     pub(super) async fn restart(&mut self, number: usize, away: Duration, drains: bool) {
         let Some(running) = self.running.get_mut(number).and_then(Option::take) else { return };
+        let ended = self.checker.now();
         if drains {
             running.stop.cancel();
             self.ended(running).await;
@@ -79,7 +80,7 @@ impl Weirs {
             tokio::time::sleep(away).await;
             self.ended(running).await;
         }
-        self.checker.forget(&name(number));
+        self.checker.forget(&name(number), ended);
         self.start(number).await;
     }
 
