@@ -52,11 +52,7 @@ pub fn encode(event: EventType, object: &Object, view: View) -> Bytes {
 pub fn append(builder: &mut RopeBuilder, event: EventType, object: &Object, view: View) {
     let (shown, encoding) = (object.in_view(view), object.layout.encoding);
     head_into(builder.buffer(), event.as_str(), encoding, shown.len());
-    builder.buffer().extend_from_slice(shown.head());
-    for own in shown.own() {
-        builder.push_part(&object.body, own);
-    }
-    builder.buffer().extend_from_slice(shown.tail());
+    shown.append_to(&object.body, builder);
     builder.buffer().extend_from_slice(tail(encoding));
 }
 

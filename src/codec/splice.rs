@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA, View};
@@ -14,6 +15,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::codec::object::{Layout, Span};
 use crate::codec::protobuf::wire::{field_len, length_len, push_head};
 use crate::codec::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
+use crate::codec::rope::RopeBuilder;
 
 /// Bytes in four pieces: those before the object's own, the own before and after what is dropped,
 /// and those after them.
@@ -121,11 +123,23 @@ impl<'a> Splice<'a> {
 
     /// Appends its bytes to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.head);
-        for own in self.own {
-            out.extend_from_slice(own);
+        let [before, after] = self.own;
+        for part in [&self.head, before, after, self.tail] {
+            out.extend_from_slice(part);
         }
-        out.extend_from_slice(self.tail);
+    }
+
+    /// Appends its bytes to a rope, which shares the object's own where they are long. `body` is
+    /// what they were cut from.
+    pub(crate) fn append_to(&self, body: &Bytes, builder: &mut RopeBuilder) {
+        let [before, after] = self.own;
+        builder.buffer().extend_from_slice(&self.head);
+        builder.push_part(body, before);
+        // Most views drop nothing.
+        if !after.is_empty() {
+            builder.push_part(body, after);
+        }
+        builder.buffer().extend_from_slice(self.tail);
     }
 
     /// Returns its bytes.

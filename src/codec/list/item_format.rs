@@ -51,24 +51,21 @@ impl ItemFormat {
         object: &Object,
         is_cut: bool,
         builder: &mut RopeBuilder,
-    ) -> PartialItem {
+    ) -> Option<PartialItem> {
         let item = object.list_item(self.view);
         self.push_head(item.len(), builder.buffer());
+        if !is_cut {
+            item.append_to(&object.body, builder);
+            return None;
+        }
         builder.buffer().extend_from_slice(item.head());
-        if is_cut {
-            let own = item.own().map(|own| object.body.slice_ref(own));
-            return PartialItem { own, tail: item.tail() };
-        }
-        for own in item.own() {
-            builder.push_part(&object.body, own);
-        }
-        builder.buffer().extend_from_slice(item.tail());
-        PartialItem::default()
+        let own = item.own().map(|own| object.body.slice_ref(own));
+        Some(PartialItem { own, tail: item.tail() })
     }
 }
 
 /// The rest of an item that does not fit into one piece.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct PartialItem {
     /// Parts of its object.
     own: [Bytes; 2],
@@ -76,7 +73,7 @@ pub(super) struct PartialItem {
 }
 
 impl PartialItem {
-    /// Whether nothing is left.
+    /// Whether nothing is left: the item is complete.
     pub(super) fn is_empty(&self) -> bool {
         self.own.iter().all(Bytes::is_empty)
     }
@@ -93,7 +90,7 @@ impl PartialItem {
             builder.buffer().extend_from_slice(&part);
         }
         if self.is_empty() {
-            builder.buffer().extend_from_slice(std::mem::take(self).tail);
+            builder.buffer().extend_from_slice(self.tail);
         }
         room > 0
     }

@@ -17,7 +17,8 @@ pub struct Pieces {
     head: Vec<u8>,
     objects: vec::IntoIter<Arc<Object>>,
     tail: Vec<u8>,
-    partial: PartialItem,
+    /// The rest of an item that was cut.
+    partial: Option<PartialItem>,
     /// Whether a separator comes before the next item.
     needs_separator: bool,
     remaining: usize,
@@ -33,7 +34,7 @@ impl Pieces {
         tail: Vec<u8>,
         remaining: usize,
     ) -> Self {
-        let (objects, partial) = (objects.into_iter(), PartialItem::default());
+        let (objects, partial) = (objects.into_iter(), None);
         Self { format, head, objects, tail, partial, needs_separator: false, remaining, held: None }
     }
 
@@ -81,9 +82,12 @@ impl Iterator for Pieces {
         }
         builder.buffer().extend_from_slice(&std::mem::take(&mut self.head));
         while builder.len() < PIECE_BYTES {
-            if !self.partial.is_empty() {
-                if !self.partial.append_to(&mut builder) {
+            if let Some(partial) = &mut self.partial {
+                if !partial.append_to(&mut builder) {
                     break;
+                }
+                if partial.is_empty() {
+                    self.partial = None;
                 }
             } else if let Some(object) = self.objects.as_slice().first().cloned() {
                 if !self.push_item(&object, &mut builder) {
