@@ -46,7 +46,9 @@ use crate::admin::health::{Checks, Endpoint};
 use crate::admin::index::INDEX;
 use crate::admin::local::LocalSocket;
 use crate::admin::page::PageFile;
-use crate::admin::respond::{detailed, not_found, not_in_shadow, respond, shared, text};
+use crate::admin::respond::{
+    detailed, method_not_allowed, not_found, not_in_shadow, respond, shared, text,
+};
 use crate::admin::serve::serve;
 pub use crate::admin::zpages::ZPages;
 use crate::admin::zpages::{ZAnswer, ZPage};
@@ -191,9 +193,7 @@ impl Pages {
             return self.zpage(connection, request, page);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return response;
+            return method_not_allowed("GET, HEAD");
         }
         let query = request.uri().query().unwrap_or_default();
         let path = request.uri().path();

@@ -4,11 +4,12 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use http::header::{ALLOW, CONTENT_DISPOSITION};
+use http::header::CONTENT_DISPOSITION;
 use http::{HeaderValue, Method, Response, StatusCode};
 use prometheus::Registry;
 
-use crate::admin::respond::{respond, text};
+use crate::admin::numbers::Numbers;
+use crate::admin::respond::{method_not_allowed, respond, text};
 use crate::api::query::Query;
 use crate::server::http::body::Body;
 use crate::telemetry::cpu_profile::{self, MEMORY_BYTES, ProfileError};
@@ -19,9 +20,7 @@ pub(super) const PATH: &str = "/debug/pprof/profile";
 /// Records a profile, and returns it.
 pub(super) async fn answer(method: &Method, query: &str, registry: &Registry) -> Response<Body> {
     if method != Method::GET {
-        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
-        return response;
+        return method_not_allowed("GET");
     }
     let recording = match Recording::parse(query) {
         Ok(recording) => recording,
@@ -75,14 +74,10 @@ impl Recording {
 
 /// Returns how many bytes this process may still use; `None` without a limit.
 fn memory_left(registry: &Registry) -> Option<f64> {
-    let families = registry.gather();
-    let value = |name: &str| {
-        let family = families.iter().find(|family| family.name() == name)?;
-        Some(family.get_metric().first()?.get_gauge().get_value())
-    };
-    let limit =
-        value("weir_memory_limit_bytes").filter(|limit| limit.is_finite() && *limit > 0.0)?;
-    Some(limit - value("process_resident_memory_bytes")?)
+    let numbers = Numbers::gather(registry);
+    let limit = numbers.find("weir_memory_limit_bytes", &[]);
+    let limit = limit.filter(|limit| limit.is_finite() && *limit > 0.0)?;
+    Some(limit - numbers.find("process_resident_memory_bytes", &[])?)
 }
 
 const SECONDS_DEFAULT: u32 = 10;

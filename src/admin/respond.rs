@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, ETAG,
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, ETAG,
     IF_NONE_MATCH, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -55,6 +55,13 @@ pub(super) fn detailed(is_scarce: bool, mut response: Response<Body>) -> Respons
         // So that what people leave open takes no prober's place.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
+    response
+}
+
+/// Returns a 405 that names the methods of the path.
+pub(super) fn method_not_allowed(allowed: &'static str) -> Response<Body> {
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n");
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 

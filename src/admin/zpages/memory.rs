@@ -4,23 +4,20 @@
 use prometheus::Registry;
 use serde_json::{Map, Value, json};
 
+use crate::admin::numbers::Numbers;
+
 /// Returns the parts of the memory, and the rest.
 pub(super) fn memory(registry: &Registry) -> Value {
-    let families = registry.gather();
-    let sum = |name: &str| {
-        let family = families.iter().find(|family| family.name() == name)?;
-        let gauges = family.get_metric().iter().map(|metric| metric.get_gauge().get_value());
-        Some(gauges.sum::<f64>())
-    };
+    let numbers = Numbers::gather(registry);
     let mut parts = Map::new();
     let mut accounted = 0.0;
     for (part, metric) in PARTS {
-        let bytes = sum(metric).unwrap_or_default();
+        let bytes = numbers.sum(metric, &[]);
         accounted += bytes;
         parts.insert(part.to_owned(), json!(bytes));
     }
-    let resident = sum(RESIDENT).unwrap_or_default();
-    let limit = sum(LIMIT).filter(|limit| limit.is_finite());
+    let resident = numbers.sum(RESIDENT, &[]);
+    let limit = numbers.find(LIMIT, &[]).filter(|limit| limit.is_finite());
     json!({
         "limitBytes": limit,
         "residentBytes": resident,
