@@ -61,6 +61,7 @@ impl CacheServices {
     /// Leaves managed fields out of a read for which an operator's rule says so.
     pub(crate) fn drop_by_rule(&self, target: &mut Target, context: &RequestContext<'_>) {
         let RequestContext { info, parts, .. } = context;
+        // No rule applies to a GET, and most reads are GETs: these need no configuration.
         if info.verb == Verb::Get {
             return;
         }

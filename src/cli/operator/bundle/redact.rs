@@ -68,21 +68,22 @@ impl Redactor {
             text = replace_whole(&text, name, word);
         }
         for address in addresses(&text) {
-            let number = self.words.len() + 1;
-            let word = self.words.entry(address.clone());
-            let word = word.or_insert_with(|| format!("name-{number}")).clone();
-            text = replace_whole(&text, &address, &word);
+            text = replace_whole(&text, &address, self.word(&address));
         }
         text
+    }
+
+    /// Returns the word that stands for a name.
+    fn word(&mut self, name: &str) -> &str {
+        let number = self.words.len() + 1;
+        self.words.entry(name.to_owned()).or_insert_with(|| format!("name-{number}"))
     }
 
     /// Replaces each text of a value.
     fn replace(&mut self, value: &mut Value) {
         match value {
             Value::String(text) if !text.is_empty() => {
-                let number = self.words.len() + 1;
-                let word = self.words.entry(text.clone());
-                *text = word.or_insert_with(|| format!("name-{number}")).clone();
+                *text = self.word(text).to_owned();
             }
             Value::Object(fields) => fields.values_mut().for_each(|field| self.replace(field)),
             Value::Array(items) => items.iter_mut().for_each(|item| self.replace(item)),
