@@ -38,11 +38,9 @@ struct Inner {
     /// The highest resourceVersion that each cache has shown. Each form of a resource has a cache
     /// of its own.
     floors: BTreeMap<FloorKey, u64>,
-    /// When each target was last restarted.
-    restarted: BTreeMap<String, Instant>,
-    /// The moment at which the predecessor of each target was ended.
-    replaced_at: BTreeMap<String, Moment>,
-    /// Whether a cache may begin with a state from before that: what it lists from can lag.
+    /// The last restart of each target.
+    restarts: BTreeMap<String, Restart>,
+    /// Whether a cache may begin with a state from before its restart: what it lists from can lag.
     may_begin_late: bool,
     /// Namespaces may have caches of their own.
     has_scopes: bool,
@@ -62,6 +60,14 @@ struct Inner {
 /// What a cache has shown: by target, resource, form, epoch and namespace, `None` for the cluster.
 type FloorKey = (String, &'static str, Form, usize, Option<&'static str>);
 
+/// A restart of a target.
+#[derive(Clone, Copy)]
+struct Restart {
+    /// When the Weir before it was ended.
+    ended: Moment,
+    started: Instant,
+}
+
 /// A guarantee that did not hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Violation {
@@ -76,8 +82,7 @@ impl Checker {
             write_log,
             trace,
             floors: BTreeMap::new(),
-            restarted: BTreeMap::new(),
-            replaced_at: BTreeMap::new(),
+            restarts: BTreeMap::new(),
             may_begin_late: plan.in_a_row || plan.has_lag(),
             violations: Vec::new(),
             counts: BTreeMap::new(),
@@ -142,8 +147,9 @@ impl Checker {
             same && shown.2 == form && shown.3 == epoch && overlap
         };
         let floors = inner.floors.iter().filter(|(key, _)| concerns(key));
-        let began = inner.replaced_at.get(target).filter(|began| began.epoch == epoch);
-        let began = began.filter(|_| !inner.may_begin_late).map_or(0, |began| began.revision);
+        let restart = inner.restarts.get(target).filter(|_| !inner.may_begin_late);
+        let ended = restart.map(|restart| restart.ended).filter(|ended| ended.epoch == epoch);
+        let began = ended.map_or(0, |ended| ended.revision);
         floors.map(|(_, shown)| *shown).max().unwrap_or(0).max(began)
     }
 
@@ -187,9 +193,8 @@ impl Checker {
     /// ended at `ended`.
     pub(crate) fn forget(&self, target: &str, ended: Moment) {
         let mut inner = self.0.lock();
-        inner.replaced_at.insert(target.to_owned(), ended);
         inner.floors.retain(|(of, ..), _| of != target);
-        inner.restarted.insert(target.to_owned(), Instant::now());
+        inner.restarts.insert(target.to_owned(), Restart { ended, started: Instant::now() });
     }
 }
 

@@ -20,8 +20,8 @@ impl Checker {
     pub(crate) fn is_lost_unnoticed(&self, target: &str, epoch: usize, is_forwarded: bool) -> bool {
         let inner = self.0.lock();
         let Some(ended) = inner.write_log.epoch(epoch).ended else { return false };
-        let restarted = inner.restarted.get(target);
-        is_forwarded || restarted.is_some_and(|restarted| *restarted + FIRST_READS > ended)
+        let restart = inner.restarts.get(target);
+        is_forwarded || restart.is_some_and(|restart| restart.started + FIRST_READS > ended)
     }
 
     /// Checks that a client with these objects can resume after an event at `revision`.
