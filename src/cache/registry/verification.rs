@@ -176,8 +176,10 @@ impl Inner {
         let through = cached.shown().unwrap_or_default();
         let report = cached.findings.report();
         self.quarantines.begin(&cached.key, through, report, &self.context);
-        self.caches.stop_if(cached, Refusal::Quarantined, |_| true);
+        // Before the reflector ends: it would end the watches as those of any stopped cache, and
+        // their clients would not list.
         cached.watch_cache.invalidate(EndCause::Wrong);
+        self.caches.stop_if(cached, Refusal::Quarantined, |_| true);
     }
 
     /// Lists the quarantined caches again.
