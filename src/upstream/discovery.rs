@@ -23,6 +23,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -59,6 +60,8 @@ struct Inner {
     version: watch::Receiver<Option<UpstreamVersion>>,
     version_changes: watch::Receiver<u64>,
     redefined: Redefined,
+    /// Whether an upstream that is usable has given no discovery for [`REFUSED_AFTER`].
+    is_refused: AtomicBool,
 }
 
 #[derive(Default)]
@@ -87,6 +90,7 @@ impl Discovery {
             version,
             version_changes,
             redefined: Redefined::default(),
+            is_refused: AtomicBool::new(false),
         });
         let cancel = CancellationToken::new();
         let follow = follow(Arc::clone(&inner));
@@ -108,8 +112,10 @@ impl Discovery {
     /// Looks up a resource; `None` if the upstream does not serve it.
     ///
     /// A miss refreshes discovery, at most once in [`MISS_REFRESH_INTERVAL`], so that a new CRD is
-    /// found soon and repeated requests for an unknown name are cheap. Fails only if no refresh has
-    /// succeeded yet.
+    /// found soon and repeated requests for an unknown name are cheap. Before the first refresh, a
+    /// lookup waits for it, at most [`FIRST_REFRESH_WAIT`] and not while the upstream is away: the
+    /// clients that come back with an API server are answered by a cache then, and not forwarded.
+    /// Fails only if no refresh has succeeded yet.
     pub async fn find(
         &self,
         gvr: &GroupVersionResource,
@@ -117,13 +123,15 @@ impl Discovery {
         if let Some(resource) = self.peek(gvr) {
             return Ok(Some(resource));
         }
-        let refreshed = self.inner.refresh(MISS_REFRESH_INTERVAL).await;
-        match self.peek(gvr) {
-            None if !self.is_synced() => {
-                Err(refreshed.err().unwrap_or(UpstreamError::Timeout(MISS_REFRESH_INTERVAL)))
+        if !self.is_synced() {
+            self.inner.wait_for_first_refresh().await;
+            if !self.is_synced() {
+                return Err(UpstreamError::Timeout(FIRST_REFRESH_WAIT));
             }
-            resource => Ok(resource),
+        } else if let Err(error) = self.inner.refresh(MISS_REFRESH_INTERVAL).await {
+            tracing::debug!(%gvr, %error, "cannot refresh discovery for an unknown resource");
         }
+        Ok(self.peek(gvr))
     }
 
     /// Returns a counter that is incremented when a refresh changes the resources. Caches of
@@ -162,10 +170,26 @@ impl Inner {
         self.resources.load().is_some()
     }
 
-    /// Reads discovery from the upstream, unless a refresh started less than `interval` ago.
+    /// Waits until [`follow`] has read discovery for the first time, or is not expected to.
+    async fn wait_for_first_refresh(&self) {
+        if self.is_refused.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut changes = self.changes.subscribe();
+        tokio::select! {
+            biased;
+            _ = changes.wait_for(|count| *count > 0) => {}
+            () = self.upstream.availability().until_away() => {}
+            () = tokio::time::sleep(FIRST_REFRESH_WAIT) => {}
+        }
+    }
+
+    /// Reads discovery from the upstream, unless a refresh started less than `interval` ago, or
+    /// since this call.
     async fn refresh(&self, interval: Duration) -> Result<(), UpstreamError> {
+        let asked = Instant::now();
         let mut refresher = self.refresher.lock().await;
-        if refresher.refreshed.is_some_and(|at| at.elapsed() < interval) {
+        if refresher.refreshed.is_some_and(|at| at >= asked || at.elapsed() < interval) {
             return Ok(());
         }
         refresher.refreshed = Some(Instant::now());
@@ -211,10 +235,15 @@ async fn follow(inner: Arc<Inner>) {
     let (mut custom, mut services) = (inner.custom.clone(), inner.services.clone());
     // Logged once, instead of every second while the upstream is down.
     let mut logged = String::new();
+    let mut refused_since = None;
     loop {
         match inner.refresh(Duration::ZERO).await {
             Ok(()) => logged.clear(),
             Err(error) => {
+                let is_usable = inner.upstream.availability().is_usable();
+                refused_since = is_usable.then(|| refused_since.unwrap_or_else(Instant::now));
+                let is_refused = refused_since.is_some_and(|at| at.elapsed() >= REFUSED_AFTER);
+                inner.is_refused.store(is_refused, Ordering::Relaxed);
                 let text = error.to_string();
                 if text != logged {
                     tracing::warn!(%error, "cannot refresh discovery; keeping the previous resources");
@@ -226,6 +255,7 @@ async fn follow(inner: Arc<Inner>) {
         let changed = tokio::select! {
             Ok(()) = custom.changed() => true,
             Ok(()) = services.changed() => true,
+            () = inner.upstream.availability().returned(), if !inner.is_known() => false,
             () = tokio::time::sleep(delay) => false,
         };
         if !changed {
@@ -255,10 +285,14 @@ const API_SERVICES: Collection = Collection {
 };
 /// The refresh interval. A refresh without changes costs two empty responses, because of the ETags.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
-/// The delay after a failure before the first success. Until then, every request is forwarded.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The delay after a failure before the first success; less when the upstream comes back.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The least time between two refreshes that are caused by unknown resources.
 const MISS_REFRESH_INTERVAL: Duration = Duration::from_secs(2);
+/// How long requests wait for the first refresh: for a few attempts more.
+const FIRST_REFRESH_WAIT: Duration = Duration::from_secs(3);
+/// Requests do not wait for the first refresh of an upstream that has refused it for this time.
+const REFUSED_AFTER: Duration = Duration::from_secs(5);
 /// How long the first refresh waits for the informers' first lists.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delays after the refreshes that follow a change.

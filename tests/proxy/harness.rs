@@ -49,8 +49,23 @@ impl Proxy {
         Self::before(upstream, "", |_| {}).await
     }
 
-    /// Starts Weir in front of this upstream; the token is Weir's identity.
+    /// Starts Weir in front of this upstream, and waits until discovery is known; the token is
+    /// Weir's identity.
     pub(crate) async fn before(
+        upstream: Simulator,
+        token: &str,
+        adjust: impl FnOnce(&mut Config),
+    ) -> Self {
+        let proxy = Self::start(upstream, token, adjust).await;
+        eventually("discovery is known", async || {
+            proxy.admin("/readyz/discovery").await.status == 200
+        })
+        .await;
+        proxy
+    }
+
+    /// Starts Weir like [`Proxy::before`], and does not wait: the upstream may be away.
+    pub(crate) async fn start(
         upstream: Simulator,
         token: &str,
         adjust: impl FnOnce(&mut Config),
@@ -93,12 +108,7 @@ impl Proxy {
                 never = reloading => match never {},
             }
         }));
-        let proxy = Self { upstream, listeners, stop, running, dir, config, hangup, admin };
-        eventually("discovery is known", async || {
-            proxy.admin("/readyz/discovery").await.status == 200
-        })
-        .await;
-        proxy
+        Self { upstream, listeners, stop, running, dir, config, hangup, admin }
     }
 
     /// Returns the file of the configuration.

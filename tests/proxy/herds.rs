@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use http::Response;
 use hyper::body::Incoming;
-use weir::config::Mode;
+use weir::config::{Config, Mode};
 use weir::simulator::{Action, Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{self, Call, cache_header};
@@ -43,13 +43,14 @@ async fn upstream() -> (Simulator, Vec<u64>) {
 }
 
 async fn gateway(upstream: Simulator) -> Proxy {
-    Proxy::before(upstream, "weirs-own", |config| {
-        config.authentication.mode = Mode::Gateway;
-        // However busy the machine is, nothing is asked twice because it has expired.
-        config.authentication.token_ttl = Duration::from_secs(600);
-        config.authorization.allow_ttl = Duration::from_secs(600);
-    })
-    .await
+    Proxy::before(upstream, "weirs-own", adjust).await
+}
+
+fn adjust(config: &mut Config) {
+    config.authentication.mode = Mode::Gateway;
+    // However busy the machine is, nothing is asked twice because it has expired.
+    config.authentication.token_ttl = Duration::from_secs(600);
+    config.authorization.allow_ttl = Duration::from_secs(600);
 }
 
 fn token(number: usize) -> String {
@@ -90,10 +91,23 @@ async fn watches_whose_reviews_find_no_api_server_wait_for_it_and_are_not_forwar
     let (upstream, before) = upstream().await;
     let proxy = gateway(upstream).await;
     proxy.upstream.stop();
+    resume_when_the_upstream_is_back(&proxy, &before).await;
+}
+
+/// Nothing is discovered yet when the watches come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_started_without_its_api_server_forwards_no_watch() {
+    let (upstream, before) = upstream().await;
+    upstream.stop();
+    let proxy = Proxy::start(upstream, "weirs-own", adjust).await;
+    resume_when_the_upstream_is_back(&proxy, &before).await;
+}
+
+/// Lets all watches come before the API server is back, and checks that caches answer them.
+async fn resume_when_the_upstream_is_back(proxy: &Proxy, before: &[u64]) {
     let resumed = (0..WATCHES).map(|number| {
         let after = before[number % before.len()];
         let path = format!("/api/v1/configmaps?watch=1&resourceVersion={after}");
-        let proxy = &proxy;
         async move {
             loop {
                 let response = watch(proxy, number, &path).await;

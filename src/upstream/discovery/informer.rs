@@ -93,7 +93,12 @@ pub(super) async fn follow<T>(
                 RETRY_DELAY
             }
         };
-        tokio::time::sleep(delay).await;
+        let is_pending = *state.borrow() == InformerState::Pending;
+        let delay = if is_pending { delay.min(FIRST_RETRY_DELAY) } else { delay };
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = upstream.availability().returned() => {}
+        }
     }
 }
 
@@ -247,6 +252,8 @@ const JSON: &str = "application/json";
 const WATCH_TIMEOUT: Duration = Duration::from_secs(480);
 /// The delay after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
+/// The delay after a failure of the first list, for which requests wait.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The least delay between two watches.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 /// CRDs carry schemas: a hundred of them can be tens of megabytes.

@@ -16,6 +16,8 @@ struct Script {
     groups: Vec<Value>,
     etag: u32,
     broken: bool,
+    /// The number of requests that were answered while it was broken.
+    attempts: u32,
     legacy: bool,
     /// Whether listing CRDs is forbidden.
     forbidden: bool,
@@ -76,6 +78,7 @@ fn handle(script: &Shared, request: &Request<hyper::body::Incoming>) -> Answer {
     let path = request.uri().path();
     let watch = request.uri().query().is_some_and(|query| query.contains("watch"));
     if script.broken {
+        script.attempts += 1;
         return answer(503, "");
     }
     let core = [group("", "pods", "Pod")];
@@ -260,6 +263,21 @@ async fn a_lookup_fails_before_the_first_refresh() {
     let (script, _server, discovery) = start(Script { broken: true, ..Script::default() }).await;
     assert!(discovery.find(&widgets()).await.is_err());
     drop(script);
+}
+
+/// As when the API server and Weir start together.
+#[tokio::test]
+async fn a_lookup_waits_for_the_first_refresh() {
+    let (script, _server, discovery) = start(Script { broken: true, ..Script::default() }).await;
+    let pods = GroupVersionResource::new("", "v1", "pods");
+    let mends = async {
+        while script.lock().attempts == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        script.lock().broken = false;
+    };
+    let (pods, ()) = tokio::join!(found(&discovery, &pods), mends);
+    assert!(pods.is_some());
 }
 
 #[tokio::test]
