@@ -252,6 +252,9 @@ async fn open(address: SocketAddr, per_second: f64) -> [usize; 3] {
                 None => Client::open(user, address).await,
             };
             let code = timeout(IN_TIME, client.get(LIST)).await.map(|got| got.code);
+            if code == Ok(429) {
+                sleep(REFUSED_PAUSE).await;
+            }
             if code.is_ok() {
                 idle.lock().get_mut(user).expect("a user").push(client);
             }
@@ -277,6 +280,9 @@ async fn fill(address: SocketAddr) {
 const RUN: Duration = Duration::from_secs(15);
 /// A list after more is of no use to its client.
 const IN_TIME: Duration = Duration::from_secs(10);
+/// How long a connection whose request was refused sends no other: Weir closes one that has more
+/// than 200 refusals a second.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 const BURSTS: u32 = 10;
 const BURST: u32 = 150;
 /// The connections of a flood of requests that are refused.
