@@ -49,7 +49,6 @@ impl Totals {
     /// Adds up the metrics of a moment.
     pub(super) fn of(numbers: &Numbers) -> Self {
         let mut totals = Self {
-            watch_bytes: numbers.sum("weir_watch_bytes_total", &[]),
             upstream_requests: numbers.sum("weir_upstream_requests_total", &[]),
             upstream_bytes: numbers.sum("weir_upstream_received_bytes_total", &[]),
             delays: numbers.buckets("weir_watch_delivery_delay_seconds", &[("stage", "written")]),
@@ -77,8 +76,10 @@ impl Totals {
             totals.resources.entry(resource(labels)).or_default()[1] += count;
         }
         for (labels, count) in numbers.each("weir_response_bytes_total") {
-            if labels.get("cache_status") == "hit" && labels.get("verb") != "watch" {
-                totals.cached_bytes += count;
+            match (labels.get("cache_status"), labels.get("verb")) {
+                ("hit", "watch") => totals.watch_bytes += count,
+                ("hit", _) => totals.cached_bytes += count,
+                _ => {}
             }
         }
         totals

@@ -16,7 +16,6 @@ pub(super) struct ResourceFamilies {
     pub(super) watchers: IntGaugeVec,
     pub(super) watch_starts: IntCounterVec,
     pub(super) watch_events: IntCounterVec,
-    pub(super) watch_bytes: IntCounterVec,
     pub(super) watchers_ended: IntCounterVec,
     pub(super) lists_outrun: IntCounter,
     pub(super) dropped_bytes: IntCounterVec,
@@ -69,12 +68,6 @@ impl ResourceFamilies {
                 registry,
                 "weir_watch_events_total",
                 "Events sent to watches served from a cache.",
-                RESOURCE_LABELS,
-            )?,
-            watch_bytes: counter_vec(
-                registry,
-                "weir_watch_bytes_total",
-                "Bytes sent to watches served from a cache, before framing: those of weir_response_bytes_total with verb watch and cache_status hit.",
                 RESOURCE_LABELS,
             )?,
             watchers_ended: counter_vec(

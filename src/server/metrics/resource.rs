@@ -68,7 +68,6 @@ struct WatchHandles {
     watchers: IntGauge,
     events: IntCounter,
     bytes: IntCounter,
-    response_bytes: IntCounter,
 }
 
 impl ResourceMetrics {
@@ -139,7 +138,6 @@ impl ResourceMetrics {
         let watch = self.watch();
         watch.events.inc_by(events as u64);
         watch.bytes.inc_by(bytes as u64);
-        watch.response_bytes.inc_by(bytes as u64);
     }
 
     /// Counts bytes that were left out of a response for a client that does without.
@@ -240,8 +238,7 @@ impl ResourceMetrics {
             WatchHandles {
                 watchers: self.families.watchers.with_label_values(&labels),
                 events: self.families.watch_events.with_label_values(&labels),
-                bytes: self.families.watch_bytes.with_label_values(&labels),
-                response_bytes: self.response_bytes("watch", CacheStatus::Hit.as_str()),
+                bytes: self.response_bytes("watch", CacheStatus::Hit.as_str()),
             }
         })
     }
