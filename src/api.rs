@@ -16,3 +16,4 @@ pub mod resource_version;
 pub mod selectable;
 pub mod selector;
 pub mod status;
+pub mod trace_context;

@@ -22,7 +22,7 @@ pub use weir::{api, codec};
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("accept", targets::request::accept),
     ("bookmark", targets::json::bookmark),
     ("continue_token", targets::request::continue_token),
@@ -42,6 +42,7 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("query", targets::request::query),
     ("request_info", targets::request::request_info),
     ("selectable_fields", targets::request::selectable_fields),
+    ("trace_context", targets::request::trace_context),
 ];
 
 /// Runs a target of [`TARGETS`].

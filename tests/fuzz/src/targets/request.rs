@@ -18,6 +18,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::api::selectable::{Field, Rule, Scalar, SelectableFields};
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
+use crate::api::trace_context::TraceContext;
 
 /// A value that was parsed and written again parses to the same; so do the options of a list.
 pub fn query(data: &[u8]) {
@@ -36,6 +37,17 @@ pub fn query(data: &[u8]) {
     }
     assert!(!second.is_lossy());
     assert_eq!(ListOptions::decode(&query), ListOptions::decode(&second));
+}
+
+/// A `traceparent` that is read is written as version 00, and read as the same again.
+pub fn trace_context(data: &[u8]) {
+    let Some(context) = TraceContext::parse(data) else { return };
+    let written = context.to_string();
+    assert_eq!(TraceContext::parse(written.as_bytes()), Some(context));
+    assert_eq!(data.get(2..53), written.as_bytes().get(2..53));
+    if data.starts_with(b"00") {
+        assert_eq!(data, written.as_bytes());
+    }
 }
 
 /// Any path and query parse, and the parts of a resource never contain a slash.
