@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
+use futures_util::future::OptionFuture;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -53,6 +54,7 @@ use crate::server::{
 };
 use crate::telemetry::events::EventKind;
 use crate::telemetry::logging::LogFilter;
+use crate::telemetry::trace::{self, SpanExport};
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::endpoints::monitor;
@@ -69,6 +71,8 @@ pub struct App {
     _endpoints: JoinSet<()>,
     probe: JoinHandle<()>,
     audit: Option<Arc<AuditLog>>,
+    /// Exports spans until it is dropped.
+    spans: Option<SpanExport>,
     /// Reports missing permissions until it is dropped.
     _permissions: Option<Arc<PermissionCheck>>,
     /// Follows the cluster's FlowSchemas until it is dropped.
@@ -110,16 +114,14 @@ impl App {
         files::raise_limit();
         let metrics = Metrics::new().context("cannot register metrics")?;
         metrics.reload.started(&config);
+        let (tracer, spans) = trace::start(&config.tracing, metrics.tracing.clone())?;
         let upstream = Upstream::new(&config.upstream, metrics.upstream.clone()).await?;
         let probe = Probe::new(upstream.clone(), metrics.events.clone());
         Box::pin(probe.first(FIRST_PROBE_TIMEOUT)).await?;
         let discovery = Discovery::start(upstream.clone());
-        let registry = Registry::new(
-            Arc::new(config.cache.clone()),
-            upstream.clone(),
-            discovery.clone(),
-            metrics.cache.clone(),
-        );
+        let (caches, of_caches) =
+            (Arc::new(config.cache.clone()), metrics.cache.clone().with_tracer(&tracer));
+        let registry = Registry::new(caches, upstream.clone(), discovery.clone(), of_caches);
         let Identities { access, upstreams, permissions } =
             gateway::build(&config, &upstream, &registry, &metrics).await?;
         let front_proxy = upstreams.front_proxy.clone();
@@ -140,6 +142,7 @@ impl App {
             audit: audit.clone(),
             flow_control: flow_control.clone(),
             shadow: shadow.clone(),
+            tracer,
             metrics: metrics.server.clone(),
         };
         let server = Server::bind(&config.server, services, sockets)?;
@@ -179,6 +182,7 @@ impl App {
             _following: following,
             _measuring: measuring,
             audit,
+            spans,
             metrics,
             shadow,
             running,
@@ -235,7 +239,7 @@ impl App {
     /// the configured deadline. Returns when everything has ended.
     pub async fn run(self, stop: CancellationToken) {
         let Self { server, compressor, admin, registry, probe, running, .. } = self;
-        let Self { started, stopping, ended, audit, metrics, .. } = self;
+        let Self { started, stopping, ended, audit, spans, metrics, .. } = self;
         started.cancel();
         let draining = CancellationToken::new();
         let stopped = async {
@@ -259,9 +263,8 @@ impl App {
             tracing::error!("the server ended by itself");
         }
         registry.shutdown().await;
-        if let Some(audit) = audit {
-            audit.close().await;
-        }
+        let audited = OptionFuture::from(audit.as_ref().map(|audit| audit.close()));
+        tokio::join!(audited, OptionFuture::from(spans.map(SpanExport::close)));
         probe.abort();
         ended.cancel();
         if let Some(admin) = admin

@@ -18,6 +18,7 @@ pub mod reload;
 pub mod resolve;
 pub mod schema;
 pub mod shadow;
+pub mod tracing;
 pub mod units;
 mod warnings;
 pub mod write;
@@ -40,6 +41,7 @@ pub use crate::config::identity::{
 };
 use crate::config::network::Network;
 pub use crate::config::shadow::{Fraction, ShadowConfig, ShadowMode};
+use crate::config::tracing::TracingConfig;
 use crate::flow::rules::{AgentPattern, RankedLevel, Rule, product};
 
 /// The whole configuration, validated.
@@ -69,6 +71,8 @@ pub struct Config {
     pub flow_control: FlowControlConfig,
     /// The comparison of the caches with the upstream.
     pub shadow: ShadowConfig,
+    /// The export of spans.
+    pub tracing: TracingConfig,
     /// Format and filter of the log.
     pub logging: LoggingConfig,
 }

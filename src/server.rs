@@ -75,11 +75,13 @@ use crate::server::open_watches::OpenWatches;
 pub use crate::server::overload::{Overload, OverloadMetrics, Stages};
 pub use crate::server::request::access::{Access, Gateway, UserAssertion};
 use crate::server::request::audit::Auditor;
+use crate::server::request::trace::RequestTracer;
 use crate::server::router::Router;
 use crate::server::router::shadow::run as shadow_run;
 pub use crate::server::shadow::Shadow;
 pub use crate::server::shadow::metrics::ShadowMetrics;
 use crate::telemetry::log_throttle::LogThrottle;
+use crate::telemetry::trace::Tracer;
 
 /// The parts of Weir that a server uses.
 pub struct Services {
@@ -101,6 +103,8 @@ pub struct Services {
     pub flow_control: Option<Arc<FlowControl>>,
     /// Compares reads with the caches; `None` unless in shadow mode.
     pub shadow: Option<Arc<Shadow>>,
+    /// Takes the spans of requests.
+    pub tracer: Tracer,
     /// The server's metrics.
     pub metrics: ServerMetrics,
 }
@@ -136,6 +140,7 @@ impl Server {
             live: Arc::new(LiveSettings::new(config, mode)),
             list_times: Arc::new(ListTimes::new(services.registry.config().consistent_lists)),
             flow_control: services.flow_control.clone(),
+            tracer: services.tracer.clone(),
         };
         let shadow = services.shadow.clone();
         let router = Arc::new(router(config, mode, services, &reload, (&tasks, &abort)));
@@ -258,6 +263,7 @@ fn router(
         metrics: services.metrics,
         access: services.access,
         auditor: Auditor::new(services.audit),
+        tracer: RequestTracer { tracer: services.tracer, trusts_all: mode == Mode::Sidecar },
         flow_control: services.flow_control,
         watches,
         shadow: services.shadow,

@@ -1,5 +1,5 @@
-//! Logging with its last lines, notable events, CPU profiles, and the helpers with which components
-//! register metrics.
+//! Logging with its last lines, notable events, CPU profiles, spans and their export, and the
+//! helpers with which components register metrics.
 
 pub mod cpu_profile;
 pub mod events;
@@ -7,3 +7,4 @@ pub(crate) mod log_throttle;
 pub mod logging;
 pub mod metrics;
 pub mod recent_lines;
+pub mod trace;

@@ -15,6 +15,7 @@ use crate::server::ServerMetrics;
 use crate::server::ShadowMetrics;
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{gauge_vec, register};
+use crate::telemetry::trace::metrics::TracingMetrics;
 use crate::upstream::metrics::UpstreamMetrics;
 
 /// The metrics of all components. Cheap to clone: all clones share one registry.
@@ -40,6 +41,8 @@ pub struct Metrics {
     pub shadow: ShadowMetrics,
     /// Reloads of the configuration.
     pub reload: ReloadMetrics,
+    /// The export of spans.
+    pub tracing: TracingMetrics,
     /// Upstream requests, connections and streams.
     pub upstream: UpstreamMetrics,
 }
@@ -59,6 +62,7 @@ impl Metrics {
         let reload = ReloadMetrics::register(&registry)?.with_events(&events);
         let server = ServerMetrics::register(&registry)?;
         let shadow = ShadowMetrics::register(&registry)?;
+        let tracing = TracingMetrics::register(&registry)?;
         let upstream = UpstreamMetrics::register(&registry)?.with_events(&events);
         Ok(Self {
             registry,
@@ -71,6 +75,7 @@ impl Metrics {
             reload,
             server,
             shadow,
+            tracing,
             upstream,
         })
     }

@@ -7,6 +7,7 @@
 //! before the watch cache.
 
 pub(crate) mod generation;
+pub(crate) mod latest_list;
 pub(crate) mod learned;
 pub(crate) mod lifecycle;
 pub(crate) mod reflector_requests;
@@ -23,6 +24,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::state::BackfillState;
 use crate::cache::budget::Account;
 use crate::cache::cached_resource::generation::Generation;
+use crate::cache::cached_resource::latest_list::LatestList;
 use crate::cache::cached_resource::learned::LearnedTraits;
 use crate::cache::cached_resource::lifecycle::Lifecycle;
 use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
@@ -60,6 +62,8 @@ pub(crate) struct CachedResource {
     pub(crate) requests: ReflectorRequests,
     /// The state of the reflector, for operators.
     pub(crate) status: ReflectorStatus,
+    /// The span of the reflector's latest list.
+    pub(crate) latest_list: LatestList,
     counts: CountCheck,
     /// The results of the comparisons with the upstream.
     pub(crate) findings: CheckFindings,
@@ -112,6 +116,7 @@ impl CachedResource {
             learned: LearnedTraits::default(),
             requests: ReflectorRequests::default(),
             status: ReflectorStatus::default(),
+            latest_list: LatestList::default(),
             counts: CountCheck::default(),
             findings: CheckFindings::default(),
             proofs: ProofState::new(upstream, tasks, metrics),

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::api::media_type::View;
 use crate::api::resource::{ApiResource, Scope};
 use crate::api::resource_version::ResourceVersion;
+use crate::api::trace_context::{SpanId, TraceId};
 use crate::cache::backfill::{self, Reach};
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::{Now, State, WatchCache, WatchRefusal};
@@ -118,6 +119,12 @@ impl CacheHandle {
         let _waiter = self.cached().usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
         let caught_up = async { behind.wait_for(|behind| !*behind).await.is_ok() };
         self.wait(timeout, caught_up, Refusal::NotReady).await
+    }
+
+    /// Returns the span of the list by which the reflector filled the cache, unless that list had
+    /// ended before `moment`. `None` if it is not traced.
+    pub(crate) fn list_span_since(&self, moment: Instant) -> Option<(TraceId, SpanId)> {
+        self.cached().latest_list.span_since(moment)
     }
 
     /// Whether the cache has a state that any read may use.

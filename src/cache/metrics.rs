@@ -22,23 +22,36 @@ pub use crate::cache::metrics::series::{
 };
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{GaugeGuard, saturating_i64};
+use crate::telemetry::trace::Tracer;
 
 /// The metrics of the caches. Cheap to clone: all clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct CacheMetrics {
     families: Arc<Families>,
     events: Events,
+    tracer: Tracer,
 }
 
 impl CacheMetrics {
     /// Creates the metrics and registers them. Must be called once for each registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        Ok(Self { families: Arc::new(Families::register(registry)?), events: Events::default() })
+        let families = Arc::new(Families::register(registry)?);
+        Ok(Self { families, events: Events::default(), tracer: Tracer::default() })
     }
 
     /// Notes what happens to caches among these events.
     pub fn with_events(self, events: &Events) -> Self {
         Self { events: events.clone(), ..self }
+    }
+
+    /// Has the lists of reflectors recorded as spans.
+    pub fn with_tracer(self, tracer: &Tracer) -> Self {
+        Self { tracer: tracer.clone(), ..self }
+    }
+
+    /// Returns what takes the spans of reflectors.
+    pub(crate) fn tracer(&self) -> &Tracer {
+        &self.tracer
     }
 
     /// Returns the notable events.

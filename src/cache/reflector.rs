@@ -25,6 +25,7 @@ mod driver;
 mod failure;
 mod list;
 mod list_attempts;
+mod list_span;
 mod pause;
 mod refusals;
 mod running_watch;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::config::endpoints::EndpointsConfig;
+use crate::config::tracing::TracingConfig;
 use crate::config::{
     AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
     CacheConfig, CertificateConfig, Config, ConsistentLists, FlowControlConfig, FlowControlMode,
@@ -200,6 +201,10 @@ pub const SHADOW: ShadowConfig = ShadowConfig {
     cpu_share: Fraction::percent(10),
 };
 
+/// No request is sampled but those whose parent counts, as in kube-apiserver: an operator chooses a
+/// rate for which there is room.
+pub const SAMPLING_RATE_PER_MILLION: u32 = 0;
+
 /// The API server answers consistent lists: a proof of freshness saves its load, not the client's
 /// time.
 pub const CONSISTENT_LISTS: ConsistentLists = ConsistentLists::Forward;
@@ -248,6 +253,7 @@ impl Default for Config {
                 overlay: FlowOverlay::default(),
             },
             shadow: SHADOW,
+            tracing: TracingConfig::default(),
             logging: LoggingConfig::default(),
         }
     }
@@ -272,6 +278,12 @@ impl Default for ServerConfig {
             stall_timeout: STALL_TIMEOUT,
             response_bytes_max: RESPONSE_BYTES_MAX,
         }
+    }
+}
+
+impl Default for TracingConfig {
+    fn default() -> Self {
+        Self { endpoint: None, sampling_rate_per_million: SAMPLING_RATE_PER_MILLION }
     }
 }
 

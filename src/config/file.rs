@@ -8,6 +8,7 @@ mod drop_rule;
 mod flow_control;
 mod identity;
 mod shadow;
+mod tracing;
 
 use std::fs::File;
 use std::io::Read;
@@ -25,6 +26,7 @@ pub use crate::config::file::identity::{
     TokensSection,
 };
 pub use crate::config::file::shadow::ShadowSection;
+pub use crate::config::file::tracing::TracingSection;
 
 /// The `apiVersion` that this build reads.
 pub const API_VERSION: &str = "weir.dev/v1alpha1";
@@ -67,6 +69,9 @@ pub struct ConfigFile {
     /// The comparison of the caches with the API server.
     #[serde(default)]
     pub shadow: ShadowSection,
+    /// Spans.
+    #[serde(default)]
+    pub tracing: TracingSection,
     /// The log.
     #[serde(default)]
     pub logging: LoggingSection,

@@ -38,6 +38,7 @@ impl Config {
         config.cache.over_budget_forwards = self.cache.over_budget_forwards;
         config.flow_control.overlay = new.flow_control.overlay.clone();
         config.logging.filter.clone_from(&new.logging.filter);
+        config.tracing.sampling_rate_per_million = new.tracing.sampling_rate_per_million;
         (config, self.changes(new))
     }
 
@@ -101,6 +102,7 @@ const LIVE: &[&str] = &[
     "server.shutdownDelay",
     "server.shutdownTimeout",
     "server.warmupTimeout",
+    "tracing.samplingRatePerMillion",
 ];
 
 /// The fields, or the sections, that take effect with the next start: what sockets, identities,
@@ -128,6 +130,8 @@ const RESTART: &[&str] = &[
     "server.stallTimeout",
     "server.watchesPerUserMax",
     "shadow",
+    "tracing.caFile",
+    "tracing.endpoint",
     "upstream",
 ];
 
@@ -193,6 +197,7 @@ mod tests {
              server:\n  { allowedHosts: [weir.example], cacheHeader: false, freshnessTimeout: 1s, \
              warmupTimeout: 1s, shutdownDelay: 7s, shutdownTimeout: 9s }\n\
              logging: { filter: debug }\n\
+             tracing: { samplingRatePerMillion: 7 }\n\
              flowControl:\n  mode: observe\n  rules: [{ name: one, action: deny, userAgents: ['x/*'] }]\n",
         );
         let mut running = Config::default();

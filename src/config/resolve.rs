@@ -9,6 +9,7 @@ mod flow_control;
 mod identity;
 mod problems;
 mod server;
+mod tracing;
 mod upstream;
 
 use std::net::SocketAddr;
@@ -77,6 +78,7 @@ impl Config {
             audit: audit::audit(file.audit, mode, &mut problems),
             flow_control: flow_control::flow_control(file.flow_control, mode, http2, &mut problems),
             shadow: shadow(file.shadow, &mut problems),
+            tracing: tracing::tracing(file.tracing, &mut problems),
             logging: logging(file.logging, &mut problems),
         };
         problems.parsed("admin.detail", file.admin.detail, &mut config.admin_detail);

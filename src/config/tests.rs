@@ -2,6 +2,7 @@
 //! printed configuration parses to the same one.
 
 mod identity;
+mod tracing;
 mod warnings;
 
 use std::time::Duration;

@@ -22,6 +22,7 @@ impl Config {
         self.warn_of_seats(&mut warn);
         self.warn_of_rules(&mut warn);
         self.warn_of_clients(&mut warn);
+        self.warn_of_tracing(&mut warn);
         (!warnings.is_empty()).then_some(Problems(warnings))
     }
 
@@ -132,6 +133,22 @@ impl Config {
             warn("server.connectionsPerUserMax", text.to_owned());
         }
     }
+
+    fn warn_of_tracing(&self, warn: &mut impl FnMut(&str, String)) {
+        match &self.tracing.endpoint {
+            None if self.tracing.sampling_rate_per_million > 0 => {
+                let text = "does nothing without tracing.endpoint";
+                warn("tracing.samplingRatePerMillion", text.to_owned());
+            }
+            Some(endpoint) if endpoint.port == OTLP_GRPC_PORT => {
+                let text = format!(
+                    "has the port of OTLP over gRPC; Weir sends OTLP over HTTP, for which collectors usually listen on port {OTLP_HTTP_PORT}"
+                );
+                warn("tracing.endpoint", text);
+            }
+            _ => {}
+        }
+    }
 }
 
 fn is_about_all(rule: &Rule) -> bool {
@@ -141,3 +158,6 @@ fn is_about_all(rule: &Rule) -> bool {
 /// With fewer seats for all, the level `leader-election` (10 of 245 shares) has two, and
 /// `catch-all` (5) one.
 const FEW_SEATS: u64 = 60;
+/// The ports that IANA has assigned to OTLP.
+const OTLP_GRPC_PORT: u16 = 4317;
+const OTLP_HTTP_PORT: u16 = 4318;

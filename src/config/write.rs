@@ -7,10 +7,11 @@ use crate::config::endpoints::DnsName;
 use crate::config::file::{
     AdminSection, CacheSection, CertificateSection, ConfigFile, DropRuleSection, EndpointsSection,
     FlowControlSection, ListenerSection, LoggingSection, OverBudgetSection, ProxyProtocolSection,
-    ServerSection, ShadowSection, UpstreamSection,
+    ServerSection, ShadowSection, TracingSection, UpstreamSection,
 };
 use crate::config::listen::ListenAddress;
 use crate::config::network::Network;
+use crate::config::tracing::TracingEndpoint;
 use crate::config::units::{format_bytes, format_duration};
 use crate::config::{
     CacheConfig, CertificateConfig, Config, DropRule, ListenerConfig, LoggingConfig,
@@ -45,6 +46,11 @@ impl From<&Config> for ConfigFile {
                 mode: Some(config.shadow.mode.to_string()),
                 sample: Some(config.shadow.sample.to_string()),
                 cpu_share: Some(config.shadow.cpu_share.to_string()),
+            },
+            tracing: TracingSection {
+                endpoint: config.tracing.endpoint.as_ref().map(TracingEndpoint::to_string),
+                ca_file: config.tracing.endpoint.as_ref().and_then(|it| it.ca_file.clone()),
+                sampling_rate_per_million: Some(config.tracing.sampling_rate_per_million),
             },
             logging: logging(&config.logging),
             ..Self::empty()

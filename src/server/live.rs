@@ -11,6 +11,7 @@ use crate::config::{CertificateConfig, Config, ListenerConfig, Mode, ServerConfi
 use crate::server::flow_control::FlowControl;
 use crate::server::forward::list_times::ListTimes;
 use crate::server::request::host::HostPolicy;
+use crate::telemetry::trace::Tracer;
 
 /// The settings that a reload replaces.
 #[derive(Debug)]
@@ -63,6 +64,7 @@ pub struct ServerReload {
     pub(super) live: Arc<LiveSettings>,
     pub(super) list_times: Arc<ListTimes>,
     pub(super) flow_control: Option<Arc<FlowControl>>,
+    pub(super) tracer: Tracer,
 }
 
 impl ServerReload {
@@ -71,6 +73,7 @@ impl ServerReload {
         let settings = Settings::new(&config.server, config.authentication.mode);
         self.live.0.store(Arc::new(settings));
         self.list_times.set(config.cache.consistent_lists);
+        self.tracer.set_sampling_rate(config.tracing.sampling_rate_per_million);
         if let Some(flow_control) = &self.flow_control {
             flow_control.set_overlay(&config.flow_control.overlay);
         }

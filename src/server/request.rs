@@ -9,3 +9,5 @@ pub(crate) mod context;
 pub(crate) mod explain;
 pub(crate) mod framing;
 pub(crate) mod host;
+mod route;
+pub(crate) mod trace;

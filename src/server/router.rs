@@ -54,6 +54,7 @@ use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
 use crate::server::request::explain::{Ending, Explanation};
 use crate::server::request::framing;
+use crate::server::request::trace::{Outcome, RequestTrace, RequestTracer};
 use crate::server::router::unanswered::Unanswered;
 use crate::upstream::availability::Availability;
 
@@ -66,6 +67,7 @@ pub(crate) struct Router {
     pub(crate) metrics: ServerMetrics,
     pub(crate) access: Access,
     pub(crate) auditor: Auditor,
+    pub(crate) tracer: RequestTracer,
     /// Adds up what clients cost; `None` if flow control is off.
     pub(crate) flow_control: Option<Arc<FlowControl>>,
     /// The open watches of each user; `None` in a sidecar.
@@ -86,41 +88,40 @@ impl Router {
         let in_flight = self.metrics.in_flight();
         let (mut parts, body) = request.into_parts();
         let explanation = Explanation::take(&mut parts.headers, started);
-        let span = tracing::debug_span!("request", method = %parts.method, path = parts.uri.path());
         let query = parts.uri.query().unwrap_or_default();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
         let gvr = info.resource.as_ref().map(|resource| &resource.gvr);
         let resource = gvr.and_then(|gvr| self.caches.registry.peek(gvr));
         // Clients choose the names of unknown resources, which must not become label values.
         let metrics = self.metrics.resource(gvr.filter(|_| resource.is_some()));
+        let trace = self.tracer.begin(&parts, &info, resource.is_some(), started);
+        let span = RequestTrace::log_span(trace.as_deref(), &parts);
         let has_body = !body.is_end_stream();
-        let auth = AuthContext::new();
         let upgrade_requested = requested_upgrade(&parts).is_some();
         let client = &client;
-        let forwarded = None;
         let is_charged = self.flow_control.as_ref().is_some_and(|flow| flow.charges());
         let habit = if is_charged { habit(&info, &parts.headers) } else { Habit::default() };
         let first = client.listed.as_ref().filter(|listed| listed.begin_request());
         let agent = parts.headers.get(USER_AGENT);
         let agent = agent.filter(|_| is_charged || first.is_some()).cloned();
-        let version = parts.version;
         let mut context = RequestContext {
             started,
             client,
+            version: parts.version,
             parts,
             has_body,
             info,
             resource,
             metrics,
-            auth,
+            auth: AuthContext::new(),
             agent,
-            version,
             habit,
             explanation,
+            trace,
             admission: None,
             watch: None,
             is_checked: false,
-            forwarded,
+            forwarded: None,
             upstream_time: None,
             copy: None,
         };
@@ -148,6 +149,8 @@ impl Router {
         let duration = started.elapsed();
         let code = response.status().as_u16();
         let sent = counts::count(&context, &response, (cache_status, reason), duration);
+        let headers = response.headers();
+        context.finish_trace(&Outcome { code, status: cache_status, reason, headers });
         let status = cache_status.as_str();
         span.in_scope(|| tracing::debug!(code, cache_status = status, reason, ?duration));
         if self.caches.live.load().cache_header {
@@ -233,7 +236,7 @@ impl Router {
             return Ok(reply);
         }
         let served = self.serve_cached(context, &caller).await;
-        context.ended("cache");
+        context.ended_in_cache(served.is_ok());
         let reason = match served {
             Ok(response) => return Ok(Reply::hit(response)),
             Err(Bypass::Refuse(rejection)) => return Ok(self.reject(context, &rejection).await),
@@ -304,7 +307,7 @@ impl Router {
             }
         }
         let resource = context.resource.as_deref().ok_or(NOT_FOUND)?;
-        context.ended("discover");
+        context.ended_without_span("discover");
         let mut target = Target::resolve(&context.parts, &context.info, options, resource)?;
         self.caches.drop_by_rule(&mut target, context);
         let reauthorization = self.admit(context, caller).await?;

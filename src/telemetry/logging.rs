@@ -97,7 +97,7 @@ pub fn install(config: &LoggingConfig) -> Result<Log, LoggingError> {
 }
 
 /// Returns what keeps the last lines.
-pub(super) fn recording<S>(recent: RecentLines) -> impl Layer<S>
+pub(crate) fn recording<S>(recent: RecentLines) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {

@@ -14,7 +14,7 @@ const LIST: &str = "/api/v1/namespaces/ns1/configmaps";
 const CACHED: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
 
 /// Returns the section `flowControl` of a gateway's file.
-fn section(yaml: &str) -> FlowControlConfig {
+pub(crate) fn section(yaml: &str) -> FlowControlConfig {
     let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
     let gateway = "authentication: {mode: gateway}\nserver: {listeners: [{listen: 'https://127.0.0.1:0', certificate: {certificateFile: a, privateKeyFile: b}}]}\n";
     let file = ConfigFile::parse("test.yaml", &format!("{head}{gateway}{yaml}")).unwrap();

@@ -18,6 +18,7 @@ use crate::cache::backfill::GATHER_DURATION;
 use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
+use crate::cache::reflector::list_span::ListSpan;
 use crate::cache::reflector::state::{ListCause, State, Verify};
 use crate::cache::refusal::Refusal;
 use crate::codec::object::Object;
@@ -36,10 +37,12 @@ impl<L: ListWatch> Driver<L> {
         cached.series.relist(cause.label());
         self.note_relist(cause);
         let began = Instant::now();
+        let mut span = ListSpan::begin(&cached, cause.label());
         let _hold = self.lists.was_overtaken.then(|| cached.generation.hold_progress());
         self.floor_at_list_start = self.floor();
         if let Some(next) = self.list_at_requested().await {
             cached.note_filled(cause.label(), began.elapsed());
+            span.succeed();
             return Ok(next);
         }
         // Without a held state the list is consistent, which is never below the floor.
@@ -48,6 +51,7 @@ impl<L: ListWatch> Driver<L> {
         let listed = self.list_not_older(not_older).await;
         if listed.is_ok() {
             cached.note_filled(cause.label(), began.elapsed());
+            span.succeed();
         }
         if listed.is_ok() && not_older.is_none() {
             cached.lifecycle.set_behind(false);

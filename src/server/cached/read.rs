@@ -200,8 +200,8 @@ impl CachedRead<'_> {
         cause: WaitCause,
         done: Pin<&mut F>,
     ) -> F::Output {
-        let output = self.context.metrics.waiting(cause, done).await;
-        self.context.ended(cause.as_str());
+        let (output, has_waited) = self.context.metrics.wait(cause, done).await;
+        self.context.ended_wait(cause.as_str(), has_waited);
         output
     }
 
@@ -220,8 +220,12 @@ impl CachedRead<'_> {
         refused.map_err(Reason::Refused)
     }
 
-    /// Notes the cache for a client that asks why its request was answered so.
+    /// Notes the cache for a client that asks why its request was answered so, and in its trace the
+    /// list for which it waited.
     pub(super) fn explain(&self, handle: &CacheHandle) {
+        if let Some(trace) = &self.context.trace {
+            trace.link_list(|since| handle.list_span_since(since));
+        }
         if let Some(explanation) = &self.context.explanation {
             explanation.note_cache(handle, handle.is_namespaced(), self.representation().as_str());
         }

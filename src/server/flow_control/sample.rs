@@ -92,6 +92,7 @@ impl SampleClient {
             forwarded: None,
             upstream_time: None,
             explanation: None,
+            trace: None,
             copy: None,
         };
         let response = Response::new(Body::chunks(vec![body]));

@@ -202,8 +202,10 @@ impl Forwarder {
         let broken = Arc::new(AtomicBool::new(false));
         let stall = StallTimeout::new(self.stall_timeout);
         let body = relay_request_body(body, version, &broken, stall);
+        let call = context.begin_call(&mut parts.headers);
         let sending = Instant::now();
         let sent = upstream.send_with(class, Request::from_parts(parts, body), &options).await;
+        context.end_call(call, &sent);
         context.upstream_time = sent.is_ok().then(|| sending.elapsed());
         drop(options);
         if let Ok(response) = &sent {
@@ -268,14 +270,16 @@ impl Forwarder {
         }
         *request.uri_mut() = path_only(parts.uri.clone());
         let PreparedRequest { upstream, options, standing, .. } = prepared;
-        let response =
-            upstream.send_with(TrafficClass::Request, request, options).await.map_err(|error| {
-                if error.is_request_error() {
-                    return refuse(&request_error(&error));
-                }
-                self.log_failure(&error);
-                refuse(&upstream_error(&error))
-            })?;
+        let call = context.begin_call(request.headers_mut());
+        let sent = upstream.send_with(TrafficClass::Request, request, options).await;
+        context.end_call(call, &sent);
+        let response = sent.map_err(|error| {
+            if error.is_request_error() {
+                return refuse(&request_error(&error));
+            }
+            self.log_failure(&error);
+            refuse(&upstream_error(&error))
+        })?;
         standing.answered(response.status()).await;
         Ok(response)
     }

@@ -188,17 +188,26 @@ impl ResourceMetrics {
     pub(crate) async fn waiting<F: Future>(
         &self,
         cause: WaitCause,
-        mut done: Pin<&mut F>,
+        done: Pin<&mut F>,
     ) -> F::Output {
+        self.wait(cause, done).await.0
+    }
+
+    /// The same; returns also whether it was not done at once.
+    pub(crate) async fn wait<F: Future>(
+        &self,
+        cause: WaitCause,
+        mut done: Pin<&mut F>,
+    ) -> (F::Output, bool) {
         if let Poll::Ready(output) =
             poll_fn(|context| Poll::Ready(done.as_mut().poll(context))).await
         {
-            return output;
+            return (output, false);
         }
         let since = Instant::now();
         let output = done.await;
         self.families.waits.observe(cause, since.elapsed());
-        output
+        (output, true)
     }
 
     fn hit(&self, request: &AnsweredRequest) -> Option<&OnceLock<RequestHandles>> {

@@ -4,19 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderValue, Version};
+use http::{HeaderMap, HeaderValue, Response, Version};
 use tokio::time::Instant;
 
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::resource::ApiResource;
+use crate::auth::user::User;
 use crate::flow::habit::Habit;
 use crate::server::connection::client::Client;
+use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::rules::Admission;
 use crate::server::metrics::ResourceMetrics;
 use crate::server::open_watches::CountedWatch;
 use crate::server::request::auth::AuthContext;
 use crate::server::request::explain::Explanation;
+use crate::server::request::trace::{Outcome, RequestTrace, UpstreamCall};
 use crate::server::shadow::copy::AnswerCopy;
+use crate::upstream::error::UpstreamError;
 
 /// One request, and what Weir has learnt about it.
 pub(crate) struct RequestContext<'a> {
@@ -44,6 +48,8 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) habit: Habit,
     /// The explanation for the client, if it asks for one.
     pub(crate) explanation: Option<Box<Explanation>>,
+    /// Its trace, if it is sampled.
+    pub(crate) trace: Option<Box<RequestTrace>>,
     /// What it holds since operators' rules were applied; `None` before, and without rules.
     pub(crate) admission: Option<Box<Admission>>,
     /// Counts it among the open watches of its sender; `None` before, and for other verbs.
@@ -59,11 +65,81 @@ pub(crate) struct RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// Notes that a stage of it has ended, if the client asks for that.
+    /// Notes that a stage of it has ended, if the client asks for that or it is sampled.
     pub(crate) fn ended(&self, stage: &'static str) {
+        self.explain_stage(stage);
+        if let Some(trace) = &self.trace {
+            trace.ended(stage);
+        }
+    }
+
+    /// Notes that a stage has ended that is part of another one's span, or of none.
+    pub(crate) fn ended_without_span(&self, stage: &'static str) {
+        self.explain_stage(stage);
+        if let Some(trace) = &self.trace {
+            trace.skip();
+        }
+    }
+
+    /// Notes that the cache is done with it. Only what a cache answers has a span of its encoding.
+    pub(crate) fn ended_in_cache(&self, is_answered: bool) {
+        self.explain_stage("cache");
+        match &self.trace {
+            Some(trace) if is_answered && self.info.verb == Verb::List => trace.ended("list"),
+            Some(trace) if is_answered => trace.ended("splice"),
+            Some(trace) => trace.skip(),
+            None => {}
+        }
+    }
+
+    /// Notes that it had what it needed, after a wait or at once.
+    pub(crate) fn ended_wait(&self, cause: &'static str, has_waited: bool) {
+        self.explain_stage(cause);
+        match &self.trace {
+            Some(trace) if has_waited => trace.waited(cause),
+            Some(trace) => trace.skip(),
+            None => {}
+        }
+    }
+
+    fn explain_stage(&self, stage: &'static str) {
         if let Some(explanation) = &self.explanation {
             explanation.ended(stage);
         }
+    }
+
+    /// Begins a call of the API server with these headers, if it is sampled.
+    pub(crate) fn begin_call(&self, headers: &mut HeaderMap) -> Option<UpstreamCall> {
+        self.trace.as_ref()?.call(self.is_trusted_parent(), headers)
+    }
+
+    /// Ends a call of the API server.
+    pub(crate) fn end_call<B>(
+        &self,
+        call: Option<UpstreamCall>,
+        sent: &Result<Response<B>, UpstreamError>,
+    ) {
+        if let (Some(trace), Some(call)) = (&self.trace, call) {
+            trace.called(call, sent.as_ref().ok().map(|response| response.status().as_u16()));
+        }
+    }
+
+    /// Ends its trace, if it is sampled.
+    pub(crate) fn finish_trace(&mut self, outcome: &Outcome<'_>) {
+        if let Some(trace) = self.trace.take() {
+            trace.finish(self.is_trusted_parent(), outcome);
+        }
+    }
+
+    /// Whether the client's trace context counts as the parent of Weir's span. In a gateway it does
+    /// for those for whom it does in kube-apiserver: others could make Weir export whatever they
+    /// want.
+    pub(crate) fn is_trusted_parent(&self) -> bool {
+        let AuthContext { requester, .. } = &self.auth;
+        let is_trusted =
+            |user: &User| user.groups.iter().any(|group| TRUSTED_GROUPS.contains(&&**group));
+        matches!(requester, Requester::Sidecar)
+            || self.auth.user().or(requester.user()).is_some_and(is_trusted)
     }
 
     /// Whether the API server's priority and fairness counts it: all but long-lived connections.
@@ -71,3 +147,7 @@ impl RequestContext<'_> {
         self.info.verb == Verb::Watch || !self.info.is_long_running()
     }
 }
+
+/// The groups whose members kube-apiserver trusts with a trace context
+/// (`apiserver/pkg/endpoints/filters/traces.go`).
+const TRUSTED_GROUPS: [&str; 2] = ["system:masters", "system:monitoring"];

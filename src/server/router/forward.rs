@@ -27,11 +27,10 @@ impl Router {
             Ok(prepared) => prepared,
             Err(rejection) => return Box::pin(self.reject(context, &rejection)).await,
         };
-        match self.wait_for_seats(context).await {
-            Ok(seat) => {
-                context.ended("seats");
-                prepared.seat = seat;
-            }
+        let seat = self.wait_for_seats(context).await;
+        context.ended_wait("seats", self.flow_control.is_some());
+        match seat {
+            Ok(seat) => prepared.seat = seat,
             Err(shed) => return Box::pin(self.shed(context, shed)).await,
         }
         let client = self.forwarder.share_of(&prepared);

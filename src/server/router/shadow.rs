@@ -204,6 +204,7 @@ impl<'a> Beside<'a> {
             version: Version::HTTP_11,
             habit: Habit::default(),
             explanation: None,
+            trace: None,
             admission: None,
             watch: None,
             is_checked: true,

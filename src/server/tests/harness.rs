@@ -29,6 +29,7 @@ use crate::server::{
     Access, Compressor, FlowControl, InheritedSockets, Overload, OverloadMetrics, Upstreams,
 };
 use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
+use crate::telemetry::trace::Tracer;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{
     Answer, ServerOptions, TestServer, config as upstream_config, metrics,
@@ -150,6 +151,7 @@ impl Weir {
             audit: None,
             flow_control: settings.flow_control.clone(),
             shadow: None,
+            tracer: Tracer::default(),
             metrics: ServerMetrics::register(&metric_registry).unwrap(),
         };
         let config = server_config(settings, &directory);

@@ -146,6 +146,7 @@ async fn forward(
         version: http::Version::default(),
         habit: Default::default(),
         explanation: None,
+        trace: None,
         admission: None,
         watch: None,
         is_checked: false,

@@ -1,0 +1,119 @@
+//! The settings of tracing (`docs/decisions/tracing.md`). Their names are those of Kubernetes'
+//! `TracingConfiguration`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use http::Uri;
+use rustls_pki_types::ServerName;
+
+/// Tracing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracingConfig {
+    /// Where spans are exported; `None` for no spans.
+    pub endpoint: Option<TracingEndpoint>,
+    /// The requests of a million that are sampled, among those without a parent that counts.
+    pub sampling_rate_per_million: u32,
+}
+
+/// A collector that speaks OTLP over HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracingEndpoint {
+    /// The host, without brackets.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Host and port as the URL has them.
+    pub authority: String,
+    /// The path of the requests.
+    pub path: String,
+    /// The CA of a collector with TLS, in PEM; `None` for one without TLS.
+    pub ca_file: Option<PathBuf>,
+    /// Whether it has TLS.
+    pub https: bool,
+}
+
+impl FromStr for TracingEndpoint {
+    type Err = String;
+
+    /// Parses a URL, whose CA is not known then.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains('@') {
+            // Not quoted: it may be a password.
+            return Err("must not contain a user name or password".to_owned());
+        }
+        let refuse = |why: &str| {
+            format!("{why}; expected a URL such as http://collector:4318/v1/traces, not {text:?}")
+        };
+        let uri: Uri = text.parse().map_err(|_| refuse("cannot be parsed"))?;
+        let https = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(refuse("is neither http:// nor https://")),
+        };
+        let authority = uri.authority().ok_or_else(|| refuse("has no host"))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        if ServerName::try_from(host.as_str()).is_err() {
+            return Err(refuse("has no valid host"));
+        }
+        if uri.query().is_some() || text.contains('#') {
+            return Err(refuse("has a query or a fragment"));
+        }
+        if matches!(uri.path(), "" | "/") {
+            return Err(refuse("has no path, which is /v1/traces for most collectors"));
+        }
+        Ok(Self {
+            host,
+            port: authority.port_u16().unwrap_or(if https { 443 } else { 80 }),
+            authority: authority.to_string(),
+            path: uri.path().to_owned(),
+            ca_file: None,
+            https,
+        })
+    }
+}
+
+/// The URL.
+impl fmt::Display for TracingEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority, self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_a_url_with_a_path() {
+        for (text, host, port) in [
+            ("http://collector:4318/v1/traces", "collector", 4318),
+            ("https://otlp.example.com/v1/traces", "otlp.example.com", 443),
+            ("http://[::1]/a/b", "::1", 80),
+            ("http://127.0.0.1:1/x", "127.0.0.1", 1),
+        ] {
+            let endpoint: TracingEndpoint = text.parse().unwrap();
+            assert_eq!((&*endpoint.host, endpoint.port), (host, port), "{text}");
+            assert_eq!(endpoint.to_string(), text);
+        }
+        for (text, why) in [
+            ("collector:4317", "neither http:// nor https://"),
+            ("localhost", "neither http:// nor https://"),
+            ("grpc://collector:4317/v1/traces", "neither http:// nor https://"),
+            ("http://collector:4318", "has no path"),
+            ("http://collector:4318/", "has no path"),
+            ("http://collector:4318/v1/traces?key=1", "has a query"),
+            ("http://collector:4318/v1/traces#part", "has a query or a fragment"),
+            ("http://a_b!:4318/v1/traces", ""),
+            ("http:///v1/traces", ""),
+            ("", ""),
+        ] {
+            let error = text.parse::<TracingEndpoint>().unwrap_err();
+            assert!(error.contains(why), "{text}: {error}");
+        }
+        let secret = "https://jane:secret@collector/v1/traces".parse::<TracingEndpoint>();
+        assert!(!secret.unwrap_err().contains("secret"));
+    }
+}

@@ -1,0 +1,196 @@
+//! The spans of a finished trace, as they are exported.
+
+use http::HeaderMap;
+use http::request::Parts;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{
+    Outcome, Place, RequestTrace, Stage, StageKind, Steps, TRACESTATE, Verdict, new_span_id, route,
+};
+use crate::api::request_info::RequestInfo;
+use crate::api::trace_context::{SpanId, TraceId};
+use crate::server::http::audit_id::AUDIT_ID;
+use crate::server::http::headers::SHED_HEADER;
+use crate::telemetry::trace::otlp::{KeyValue, Link, Span, SpanKind, Status, StatusCode};
+use crate::telemetry::trace::{SpanClock, Tracer};
+
+impl RequestTrace {
+    /// Returns the trace of a request of which the rest is to be filled in.
+    pub(super) fn new(
+        tracer: Tracer,
+        parts: &Parts,
+        info: &RequestInfo,
+        is_known: bool,
+        started: Instant,
+    ) -> Self {
+        let (method, route) = (method(parts.method.as_str()), route(info, is_known));
+        let name = format!("{method} {route}");
+        let mut attributes = vec![
+            KeyValue::new("http.request.method", method),
+            KeyValue::new("http.route", route),
+            KeyValue::new("weir.verb", info.verb_label()),
+        ];
+        if let Some(resource) = info.resource.as_ref().filter(|_| is_known) {
+            let gvr = &resource.gvr;
+            let named = format!("{}/{}", gvr.api_version(), gvr.resource);
+            attributes.push(KeyValue::new("weir.resource", named));
+        }
+        // The level debug shows the path of requests without a trace, too.
+        let log = match tracing::enabled!(tracing::Level::DEBUG) {
+            true => tracing::error_span!(
+                "request",
+                method = %parts.method,
+                path = parts.uri.path(),
+                trace_id = tracing::field::Empty
+            ),
+            false => tracing::error_span!("request", trace_id = tracing::field::Empty),
+        };
+        let stages = Vec::with_capacity(4);
+        let steps =
+            Steps { verdict: Verdict::Open, last: started, stages, list: None, is_finished: false };
+        Self {
+            tracer,
+            clock: SpanClock::new(started),
+            started,
+            span_id: new_span_id(),
+            name,
+            attributes,
+            client: None,
+            trace_state: trace_state(&parts.headers),
+            is_chosen: false,
+            log,
+            steps: Mutex::new(steps),
+        }
+    }
+
+    /// Exports the spans, once, if the request is sampled. Without an outcome its client gave it
+    /// up.
+    pub(super) fn export(&self, is_trusted: bool, outcome: Option<&Outcome<'_>>) {
+        let mut steps = self.steps.lock();
+        if std::mem::replace(&mut steps.is_finished, true) {
+            return;
+        }
+        self.settle(&mut steps, is_trusted);
+        let Verdict::Yes(place) = steps.verdict else { return };
+        let mut spans = Vec::with_capacity(steps.stages.len() + 1);
+        spans.push(self.server_span(&place, steps.list, outcome));
+        spans.extend(steps.stages.iter().map(|stage| self.stage_span(&place, stage)));
+        drop(steps);
+        self.tracer.record(spans);
+    }
+
+    fn server_span(
+        &self,
+        place: &Place,
+        list: Option<(TraceId, SpanId)>,
+        outcome: Option<&Outcome<'_>>,
+    ) -> Span {
+        let mut attributes = self.attributes.clone();
+        match outcome {
+            Some(outcome) => describe(outcome, &mut attributes),
+            None => attributes.push(KeyValue::new("weir.cancelled", true)),
+        }
+        let client = place.link.map(|link| (link.trace_id, link.span_id));
+        let links =
+            client.into_iter().chain(list).map(|(trace_id, span_id)| link(trace_id, span_id));
+        let has_failed = outcome.is_some_and(|outcome| outcome.code >= 500);
+        let parent = place.parent.map(bytes).unwrap_or_default();
+        Span {
+            parent_span_id: parent,
+            name: self.name.clone(),
+            attributes,
+            links: links.collect(),
+            status: failed(has_failed),
+            // It belongs to the client's trace.
+            trace_state: place.parent.map(|_| self.trace_state.clone()).unwrap_or_default(),
+            ..self.span(place, self.span_id, SpanKind::Server, (self.started, Instant::now()))
+        }
+    }
+
+    fn stage_span(&self, place: &Place, stage: &Stage) -> Span {
+        let (kind, attribute, has_failed) = match stage.kind {
+            StageKind::Own => (SpanKind::Internal, None, false),
+            StageKind::Wait(cause) => {
+                (SpanKind::Internal, Some(KeyValue::new("weir.wait.cause", cause)), false)
+            }
+            StageKind::Upstream(status) => {
+                let attribute = status.map(|it| KeyValue::new("http.response.status_code", it));
+                (SpanKind::Client, attribute, status.is_none_or(|status| status >= 400))
+            }
+        };
+        let ended = stage.ended.unwrap_or_else(Instant::now);
+        Span {
+            parent_span_id: bytes(self.span_id),
+            name: stage.name.to_owned(),
+            attributes: attribute.into_iter().collect(),
+            status: failed(has_failed),
+            ..self.span(place, stage.span_id, kind, (stage.started, ended))
+        }
+    }
+
+    fn span(
+        &self,
+        place: &Place,
+        span_id: SpanId,
+        kind: SpanKind,
+        (started, ended): (Instant, Instant),
+    ) -> Span {
+        Span {
+            trace_id: place.trace_id.0.get().to_be_bytes().to_vec(),
+            span_id: bytes(span_id),
+            kind: kind.into(),
+            start_time_unix_nano: self.clock.unix_nanos(started),
+            end_time_unix_nano: self.clock.unix_nanos(ended),
+            ..Span::default()
+        }
+    }
+}
+
+fn describe(outcome: &Outcome<'_>, attributes: &mut Vec<KeyValue>) {
+    attributes.push(KeyValue::new("http.response.status_code", outcome.code));
+    attributes.push(KeyValue::new("weir.cache", outcome.status.as_str()));
+    if !outcome.reason.is_empty() {
+        attributes.push(KeyValue::new("weir.reason", outcome.reason));
+    }
+    for (name, header) in [("weir.shed", &SHED_HEADER), ("audit-id", &AUDIT_ID)] {
+        if let Some(value) = outcome.headers.get(header) {
+            let value = value.as_bytes();
+            let value = value.get(..VALUE_BYTES_MAX).unwrap_or(value);
+            attributes.push(KeyValue::new(name, String::from_utf8_lossy(value).into_owned()));
+        }
+    }
+}
+
+/// Returns a method that every client may use; others are the client's own words.
+fn method(method: &str) -> &str {
+    if METHODS.contains(&method) { method } else { "_OTHER" }
+}
+
+/// Returns the `tracestate`, if it is one header of text and not too long.
+fn trace_state(headers: &HeaderMap) -> String {
+    let mut values = headers.get_all(&TRACESTATE).iter();
+    let value = values.next().filter(|_| values.next().is_none());
+    let text = value.and_then(|value| value.to_str().ok());
+    text.filter(|text| text.len() <= TRACESTATE_BYTES_MAX).unwrap_or_default().to_owned()
+}
+
+fn link(trace_id: TraceId, span_id: SpanId) -> Link {
+    Link { trace_id: trace_id.0.get().to_be_bytes().to_vec(), span_id: bytes(span_id) }
+}
+
+fn bytes(span_id: SpanId) -> Vec<u8> {
+    span_id.0.get().to_be_bytes().to_vec()
+}
+
+fn failed(has_failed: bool) -> Option<Status> {
+    has_failed.then(|| Status { code: StatusCode::Error.into() })
+}
+
+/// The methods of HTTP that OpenTelemetry's conventions know.
+const METHODS: [&str; 9] =
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+/// A client may choose its audit id.
+const VALUE_BYTES_MAX: usize = 256;
+/// The length that the Recommendation asks everyone to pass on.
+const TRACESTATE_BYTES_MAX: usize = 512;

@@ -1,0 +1,89 @@
+//! The metrics of the export of spans.
+
+use prometheus::{IntCounter, IntCounterVec, Registry};
+
+use crate::telemetry::metrics::{counter, counter_vec};
+
+/// The metrics of the export of spans. Cheap to clone: all clones share the metrics.
+#[derive(Clone, Debug)]
+pub struct TracingMetrics {
+    exported: IntCounter,
+    dropped: IntCounter,
+    failed: IntCounterVec,
+}
+
+/// Why spans were sent, or taken to be sent, and the collector does not have them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailureCause {
+    /// The collector took only others of the same request (partial success).
+    Rejected,
+    /// The collector refused the request, and no repetition would help.
+    Refused,
+    /// The collector was away or overloaded at each attempt.
+    Unavailable,
+    /// Weir stopped before.
+    Stopped,
+}
+
+impl FailureCause {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Rejected => "rejected",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl TracingMetrics {
+    /// Registers the metrics. May be called once per registry.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let failed = counter_vec(
+            registry,
+            "weir_tracing_spans_failed_total",
+            "Spans that the collector does not have although they were sent or waited, by cause: rejected (partial success), refused, unavailable (at each attempt) or stopped (Weir ended before).",
+            &["cause"],
+        )?;
+        for cause in [
+            FailureCause::Rejected,
+            FailureCause::Refused,
+            FailureCause::Unavailable,
+            FailureCause::Stopped,
+        ] {
+            failed.with_label_values(&[cause.as_str()]);
+        }
+        Ok(Self {
+            exported: counter(
+                registry,
+                "weir_tracing_spans_exported_total",
+                "Spans that the collector has accepted.",
+            )?,
+            dropped: counter(
+                registry,
+                "weir_tracing_spans_dropped_total",
+                "Spans that found the queue full, because the collector is slower than requests are sampled.",
+            )?,
+            failed,
+        })
+    }
+
+    pub(super) fn exported(&self, spans: usize) {
+        self.exported.inc_by(spans as u64);
+    }
+
+    pub(super) fn dropped(&self, spans: usize) {
+        self.dropped.inc_by(spans as u64);
+    }
+
+    pub(super) fn failed(&self, cause: FailureCause, spans: usize) {
+        self.failed.with_label_values(&[cause.as_str()]).inc_by(spans as u64);
+    }
+
+    #[cfg(test)]
+    pub(super) fn figures(&self) -> (u64, u64, u64) {
+        let causes = ["rejected", "refused", "unavailable", "stopped"];
+        let failed = causes.map(|cause| self.failed.with_label_values(&[cause]).get());
+        (self.exported.get(), self.dropped.get(), failed.iter().sum())
+    }
+}
