@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use http::Uri;
+use http::uri::Authority;
 use rustls_pki_types::ServerName;
 
 /// Tracing.
@@ -39,9 +40,12 @@ impl FromStr for TracingEndpoint {
 
     /// Parses a URL, whose CA is not known then.
     fn from_str(text: &str) -> Result<Self, String> {
+        // Not quoted: it may have a password or a token.
         if text.contains('@') {
-            // Not quoted: it may be a password.
             return Err("must not contain a user name or password".to_owned());
+        }
+        if text.contains(['?', '#']) {
+            return Err("must not have a query or a fragment".to_owned());
         }
         let refuse = |why: &str| {
             format!("{why}; expected a URL such as http://collector:4318/v1/traces, not {text:?}")
@@ -57,20 +61,27 @@ impl FromStr for TracingEndpoint {
         if ServerName::try_from(host.as_str()).is_err() {
             return Err(refuse("has no valid host"));
         }
-        if uri.query().is_some() || text.contains('#') {
-            return Err(refuse("has a query or a fragment"));
-        }
         if matches!(uri.path(), "" | "/") {
             return Err(refuse("has no path, which is /v1/traces for most collectors"));
         }
         Ok(Self {
             host,
-            port: authority.port_u16().unwrap_or(if https { 443 } else { 80 }),
+            port: port(authority, if https { 443 } else { 80 })
+                .ok_or_else(|| refuse("has no valid port"))?,
             authority: authority.to_string(),
             path: uri.path().to_owned(),
             ca_file: None,
             https,
         })
+    }
+}
+
+/// Returns the port, or `default` without one; `None` if it is not one. `Authority::port_u16` is
+/// `None` in both cases.
+fn port(authority: &Authority, default: u16) -> Option<u16> {
+    match authority.as_str().strip_prefix(authority.host())? {
+        "" => Some(default),
+        port => port.strip_prefix(':')?.parse().ok().filter(|port| *port != 0),
     }
 }
 
@@ -104,8 +115,11 @@ mod tests {
             ("grpc://collector:4317/v1/traces", "neither http:// nor https://"),
             ("http://collector:4318", "has no path"),
             ("http://collector:4318/", "has no path"),
-            ("http://collector:4318/v1/traces?key=1", "has a query"),
-            ("http://collector:4318/v1/traces#part", "has a query or a fragment"),
+            ("http://collector:99999/v1/traces", "has no valid port"),
+            ("http://collector:/v1/traces", "has no valid port"),
+            ("http://collector:0/v1/traces", "has no valid port"),
+            ("http://[::1]:x/v1/traces", ""),
+            ("http://collector:4318/v1/traces#part", "a query or a fragment"),
             ("http://a_b!:4318/v1/traces", ""),
             ("http:///v1/traces", ""),
             ("", ""),
@@ -113,7 +127,10 @@ mod tests {
             let error = text.parse::<TracingEndpoint>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
-        let secret = "https://jane:secret@collector/v1/traces".parse::<TracingEndpoint>();
-        assert!(!secret.unwrap_err().contains("secret"));
+        for text in
+            ["https://jane:secret@collector/v1/traces", "https://collector/v1/traces?key=secret"]
+        {
+            assert!(!text.parse::<TracingEndpoint>().unwrap_err().contains("secret"), "{text}");
+        }
     }
 }

@@ -54,7 +54,7 @@ pub fn start(
     let stop = CancellationToken::new();
     let mut task = JoinSet::new();
     task.spawn(Exporter::new(collector, Arc::clone(&shared)).run(stop.clone()));
-    tracing::info!(%endpoint, "spans are exported");
+    tracing::info!(collector = endpoint.authority, "spans are exported");
     Ok((tracer, Some(SpanExport { shared, task, stop })))
 }
 

@@ -143,8 +143,8 @@ async fn a_forwarded_write_carries_the_span_of_its_call() {
     let upstream = children.iter().find(|child| child.name == "upstream").unwrap();
     assert_eq!(upstream.kind(), SpanKind::Client);
     assert_eq!(attribute(upstream, "http.response.status_code"), "201");
-    let wait = children.iter().find(|child| child.name == "wait").unwrap();
-    assert_eq!(attribute(wait, "weir.wait.cause"), "seats");
+    // There were seats.
+    assert!(children.iter().all(|child| child.name != "wait"));
 
     let seen = received(&proxy, &Method::POST, path);
     let parent = hex(&upstream.span_id);
@@ -343,10 +343,7 @@ async fn a_collector_that_hangs_delays_nobody_and_spans_are_dropped() {
     many(&proxy, 800).await;
     assert!(proxy.metric("weir_tracing_spans_dropped_total", &[]).await > 0.0);
     assert_eq!(proxy.metric("weir_tracing_spans_exported_total", &[]).await, 0.0);
-    let begun = tokio::time::Instant::now();
-    proxy.stop().await;
-    // The drain has nothing to wait for.
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    tokio::time::timeout(Duration::from_secs(60), proxy.stop()).await.expect("Weir ends");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

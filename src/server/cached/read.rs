@@ -202,7 +202,20 @@ impl CachedRead<'_> {
     ) -> F::Output {
         let (output, has_waited) = self.context.metrics.wait(cause, done).await;
         self.context.ended_wait(cause.as_str(), has_waited);
+        if has_waited {
+            self.link_list();
+        }
         output
+    }
+
+    /// Links the trace to the reflector's list for which the request waited, also if no
+    /// cache answers it.
+    fn link_list(&self) {
+        if let Some(trace) = &self.context.trace
+            && let Ok(Some(handle)) = self.running_cache()
+        {
+            trace.link_list(|since| handle.list_span_since(since));
+        }
     }
 
     /// Waits for something that may need the upstream, but not longer than a forwarded request
@@ -220,12 +233,8 @@ impl CachedRead<'_> {
         refused.map_err(Reason::Refused)
     }
 
-    /// Notes the cache for a client that asks why its request was answered so, and in its trace the
-    /// list for which it waited.
+    /// Notes the cache for a client that asks why its request was answered so.
     pub(super) fn explain(&self, handle: &CacheHandle) {
-        if let Some(trace) = &self.context.trace {
-            trace.link_list(|since| handle.list_span_since(since));
-        }
         if let Some(explanation) = &self.context.explanation {
             explanation.note_cache(handle, handle.is_namespaced(), self.representation().as_str());
         }

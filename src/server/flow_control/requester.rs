@@ -1,4 +1,5 @@
-//! The sender of a request, as far as it is known for accounting. It grants nothing.
+//! The sender of a request, as far as it is known for accounting. It grants nothing, but whether
+//! the context of the sender's trace counts (`docs/decisions/tracing.md`).
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};

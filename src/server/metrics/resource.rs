@@ -199,15 +199,11 @@ impl ResourceMetrics {
         cause: WaitCause,
         mut done: Pin<&mut F>,
     ) -> (F::Output, bool) {
-        if let Poll::Ready(output) =
-            poll_fn(|context| Poll::Ready(done.as_mut().poll(context))).await
-        {
-            return (output, false);
+        let (output, waited) = timing_wait(done.as_mut()).await;
+        if let Some(waited) = waited {
+            self.families.waits.observe(cause, waited);
         }
-        let since = Instant::now();
-        let output = done.await;
-        self.families.waits.observe(cause, since.elapsed());
-        (output, true)
+        (output, waited.is_some())
     }
 
     fn hit(&self, request: &AnsweredRequest) -> Option<&OnceLock<RequestHandles>> {
@@ -257,6 +253,16 @@ impl ResourceMetrics {
         let labels = [verb, group, version, resource, status];
         self.families.response_bytes.with_label_values(&labels)
     }
+}
+
+/// Waits. Returns also for how long, unless it was done at once.
+pub(crate) async fn timing_wait<F: Future>(mut done: Pin<&mut F>) -> (F::Output, Option<Duration>) {
+    if let Poll::Ready(output) = poll_fn(|context| Poll::Ready(done.as_mut().poll(context))).await {
+        return (output, None);
+    }
+    let since = Instant::now();
+    let output = done.await;
+    (output, Some(since.elapsed()))
 }
 
 /// The scopes of requests with a resource.

@@ -108,6 +108,15 @@ impl RequestContext<'_> {
         }
     }
 
+    /// Decides whether its trace is sampled, if its sender is known.
+    pub(crate) fn settle_trace(&self) {
+        if let Some(trace) = &self.trace
+            && self.auth.user().or(self.auth.requester.user()).is_some()
+        {
+            trace.settle_for(self.is_trusted_parent());
+        }
+    }
+
     /// Begins a call of the API server with these headers, if it is sampled.
     pub(crate) fn begin_call(&self, headers: &mut HeaderMap) -> Option<UpstreamCall> {
         self.trace.as_ref()?.call(self.is_trusted_parent(), headers)

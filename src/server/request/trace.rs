@@ -4,14 +4,14 @@
 //! A request that is not sampled has none, and costs a look at its `traceparent`; without a
 //! collector not even that.
 //!
-//! Whether the client's context counts as the parent may be known only once the client is. Until
-//! then the stages are recorded, and forgotten if the request turns out not to be sampled.
+//! Whether the client's context counts as the parent is known once the client is. Until then the
+//! stages are recorded, and forgotten if the request turns out not to be sampled.
 //!
 //! Invariants: spans name no user, object, namespace or selector. A stranger's `sampled` flag
 //! exports nothing. Where the parent counts, its trace and flags go upstream with Weir's span;
 //! otherwise the headers of the client are not touched.
 //!
-//! Lock order: the steps of one trace, then the spans that wait to be exported.
+//! Lock order: the steps of one trace, and no other lock with them.
 
 mod spans;
 
@@ -53,6 +53,8 @@ pub(crate) struct RequestTrace {
     trace_state: String,
     /// Whether the sampling rate chose it.
     is_chosen: bool,
+    /// The client's id in the audit log, if it chose one.
+    audit_id: Option<String>,
     /// The span of the log, which gets the id of the trace.
     log: LogSpan,
     steps: Mutex<Steps>,
@@ -137,7 +139,7 @@ impl RequestTracer {
         }
         let client = context_of(&parts.headers);
         let is_asked = client.is_some_and(|client| client.is_sampled());
-        // As in kube-apiserver, the parent decides if it counts.
+        // A parent that counts decides alone, as in kube-apiserver.
         let is_settled = self.trusts_all || client.is_none();
         let is_chosen = (!self.trusts_all || client.is_none()) && self.tracer.samples();
         if !is_asked && !is_chosen {
@@ -158,7 +160,7 @@ impl RequestTrace {
     pub(crate) fn log_span(trace: Option<&Self>, parts: &Parts) -> LogSpan {
         match trace {
             None => {
-                tracing::debug_span!("request", method = %parts.method, path = parts.uri.path())
+                tracing::debug_span!(target: LOG_TARGET, "request", method = %parts.method, path = parts.uri.path())
             }
             Some(trace) => trace.log.clone(),
         }
@@ -187,13 +189,22 @@ impl RequestTrace {
     }
 
     /// Links the list of the reflector for which the request waited, if it did. `list` returns the
-    /// list that was under way at a moment.
+    /// reflector's list of a given moment.
     pub(crate) fn link_list(&self, list: impl FnOnce(Instant) -> Option<(TraceId, SpanId)>) {
-        let mut steps = self.steps.lock();
-        let waits = steps.stages.iter().filter(|stage| stage.is_wait_for_cache());
-        if let Some(since) = waits.map(|stage| stage.started).min() {
-            steps.list = list(since);
+        let since = {
+            let steps = self.steps.lock();
+            let waits = steps.stages.iter().filter(|stage| stage.is_wait_for_cache());
+            waits.map(|stage| stage.started).min()
+        };
+        if let Some(list) = since.and_then(list) {
+            self.steps.lock().list = Some(list);
         }
+    }
+
+    /// Decides whether the request is sampled, now that its client is known. `is_trusted` is
+    /// whether the client's context counts.
+    pub(crate) fn settle_for(&self, is_trusted: bool) {
+        self.settle(&mut self.steps.lock(), is_trusted);
     }
 
     /// Begins a call of the API server, and has its headers carry the trace, if the request is
@@ -201,9 +212,9 @@ impl RequestTrace {
     pub(crate) fn call(&self, is_trusted: bool, headers: &mut HeaderMap) -> Option<UpstreamCall> {
         let mut steps = self.steps.lock();
         self.settle(&mut steps, is_trusted);
-        let Verdict::Yes(Place { trace_id, flags, .. }) = steps.verdict else { return None };
+        let Verdict::Yes(Place { trace_id, flags, link, .. }) = steps.verdict else { return None };
         let (span_id, started) = (new_span_id(), Instant::now());
-        if is_trusted || !headers.contains_key(&TRACEPARENT) {
+        if link.is_none() && (is_trusted || !headers.contains_key(&TRACEPARENT)) {
             let context = TraceContext { trace_id, span_id, flags };
             if self.client.is_none() {
                 // It belongs to the header that was not valid, or is without one.
@@ -267,7 +278,9 @@ impl Drop for RequestTrace {
 
 impl Steps {
     fn add(&mut self, stage: Stage) {
-        if self.stages.len() < STAGES_MAX {
+        // The id of a call goes upstream, where a missing span would leave a gap.
+        let is_call = matches!(stage.kind, StageKind::Upstream(_));
+        if self.stages.len() < if is_call { STAGES_MAX + CALLS_MAX } else { STAGES_MAX } {
             self.stages.push(stage);
         }
     }
@@ -286,10 +299,14 @@ fn context_of(headers: &HeaderMap) -> Option<TraceContext> {
     if values.next().is_some() { None } else { TraceContext::parse(value.as_bytes()) }
 }
 
+/// Filters of the log name the place where requests are handled.
+const LOG_TARGET: &str = "weir::server::router";
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 /// A request goes through no more.
 const STAGES_MAX: usize = 16;
+/// A request is sent upstream no more often.
+const CALLS_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests;

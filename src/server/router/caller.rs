@@ -32,6 +32,7 @@ impl Router {
         let caller = self.access.caller(context)?;
         context.auth.identity = caller.identity().cloned();
         context.auth.requester = caller.requester();
+        context.settle_trace();
         self.prove(context)?;
         if caller.is_known() {
             self.check_overload(context, false)?;
@@ -84,6 +85,7 @@ impl Router {
             }
         };
         // A user who is denied is known as well.
+        context.settle_trace();
         self.prove(context)?;
         admitted
     }
@@ -99,6 +101,7 @@ impl Router {
         let standing = context.metrics.waiting(WaitCause::Review, standing).await;
         if let Some(requester) = Requester::of_token(&standing) {
             context.auth.requester = requester;
+            context.settle_trace();
         }
         if let Some(user) = standing.token_user_key() {
             let moved = context.client.move_to(user);

@@ -5,12 +5,15 @@
 //! room for the whole way of a request to a cache nor that for its preparation
 //! (`docs/decisions/fair-queueing.md`).
 
+use std::pin::pin;
+
 use super::Router;
 use super::unanswered::Unanswered;
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::forwarder::PreparedRequest;
 use crate::server::forward::upstream_gate;
 use crate::server::http::response::Reply;
+use crate::server::metrics::timing_wait;
 use crate::server::request::auth::Caller;
 use crate::server::request::bypass::Rejection;
 use crate::server::request::context::RequestContext;
@@ -27,8 +30,8 @@ impl Router {
             Ok(prepared) => prepared,
             Err(rejection) => return Box::pin(self.reject(context, &rejection)).await,
         };
-        let seat = self.wait_for_seats(context).await;
-        context.ended_wait("seats", self.flow_control.is_some());
+        let (seat, waited) = timing_wait(pin!(self.wait_for_seats(context))).await;
+        context.ended_wait("seats", waited.is_some());
         match seat {
             Ok(seat) => prepared.seat = seat,
             Err(shed) => return Box::pin(self.shed(context, shed)).await,

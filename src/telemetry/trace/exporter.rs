@@ -89,7 +89,7 @@ impl<C: Collect> Exporter<C> {
             );
             // Collectors that come back are not met by all Weirs at the same moment.
             let jittered = pause.mul_f64(0.5 + fastrand::f64());
-            let wait = after.map_or(jittered, |after| after.clamp(jittered, PAUSE_MAX));
+            let wait = after.map_or(jittered, |after| after.max(jittered)).min(PAUSE_MAX);
             let _stopped = stop.run_until_cancelled(tokio::time::sleep(wait)).await;
             pause = (2 * pause).min(PAUSE_MAX);
             attempts += 1;
@@ -99,10 +99,11 @@ impl<C: Collect> Exporter<C> {
     fn accepted(&self, count: usize, rejected: usize, message: &str) {
         self.shared.metrics.exported(count - rejected);
         self.shared.metrics.failed(FailureCause::Rejected, rejected);
-        if !message.is_empty()
+        if (rejected > 0 || !message.is_empty())
             && let Some(suppressed) = self.failures.try_acquire()
         {
-            tracing::warn!(rejected, message, suppressed, "the collector has a complaint");
+            let answer = message;
+            tracing::warn!(rejected, ?answer, suppressed, "the collector has a complaint");
         }
     }
 
@@ -143,7 +144,8 @@ const BATCH_SPANS: usize = 512;
 const GATHER_DURATION: Duration = Duration::from_secs(1);
 /// The time-out of an attempt: the default of OpenTelemetry's exporters.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The most attempts for a batch. Five attempts and their pauses take a quarter of a minute.
+/// The most attempts for a batch. The pauses between five take 8 to 22 s, or the
+/// collector's `Retry-After`.
 const ATTEMPTS_MAX: u32 = 5;
 /// The pause after the first attempt, but for the jitter. It doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -71,8 +71,8 @@ impl SpanQueue {
     }
 }
 
-/// The limit of the queue, in spans: as in OpenTelemetry's batch processors. With a few hundred
-/// bytes for each it is less than a megabyte or two.
+/// The limit of the queue, in spans: as in OpenTelemetry's batch processors. A span takes some
+/// hundred bytes, and at most 4 KB.
 pub(super) const QUEUE_SPANS_MAX: usize = 2_048;
 
 #[cfg(test)]

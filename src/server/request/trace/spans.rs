@@ -1,12 +1,14 @@
 //! The spans of a finished trace, as they are exported.
 
 use http::HeaderMap;
+use http::header::HeaderName;
 use http::request::Parts;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::{
-    Outcome, Place, RequestTrace, Stage, StageKind, Steps, TRACESTATE, Verdict, new_span_id, route,
+    LOG_TARGET, Outcome, Place, RequestTrace, Stage, StageKind, Steps, TRACESTATE, Verdict,
+    new_span_id, route,
 };
 use crate::api::request_info::RequestInfo;
 use crate::api::trace_context::{SpanId, TraceId};
@@ -37,14 +39,19 @@ impl RequestTrace {
             attributes.push(KeyValue::new("weir.resource", named));
         }
         // The level debug shows the path of requests without a trace, too.
-        let log = match tracing::enabled!(tracing::Level::DEBUG) {
+        let log = match tracing::enabled!(target: LOG_TARGET, tracing::Level::DEBUG) {
             true => tracing::error_span!(
+                target: LOG_TARGET,
                 "request",
                 method = %parts.method,
                 path = parts.uri.path(),
                 trace_id = tracing::field::Empty
             ),
-            false => tracing::error_span!("request", trace_id = tracing::field::Empty),
+            false => tracing::error_span!(
+                target: LOG_TARGET,
+                "request",
+                trace_id = tracing::field::Empty
+            ),
         };
         let stages = Vec::with_capacity(4);
         let steps =
@@ -59,6 +66,7 @@ impl RequestTrace {
             client: None,
             trace_state: trace_state(&parts.headers),
             is_chosen: false,
+            audit_id: text(&parts.headers, &AUDIT_ID).filter(|id| !id.is_empty()),
             log,
             steps: Mutex::new(steps),
         }
@@ -89,7 +97,10 @@ impl RequestTrace {
         let mut attributes = self.attributes.clone();
         match outcome {
             Some(outcome) => describe(outcome, &mut attributes),
-            None => attributes.push(KeyValue::new("weir.cancelled", true)),
+            None => {
+                attributes.push(KeyValue::new("weir.cancelled", true));
+                attributes.extend(self.audit_id.clone().map(|id| KeyValue::new("audit-id", id)));
+            }
         }
         let client = place.link.map(|link| (link.trace_id, link.span_id));
         let links =
@@ -154,12 +165,14 @@ fn describe(outcome: &Outcome<'_>, attributes: &mut Vec<KeyValue>) {
         attributes.push(KeyValue::new("weir.reason", outcome.reason));
     }
     for (name, header) in [("weir.shed", &SHED_HEADER), ("audit-id", &AUDIT_ID)] {
-        if let Some(value) = outcome.headers.get(header) {
-            let value = value.as_bytes();
-            let value = value.get(..VALUE_BYTES_MAX).unwrap_or(value);
-            attributes.push(KeyValue::new(name, String::from_utf8_lossy(value).into_owned()));
-        }
+        attributes.extend(text(outcome.headers, header).map(|text| KeyValue::new(name, text)));
     }
+}
+
+/// Returns the beginning of a header, if that is ASCII.
+fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let text = headers.get(name)?.to_str().ok()?;
+    Some(text.get(..VALUE_BYTES_MAX).unwrap_or(text).to_owned())
 }
 
 /// Returns a method that every client may use; others are the client's own words.

@@ -251,6 +251,14 @@ fn a_request_that_was_given_up_has_a_span_and_its_open_call() {
     assert_eq!(spans.len(), 2);
     assert_eq!(attribute(&spans[0], "weir.cancelled"), Some(&Value::Bool(true)));
 
+    // That of a client who was known before.
+    let tracer = RequestTracer { tracer: Tracer::unexported(0), trusts_all: false };
+    let trace = begin(&tracer, &parts).unwrap();
+    trace.settle_for(true);
+    drop(trace);
+    let spans = tracer.tracer.take();
+    assert_eq!(id(&spans[0].trace_id), "0af7651916cd43dd8448eb211c80319c");
+
     // A stranger's, of whom nothing was known yet.
     let tracer = RequestTracer { tracer: Tracer::unexported(0), trusts_all: false };
     drop(begin(&tracer, &parts).unwrap());

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::*;
-use crate::telemetry::trace::Tracer;
 use crate::telemetry::trace::queue::QUEUE_SPANS_MAX;
+use crate::telemetry::trace::{FLUSH_TIMEOUT, SpanExport, Tracer};
 
 /// Gives one response after another, and then accepts everything.
 #[derive(Clone, Default)]
@@ -74,6 +74,26 @@ async fn export(script: &Script, spans: usize) -> (u64, u64, u64) {
     stop.cancel();
     running.await.unwrap();
     shared.metrics.figures()
+}
+
+/// The end of Weir waits for a collector that hangs, but not for long.
+#[tokio::test(start_paused = true)]
+async fn spans_that_are_left_at_the_end_are_counted() {
+    let script = Script::new([None]);
+    let tracer = Tracer::unexported(0);
+    let shared = tracer.0.clone().unwrap();
+    let stop = CancellationToken::new();
+    let mut task = tokio::task::JoinSet::new();
+    task.spawn(Exporter::new(script.clone(), Arc::clone(&shared)).run(stop.clone()));
+    for _ in 0..700 {
+        tracer.record(vec![Span::default()]);
+    }
+    let began = Instant::now();
+    SpanExport { shared: Arc::clone(&shared), task, stop }.close().await;
+    assert_eq!(began.elapsed(), FLUSH_TIMEOUT);
+    // 512 were on their way, and 188 waited.
+    assert_eq!(script.sizes(), [512]);
+    assert_eq!(shared.metrics.figures(), (0, 0, 700));
 }
 
 #[tokio::test(start_paused = true)]
