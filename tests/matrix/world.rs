@@ -257,13 +257,17 @@ fn config(pki: &Pki, port: u16, setting: Setting) -> String {
     let cache_ttl = format!("{}ms", setting.cache_ttl.as_millis());
     let watch_recheck = format!("{}ms", setting.watch_recheck.as_millis());
     let more = setting.authorization;
+    // A log of everything takes most of a busy CPU, and in the default mode Weir would then refuse
+    // requests with 429 instead of the answers that are compared.
+    let flow_control = if setting.log == "trace" { "flowControl: {mode: observe}\n" } else { "" };
     format!(
         "server:\n  freshnessTimeout: 2s\n  connectionsPerAddressMax: 4096\n  listeners:\n  - listen: https://127.0.0.1:{port}\n    \
          certificate: {{certificateFile: {dir}/weir.crt, privateKeyFile: {dir}/weir.key, caFile: {dir}/weir-ca.crt}}\n\
          authentication:\n  mode: gateway\n  {forwarded_identity}\n  tokens: {{ttl: {cache_ttl}, failureTTL: {cache_ttl}}}\n\
          authorization: {{allowTTL: {cache_ttl}, denyTTL: {cache_ttl}, watchRecheck: {watch_recheck}{more}}}\n\
          audit: {{output: {dir}/{AUDIT}}}\n\
-         cache: {{forwardBudget: 4096}}\n"
+         cache: {{forwardBudget: 4096}}\n\
+         {flow_control}"
     )
 }
 
