@@ -4,6 +4,7 @@
 //! Run one with `cargo test --test real -- --ignored NAME`, with `$WEIR_BINARY` set to an optimized
 //! build of Weir.
 
+mod damage;
 mod fair;
 mod memory;
 mod older_watchers;
@@ -18,7 +19,7 @@ use crate::fire;
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn()); 18] = [
+    let all: [(&str, fn()); 19] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
@@ -26,6 +27,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("figures_two_flows", starvation::two_flows),
         ("figures_revoked_tokens", tokens::revoked),
         ("figures_verification", verification::cost),
+        ("figures_damaged_caches", damage::planted),
         ("figures_memory_of_indented_lists", memory::indented_lists),
         ("figures_memory_of_initial_states", memory::initial_states),
         ("figures_memory_of_selectors", memory::selectors),
