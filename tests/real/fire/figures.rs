@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Method;
+use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -14,7 +15,7 @@ use super::cluster::Cluster;
 use super::writers::mark_of;
 use crate::control_plane::{ADMIN, ApiServer};
 use crate::suite::objects::create;
-use crate::suite::wire::{Call, Endpoint};
+use crate::suite::wire::{Answer, Call, Endpoint};
 use crate::support::Weir;
 
 /// One of three API servers in a list is killed, hangs, and drains.
@@ -216,14 +217,33 @@ async fn repeat(endpoint: Endpoint, kind: &'static str, client: usize, samples: 
             }
         };
         let at = Instant::now();
-        let answer = connection.send(&call).await;
-        let outcome = match answer.broken {
-            Some(how) => how.to_owned(),
-            None if answer.status < 400 => answer.status.to_string(),
-            None => format!("{} {}", answer.status, answer.json()["message"]),
+        let outcome = match kind {
+            "consistent list" => outcome_of_list(&endpoint, &call).await,
+            _ => outcome_of(&connection.send(&call).await),
         };
         samples.lock().push(Sample { kind, at, took: at.elapsed(), outcome, mark });
         tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+fn outcome_of(answer: &Answer) -> String {
+    match answer.broken {
+        Some(how) => how.to_owned(),
+        None if answer.status < 400 => answer.status.to_string(),
+        None => format!("{} {}", answer.status, answer.json()["message"]),
+    }
+}
+
+/// Sends a list. A body that has begun cannot be sent again, so one that waits for its rest is told
+/// apart from one that waits for its head.
+async fn outcome_of_list(endpoint: &Endpoint, call: &Call) -> String {
+    let Some(response) = endpoint.open(call).await else { return "no answer".to_owned() };
+    let status = response.status().as_u16();
+    let began = Instant::now();
+    match response.into_body().collect().await {
+        Err(_) => "in the middle".to_owned(),
+        Ok(_) if began.elapsed() > LONG_BODY => format!("{status}, waited in its body"),
+        Ok(_) => status.to_string(),
     }
 }
 
@@ -232,3 +252,5 @@ const KINDS: [&str; 4] = ["get at 0", "consistent get", "consistent list", "crea
 const CLIENTS: usize = 4;
 const INTERVAL: Duration = Duration::from_millis(50);
 const PHASE: Duration = Duration::from_secs(12);
+/// Longer than the body of any list of healthy API servers takes.
+const LONG_BODY: Duration = Duration::from_secs(1);
