@@ -1,5 +1,6 @@
-//! Damage between Weir and a real kube-apiserver: a relay loses one event of a watch, or changes its
-//! bytes. The comparison of caches must find it and replace the cache. Printed is how long it takes.
+//! Damage between Weir and a real kube-apiserver: a relay loses one event of a watch, or changes
+//! its bytes. The comparison of caches must find the damage and replace the cache, and the test
+//! prints how long that takes.
 //!
 //! Each kind of damage has a Weir with a relay of its own, before one API server.
 
@@ -145,7 +146,7 @@ const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 const CACHED: &str = "/api/v1/namespaces/default/configmaps?resourceVersion=0";
 /// So few that a page of whole objects weighs little.
 const OBJECTS: usize = 50;
-/// Of equal length.
+/// The two values have the same length.
 const BEFORE: &str = "value-before";
 const AFTER: &str = "value-behind";
 /// A round takes ten minutes, and changed bytes count after a minute.

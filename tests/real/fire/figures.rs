@@ -234,8 +234,8 @@ fn outcome_of(answer: &Answer) -> String {
     }
 }
 
-/// Sends a list. A body that has begun cannot be sent again, so one that waits for its rest is told
-/// apart from one that waits for its head.
+/// Sends a list. Weir cannot send a request again once its response has begun, so the outcome shows
+/// whether a long list waited for its head or for the rest of its body.
 async fn outcome_of_list(endpoint: &Endpoint, call: &Call) -> String {
     let Some(response) = endpoint.open(call).await else { return "no answer".to_owned() };
     let status = response.status().as_u16();

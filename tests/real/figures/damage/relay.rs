@@ -20,7 +20,7 @@ use memchr::memmem;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-/// What happens to the event.
+/// The kinds of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Damage {
     LostCreation,
@@ -166,7 +166,7 @@ fn frame_length(bytes: &[u8], is_binary: bool) -> Option<usize> {
 }
 
 const KUBECONFIG: &str = "kubeconfig";
-/// What belongs to one connection, and the credential, which is the relay's.
+/// Headers of one connection, and the credential: the relay has its own.
 const OWN_HEADERS: [HeaderName; 6] = [
     header::HOST,
     header::AUTHORIZATION,
