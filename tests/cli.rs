@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test that fails says so by a panic")]
 
+#[path = "support/log_lines.rs"]
+mod log_lines;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -12,6 +15,8 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use weir::simulator::{Simulator, SimulatorOptions, User};
+
+use crate::log_lines::Log;
 
 #[test]
 fn check_prints_the_effective_configuration() {
@@ -377,7 +382,7 @@ fn a_passed_socket_without_a_listener_is_named() {
 struct Weir {
     child: Child,
     admin: String,
-    log: BufReader<std::process::ChildStderr>,
+    log: Log,
 }
 
 impl Weir {
@@ -388,29 +393,21 @@ impl Weir {
     /// Starts Weir and waits until its admin listener is bound.
     fn start(serve: &mut Command) -> Self {
         let mut child = serve.args(ADMIN).spawn().unwrap();
-        let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut line = String::new();
-        while log.read_line(&mut line).unwrap() > 0 {
-            if line.contains("admin listening") {
-                let event: serde_json::Value = serde_json::from_str(&line).unwrap();
-                let admin = event.get("address").and_then(|it| it.as_str()).unwrap().to_owned();
-                return Self { child, admin, log };
-            }
-            line.clear();
-        }
-        panic!("weir ended: {:?}", child.wait());
+        let log = Log::of(child.stderr.take().unwrap());
+        let Some(line) = log.wait_for("admin listening") else {
+            panic!("weir ended: {:?}", child.wait());
+        };
+        let event: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let admin = event.get("address").and_then(|it| it.as_str()).unwrap().to_owned();
+        Self { child, admin, log }
     }
 
     /// Reads the log up to the line that contains `text`, and returns that line.
     fn wait_for_log(&mut self, text: &str) -> String {
-        let mut line = String::new();
-        while self.log.read_line(&mut line).unwrap() > 0 {
-            if line.contains(text) {
-                return line;
-            }
-            line.clear();
-        }
-        panic!("weir ended without saying {text:?}: {:?}", self.child.wait());
+        let found = self.log.wait_for(text);
+        found.unwrap_or_else(|| {
+            panic!("weir ended without saying {text:?}: {:?}", self.child.wait())
+        })
     }
 
     /// Returns the response of the admin listener.
@@ -435,9 +432,8 @@ impl Weir {
     }
 
     fn wait(&mut self) -> Option<i32> {
-        let mut rest = String::new();
         // The log ends with the process.
-        self.log.read_to_string(&mut rest).unwrap();
+        while self.log.next().is_some() {}
         self.child.wait().unwrap().code()
     }
 }
