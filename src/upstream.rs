@@ -7,6 +7,7 @@ mod connect;
 mod counted_body;
 pub mod credentials;
 pub mod discovery;
+mod endpoint_slices;
 pub mod endpoints;
 pub mod error;
 pub(crate) mod fetch;
@@ -26,6 +27,7 @@ mod retry_budget;
 pub(crate) mod review;
 pub(crate) mod self_review;
 pub mod send_options;
+pub(crate) mod siblings;
 pub(crate) mod status;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -100,6 +100,11 @@ impl ClusterIdentity {
         Ok(())
     }
 
+    /// Returns the uid of the known cluster; `None` if it may not be read.
+    pub(crate) async fn uid(&self) -> Option<String> {
+        self.known.lock().await.uid.clone()
+    }
+
     fn is_confirmed(&self, opened: u64) -> bool {
         self.confirmed.load(Ordering::Relaxed) > opened
     }

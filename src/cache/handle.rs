@@ -339,6 +339,11 @@ impl CacheHandle {
         self.cached().context.watch_list.last_answer()
     }
 
+    /// Returns the cache, for the decision whether another Weir may be filled from it.
+    pub(crate) fn cached_resource(&self) -> &CachedResource {
+        &self.cached
+    }
+
     /// Whether the cache holds a single namespace.
     pub(crate) fn is_namespaced(&self) -> bool {
         self.cached().key.is_namespaced()

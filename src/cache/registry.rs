@@ -23,6 +23,8 @@ mod negative_cache;
 mod over_budget;
 mod quarantines;
 mod reconfigure;
+mod seeding;
+pub(crate) mod seeds;
 pub(crate) mod source;
 mod verification;
 
@@ -69,7 +71,7 @@ impl Registry {
         discovery: Discovery,
         metrics: CacheMetrics,
     ) -> Self {
-        let source = UpstreamSource::new(upstream, discovery);
+        let source = UpstreamSource::new(upstream, discovery, &config.siblings);
         Self::with_source(config, Box::new(source), metrics)
     }
 

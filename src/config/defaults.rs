@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::config::endpoints::EndpointsConfig;
+use crate::config::siblings::SiblingsConfig;
 use crate::config::tracing::TracingConfig;
 use crate::config::{
     AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
@@ -321,6 +322,7 @@ impl Default for CacheConfig {
             verify: VERIFY,
             verify_round: VERIFY_ROUND,
             drop_managed_fields: Vec::new(),
+            siblings: SiblingsConfig::default(),
         }
     }
 }

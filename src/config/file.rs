@@ -8,6 +8,7 @@ mod drop_rule;
 mod flow_control;
 mod identity;
 mod shadow;
+mod siblings;
 mod tracing;
 
 use std::fs::File;
@@ -26,6 +27,7 @@ pub use crate::config::file::identity::{
     TokensSection,
 };
 pub use crate::config::file::shadow::ShadowSection;
+pub use crate::config::file::siblings::SiblingsSection;
 pub use crate::config::file::tracing::TracingSection;
 
 /// The `apiVersion` that this build reads.
@@ -238,6 +240,9 @@ pub struct CacheSection {
     pub verify: Option<String>,
     /// Rules.
     pub drop_managed_fields: Option<Vec<DropRuleSection>>,
+    /// The other Weirs from which a new cache is filled.
+    #[serde(default)]
+    pub siblings: SiblingsSection,
 }
 
 /// `cache.overBudget`.

@@ -9,6 +9,7 @@ mod flow_control;
 mod identity;
 mod problems;
 mod server;
+mod siblings;
 mod tracing;
 mod upstream;
 

@@ -17,6 +17,7 @@ mod page;
 pub(crate) mod read;
 mod respond;
 pub(crate) mod response_budget;
+pub(crate) mod seed;
 pub(crate) mod watch;
 mod watch_stream;
 pub(crate) mod websocket;

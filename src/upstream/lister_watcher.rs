@@ -6,13 +6,14 @@ mod http;
 mod list_watch;
 mod query;
 mod responses;
+mod seed;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use self::http::HttpListWatch;
 pub use self::list_watch::{
-    ExactPart, ExactRequest, ExactServer, ListRequest, ListWatch, UpstreamEvent, WatchRequest,
-    WatchStream,
+    ExactPart, ExactRequest, ExactServer, ListRequest, ListWatch, Seed, UpstreamEvent,
+    WatchRequest, WatchStream,
 };
 pub use self::stream::HttpWatch;

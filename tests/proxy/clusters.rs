@@ -35,7 +35,7 @@ async fn the_data_of_two_clusters_is_never_mixed() {
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     }
-    proxy.upstream = other.unwrap();
+    proxy.upstream = other.unwrap().into();
     seed(&proxy.upstream);
     for number in 0..200 {
         let name = format!("of-the-second-{number}");

@@ -29,7 +29,8 @@ const CONFIG_FILE: &str = "weir.yaml";
 
 /// A running Weir and its upstream. Dropping it stops both.
 pub(crate) struct Proxy {
-    pub(crate) upstream: Simulator,
+    /// Several Weirs may share it.
+    pub(crate) upstream: Arc<Simulator>,
     pub(crate) listeners: Vec<BoundListener>,
     pub(crate) stop: CancellationToken,
     pub(crate) running: Option<JoinHandle<()>>,
@@ -52,7 +53,7 @@ impl Proxy {
     /// Starts Weir in front of this upstream, and waits until discovery is known; the token is
     /// Weir's identity.
     pub(crate) async fn before(
-        upstream: Simulator,
+        upstream: impl Into<Arc<Simulator>>,
         token: &str,
         adjust: impl FnOnce(&mut Config),
     ) -> Self {
@@ -66,10 +67,11 @@ impl Proxy {
 
     /// Starts Weir like [`Proxy::before`], and does not wait: the upstream may be away.
     pub(crate) async fn start(
-        upstream: Simulator,
+        upstream: impl Into<Arc<Simulator>>,
         token: &str,
         adjust: impl FnOnce(&mut Config),
     ) -> Self {
+        let upstream = upstream.into();
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("upstream.kubeconfig");
         std::fs::write(&kubeconfig, upstream.kubeconfig(token)).unwrap();

@@ -47,6 +47,7 @@ mod settings;
 mod shadow;
 mod sharing;
 mod shutdown;
+mod siblings;
 mod starts;
 mod trace_context;
 mod tracing;

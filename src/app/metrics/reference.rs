@@ -102,10 +102,12 @@ No label has a value that a client chooses freely. A namespace is a value only w
 const OF_RESOURCE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
 
 /// Labels that mean something else in one family.
-const EXCEPTIONS: [(&str, &str); 12] = [
+const EXCEPTIONS: [(&str, &str); 14] = [
     ("weir_cache_checks_total", "caches × 3 × 7"),
     ("weir_build_info", "1"),
     ("weir_tracing_spans_failed_total", "4"),
+    ("weir_seeds_total", "10"),
+    ("weir_seeds_served_total", "10"),
     ("weir_upstream_info", "8"),
     ("weir_config_info", "1"),
     ("weir_overload_used_ratio", "3"),

@@ -28,6 +28,8 @@ pub(crate) struct Lifecycle {
     lowest_start: AtomicU64,
     /// Whether an earlier cache of the same key exceeded a byte budget.
     was_over_budget: AtomicBool,
+    /// Whether the state came from another Weir, and was not compared whole with the upstream yet.
+    seeded: AtomicBool,
     ready: AtomicBool,
     watching: watch::Sender<bool>,
     /// Since when the watch is closed, if it was open or the first list is complete.
@@ -46,6 +48,7 @@ impl Lifecycle {
             behind: watch::Sender::new(false),
             lowest_start: AtomicU64::new(u64::MAX),
             was_over_budget: AtomicBool::new(false),
+            seeded: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             watching: watch::Sender::new(false),
             unwatched_since: Mutex::new(None),
@@ -91,6 +94,17 @@ impl Lifecycle {
     /// Whether an earlier cache of the same key exceeded a byte budget.
     pub(crate) fn was_over_budget(&self) -> bool {
         self.was_over_budget.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether the state came from another Weir, and was not compared whole with the upstream
+    /// yet.
+    pub(crate) fn set_seeded(&self, seeded: bool) {
+        self.seeded.store(seeded, Ordering::Relaxed);
+    }
+
+    /// Whether the state came from another Weir, and was not compared whole with the upstream yet.
+    pub(crate) fn is_seeded(&self) -> bool {
+        self.seeded.load(Ordering::Relaxed)
     }
 
     /// Returns when the cache was created.

@@ -44,6 +44,9 @@ pub(super) struct Families {
     pub(super) cluster_identified: IntGauge,
     pub(super) over_budget: IntGaugeVec,
     pub(super) rewinds: IntCounter,
+    pub(super) seeds: IntCounterVec,
+    pub(super) seed_bytes: IntCounter,
+    pub(super) seeds_served: IntCounterVec,
 }
 
 impl Families {
@@ -110,7 +113,7 @@ impl Families {
             fills: histogram_vec(
                 registry,
                 "weir_cache_fill_duration_seconds",
-                "Duration of the lists that filled a cache, by their cause; start is a cold cache.",
+                "Duration of the lists that filled a cache, by their cause; start is a cold cache, and seed one that a sibling filled.",
                 &["cause"],
                 &FILL_SECONDS,
             )?,
@@ -209,6 +212,21 @@ impl Families {
                 registry,
                 "weir_history_rewinds_total",
                 "Detected rewinds of the upstream's history (etcd restored, or another cluster at the address).",
+            )?,
+            seeds: counters(
+                "weir_seeds_total",
+                "New caches for which siblings were asked, by outcome: adopted (filled from a sibling), or the reason for which the API server was listed: refused, unreachable, late, damaged (not what the sibling stores), other-cluster, out-of-step (its state cannot be continued), different (the API server has other objects) or unproved; and wrong for an adopted one that etcd contradicted later.",
+                &["outcome"],
+            )?,
+            seed_bytes: counter(
+                registry,
+                "weir_seed_bytes_total",
+                "Bytes of the objects that were adopted from siblings.",
+            )?,
+            seeds_served: counters(
+                "weir_seeds_served_total",
+                "Requests of siblings for the state of a cache, by outcome: sent, or the reason for which none was sent: version (another form of objects), options (no plain list), absent (no such cache), unready, unverified, quarantined, busy, unidentified (the cluster is not known) or stopping.",
+                &["outcome"],
             )?,
         })
     }

@@ -109,6 +109,7 @@ impl<L: ListWatch> Driver<L> {
         // Requests wait for the new state.
         self.backoff = Backoff::default();
         self.options = StartOptions::default();
+        self.cached.lifecycle.set_seeded(false);
         State::Listing(ListCause::Rewound)
     }
 

@@ -9,6 +9,7 @@
 //! Objects are collected within the byte budgets ([`ListAccumulator`]).
 
 mod paged;
+mod seeded;
 mod streamed;
 
 use tokio::time::Instant;
@@ -34,6 +35,9 @@ impl<L: ListWatch> Driver<L> {
         }
         let slots = cached.context.list_slots_of(&cached.key);
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
+        if let Some(next) = self.list_from_sibling(cause).await? {
+            return Ok(next);
+        }
         cached.series.relist(cause.label());
         self.note_relist(cause);
         let began = Instant::now();
@@ -50,6 +54,7 @@ impl<L: ListWatch> Driver<L> {
         let not_older = if is_consistent { None } else { self.floor_at_list_start };
         let listed = self.list_not_older(not_older).await;
         if listed.is_ok() {
+            cached.lifecycle.set_seeded(false);
             cached.note_filled(cause.label(), began.elapsed());
             span.succeed();
         }

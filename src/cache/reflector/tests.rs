@@ -5,6 +5,7 @@ mod definitions;
 mod lists;
 mod refusals;
 mod returns;
+mod seeds;
 mod waits;
 
 use std::time::Duration;

@@ -92,7 +92,7 @@ impl<L: ListWatch> Driver<L> {
     /// Returns the `timeoutSeconds` of the next watch. While the form of a bookmark is unknown a
     /// watch is short, because a short watch brings a bookmark soon (`docs/semantics.md` §5.6). An
     /// upstream whose resource does not change sends none, so only the first watches are short.
-    fn next_timeout_seconds(&mut self) -> u32 {
+    pub(super) fn next_timeout_seconds(&mut self) -> u32 {
         if self.cached.learned.has_bookmark() || self.bookmark_watches >= BOOKMARK_WATCHES_MAX {
             return random_timeout_seconds();
         }

@@ -23,6 +23,7 @@ use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::negative_cache::NegativeCache;
 use crate::cache::registry::over_budget::OverBudget;
 use crate::cache::registry::quarantines::Quarantines;
+use crate::cache::registry::seeds::Seeds;
 use crate::cache::registry::source::Source;
 use crate::telemetry::events::EventKind;
 
@@ -42,6 +43,8 @@ pub(super) struct Inner {
     pub(super) negative_cache: NegativeCache,
     /// The caches that were proved wrong.
     pub(super) quarantines: Quarantines,
+    /// The state of seeding: the lists for siblings, and the trust in theirs.
+    pub(super) seeds: Seeds,
     /// Nothing is compared with the upstream before this time of the caches' clock.
     pub(super) verification_paused_until: Mutex<Duration>,
 }
@@ -59,6 +62,7 @@ impl Inner {
             warming: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
             negative_cache: NegativeCache::new(),
             quarantines: Quarantines::default(),
+            seeds: Seeds::default(),
             verification_paused_until: Mutex::default(),
             context,
         }
@@ -159,6 +163,7 @@ impl Inner {
                 list_at,
                 is_patient: !key.is_namespaced() && !self.negative_cache.was_refused(&key),
                 is_redefined: self.source.is_redefined(&key.gvr),
+                may_seed: self.may_seed(&key, was_over_budget),
             };
             let bytes_max = self.context.config().resource_bytes_max;
             let upstream =

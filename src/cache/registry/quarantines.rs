@@ -61,13 +61,16 @@ impl Quarantines {
 
     /// Lets a cache answer that was checked whole.
     pub(super) fn release(&self, key: &CacheKey, context: &CacheContext) {
+        self.end(key, context, "The new cache was checked whole, and answers.");
+    }
+
+    fn end(&self, key: &CacheKey, context: &CacheContext, text: &'static str) {
         let Some(mut entry) = self.entries.get_mut(key) else { return };
         if entry.quarantine.is_closed() {
             entry.quarantine.release();
             drop(entry);
-            tracing::info!(resource = %key.gvr, namespace = key.namespace(), "the new cache was checked whole, and answers");
+            tracing::info!(resource = %key.gvr, namespace = key.namespace(), "{text}");
             set_alarm(key, context, false);
-            let text = "The new cache was checked whole, and answers.";
             context.metrics.events().note(EventKind::Quarantine, key, text);
         }
     }
@@ -138,13 +141,14 @@ impl Quarantines {
         refilling.collect()
     }
 
-    /// Lets all caches answer: the setting was changed.
+    /// Lets all caches answer: `cache.verify` is not `enforce`, or not any more.
     pub(super) fn release_all(&self, context: &CacheContext) {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let keys: Vec<_> = self.entries.iter().map(|entry| entry.key().clone()).collect();
-        keys.iter().for_each(|key| self.release(key, context));
+        let text = "The new cache answers at once: cache.verify is not enforce.";
+        keys.iter().for_each(|key| self.end(key, context, text));
     }
 }
 

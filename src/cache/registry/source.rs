@@ -12,11 +12,13 @@ use crate::cache::cached_resource::CachedResource;
 use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::refusal::Refusal;
+use crate::config::siblings::SiblingsConfig;
 use crate::upstream::Upstream;
 use crate::upstream::availability::Availability;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{HttpListWatch, ListWatch};
+use crate::upstream::siblings::Siblings;
 use crate::upstream::version::UpstreamVersion;
 
 /// The upstream as the registry uses it. A trait object, so that the registry and its users need no
@@ -87,12 +89,16 @@ impl<L: ListWatch> Reflectable for L {
 pub(crate) struct UpstreamSource {
     upstream: Upstream,
     discovery: Discovery,
+    /// The other Weirs from which caches may be filled.
+    siblings: Option<Arc<Siblings>>,
 }
 
 impl UpstreamSource {
     /// Creates a source that uses Weir's own identity.
-    pub(crate) fn new(upstream: Upstream, discovery: Discovery) -> Self {
-        Self { upstream, discovery }
+    pub(crate) fn new(upstream: Upstream, discovery: Discovery, config: &SiblingsConfig) -> Self {
+        let siblings = || Arc::new(Siblings::new(upstream.clone(), config.clone()));
+        let siblings = config.is_enabled().then(siblings);
+        Self { upstream, discovery, siblings }
     }
 }
 
@@ -138,14 +144,15 @@ impl Source for UpstreamSource {
         // A list from the upstream's own cache has a single page. Its length is about the weight of
         // its objects, so a longer page holds more than the cache may.
         let list_bytes_max = bytes_max.saturating_add(bytes_max / 8).saturating_add(ENVELOPE_BYTES);
-        Arc::new(HttpListWatch::new(
+        let list_watch = HttpListWatch::new(
             self.upstream.clone(),
             resource.clone(),
             scope,
             representation,
             list_bytes_max,
             self.discovery.version(),
-        ))
+        );
+        Arc::new(list_watch.with_siblings(self.siblings.clone()))
     }
 }
 

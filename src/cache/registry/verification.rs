@@ -107,8 +107,9 @@ impl Inner {
             let is_settled = cached.lifecycle.is_watching() && cached.is_ready();
             let Some(state) = cached.watch_cache.state().filter(|_| is_settled) else { continue };
             let pages = pages(state.len(), state.weight());
-            let is_urgent =
-                cached.findings.is_suspected() || self.quarantines.is_closed(&cached.key);
+            let is_urgent = cached.findings.is_suspected()
+                || cached.lifecycle.is_seeded()
+                || self.quarantines.is_closed(&cached.key);
             caches.push((Candidate { key: cached.key.clone(), pages, is_urgent }, cached));
         }
         verifier.walks.retain(|_, walk| walk.cached.strong_count() > 0);
@@ -158,12 +159,14 @@ impl Inner {
         walk.unsettled_since = None;
         let is_round = walk.walk.advance(compared.through.clone(), plan.is_whole);
         let is_wrong = matches!(checked, Checked::Different(WrongSide::Cache, _));
-        if is_wrong && mode == VerifyMode::Enforce {
+        if is_wrong && (mode == VerifyMode::Enforce || cached.lifecycle.is_seeded()) {
+            self.note_wrong_seed(cached);
             verifier.walks.remove(&cached.key);
             verifier.refilled.remove(&cached.key);
             self.quarantine(cached);
         } else if is_round {
             cached.findings.round_done();
+            cached.lifecycle.set_seeded(false);
             verifier.refilled.remove(&cached.key);
             self.quarantines.release(&cached.key, &self.context);
         }

@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use crate::cache::core::watch_cache::StateLag;
 use crate::codec::held_bytes::{Claim, HeldBytes};
 use crate::codec::list::{Pieces, SplicedList};
@@ -20,6 +22,8 @@ pub(crate) struct ListBody {
     lag: StateLag,
     metrics: Arc<ResourceMetrics>,
     _references: Claim,
+    /// The slot of a list for a sibling, until the list was sent.
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl ListBody {
@@ -32,7 +36,12 @@ impl ListBody {
     ) -> Self {
         let references = held.of_state().claim(size_of_val::<[Arc<Object>]>(list.objects()));
         let pieces = list.into_iter().held_by(held.clone());
-        Self { pieces, lag, metrics, _references: references }
+        Self { pieces, lag, metrics, _references: references, _permit: None }
+    }
+
+    /// Holds a permit until the list was sent or dropped.
+    pub(crate) fn holding(self, permit: OwnedSemaphorePermit) -> Self {
+        Self { _permit: Some(permit), ..self }
     }
 
     /// Returns the number of bytes that were not returned yet.

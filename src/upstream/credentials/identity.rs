@@ -9,7 +9,7 @@ use kube_client::client::ConfigExt;
 use super::endpoint::Endpoint;
 use super::errors;
 use super::expiry::CertificateExpiries;
-use super::source::LoadedConfig;
+use super::loaded_config::LoadedConfig;
 use super::token_source::TokenSource;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::proxy::Proxies;

@@ -12,7 +12,7 @@
 use kube_client::config::AuthInfo;
 
 use super::endpoint::Endpoint;
-use super::source::LoadedConfig;
+use super::loaded_config::LoadedConfig;
 use crate::config::FrontProxyConfig;
 use crate::upstream::error::UpstreamError;
 

@@ -5,9 +5,11 @@ use std::hash::{DefaultHasher, Hasher};
 use std::path::PathBuf;
 
 use kube_client::Config;
-use kube_client::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube_client::config::{KubeConfigOptions, Kubeconfig};
 
 use super::errors;
+use super::loaded_config::{LoadedConfig, Paths};
+use super::sibling::SiblingServer;
 use super::token_source::never_interactive;
 use crate::config::UpstreamConfig;
 use crate::upstream::error::UpstreamError;
@@ -15,8 +17,6 @@ use crate::upstream::proxy::Proxy;
 
 /// The directory of a pod's token and CA.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
-pub(super) type Paths = Vec<PathBuf>;
 
 /// The source of Weir's own credentials.
 #[derive(Clone, Debug)]
@@ -29,54 +29,8 @@ pub(super) enum Source {
     /// A plain-HTTP address and no kubeconfig: no credentials. Those of a kubeconfig in the default
     /// location must not be sent unencrypted.
     Anonymous { address: String },
-}
-
-/// A configuration that was read from a source.
-#[derive(Clone)]
-pub(super) struct LoadedConfig {
-    pub(super) config: Config,
-    /// The kubeconfig's `proxy-url`.
-    pub(super) proxy: Option<Proxy>,
-    /// Files and context, for messages.
-    pub(super) origin: String,
-    pub(super) context: Option<String>,
-    /// The kubeconfig files, which contain everything else by name or by value.
-    pub(super) source_files: Paths,
-    /// The upstream's certificate authority.
-    pub(super) authority_files: Paths,
-    /// A client certificate and its key.
-    pub(super) certificate_files: Paths,
-    pub(super) token_files: Paths,
-}
-
-impl LoadedConfig {
-    /// Returns the part that describes the cluster, without Weir's credentials and without files to
-    /// read again.
-    pub(super) fn cluster(&self) -> Self {
-        let mut config = self.config.clone();
-        config.auth_info = AuthInfo::default();
-        Self {
-            config,
-            proxy: self.proxy.clone(),
-            origin: self.origin.clone(),
-            context: self.context.clone(),
-            source_files: Paths::new(),
-            authority_files: Paths::new(),
-            certificate_files: Paths::new(),
-            token_files: Paths::new(),
-        }
-    }
-
-    /// Returns whether both have the same address and proxy, and trust the same authority.
-    pub(super) fn is_same_cluster(&self, other: &Self) -> bool {
-        let [one, two] = [&self.config, &other.config];
-        one.cluster_url == two.cluster_url
-            && one.root_cert == two.root_cert
-            && one.root_cert_file == two.root_cert_file
-            && one.accept_invalid_certs == two.accept_invalid_certs
-            && one.tls_server_name == two.tls_server_name
-            && self.proxy == other.proxy
-    }
+    /// Weir's own credentials, or a certificate in their place, for another Weir.
+    Sibling { own: Box<Self>, sibling: SiblingServer },
 }
 
 impl Source {
@@ -127,16 +81,11 @@ impl Source {
                 let url = address.parse().map_err(|_| {
                     UpstreamError::Credentials(format!("the address {address:?} is not a URL"))
                 })?;
-                Ok(LoadedConfig {
-                    config: Config::new(url),
-                    proxy: None,
-                    origin: "the configured address".to_owned(),
-                    context: None,
-                    source_files: Vec::new(),
-                    authority_files: Vec::new(),
-                    certificate_files: Vec::new(),
-                    token_files: Vec::new(),
-                })
+                Ok(LoadedConfig::new(Config::new(url), "the configured address"))
+            }
+            Self::Sibling { own, sibling } => {
+                let own = sibling.needs_own().then(|| own.load()).transpose()?;
+                sibling.load(own)
             }
         }
     }
@@ -211,6 +160,7 @@ impl fmt::Display for Source {
             }
             Self::InCluster => write!(f, "the pod's service account"),
             Self::Anonymous { address } => write!(f, "{address}"),
+            Self::Sibling { sibling, .. } => write!(f, "the sibling {}", sibling.url),
         }
     }
 }

@@ -9,17 +9,13 @@
 use std::io;
 use std::time::Duration;
 
-use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
 use crate::config::endpoints::{DnsName, EndpointsConfig, Resolver, SERVERS_MAX};
 use crate::upstream::Upstream;
 use crate::upstream::bounded::with_timeout;
+use crate::upstream::endpoint_slices::{self, Address};
 use crate::upstream::error::UpstreamError;
-use crate::upstream::fetch;
-
-/// A host and a port.
-type Address = (String, u16);
 
 /// The sources of an upstream.
 pub(super) struct Sources<'a> {
@@ -86,9 +82,9 @@ impl<'a> Sources<'a> {
     }
 
     async fn list(&mut self) {
-        let get = fetch::get(self.upstream, SLICES, "application/json", None, SLICES_MAX_BYTES);
-        match with_timeout(SLICE_TIMEOUT, get).await.map(|response| addresses(response.body())) {
-            Ok(Some(found)) if !found.is_empty() => {
+        let get = endpoint_slices::list(self.upstream, "default", "kubernetes");
+        match with_timeout(SLICE_TIMEOUT, get).await {
+            Ok(found) if !found.is_empty() => {
                 self.listed = found;
                 self.changed();
             }
@@ -126,62 +122,6 @@ async fn lookup(resolver: Option<&Resolver>, host: &str, port: u16) -> io::Resul
     Ok(found)
 }
 
-/// Returns the addresses in a list of EndpointSlices: those that are ready, each with the port
-/// `https`, or the only one. `None` if it cannot be parsed.
-fn addresses(body: &[u8]) -> Option<Vec<Address>> {
-    #[derive(Deserialize)]
-    struct List {
-        items: Vec<Slice>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Slice {
-        address_type: String,
-        #[serde(default)]
-        endpoints: Option<Vec<SliceEndpoint>>,
-        #[serde(default)]
-        ports: Option<Vec<Port>>,
-    }
-    #[derive(Deserialize)]
-    struct SliceEndpoint {
-        addresses: Vec<String>,
-        #[serde(default)]
-        conditions: Conditions,
-    }
-    #[derive(Default, Deserialize)]
-    struct Conditions {
-        ready: Option<bool>,
-    }
-    #[derive(Deserialize)]
-    struct Port {
-        name: Option<String>,
-        port: Option<u16>,
-    }
-    let list: List = serde_json::from_slice(body).ok()?;
-    let mut found = Vec::new();
-    for slice in list.items.iter().filter(|slice| slice.address_type != "FQDN") {
-        let ports = slice.ports.as_deref().unwrap_or_default();
-        let https = ports.iter().find(|port| port.name.as_deref() == Some("https"));
-        let Some(port) = https.or_else(|| ports.first()).and_then(|port| port.port) else {
-            continue;
-        };
-        let endpoints = slice.endpoints.iter().flatten();
-        let ready = endpoints.filter(|endpoint| endpoint.conditions.ready != Some(false));
-        let hosts = ready.flat_map(|endpoint| &endpoint.addresses);
-        // A name there would be resolved to any address.
-        let hosts = hosts.filter(|host| host.parse::<std::net::IpAddr>().is_ok());
-        found.extend(hosts.map(|host| (host.clone(), port)));
-    }
-    found.sort();
-    found.dedup();
-    found.truncate(SERVERS_MAX);
-    Some(found)
-}
-
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices\
-                      ?labelSelector=kubernetes.io%2Fservice-name%3Dkubernetes";
-/// The largest answer: a control plane has one slice of a few kilobytes.
-const SLICES_MAX_BYTES: usize = 1024 * 1024;
 const SLICE_INTERVAL: Duration = Duration::from_secs(10);
 const SLICE_TIMEOUT: Duration = Duration::from_secs(5);
 const DNS_INTERVAL: Duration = Duration::from_secs(30);
@@ -193,24 +133,6 @@ const TICK: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ready_addresses_of_endpoint_slices_are_found() {
-        let body = br#"{"kind":"EndpointSliceList","items":[
-            {"addressType":"IPv4","ports":[{"name":"metrics","port":1},{"name":"https","port":6443}],
-             "endpoints":[{"addresses":["10.0.0.2"],"conditions":{"ready":true}},
-                          {"addresses":["10.0.0.1"],"conditions":{}},
-                          {"addresses":["10.0.0.3"],"conditions":{"ready":false}},
-                          {"addresses":["evil.example.com"]}]},
-            {"addressType":"IPv6","ports":[{"port":443}],"endpoints":[{"addresses":["fd00::1"]}]},
-            {"addressType":"IPv4","ports":null,"endpoints":null},
-            {"addressType":"FQDN","ports":[{"port":1}],"endpoints":[{"addresses":["10.0.0.9"]}]}]}"#;
-        let address = |host: &str, port| (host.to_owned(), port);
-        let expected =
-            [address("10.0.0.1", 6443), address("10.0.0.2", 6443), address("fd00::1", 443)];
-        assert_eq!(addresses(body).unwrap(), expected);
-        assert_eq!(addresses(b"{}"), None);
-    }
 
     #[tokio::test]
     async fn all_addresses_of_a_name_are_found() {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::exact::{self, EXACT_BYTES_MAX};
-use super::list_watch::{ExactRequest, ExactServer, ListRequest, ListWatch, WatchRequest};
+use super::list_watch::{ExactRequest, ExactServer, ListRequest, ListWatch, Seed, WatchRequest};
 use super::query::{accept, list_query, watch_query};
 use super::responses::{newest, warnings_of};
 use super::stream::HttpWatch;
@@ -26,6 +26,7 @@ use crate::upstream::fetch::{self, Get};
 use crate::upstream::hedge::{ProbeTimes, either};
 use crate::upstream::one_server::OneServer;
 use crate::upstream::self_review::may_list_and_watch;
+use crate::upstream::siblings::Siblings;
 use crate::upstream::version::{self, UpstreamVersion};
 use crate::upstream::{Choice, RequestPurpose, TrafficClass, Upstream, pool};
 
@@ -50,14 +51,15 @@ pub struct HttpListWatch {
     upstream: Upstream,
     /// Which API server the reflector uses.
     pin: Arc<Pin>,
-    resource: Arc<ApiResource>,
+    pub(super) resource: Arc<ApiResource>,
     path: String,
     scope: Scope,
-    representation: Representation,
-    max_list_bytes: usize,
-    version: watch::Receiver<Option<UpstreamVersion>>,
-    warnings: Mutex<Vec<String>>,
+    pub(super) representation: Representation,
+    pub(super) max_list_bytes: usize,
+    pub(super) version: watch::Receiver<Option<UpstreamVersion>>,
+    pub(super) warnings: Mutex<Vec<String>>,
     probe_times: ProbeTimes,
+    pub(super) siblings: Option<Arc<Siblings>>,
 }
 
 impl HttpListWatch {
@@ -83,6 +85,7 @@ impl HttpListWatch {
             version,
             warnings: Mutex::default(),
             probe_times: ProbeTimes::default(),
+            siblings: None,
         }
     }
 
@@ -113,12 +116,12 @@ impl HttpListWatch {
         Choice::Pinned(self.pin.clone())
     }
 
-    fn path_and_query(&self, query: &str) -> String {
+    pub(super) fn path_and_query(&self, query: &str) -> String {
         let separator = if query.is_empty() { "" } else { "?" };
         format!("{}{separator}{query}", self.path)
     }
 
-    fn request<'a>(
+    pub(super) fn request<'a>(
         &self,
         path_and_query: &'a str,
         class: TrafficClass,
@@ -129,7 +132,10 @@ impl HttpListWatch {
     }
 
     /// Parses the body of a list.
-    async fn parse_list(&self, response: Response<pool::Body>) -> Result<ListPage, UpstreamError> {
+    pub(super) async fn parse_list(
+        &self,
+        response: Response<pool::Body>,
+    ) -> Result<ListPage, UpstreamError> {
         self.parse_as(response, self.representation, self.max_list_bytes).await
     }
 
@@ -349,6 +355,14 @@ impl ListWatch for HttpListWatch {
         let query = list_query(&request);
         let response = self.get(&query, TrafficClass::List, fetch::HEAD_TIMEOUT).await?;
         Ok(HttpWatch::list(response.into_body(), self.resource.clone()))
+    }
+
+    async fn seed(
+        &self,
+        attempt: usize,
+        at: Option<ResourceVersion>,
+    ) -> Option<Result<Seed<HttpWatch>, UpstreamError>> {
+        self.seed_from(attempt, at).await
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<HttpWatch, UpstreamError> {

@@ -20,8 +20,9 @@ use tokio::time::Instant;
 
 use super::list_watch::{UpstreamEvent, WatchStream};
 use crate::api::resource::{ApiResource, Representation};
+use crate::api::resource_version::ResourceVersion;
 use crate::codec::frame::{FrameSplitter, RawFrame};
-use crate::codec::list::ListReader;
+use crate::codec::list::{ListPage, ListReader};
 use crate::codec::{bookmark, ingest};
 use crate::upstream::endpoints::ApiServer;
 use crate::upstream::error::{UpstreamError, chain};
@@ -84,6 +85,22 @@ impl HttpWatch {
     pub(super) fn list(body: pool::Body, resource: Arc<ApiResource>) -> Self {
         let format = BodyFormat::List(ListReader::new(OBJECT_MAX_BYTES));
         Self::start(body, resource, Representation::Json, format)
+    }
+
+    /// Returns the objects of a whole list, as if they had just arrived.
+    pub(super) fn of_page(page: ListPage) -> Self {
+        let mut events: Vec<_> = page.objects.into_iter().map(UpstreamEvent::Upsert).collect();
+        let end = match page.continue_token.is_empty() {
+            true => Ok(()),
+            false => Err(malformed(&"a page instead of the whole list")),
+        };
+        if end.is_ok() {
+            events.push(end_of_list(page.resource_version));
+        }
+        let state = State { events, end: Some(end), ..State::default() };
+        let buffer = Buffer { state: Mutex::new(state), ..Buffer::default() };
+        let task = tokio::spawn(std::future::ready(())).abort_handle();
+        Self { buffer: Arc::new(buffer), task, server: None, received: None }
     }
 
     fn start(
@@ -267,17 +284,16 @@ impl Decoder {
                 if !page.continue_token.is_empty() {
                     return Err(malformed(&"a page instead of the whole list"));
                 }
-                let resource_version = page.resource_version;
-                let object = Bytes::new();
-                events.push(UpstreamEvent::Bookmark {
-                    resource_version,
-                    initial_events_end: true,
-                    object,
-                });
+                events.push(end_of_list(page.resource_version));
                 Ok(())
             }
         }
     }
+}
+
+/// Returns the bookmark at the end of a list.
+fn end_of_list(resource_version: ResourceVersion) -> UpstreamEvent {
+    UpstreamEvent::Bookmark { resource_version, initial_events_end: true, object: Bytes::new() }
 }
 
 fn malformed(error: &dyn std::fmt::Display) -> UpstreamError {

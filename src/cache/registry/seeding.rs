@@ -1,0 +1,106 @@
+//! Which caches another Weir may be filled from, and whether caches here are filled from others
+//! (`docs/decisions/seeding-from-siblings.md`).
+//!
+//! Invariants: a request of a sibling starts no cache, and waits for none, so that Weirs which
+//! start together do not wait for each other. A state that came from a sibling itself is sent on
+//! only after it was compared whole with the upstream: an error does not spread.
+//!
+//! No locks but those of the cluster's identity and of the registry's maps.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::api::resource::{GroupVersionResource, Representation};
+use crate::cache::cached_resource::CachedResource;
+use crate::cache::key::CacheKey;
+use crate::cache::registry::Registry;
+use crate::cache::registry::inner::Inner;
+use crate::cache::registry::seeds::{SeedRefusal, SeedSource};
+
+impl Registry {
+    /// Returns the cache that may be sent to a sibling. Waits at most [`SEED_WAIT`] for others, and
+    /// as long for the proof that the cache continues the upstream's history.
+    pub(crate) async fn seed_source(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+        representation: Representation,
+    ) -> Result<SeedSource, SeedRefusal> {
+        let inner = &self.inner;
+        if inner.seeds.is_stopping.load(Ordering::Relaxed) {
+            return Err(SeedRefusal::Stopping);
+        }
+        if inner.quarantines.closed(gvr, namespace, representation).is_some() {
+            return Err(SeedRefusal::Quarantined);
+        }
+        let handle = self.running(gvr, namespace, representation).ok_or(SeedRefusal::Absent)?;
+        check(handle.cached_resource())?;
+        let slots = Arc::clone(&inner.seeds.slots);
+        let permit = timeout(SEED_WAIT, slots.acquire_owned()).await;
+        let permit = permit.ok().and_then(Result::ok).ok_or(SeedRefusal::Busy)?;
+        // A rewound history, or another cluster, counts only once a request has shown it. A watch
+        // that has just ended is opened again meanwhile.
+        let is_joined = handle.is_joined(SEED_WAIT).await;
+        if !is_joined || !handle.cached_resource().lifecycle.is_watching() {
+            return Err(SeedRefusal::Unready);
+        }
+        check(handle.cached_resource())?;
+        let cluster = inner.context.cluster.uid().await.ok_or(SeedRefusal::Unidentified)?;
+        let release = self.upstream_version().ok_or(SeedRefusal::Unidentified)?;
+        Ok(SeedSource { handle, cluster, release, permit })
+    }
+
+    /// Counts the answer to a sibling: `sent`, or why nothing was.
+    pub(crate) fn note_seed(&self, outcome: &'static str) {
+        self.inner.context.metrics.seed_served(outcome);
+    }
+
+    /// Sends nothing to siblings from now on: Weir is about to drain.
+    pub fn stop_seeding(&self) {
+        self.inner.seeds.is_stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    /// Whether a new cache may be filled from a sibling. Not after a difference: then only the
+    /// upstream counts.
+    pub(super) fn may_seed(&self, key: &CacheKey, was_over_budget: bool) -> bool {
+        self.context.config().siblings.is_enabled()
+            && !was_over_budget
+            && !self.seeds.is_distrusted.load(Ordering::Relaxed)
+            && self.quarantines.doubtful_through(key).is_none()
+    }
+
+    /// Notes that a cache was proved wrong. If it was filled from a sibling, no other cache is any
+    /// more while this Weir runs.
+    pub(super) fn note_wrong_seed(&self, cached: &CachedResource) {
+        if !cached.lifecycle.is_seeded() {
+            return;
+        }
+        self.seeds.is_distrusted.store(true, Ordering::Relaxed);
+        self.context.metrics.not_seeded("wrong");
+        tracing::error!(
+            resource = %cached.key.gvr,
+            namespace = cached.key.namespace(),
+            "a sibling sent a wrong state; caches are filled by the API server alone from now on"
+        );
+    }
+}
+
+/// Checks that a cache may be sent.
+fn check(cached: &CachedResource) -> Result<(), SeedRefusal> {
+    let lifecycle = &cached.lifecycle;
+    if !cached.is_ready() || lifecycle.is_retiring() {
+        return Err(SeedRefusal::Unready);
+    }
+    if lifecycle.is_seeded() || cached.findings.is_suspected() {
+        return Err(SeedRefusal::Unverified);
+    }
+    Ok(())
+}
+
+/// How long a sibling waits for the lists of others.
+const SEED_WAIT: Duration = Duration::from_millis(250);

@@ -1,0 +1,72 @@
+//! Which other Weirs a cache may be filled from (`docs/decisions/seeding-from-siblings.md`).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The most siblings that are known at a time.
+pub const SIBLINGS_MAX: usize = 32;
+
+/// The siblings, and the proof that each is one. Without addresses and a service there are none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiblingsConfig {
+    /// URLs of siblings: https://, or http:// on a loopback address.
+    pub addresses: Vec<String>,
+    /// A service whose EndpointSlices name siblings.
+    pub service: Option<ServiceName>,
+    /// The name that the certificates must be valid for; `None` for the host of the address.
+    pub server_name: Option<String>,
+    /// The CA of the siblings' certificates, PEM. Each https:// address and a service need it.
+    pub ca: Option<PathBuf>,
+    /// The client certificate; `None` for the credentials that Weir has for the API server.
+    pub certificate: Option<SiblingCertificate>,
+}
+
+/// A client certificate for siblings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiblingCertificate {
+    /// The chain, PEM.
+    pub certificate: PathBuf,
+    /// The private key, PEM.
+    pub key: PathBuf,
+}
+
+impl SiblingsConfig {
+    /// Whether a cache may be filled from a sibling.
+    pub fn is_enabled(&self) -> bool {
+        !self.addresses.is_empty() || self.service.is_some()
+    }
+}
+
+/// A service by its namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceName {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl FromStr for ServiceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_label = |part: &str| {
+            let is_allowed =
+                |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+            !part.is_empty() && part.len() <= 63 && part.bytes().all(is_allowed)
+        };
+        match text.split_once('/') {
+            Some((namespace, name)) if is_label(namespace) && is_label(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err(format!("expected NAMESPACE/NAME of a service, not {text:?}")),
+        }
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

@@ -1,0 +1,105 @@
+//! Lists the whole state at another Weir (`docs/decisions/seeding-from-siblings.md`).
+//!
+//! The list is one like those of the upstream, and is decoded like them. The sibling's description
+//! of it is compared here as far as that needs no objects: a response without the header
+//! [`SEED_HEADER`] did not come from a cache, and its body is not read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Response};
+
+use super::http::HttpListWatch;
+use super::list_watch::Seed;
+use super::stream::HttpWatch;
+use crate::api::resource::Representation;
+use crate::api::resource_version::ResourceVersion;
+use crate::api::seed::{CODEC_VERSION, SEED_HEADER, SeedManifest, SeedRequest};
+use crate::upstream::error::UpstreamError;
+use crate::upstream::fetch::Get;
+use crate::upstream::siblings::Siblings;
+use crate::upstream::version::UpstreamVersion;
+use crate::upstream::{TrafficClass, pool};
+
+impl HttpListWatch {
+    /// Fills caches from siblings.
+    pub(crate) fn with_siblings(mut self, siblings: Option<Arc<Siblings>>) -> Self {
+        self.siblings = siblings;
+        self
+    }
+
+    /// Starts the list at the sibling after `attempt` others; `None` if there are no more.
+    pub(super) async fn seed_from(
+        &self,
+        attempt: usize,
+        at: Option<ResourceVersion>,
+    ) -> Option<Result<Seed<HttpWatch>, UpstreamError>> {
+        let siblings = self.siblings.as_ref()?;
+        let release = self.release().await?;
+        let urls = siblings.urls().await;
+        // Another sibling is the first one of each cache.
+        let first = self.path_hash() as usize % urls.len().max(1);
+        let url = urls.iter().cycle().skip(first).take(urls.len()).nth(attempt)?.clone();
+        Some(self.seed_at(siblings, url, &release, at).await)
+    }
+
+    /// Waits until the upstream's version is known, and returns it. `None` if pages at one
+    /// resourceVersion, with which a seed is compared, would be read from etcd.
+    async fn release(&self) -> Option<String> {
+        let mut version = self.version.clone();
+        let known = version.wait_for(Option::is_some).await.ok()?.clone();
+        known.filter(UpstreamVersion::has_snapshots).map(|version| version.git_version)
+    }
+
+    async fn seed_at(
+        &self,
+        siblings: &Siblings,
+        sibling: String,
+        release: &str,
+        at: Option<ResourceVersion>,
+    ) -> Result<Seed<HttpWatch>, UpstreamError> {
+        let upstream = siblings.connect(&sibling).await?;
+        let path_and_query = self.path_and_query("resourceVersion=0");
+        let request = SeedRequest { codec: CODEC_VERSION, at }.to_string();
+        let header = HeaderValue::try_from(request)
+            .map_err(|error| UpstreamError::Request(error.to_string()))?;
+        let get = Get {
+            header: Some((SEED_HEADER, header)),
+            ..self.request(&path_and_query, TrafficClass::List, HEAD_TIMEOUT)
+        };
+        let response = get.send(&upstream).await?;
+        let manifest = manifest(&response, release)?;
+        let objects = match self.representation {
+            Representation::Json => HttpWatch::list(response.into_body(), self.resource.clone()),
+            _ => HttpWatch::of_page(self.parse_list(response).await?),
+        };
+        Ok(Seed { sibling, manifest, objects })
+    }
+
+    /// Returns a number that differs between the paths of resources.
+    fn path_hash(&self) -> u32 {
+        let path = self.path_and_query("");
+        path.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()))
+    }
+}
+
+/// Reads the header of a response, and compares what can be compared without the objects.
+fn manifest(response: &Response<pool::Body>, release: &str) -> Result<SeedManifest, UpstreamError> {
+    let unusable = |problem: &str| UpstreamError::Malformed(problem.to_owned());
+    let header = response.headers().get(SEED_HEADER).and_then(|value| value.to_str().ok());
+    let header = header.ok_or_else(|| unusable("the list does not come from a sibling's cache"))?;
+    let manifest: SeedManifest = header.parse().map_err(|error| {
+        UpstreamError::Malformed(format!("the sibling's list is not described: {error}"))
+    })?;
+    if manifest.codec != CODEC_VERSION {
+        return Err(unusable("the sibling stores objects in another form"));
+    }
+    if manifest.release != release {
+        return Err(unusable("the sibling's API server has another release"));
+    }
+    Ok(manifest)
+}
+
+/// How long a sibling has for the head of its response. It waits for 250 ms at most, and reads its
+/// objects once for their digest.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(1);

@@ -1,0 +1,145 @@
+//! The other Weirs from which a new cache may be filled, and the connections to them.
+//!
+//! Static addresses are always there. The EndpointSlices of a service are listed when a cache
+//! starts, at most once in [`SLICES_INTERVAL`], and not watched: a Weir looks for siblings when it
+//! starts, and hardly ever later. The own address may be among them: it refuses its own requests
+//! ([`Hop`](crate::upstream::hops::Hop)).
+//!
+//! Nothing here may fail a start: whatever goes wrong leaves fewer siblings.
+//!
+//! Lock: `found` is held while the slices are listed, so that caches which start together share
+//! them; `connections` for a look-up and while credentials are read. Never both.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::UpstreamConfig;
+use crate::config::endpoints::EndpointsConfig;
+use crate::config::siblings::{SIBLINGS_MAX, ServiceName, SiblingsConfig};
+use crate::upstream::availability::Availability;
+use crate::upstream::bounded::with_timeout;
+use crate::upstream::credentials::{Credentials, SiblingServer};
+use crate::upstream::endpoints::Endpoints;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::metrics::UpstreamMetrics;
+use crate::upstream::pools::Pools;
+use crate::upstream::{Upstream, endpoint_slices};
+
+/// The siblings of this Weir.
+pub(crate) struct Siblings {
+    own: Upstream,
+    config: SiblingsConfig,
+    found: Mutex<ListedSlices>,
+    /// The connections to each sibling, by its URL.
+    connections: Mutex<HashMap<String, Upstream>>,
+}
+
+/// The siblings that the EndpointSlices name.
+#[derive(Default)]
+struct ListedSlices {
+    urls: Vec<String>,
+    listed: Option<Instant>,
+    is_failure_logged: bool,
+}
+
+impl Siblings {
+    /// Knows the siblings that `config` names, beside the Weir whose upstream is `own`.
+    pub(crate) fn new(own: Upstream, config: SiblingsConfig) -> Self {
+        Self { own, config, found: Mutex::default(), connections: Mutex::default() }
+    }
+
+    /// Returns the URLs of the siblings, each once.
+    pub(super) async fn urls(&self) -> Vec<String> {
+        let mut urls = self.config.addresses.clone();
+        if let Some(service) = &self.config.service {
+            urls.extend(self.of_service(service).await);
+        }
+        urls.sort_unstable();
+        urls.dedup();
+        urls.truncate(SIBLINGS_MAX);
+        urls
+    }
+
+    async fn of_service(&self, service: &ServiceName) -> Vec<String> {
+        let mut found = self.found.lock().await;
+        if found.listed.is_some_and(|listed| listed.elapsed() < SLICES_INTERVAL) {
+            return found.urls.clone();
+        }
+        let slices = endpoint_slices::list(&self.own, &service.namespace, &service.name);
+        match with_timeout(SLICES_TIMEOUT, slices).await {
+            Ok(addresses) => {
+                found.urls = addresses.iter().map(|(host, port)| url(host, *port)).collect();
+                found.is_failure_logged = false;
+            }
+            Err(error) if !found.is_failure_logged => {
+                found.is_failure_logged = true;
+                tracing::warn!(%service, %error, "cannot list the EndpointSlices of cache.siblings.service");
+            }
+            Err(_) => {}
+        }
+        found.listed = Some(Instant::now());
+        found.urls.clone()
+    }
+
+    /// Returns the connections to a sibling.
+    pub(super) async fn connect(&self, url: &str) -> Result<Upstream, UpstreamError> {
+        let mut connections = self.connections.lock().await;
+        if let Some(known) = connections.get(url) {
+            return Ok(known.clone());
+        }
+        if connections.len() >= SIBLINGS_MAX {
+            // Replicas come and go, and each has a new address.
+            connections.clear();
+        }
+        let sibling = self.own.to_sibling(url, &self.config).await?;
+        connections.insert(url.to_owned(), sibling.clone());
+        Ok(sibling)
+    }
+}
+
+impl Upstream {
+    /// Creates the connections to another Weir. Their requests have this Weir among their hops, and
+    /// do not count as requests to the upstream.
+    async fn to_sibling(&self, url: &str, config: &SiblingsConfig) -> Result<Self, UpstreamError> {
+        let SiblingsConfig { server_name, ca, certificate, .. } = config.clone();
+        let server = SiblingServer { url: url.to_owned(), server_name, ca, certificate };
+        let credentials = Credentials::load_sibling(&self.inner.credentials, server).await?;
+        let metrics = UpstreamMetrics::register(&prometheus::Registry::new())
+            .map_err(|error| UpstreamError::Request(error.to_string()))?;
+        let endpoint = credentials.current().endpoint.clone();
+        let endpoints = metrics.endpoints().clone();
+        let endpoints = Endpoints::new(&endpoint, &EndpointsConfig::default(), endpoints)?
+            .with_hop(self.endpoints().hop().clone());
+        let config = UpstreamConfig {
+            endpoints: EndpointsConfig::default(),
+            connect_timeout: CONNECT_TIMEOUT,
+            // One list at a time, and no flow-control window to fill.
+            http2: false,
+            ..self.inner.pools.config().clone()
+        };
+        let pools = Pools::new(endpoints.into(), &config, credentials.clone(), metrics.clone());
+        let availability = Availability::new(metrics.availability().clone());
+        let retries = self.inner.retries.clone();
+        let cancel = CancellationToken::new();
+        Ok(Self::start(credentials, pools, metrics, availability, retries, cancel))
+    }
+}
+
+fn url(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("https://[{host}]:{port}")
+    } else {
+        format!("https://{host}:{port}")
+    }
+}
+
+/// How long listed EndpointSlices are used.
+const SLICES_INTERVAL: Duration = Duration::from_secs(10);
+/// A start must not wait for them for long.
+const SLICES_TIMEOUT: Duration = Duration::from_millis(500);
+/// A replica that has gone may leave an address that answers nothing.
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
