@@ -28,6 +28,10 @@ VERSIONS = ("1.30", "1.37")
 ACCEPTED = {
     "defaults": {},
     "behind a load balancer": {"proxyProtocol": {"trustedNetworks": ["10.0.0.0/24", "10.1.0.7"]}},
+    "siblings": {
+        "siblings": {"enabled": True},
+        "networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
+    },
     "digest": {"image": {"repository": "registry.example:5000/weir", "digest": "sha256:" + "0" * 64}},
     "small": {
         "replicas": 1,
@@ -105,6 +109,7 @@ REFUSED = [
     ({"rbac": {"create": "yes"}}, "create"),
     ({"rbac": {"impersonator": {"users": "jane"}}}, "users"),
     ({"proxyProtocol": {"trustedNetworks": "10.0.0.0/24"}}, "trustedNetworks"),
+    ({"siblings": {"enabled": "yes"}}, "enabled"),
     ({"service": {"type": "ExternalName"}}, "type"),
     ({"service": {"port": 70000}}, "port"),
     ({"service": {"trafficDistribution": "Nearest"}}, "trafficDistribution"),
@@ -339,7 +344,7 @@ def values_are_described():
 
 # Groups whose members have the comments.
 UNDESCRIBED = {"image:", "tls:", "rbac:", "serviceAccount:", "service:", "pdb:", "resources:"}
-UNDESCRIBED |= {"proxyProtocol:", "networkPolicy:", "serviceMonitor:", "prometheusRule:", "dashboards:"}
+UNDESCRIBED |= {"siblings:", "proxyProtocol:", "networkPolicy:", "serviceMonitor:", "prometheusRule:", "dashboards:"}
 UNDESCRIBED |= {"tolerations: []", "affinity: {}"}
 # Objects that may have any member.
 OPEN = set()

@@ -89,6 +89,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- fail (printf "cache.totalBytesMax, cache.gzipBytesMax and server.responseBytesMax add up to %d MiB, more than 70 %% of resources.limits.memory (%s)" (div $sum $mi) $memory) -}}
 {{- end -}}
 {{- end -}}
+{{- if .Values.siblings.enabled -}}
+{{- $name := include "weir.fullname" . -}}
+{{- $service := printf "%s/%s" .Release.Namespace $name -}}
+{{- $host := printf "%s.%s.svc" $name .Release.Namespace -}}
+{{- $siblings := dict "service" $service "serverName" $host "caFile" "/etc/weir/tls/ca.crt" -}}
+{{- $_ := set $cache "siblings" (merge ($cache.siblings | default dict) $siblings) -}}
+{{- end -}}
 {{- $_ := set $config "server" $server -}}
 {{- $_ := set $config "admin" $admin -}}
 {{- if $cache }}{{ $_ := set $config "cache" $cache }}{{ end -}}
