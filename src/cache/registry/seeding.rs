@@ -20,6 +20,7 @@ use crate::cache::registry::Registry;
 use crate::cache::registry::inner::Inner;
 use crate::cache::registry::seeds::{SeedRefusal, SeedSource};
 
+use crate::config::VerifyMode;
 impl Registry {
     /// Returns the cache that may be sent to a sibling. Waits at most [`SEED_WAIT`] for others, and
     /// as long for the proof that the cache continues the upstream's history.
@@ -68,7 +69,9 @@ impl Inner {
     /// Whether a new cache may be filled from a sibling. Not after a difference: then only the
     /// upstream counts.
     pub(super) fn may_seed(&self, key: &CacheKey, was_over_budget: bool) -> bool {
-        self.context.config().siblings.is_enabled()
+        let config = self.context.config();
+        config.siblings.is_enabled()
+            && config.verify != VerifyMode::Off
             && !was_over_budget
             && !self.seeds.is_distrusted.load(Ordering::Relaxed)
             && self.quarantines.doubtful_through(key).is_none()

@@ -14,6 +14,7 @@ use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config, listed, page, resource, upsert,
 };
 use crate::codec::json::tests::config_maps;
+use crate::config::VerifyMode;
 use crate::testing::eventually;
 
 const WAIT: Duration = Duration::from_secs(10);
@@ -447,4 +448,17 @@ async fn without_a_response_the_highest_lost_resource_version_decides() {
     rig.registry.inner.context.history.rewind();
     assert!(handle.is_lost(below, WAIT).await);
     assert!(!handle.is_lost(above, WAIT).await);
+}
+
+/// A reload may switch the comparison off, while the siblings stay those of the start.
+#[tokio::test(start_paused = true)]
+async fn without_a_comparison_no_cache_is_filled_from_a_sibling() {
+    let mut cache = config();
+    cache.siblings.addresses = vec!["http://127.0.0.1:1".to_owned()];
+    let rig = Rig::new(cache.clone(), one(&Arc::new(Script::default())));
+    let gvr = GroupVersionResource::new("", "v1", "configmaps");
+    let key = CacheKey { gvr, representation: Representation::Json, scope: Scope::Cluster };
+    assert!(rig.registry.inner.may_seed(&key, false));
+    rig.registry.reconfigure(CacheConfig { verify: VerifyMode::Off, ..cache });
+    assert!(!rig.registry.inner.may_seed(&key, false));
 }
