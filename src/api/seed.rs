@@ -45,6 +45,9 @@ pub struct SeedManifest {
     pub cluster: String,
     /// The API server's `gitVersion`: another release may write the same objects in other bytes.
     pub release: String,
+    /// The revision of a custom resource's definition, by which the API server writes the objects;
+    /// 0 for other resources.
+    pub definition: u64,
     /// The number of objects.
     pub objects: u64,
     /// SHA-256 over the objects in their order (`codec::seed_digest`).
@@ -77,8 +80,9 @@ impl fmt::Display for SeedRequest {
 
 impl fmt::Display for SeedManifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { codec, cluster, release, objects, digest } = self;
-        write!(f, "codec={codec}; cluster={cluster}; release={release}; objects={objects}; ")?;
+        let Self { codec, cluster, release, definition, objects, digest } = self;
+        write!(f, "codec={codec}; cluster={cluster}; release={release}; ")?;
+        write!(f, "definition={definition}; objects={objects}; ")?;
         f.write_str("digest=")?;
         digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -98,6 +102,7 @@ impl FromStr for SeedManifest {
             codec: required("codec")?.parse().map_err(|_| InvalidManifest)?,
             cluster: required("cluster")?.to_owned(),
             release: required("release")?.to_owned(),
+            definition: required("definition")?.parse().map_err(|_| InvalidManifest)?,
             objects: required("objects")?.parse().map_err(|_| InvalidManifest)?,
             digest: parse_digest(required("digest")?).ok_or(InvalidManifest)?,
         })
@@ -135,12 +140,13 @@ mod tests {
         #[test]
         fn a_manifest_is_read_as_it_was_written(
             codec: u32,
+            definition: u64,
             objects: u64,
             digest: [u8; DIGEST_BYTES],
             cluster in "[0-9a-f-]{1,36}",
             release in "v1\\.[0-9]{1,3}(\\+[a-z0-9]{1,8})?",
         ) {
-            let manifest = SeedManifest { codec, cluster, release, objects, digest };
+            let manifest = SeedManifest { codec, cluster, release, definition, objects, digest };
             prop_assert_eq!(manifest.to_string().parse(), Ok(manifest));
         }
 
@@ -158,6 +164,7 @@ mod tests {
                 codec: 1,
                 cluster: "c".to_owned(),
                 release: "v1.36.2".to_owned(),
+                definition: 0,
                 objects: 3,
                 digest: [7; DIGEST_BYTES],
             };

@@ -29,6 +29,7 @@ fn manifest(objects: &[Object]) -> SeedManifest {
         codec: CODEC_VERSION,
         cluster: "c".to_owned(),
         release: "v1.36.2".to_owned(),
+        definition: 0,
         objects: objects.len() as u64,
         digest: digest(objects),
     }

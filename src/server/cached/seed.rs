@@ -74,7 +74,9 @@ async fn send(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Response<Body>, 
     };
     let encoded = spawn_blocking(encode).await.ok().flatten();
     let (objects, digest, list) = encoded.ok_or(SeedRefusal::Unready)?;
-    let manifest = SeedManifest { codec: CODEC_VERSION, cluster, release, objects, digest };
+    let definition = handle.resource().revision;
+    let codec = CODEC_VERSION;
+    let manifest = SeedManifest { codec, cluster, release, definition, objects, digest };
     let header = HeaderValue::try_from(manifest.to_string());
     let header = header.map_err(|_| SeedRefusal::Unidentified)?;
     let metrics = Arc::clone(&read.context.metrics);

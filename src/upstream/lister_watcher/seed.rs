@@ -84,7 +84,11 @@ impl HttpListWatch {
 }
 
 /// Reads the header of a response, and compares what can be compared without the objects.
-fn manifest(response: &Response<pool::Body>, release: &str) -> Result<SeedManifest, UpstreamError> {
+fn manifest(
+    response: &Response<pool::Body>,
+    release: &str,
+    definition: u64,
+) -> Result<SeedManifest, UpstreamError> {
     let unusable = |problem: &str| UpstreamError::Malformed(problem.to_owned());
     let header = response.headers().get(SEED_HEADER).and_then(|value| value.to_str().ok());
     let header = header.ok_or_else(|| unusable("the list does not come from a sibling's cache"))?;
@@ -103,3 +107,6 @@ fn manifest(response: &Response<pool::Body>, release: &str) -> Result<SeedManife
 /// How long a sibling has for the head of its response. It waits for 250 ms at most, and reads its
 /// objects once for their digest.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
+    if manifest.definition != definition {
+        return Err(unusable("the sibling knows another definition of the resource"));
+    }

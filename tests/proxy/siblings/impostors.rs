@@ -107,6 +107,9 @@ async fn a_list_that_is_not_the_siblings_cache_is_not_used() {
     let other_cluster = header(&manifest.replace(cluster, "another"));
     seeded_by(&first, other_cluster, body(), "other-cluster").await;
     seeded_by(&first, header("codec=1; objects=1"), body(), "damaged").await;
+    assert!(manifest.contains("; definition=0; "), "{manifest}");
+    let other_definition = header(&manifest.replace("definition=0", "definition=7"));
+    seeded_by(&first, other_definition, body(), "damaged").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,6 +21,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::probe::{Probed, RESPONSE_TIMEOUT, probe};
 use crate::cache::proof;
 use crate::cache::reflector::accumulator::ListAccumulator;
+use crate::api::resource::Shape;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::running_watch::RunningWatch;
@@ -110,6 +111,9 @@ impl<L: ListWatch> Driver<L> {
         let first_at = self.options.list_at;
         let at = first_at.map(|first| self.cached.lifecycle.lowest_start().min(first));
         let mut failure = None;
+        if cached.resource.shape == Shape::Custom {
+            self.byte_checks.note_seeded();
+        }
         for attempt in 0..SIBLINGS_ASKED_MAX {
             match self.upstream.seed(attempt, at).await {
                 None => break,
