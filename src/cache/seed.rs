@@ -30,7 +30,7 @@ pub(crate) enum NotSeeded {
     #[error("no sibling can be reached: {0}")]
     Unreachable(UpstreamError),
     /// It takes too long.
-    #[error("a list of the upstream is not waited for any longer")]
+    #[error("the siblings, the list or its proof take too long")]
     Late,
     /// The list is not the one that the sibling stores.
     #[error("the sibling's list is damaged: {0}")]

@@ -3,12 +3,17 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// The most siblings that are known at a time.
 pub const SIBLINGS_MAX: usize = 32;
 
+/// How long a new cache waits for siblings. Its ordinary list begins at most this much later than
+/// without siblings.
+pub const SEED_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The siblings, and the proof that each is one. Without addresses and a service there are none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiblingsConfig {
     /// URLs of siblings: https://, or http:// on a loopback address.
     pub addresses: Vec<String>,
@@ -20,6 +25,22 @@ pub struct SiblingsConfig {
     pub ca: Option<PathBuf>,
     /// The client certificate; `None` for the credentials that Weir has for the API server.
     pub certificate: Option<SiblingCertificate>,
+    /// How long a cache waits for a sibling, its list and the proof. Tests have another one; there
+    /// is no setting for it.
+    pub timeout: Duration,
+}
+
+impl Default for SiblingsConfig {
+    fn default() -> Self {
+        Self {
+            addresses: Vec::new(),
+            service: None,
+            server_name: None,
+            ca: None,
+            certificate: None,
+            timeout: SEED_TIMEOUT,
+        }
+    }
 }
 
 /// A client certificate for siblings.

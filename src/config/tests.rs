@@ -360,6 +360,7 @@ fn full_config() -> Config {
                     certificate: "/etc/weir/tls.crt".into(),
                     key: "/etc/weir/tls.key".into(),
                 }),
+                ..SiblingsConfig::default()
             },
         },
         flow_control: FlowControlConfig {

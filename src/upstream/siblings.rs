@@ -8,9 +8,11 @@
 //! Nothing here may fail a start: whatever goes wrong leaves fewer siblings.
 //!
 //! Lock: `found` is held while the slices are listed, so that caches which start together share
-//! them; `connections` for a look-up and while credentials are read. Never both.
+//! them; `connections` for a look-up and while credentials are read;
+//! `left` for a look-up. Never two of them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -27,6 +29,7 @@ use crate::upstream::endpoints::Endpoints;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pools::Pools;
+use crate::upstream::retry_budget::RetryBudget;
 use crate::upstream::{Upstream, endpoint_slices};
 
 /// The siblings of this Weir.
@@ -36,6 +39,8 @@ pub(crate) struct Siblings {
     found: Mutex<ListedSlices>,
     /// The connections to each sibling, by its URL.
     connections: Mutex<HashMap<String, Upstream>>,
+    /// When siblings were unreachable or late, by their URL.
+    left: parking_lot::Mutex<HashMap<String, Instant>>,
 }
 
 /// The siblings that the EndpointSlices name.
@@ -49,7 +54,27 @@ struct ListedSlices {
 impl Siblings {
     /// Knows the siblings that `config` names, beside the Weir whose upstream is `own`.
     pub(crate) fn new(own: Upstream, config: SiblingsConfig) -> Self {
-        Self { own, config, found: Mutex::default(), connections: Mutex::default() }
+        let (found, connections) = (Mutex::default(), Mutex::default());
+        Self { own, config, found, connections, left: parking_lot::Mutex::default() }
+    }
+
+    /// Returns how long a cache waits for a sibling, its list and the proof.
+    pub(super) fn timeout(&self) -> Duration {
+        self.config.timeout
+    }
+
+    /// Lets a sibling not be asked for a while: it is unreachable or late.
+    pub(super) fn leave(&self, url: &str) {
+        let mut left = self.left.lock();
+        left.retain(|_, since| since.elapsed() < LEFT_DURATION);
+        if left.len() < SIBLINGS_MAX {
+            left.insert(url.to_owned(), Instant::now());
+        }
+    }
+
+    /// Whether a sibling was unreachable or late a short time ago.
+    pub(super) fn is_left(&self, url: &str) -> bool {
+        self.left.lock().get(url).is_some_and(|since| since.elapsed() < LEFT_DURATION)
     }
 
     /// Returns the URLs of the siblings, each once.
@@ -123,7 +148,8 @@ impl Upstream {
         };
         let pools = Pools::new(endpoints.into(), &config, credentials.clone(), metrics.clone());
         let availability = Availability::new(metrics.availability().clone());
-        let retries = self.inner.retries.clone();
+        // Repetitions at siblings take none of those at the API server.
+        let retries = Arc::new(RetryBudget::new(Instant::now()));
         let cancel = CancellationToken::new();
         Ok(Self::start(credentials, pools, metrics, availability, retries, cancel))
     }
@@ -137,6 +163,9 @@ fn url(host: &str, port: u16) -> String {
     }
 }
 
+/// How long a sibling is not asked after it was unreachable or late: the caches of a start do not
+/// wait for it one after another.
+const LEFT_DURATION: Duration = Duration::from_secs(10);
 /// How long listed EndpointSlices are used.
 const SLICES_INTERVAL: Duration = Duration::from_secs(10);
 /// A start must not wait for them for long.

@@ -31,8 +31,17 @@ async fn first() -> Proxy {
 
 /// Starts another Weir before the upstream of `first`, which may ask these siblings.
 async fn beside(first: &Proxy, siblings: &[SocketAddr]) -> Proxy {
+    // The tests assert the outcome, however slow the machine is.
+    within(first, siblings, Duration::from_secs(60)).await
+}
+
+/// The same with another time limit.
+async fn within(first: &Proxy, siblings: &[SocketAddr], timeout: Duration) -> Proxy {
     let urls = siblings.iter().map(|address| format!("http://{address}")).collect();
-    let adjust = |config: &mut Config| config.cache.siblings.addresses = urls;
+    let adjust = |config: &mut Config| {
+        config.cache.siblings.addresses = urls;
+        config.cache.siblings.timeout = timeout;
+    };
     Proxy::before(first.upstream.clone(), "", adjust).await
 }
 

@@ -33,11 +33,13 @@ impl<L: ListWatch> Driver<L> {
             // The others of a crowd of watchers arrive within a moment.
             tokio::time::sleep(GATHER_DURATION).await;
         }
-        let slots = cached.context.list_slots_of(&cached.key);
-        let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
+        // Before a list of the upstream is waited for: siblings that do not answer must not hold up
+        // the lists of other caches.
         if let Some(next) = self.list_from_sibling(cause).await? {
             return Ok(next);
         }
+        let slots = cached.context.list_slots_of(&cached.key);
+        let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         cached.series.relist(cause.label());
         self.note_relist(cause);
         let began = Instant::now();

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::exact::{self, EXACT_BYTES_MAX};
-use super::list_watch::{ExactRequest, ExactServer, ListRequest, ListWatch, Seed, WatchRequest};
+use super::list_watch::{ExactRequest, ExactServer, ListRequest, ListWatch, Seeded, WatchRequest};
 use super::query::{accept, list_query, watch_query};
 use super::responses::{newest, warnings_of};
 use super::stream::HttpWatch;
@@ -357,12 +357,12 @@ impl ListWatch for HttpListWatch {
         Ok(HttpWatch::list(response.into_body(), self.resource.clone()))
     }
 
-    async fn seed(
-        &self,
-        attempt: usize,
-        at: Option<ResourceVersion>,
-    ) -> Option<Result<Seed<HttpWatch>, UpstreamError>> {
+    async fn seed(&self, attempt: usize, at: Option<ResourceVersion>) -> Seeded<HttpWatch> {
         self.seed_from(attempt, at).await
+    }
+
+    fn leave_sibling(&self, sibling: &str) {
+        self.leave(sibling);
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<HttpWatch, UpstreamError> {

@@ -110,6 +110,9 @@ pub enum UpstreamEvent {
     Error(UpstreamError),
 }
 
+/// A list at another Weir; `None` if no more are known.
+pub(super) type Seeded<W> = Option<Result<Seed<W>, UpstreamError>>;
+
 /// A list of the whole state that another Weir sends.
 #[derive(Debug)]
 pub struct Seed<W> {
@@ -207,6 +210,9 @@ pub trait ListWatch: Send + Sync + 'static {
     ) -> impl Future<Output = Option<Result<Seed<Self::Watch>, UpstreamError>>> + Send {
         std::future::ready(None)
     }
+
+    /// Lets a sibling, whose list is late, not be asked for a while.
+    fn leave_sibling(&self, _sibling: &str) {}
 
     /// Starts a watch; resolves when the response's head has arrived.
     fn watch(

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Response};
+use tokio::time::timeout;
 
 use super::http::HttpListWatch;
-use super::list_watch::Seed;
+use super::list_watch::{Seed, Seeded};
 use super::stream::HttpWatch;
 use crate::api::resource::Representation;
 use crate::api::resource_version::ResourceVersion;
 use crate::api::seed::{CODEC_VERSION, SEED_HEADER, SeedManifest, SeedRequest};
+use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::Get;
 use crate::upstream::siblings::Siblings;
@@ -33,21 +35,36 @@ impl HttpListWatch {
         &self,
         attempt: usize,
         at: Option<ResourceVersion>,
-    ) -> Option<Result<Seed<HttpWatch>, UpstreamError>> {
+    ) -> Seeded<HttpWatch> {
         let siblings = self.siblings.as_ref()?;
-        let release = self.release().await?;
+        let release = self.release(siblings.timeout() / RELEASE_PART).await?;
         let urls = siblings.urls().await;
         // Another sibling is the first one of each cache.
         let first = self.path_hash() as usize % urls.len().max(1);
         let url = urls.iter().cycle().skip(first).take(urls.len()).nth(attempt)?.clone();
-        Some(self.seed_at(siblings, url, &release, at).await)
+        if siblings.is_left(&url) {
+            let problem = "the sibling was unreachable or late a short time ago";
+            return Some(Err(UpstreamError::Request(problem.to_owned())));
+        }
+        let seed = self.seed_at(siblings, url.clone(), &release, at).await;
+        if seed.as_ref().is_err_and(is_unreachable) {
+            siblings.leave(&url);
+        }
+        Some(seed)
     }
 
-    /// Waits until the upstream's version is known, and returns it. `None` if pages at one
-    /// resourceVersion, with which a seed is compared, would be read from etcd.
-    async fn release(&self) -> Option<String> {
+    /// Lets a sibling not be asked for a while.
+    pub(super) fn leave(&self, sibling: &str) {
+        if let Some(siblings) = &self.siblings {
+            siblings.leave(sibling);
+        }
+    }
+
+    /// Waits for the upstream's version, and returns it. `None` if it does not become known, or if
+    /// pages at one resourceVersion, with which a seed is compared, would be read from etcd.
+    async fn release(&self, wait: Duration) -> Option<String> {
         let mut version = self.version.clone();
-        let known = version.wait_for(Option::is_some).await.ok()?.clone();
+        let known = timeout(wait, version.wait_for(Option::is_some)).await.ok()?.ok()?.clone();
         known.filter(UpstreamVersion::has_snapshots).map(|version| version.git_version)
     }
 
@@ -65,13 +82,16 @@ impl HttpListWatch {
             .map_err(|error| UpstreamError::Request(error.to_string()))?;
         let get = Get {
             header: Some((SEED_HEADER, header)),
-            ..self.request(&path_and_query, TrafficClass::List, HEAD_TIMEOUT)
+            ..self.request(&path_and_query, TrafficClass::List, siblings.timeout() / HEAD_PART)
         };
         let response = get.send(&upstream).await?;
-        let manifest = manifest(&response, release)?;
+        let manifest = manifest(&response, release, self.resource.revision)?;
         let objects = match self.representation {
             Representation::Json => HttpWatch::list(response.into_body(), self.resource.clone()),
-            _ => HttpWatch::of_page(self.parse_list(response).await?),
+            _ => {
+                let list = self.parse_list(response);
+                HttpWatch::of_page(with_timeout(siblings.timeout() / BODY_PART, list).await?)
+            }
         };
         Ok(Seed { sibling, manifest, objects })
     }
@@ -101,12 +121,26 @@ fn manifest(
     if manifest.release != release {
         return Err(unusable("the sibling's API server has another release"));
     }
-    Ok(manifest)
-}
-
-/// How long a sibling has for the head of its response. It waits for 250 ms at most, and reads its
-/// objects once for their digest.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
     if manifest.definition != definition {
         return Err(unusable("the sibling knows another definition of the resource"));
     }
+    Ok(manifest)
+}
+
+/// Whether a sibling did not answer. Other caches need not wait for it as well.
+fn is_unreachable(error: &UpstreamError) -> bool {
+    !matches!(
+        error,
+        UpstreamError::Status { .. } | UpstreamError::Malformed(_) | UpstreamError::TooLong(_)
+    )
+}
+
+/// The part of the whole time that a sibling has for the head of its response: a second. It waits
+/// for a moment, and reads its objects once for their digest.
+const HEAD_PART: u32 = 2;
+/// The part of the whole time that a list has which is read before it is parsed. Without a time-out
+/// of its own the caller would not know whose list is late.
+const BODY_PART: u32 = 2;
+/// The part of the whole time in which the upstream's version must become known: 250 ms. An
+/// identity may have no permission to read it.
+const RELEASE_PART: u32 = 8;

@@ -1,6 +1,7 @@
 //! Siblings that EndpointSlices name, the credentials that they get, and oneself among them.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir::config::{Config, ListenerConfig, ProxyNetworks};
@@ -54,6 +55,7 @@ async fn beside_service(first: &Proxy, server_name: &str) -> Proxy {
     let ca = write_ca(first);
     Proxy::before(first.upstream.clone(), OWN, |config| {
         as_gateway(config);
+        config.cache.siblings.timeout = Duration::from_secs(60);
         config.cache.siblings.service = Some("ns1/weir".parse().unwrap());
         config.cache.siblings.server_name = Some(server_name.to_owned());
         config.cache.siblings.ca = Some(ca);
@@ -111,6 +113,7 @@ async fn a_weir_is_not_its_own_sibling() {
     let adjust = |config: &mut Config| {
         let plain = ListenerConfig::Plain { address: port, proxies: ProxyNetworks::default() };
         config.server.listeners[0] = plain;
+        config.cache.siblings.timeout = Duration::from_secs(60);
         config.cache.siblings.addresses = vec![format!("http://{port}")];
     };
     let proxy = Proxy::before(upstream, "", adjust).await;

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::AbortHandle;
+use weir::config::siblings::SEED_TIMEOUT;
 
-use super::{ANY, CONFIGMAPS, SEED, beside, first, lists_of};
+use super::{ANY, CONFIGMAPS, SEED, beside, first, lists_of, within};
 use crate::client::{Answer, Call};
 use crate::harness::{Proxy, configmap};
 
@@ -106,10 +107,10 @@ async fn a_list_that_is_not_the_siblings_cache_is_not_used() {
     let cluster = manifest.split("cluster=").nth(1).unwrap().split(';').next().unwrap();
     let other_cluster = header(&manifest.replace(cluster, "another"));
     seeded_by(&first, other_cluster, body(), "other-cluster").await;
-    seeded_by(&first, header("codec=1; objects=1"), body(), "damaged").await;
     assert!(manifest.contains("; definition=0; "), "{manifest}");
     let other_definition = header(&manifest.replace("definition=0", "definition=7"));
     seeded_by(&first, other_definition, body(), "damaged").await;
+    seeded_by(&first, header("codec=1; objects=1"), body(), "damaged").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -132,7 +133,13 @@ async fn a_sibling_that_does_not_end_is_left() {
     let first = first().await;
     let (manifest, answer) = genuine(&first).await;
     let half = answer.body[..answer.body.len() / 2].to_vec();
-    seeded_by(&first, header(&manifest), Rest::Silence(half), "late").await;
+    let impostor = Impostor::start(header(&manifest), Rest::Silence(half)).await;
+    let second = within(&first, &[impostor.address], SEED_TIMEOUT).await;
+    assert_eq!(second.get(ANY).await.cache(), "hit");
+    assert_eq!(second.seeds("late").await, 1.0);
+    // The next cache does not wait for it as well.
+    assert_eq!(second.get("/api/v1/pods?resourceVersion=0").await.cache(), "hit");
+    assert_eq!((second.seeds("late").await, second.seeds("unreachable").await), (1.0, 1.0));
     // Blanks between tokens are JSON, however many there are.
     let blanks = vec![b' '; 4096];
     seeded_by(&first, header(&manifest), Rest::Endless(blanks), "damaged").await;

@@ -59,6 +59,7 @@ async fn replica(upstream: &Arc<Simulator>, siblings: &[SocketAddr]) -> Proxy {
     let urls = siblings.iter().map(|address| format!("http://{address}")).collect();
     let proxy = Proxy::before(Arc::clone(upstream), "", |config| {
         config.cache.siblings.addresses = urls;
+        config.cache.siblings.timeout = std::time::Duration::from_secs(60);
         config.cache.warm =
             vec![weir::api::resource::GroupVersionResource::new("", "v1", "configmaps")];
     })

@@ -9,7 +9,11 @@
 //! [`Driver::list_at_requested`]. The comparison with the upstream goes through all of it next.
 //!
 //! Invariants: nothing of a sibling is visible before all checks have passed. Each failure ends in
-//! the ordinary list, which begins at most [`SEED_TIMEOUT`] later than without siblings.
+//! the ordinary list, which is requested at most [`SEED_TIMEOUT`] later than without siblings. No
+//! slot of a list is held meanwhile. A sibling whose list is late is not asked again for a while,
+//! so that many caches which start together do not each wait.
+//!
+//! [`SEED_TIMEOUT`]: crate::config::siblings::SEED_TIMEOUT
 
 use std::time::Duration;
 
@@ -17,11 +21,11 @@ use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 use tokio::time::{Instant, timeout};
 
+use crate::api::resource::Shape;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::probe::{Probed, RESPONSE_TIMEOUT, probe};
 use crate::cache::proof;
 use crate::cache::reflector::accumulator::ListAccumulator;
-use crate::api::resource::Shape;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::running_watch::RunningWatch;
@@ -56,8 +60,13 @@ impl<L: ListWatch> Driver<L> {
         // A retry is a list of the upstream.
         self.options.may_seed = false;
         let began = Instant::now();
-        let proving = timeout(SEED_TIMEOUT, Box::pin(self.seed_and_prove()));
+        let limit = self.cached.context.config().siblings.timeout;
+        let mut receiving = None;
+        let proving = timeout(limit, Box::pin(self.seed_and_prove(&mut receiving)));
         let proved = proving.await.unwrap_or(Err(NotSeeded::Late));
+        if let Some(sibling) = receiving {
+            self.upstream.leave_sibling(&sibling);
+        }
         if !matches!(proved, Ok(Some(_))) {
             self.cached.account.set_listing(0);
         }
@@ -102,22 +111,28 @@ impl<L: ListWatch> Driver<L> {
         } else {
             cached.lifecycle.set_behind(false);
         }
+        if cached.resource.shape == Shape::Custom {
+            self.byte_checks.note_seeded();
+        }
         cached.observe_count(generation, probed);
         Ok(State::Watching(running))
     }
 
-    /// Asks siblings one after the other, until one sends a list, and proves that.
-    async fn seed_and_prove(&mut self) -> Result<Option<ProvedSeed<L::Watch>>, NotSeeded> {
+    /// Asks siblings one after the other, until one sends a list, and proves that. `receiving` is
+    /// the sibling whose list does not end, while it is read.
+    async fn seed_and_prove(
+        &mut self,
+        receiving: &mut Option<String>,
+    ) -> Result<Option<ProvedSeed<L::Watch>>, NotSeeded> {
+        let cached = self.cached.clone();
+        let _slot = cached.context.seed_slots.acquire().await.map_err(|_| NotSeeded::Late)?;
         let first_at = self.options.list_at;
         let at = first_at.map(|first| self.cached.lifecycle.lowest_start().min(first));
         let mut failure = None;
-        if cached.resource.shape == Shape::Custom {
-            self.byte_checks.note_seeded();
-        }
         for attempt in 0..SIBLINGS_ASKED_MAX {
             match self.upstream.seed(attempt, at).await {
                 None => break,
-                Some(Ok(seed)) => return self.prove(seed).await.map(Some),
+                Some(Ok(seed)) => return self.prove(seed, receiving).await.map(Some),
                 Some(Err(error)) => {
                     tracing::debug!(%error, "a sibling has no list");
                     failure = Some(NotSeeded::from_sibling(error));
@@ -127,9 +142,16 @@ impl<L: ListWatch> Driver<L> {
         failure.map_or(Ok(None), Err)
     }
 
-    async fn prove(&mut self, seed: Seed<L::Watch>) -> Result<ProvedSeed<L::Watch>, NotSeeded> {
+    async fn prove(
+        &mut self,
+        seed: Seed<L::Watch>,
+        receiving: &mut Option<String>,
+    ) -> Result<ProvedSeed<L::Watch>, NotSeeded> {
         let Seed { sibling, manifest, objects } = seed;
-        let (objects, at) = self.receive(objects).await?;
+        *receiving = Some(sibling.clone());
+        let received = self.receive(objects).await;
+        *receiving = None;
+        let (objects, at) = received?;
         // Until they are committed, or the attempt ends.
         self.cached.account.set_listing(objects.iter().map(Object::weight).sum());
         let hash = move || {
@@ -153,7 +175,9 @@ impl<L: ListWatch> Driver<L> {
             probed.map_err(|error| NotSeeded::from_upstream(&error))
         };
         let learning = async {
-            self.learn_bookmark(ResourceVersion::default()).await;
+            // Without it the first watches are short.
+            let learning = self.learn_bookmark(ResourceVersion::default());
+            drop(timeout(LEARN_TIMEOUT, learning).await);
             Ok(())
         };
         let comparing = self.compare_parts(&objects, at);
@@ -240,8 +264,7 @@ fn first_events<W: WatchStream>(watch: &mut W) -> Result<Vec<UpstreamEvent>, Not
     }
 }
 
-/// How long a cache waits for a sibling, its list and the proof. The ordinary list begins at most
-/// this much later than it would without siblings.
-pub(crate) const SEED_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a proved seed waits for the template of bookmarks.
+const LEARN_TIMEOUT: Duration = Duration::from_millis(250);
 /// How many siblings are asked, one after the other.
 const SIBLINGS_ASKED_MAX: usize = 3;
