@@ -28,8 +28,11 @@ pub(crate) struct Lifecycle {
     lowest_start: AtomicU64,
     /// Whether an earlier cache of the same key exceeded a byte budget.
     was_over_budget: AtomicBool,
-    /// Whether the state came from another Weir, and was not compared whole with the upstream yet.
+    /// Whether the state came from another Weir, and not every byte was compared with the upstream
+    /// since.
     seeded: AtomicBool,
+    /// Whether a round of the comparison has passed all objects of a state from another Weir.
+    was_seed_compared: AtomicBool,
     ready: AtomicBool,
     watching: watch::Sender<bool>,
     /// Since when the watch is closed, if it was open or the first list is complete.
@@ -49,6 +52,7 @@ impl Lifecycle {
             lowest_start: AtomicU64::new(u64::MAX),
             was_over_budget: AtomicBool::new(false),
             seeded: AtomicBool::new(false),
+            was_seed_compared: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             watching: watch::Sender::new(false),
             unwatched_since: Mutex::new(None),
@@ -96,13 +100,28 @@ impl Lifecycle {
         self.was_over_budget.load(Ordering::Relaxed)
     }
 
-    /// Sets whether the state came from another Weir, and was not compared whole with the upstream
-    /// yet.
+    /// Sets whether the state came from another Weir.
     pub(crate) fn set_seeded(&self, seeded: bool) {
+        self.was_seed_compared.store(false, Ordering::Relaxed);
         self.seeded.store(seeded, Ordering::Relaxed);
     }
 
-    /// Whether the state came from another Weir, and was not compared whole with the upstream yet.
+    /// Notes that all objects were compared with the upstream: byte by byte, or some of them by
+    /// their metadata, which shows no altered bytes under an unchanged resourceVersion.
+    pub(crate) fn note_round(&self, is_by_bytes: bool) {
+        self.was_seed_compared.store(true, Ordering::Relaxed);
+        if is_by_bytes {
+            self.seeded.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the state came from another Weir, and its first comparison has not come to its end.
+    pub(crate) fn is_comparison_due(&self) -> bool {
+        self.is_seeded() && !self.was_seed_compared.load(Ordering::Relaxed)
+    }
+
+    /// Whether the state came from another Weir, and not every byte was compared with the upstream
+    /// since. Such a state is not sent to siblings, and a difference quarantines it in any mode.
     pub(crate) fn is_seeded(&self) -> bool {
         self.seeded.load(Ordering::Relaxed)
     }

@@ -2,8 +2,9 @@
 //! (`docs/decisions/seeding-from-siblings.md`).
 //!
 //! Invariants: a request of a sibling starts no cache, and waits for none, so that Weirs which
-//! start together do not wait for each other. A state that came from a sibling itself is sent on
-//! only after it was compared whole with the upstream: an error does not spread.
+//! start together do not wait for each other. A state that came from a sibling is not sent to
+//! others, until the cache was listed anew, or one round of the comparison has read each byte. So
+//! an error does not go from one replica to the next.
 //!
 //! No locks but those of the cluster's identity and of the registry's maps.
 
@@ -88,7 +89,7 @@ impl Inner {
         tracing::error!(
             resource = %cached.key.gvr,
             namespace = cached.key.namespace(),
-            "a sibling sent a wrong state; caches are filled by the API server alone from now on"
+            "a cache that a sibling filled is wrong; caches are filled by the API server alone from now on"
         );
     }
 }

@@ -38,6 +38,8 @@ struct CacheWalk {
     unsettled_since: Option<Duration>,
     /// Whether the next page is read from another API server.
     asks_other: bool,
+    /// Whether the metadata alone of a page were compared in this round.
+    has_metadata_page: bool,
 }
 
 impl Inner {
@@ -108,7 +110,7 @@ impl Inner {
             let Some(state) = cached.watch_cache.state().filter(|_| is_settled) else { continue };
             let pages = pages(state.len(), state.weight());
             let is_urgent = cached.findings.is_suspected()
-                || cached.lifecycle.is_seeded()
+                || cached.lifecycle.is_comparison_due()
                 || self.quarantines.is_closed(&cached.key);
             caches.push((Candidate { key: cached.key.clone(), pages, is_urgent }, cached));
         }
@@ -158,6 +160,8 @@ impl Inner {
         cached.series.page_checked();
         walk.unsettled_since = None;
         let is_round = walk.walk.advance(compared.through.clone(), plan.is_whole);
+        let is_by_bytes = plan.is_whole && !walk.has_metadata_page;
+        walk.has_metadata_page = !is_round && !is_by_bytes;
         let is_wrong = matches!(checked, Checked::Different(WrongSide::Cache, _));
         if is_wrong && (mode == VerifyMode::Enforce || cached.lifecycle.is_seeded()) {
             self.note_wrong_seed(cached);
@@ -166,7 +170,7 @@ impl Inner {
             self.quarantine(cached);
         } else if is_round {
             cached.findings.round_done();
-            cached.lifecycle.set_seeded(false);
+            cached.lifecycle.note_round(is_by_bytes);
             verifier.refilled.remove(&cached.key);
             self.quarantines.release(&cached.key, &self.context);
         }
@@ -218,7 +222,7 @@ fn begin_walk(cached: &Arc<CachedResource>) -> CacheWalk {
     });
     let walk = Walk::new(after, fastrand::u32(..WHOLE_EVERY));
     let cached = Arc::downgrade(cached);
-    CacheWalk { cached, walk, unsettled_since: None, asks_other: false }
+    CacheWalk { cached, walk, unsettled_since: None, asks_other: false, has_metadata_page: false }
 }
 
 /// Reports a difference: keys and resourceVersions, never values.

@@ -9,7 +9,6 @@ use crate::cache::script::{object, rewritten, status, upsert as change};
 use crate::cache::verification::findings::WrongSide;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
-use crate::config::VerifyMode;
 use crate::testing::eventually_every;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ExactPart, ExactRequest};
@@ -255,4 +254,18 @@ async fn a_rewind_meanwhile_makes_a_difference_meaningless() {
     checked.round().await;
     assert_eq!(checked.outcomes("different"), 0);
     assert!(!checked.rig.metric("weir_cache_quarantined{"));
+}
+
+/// The pages of a small cache are compared byte by byte.
+#[tokio::test(start_paused = true)]
+async fn a_seeded_cache_counts_as_listed_once_each_byte_was_compared() {
+    let checked = checked(VerifyMode::Observe).await;
+    let lifecycle = &checked._handle.cached_resource().lifecycle;
+    lifecycle.set_seeded(true);
+    lifecycle.note_round(false);
+    assert!(lifecycle.is_seeded() && !lifecycle.is_comparison_due());
+    lifecycle.set_seeded(true);
+    assert!(lifecycle.is_comparison_due());
+    checked.round().await;
+    assert!(!lifecycle.is_seeded());
 }
