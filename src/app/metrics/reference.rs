@@ -107,7 +107,7 @@ const EXCEPTIONS: [(&str, &str); 14] = [
     ("weir_build_info", "1"),
     ("weir_tracing_spans_failed_total", "4"),
     ("weir_seeds_total", "10"),
-    ("weir_seeds_served_total", "10"),
+    ("weir_seeds_served_total", "11"),
     ("weir_upstream_info", "8"),
     ("weir_config_info", "1"),
     ("weir_overload_used_ratio", "3"),

@@ -20,11 +20,12 @@ use crate::cache::key::CacheKey;
 use crate::cache::registry::Registry;
 use crate::cache::registry::inner::Inner;
 use crate::cache::registry::seeds::{SeedRefusal, SeedSource};
-
 use crate::config::VerifyMode;
+
 impl Registry {
-    /// Returns the cache that may be sent to a sibling. Waits at most [`SEED_WAIT`] for others, and
-    /// as long for the proof that the cache continues the upstream's history.
+    /// Returns the cache that may be sent to a sibling. Waits at most [`SEED_WAIT`] for others,
+    /// as long for the proof that the cache continues the upstream's history, and as long for the
+    /// cluster's uid.
     pub(crate) async fn seed_source(
         &self,
         gvr: &GroupVersionResource,
@@ -50,7 +51,9 @@ impl Registry {
             return Err(SeedRefusal::Unready);
         }
         check(handle.cached_resource())?;
-        let cluster = inner.context.cluster.uid().await.ok_or(SeedRefusal::Unidentified)?;
+        // Its lock is held while the uid is asked for.
+        let cluster = timeout(SEED_WAIT, inner.context.cluster.uid()).await.ok().flatten();
+        let cluster = cluster.ok_or(SeedRefusal::Unidentified)?;
         let release = self.upstream_version().ok_or(SeedRefusal::Unidentified)?;
         Ok(SeedSource { handle, cluster, release, permit })
     }
@@ -68,7 +71,8 @@ impl Registry {
 
 impl Inner {
     /// Whether a new cache may be filled from a sibling. Not after a difference: then only the
-    /// upstream counts.
+    /// upstream counts. Nor without the comparison that follows, which a reload may switch off while
+    /// the siblings stay those of the start.
     pub(super) fn may_seed(&self, key: &CacheKey, was_over_budget: bool) -> bool {
         let config = self.context.config();
         config.siblings.is_enabled()
@@ -103,8 +107,17 @@ fn check(cached: &CachedResource) -> Result<(), SeedRefusal> {
     if lifecycle.is_seeded() || cached.findings.is_suspected() {
         return Err(SeedRefusal::Unverified);
     }
+    // Nothing is hashed that the asker gives up before it is there.
+    if cached.watch_cache.state().is_some_and(|state| state.store().weight() > SEED_BYTES_MAX) {
+        return Err(SeedRefusal::Large);
+    }
     Ok(())
 }
 
+/// The weight of the objects that are sent at most: what one Weir hashes, sends, and the other one
+/// decodes and hashes, within about half of [`SEED_TIMEOUT`]. Lists of 245 MB take 2.5 s.
+///
+/// [`SEED_TIMEOUT`]: crate::config::siblings::SEED_TIMEOUT
+const SEED_BYTES_MAX: usize = 64 << 20;
 /// How long a sibling waits for the lists of others.
 const SEED_WAIT: Duration = Duration::from_millis(250);

@@ -51,9 +51,11 @@ pub(crate) enum SeedRefusal {
     Absent,
     /// The cache is not complete, or its watch is closed.
     Unready,
-    /// The cache was filled from a sibling and not compared whole with the upstream yet, or a
+    /// The cache was filled from a sibling and neither listed since nor compared byte by byte, or a
     /// comparison found a difference.
     Unverified,
+    /// The cache is too large to be sent in time.
+    Large,
     /// The cache was proved wrong.
     Quarantined,
     /// Other siblings are being served.
@@ -73,6 +75,7 @@ impl SeedRefusal {
             Self::Absent => "absent",
             Self::Unready => "unready",
             Self::Unverified => "unverified",
+            Self::Large => "large",
             Self::Quarantined => "quarantined",
             Self::Busy => "busy",
             Self::Unidentified => "unidentified",

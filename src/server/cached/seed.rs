@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Response, StatusCode};
 
+use crate::api::resource::Representation;
 use crate::api::seed::{CODEC_VERSION, SEED_HEADER, SeedManifest, SeedRequest};
 use crate::cache::core::watch_cache::State;
 use crate::cache::registry::seeds::{SeedRefusal, SeedSource};
@@ -89,12 +90,17 @@ async fn send(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Response<Body>, 
 /// Whether a request is for the whole collection as it is stored.
 fn is_whole(read: &CachedRead<'_>, plan: &ListPlan) -> bool {
     let (target, form) = (&read.target, read.target.form);
+    let stores_metadata = matches!(
+        read.representation(),
+        Representation::MetadataJson | Representation::MetadataProtobuf
+    );
     plan.read_at == ReadAt::Newest(Freshness::Any)
         && !plan.is_page()
         && target.filter.terms() == 0
         && target.filter.name.is_none()
         && !form.pretty
         && !form.view.drops_managed_fields()
+        && form.view.is_metadata() == stores_metadata
 }
 
 /// Returns the state that is sent: the requested one, if the history reaches back to it.
