@@ -5,10 +5,12 @@
 //! stores ([`check_list`]). The API server must have the same number of objects at the same
 //! resourceVersion, and the same objects on two pages there ([`parts`], [`agrees`]): the first
 //! objects byte for byte, and a page of metadata at a random place. A collection that fits on these
-//! pages is compared completely.
+//! pages is compared completely. In a larger one the numbers do not show a missing object and one
+//! too many that cancel out: the comparison that follows does.
 //!
 //! Invariant: the pages have at most [`METADATA_OBJECTS`] objects and [`WHOLE_BYTES`] and one
-//! object, however large the collection is, so that they cost the API server no list.
+//! object, however large the collection is. The API server sends no list, but may read all objects
+//! behind the first key of a page.
 
 use http::StatusCode;
 

@@ -3,7 +3,7 @@
 //!
 //! Invariants: a request of a sibling starts no cache, and waits for none, so that Weirs which
 //! start together do not wait for each other. A state that came from a sibling is not sent to
-//! others, until the cache was listed anew, or one round of the comparison has read each byte. So
+//! others, until the cache was listed again, or one round of the comparison has read each byte. So
 //! an error does not go from one replica to the next.
 //!
 //! No locks but those of the cluster's identity and of the registry's maps.
@@ -71,8 +71,8 @@ impl Registry {
 
 impl Inner {
     /// Whether a new cache may be filled from a sibling. Not after a difference: then only the
-    /// upstream counts. Nor without the comparison that follows, which a reload may switch off while
-    /// the siblings stay those of the start.
+    /// upstream counts. Nor without the comparison that follows, which a reload may switch off,
+    /// while the siblings stay those of the start.
     pub(super) fn may_seed(&self, key: &CacheKey, was_over_budget: bool) -> bool {
         let config = self.context.config();
         config.siblings.is_enabled()

@@ -149,7 +149,7 @@ proptest! {
         prop_assert!(is_proved(&objects, &objects, place));
     }
 
-    /// A lack or a surplus shows in the numbers, wherever it is.
+    /// A lack alone, or a surplus, shows in the numbers, wherever it is.
     #[test]
     fn a_list_that_is_not_complete_disagrees(
         count in 1_usize..1200,
@@ -190,5 +190,17 @@ proptest! {
         let mut seed = collection(count, 2000);
         damage(&mut seed, Wrong::Older, at.index(count));
         prop_assert!(!is_proved(&seed, &upstream, place));
+    }
+}
+
+/// The number of objects does not show it in a larger one.
+#[test]
+fn a_missing_object_and_one_too_many_are_seen_in_a_small_collection() {
+    let upstream = collection(METADATA_OBJECTS, 1000);
+    for place in [0, 1, METADATA_OBJECTS / 2, METADATA_OBJECTS - 1] {
+        let mut seed = upstream.clone();
+        seed.remove(place);
+        seed.push(object(METADATA_OBJECTS, 7, "x"));
+        assert!(!is_proved(&seed, &upstream, 0), "{place}");
     }
 }
