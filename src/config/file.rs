@@ -7,6 +7,7 @@
 mod drop_rule;
 mod flow_control;
 mod identity;
+mod logging;
 mod shadow;
 mod siblings;
 mod tracing;
@@ -26,6 +27,7 @@ pub use crate::config::file::identity::{
     GroupResourcesSection, PolicySection, RbacSection, RequestHeaderSection, RuleSection,
     TokensSection,
 };
+pub use crate::config::file::logging::LoggingSection;
 pub use crate::config::file::shadow::ShadowSection;
 pub use crate::config::file::siblings::SiblingsSection;
 pub use crate::config::file::tracing::TracingSection;
@@ -251,16 +253,6 @@ pub struct CacheSection {
 pub struct OverBudgetSection {
     /// A count.
     pub forwards: Option<usize>,
-}
-
-/// `logging`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LoggingSection {
-    /// `text` or `json`.
-    pub format: Option<String>,
-    /// A filter in `tracing`'s syntax.
-    pub filter: Option<String>,
 }
 
 impl ConfigFile {
