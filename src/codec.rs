@@ -14,7 +14,6 @@ pub mod object;
 pub mod pretty;
 pub mod protobuf;
 pub mod rope;
-pub mod seed_digest;
 pub mod splice;
 pub mod uid;
 pub mod yaml;

@@ -50,7 +50,7 @@ pub struct SeedManifest {
     pub definition: u64,
     /// The number of objects.
     pub objects: u64,
-    /// SHA-256 over the objects in their order (`codec::seed_digest`).
+    /// SHA-256 over the objects in their order (`cache::seed::digest`).
     pub digest: [u8; DIGEST_BYTES],
 }
 

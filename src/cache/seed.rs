@@ -12,6 +12,8 @@
 //! object, however large the collection is. The API server sends no list, but may read all objects
 //! behind the first key of a page.
 
+pub(crate) mod digest;
+
 use http::StatusCode;
 
 use crate::api::resource_version::ResourceVersion;

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::seed::CODEC_VERSION;
+use crate::cache::seed::digest::digest;
 use crate::codec::json;
 use crate::codec::json::tests::config_maps;
 use crate::codec::object::Key;
-use crate::codec::seed_digest::digest;
 
 const AT: ResourceVersion = ResourceVersion(10_000);
 

@@ -12,7 +12,7 @@ use crate::api::resource::Representation;
 use crate::api::seed::{CODEC_VERSION, SEED_HEADER, SeedManifest, SeedRequest};
 use crate::cache::core::watch_cache::State;
 use crate::cache::registry::seeds::{SeedRefusal, SeedSource};
-use crate::codec::seed_digest::digest;
+use crate::cache::seed::digest::digest;
 use crate::server::cached::list::{self, encode_plain};
 use crate::server::cached::page::select;
 use crate::server::cached::read::CachedRead;

@@ -11,7 +11,7 @@ use crate::api::seed::DIGEST_BYTES;
 use crate::codec::object::Object;
 
 /// Returns the digest of objects in their order. Takes about a second for a gigabyte.
-pub fn digest<'a>(objects: impl IntoIterator<Item = &'a Object>) -> [u8; DIGEST_BYTES] {
+pub(crate) fn digest<'a>(objects: impl IntoIterator<Item = &'a Object>) -> [u8; DIGEST_BYTES] {
     let mut context = Context::new(&SHA256);
     for object in objects {
         let key = object.key.as_str().as_bytes();
