@@ -307,6 +307,22 @@ impl Registry {
         }
     }
 
+    /// Waits until discovery knows a resource, so that a request for it waits for its cache.
+    pub fn discovered(
+        &self,
+        gvr: &GroupVersionResource,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (inner, gvr) = (Arc::clone(&self.inner), gvr.clone());
+        async move {
+            loop {
+                tokio::time::sleep(TAKEOVER_INTERVAL.mul_f64(1.0 + fastrand::f64())).await;
+                if inner.source.peek(&gvr).is_some() {
+                    return;
+                }
+            }
+        }
+    }
+
     /// Returns the warm resources whose caches have neither become ready nor been refused since the
     /// start, for `/readyz`. A cache that stops later does not count, because its requests are
     /// forwarded.

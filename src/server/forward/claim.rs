@@ -6,11 +6,14 @@
 //! * While a cache is cold or fails, a forwarded watch holds its permit. As soon as a cache can
 //!   take over, the watch ends cleanly between two events. Its client resumes where it was, and
 //!   finds the cache.
+//! * While discovery knows no resource yet, the same holds, but the watch ends as soon as its
+//!   resource is known: its client then waits for the cache.
 //! * While a cache exceeds a byte budget, which may last, a watch holds its permit only until it
 //!   has begun, as in kube-apiserver (`docs/decisions/over-budget.md`). It also ends when a cache
 //!   can take over.
-//! * While discovery cannot rule out that an aggregated API server serves the resource, a watch
-//!   holds no permit. It also ends when a cache can take over.
+//! * While discovery cannot rule out that an aggregated API server serves the resource, or an API
+//!   server refused the list of the cache, as one that starts does, a watch holds no permit. It
+//!   also ends when a cache can take over.
 //!
 //! A watch must not end where its client could not resume it. With initial events that is before
 //! the bookmark after them. Without bookmarks that moment is unknown, and without initial events
@@ -59,7 +62,7 @@ struct WatchRules {
     /// Whether it counts only until the watch has begun.
     until_begun: bool,
     beginning: Beginning,
-    /// Completes when a cache can take over.
+    /// Completes when a cache can take over, or when its resource is discovered.
     takeover: BoxFuture<'static, ()>,
 }
 
@@ -117,13 +120,14 @@ impl ForwardClaim {
     }
 
     /// Returns the claim of a watch that counts against no budget, but may be taken over: discovery
-    /// could not rule out that an aggregated API server serves the resource, and may later.
+    /// could not rule out that an aggregated API server serves the resource, or Weir may not list
+    /// it, and either may change.
     fn without_permit(
         registry: &Registry,
         context: &RequestContext<'_>,
         reason: Reason,
     ) -> Option<Self> {
-        if reason != Reason::Refused(Refusal::Aggregated) {
+        if !matches!(reason, Reason::Refused(Refusal::Aggregated | Refusal::Forbidden)) {
             return None;
         }
         let request = context.info.resource.as_ref()?;
@@ -158,8 +162,14 @@ impl WatchRules {
         let consistent_lists = registry.config().consistent_lists;
         let decision = delegate::decide(parts, *has_body, info, consistent_lists);
         let Decision::Watch(plan, options) = decision else { return None };
-        let resource = resource.as_deref()?;
-        let target = Target::resolve(parts, info, Some(&options), resource).ok()?;
+        let takeover = match resource.as_deref() {
+            None => registry.discovered(&request.gvr).boxed(),
+            Some(resource) => {
+                let target = Target::resolve(parts, info, Some(&options), resource).ok()?;
+                let representation = resource.representation(target.form);
+                registry.takeover(&request.gvr, &request.namespace, representation).boxed()
+            }
+        };
         let is_marked = plan.bookmarks && plan.marks_initial_end && registry.may_have_watch_lists();
         let beginning = match plan.start {
             Start::After(_) => Beginning::Head,
@@ -169,9 +179,7 @@ impl WatchRules {
                 Beginning::Unknown
             }
         };
-        let representation = resource.representation(target.form);
-        let takeover = registry.takeover(&request.gvr, &request.namespace, representation);
-        Some(Self { until_begun, beginning, takeover: takeover.boxed() })
+        Some(Self { until_begun, beginning, takeover })
     }
 }
 
