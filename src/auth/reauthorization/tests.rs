@@ -113,12 +113,15 @@ async fn an_outage_does_not_end_the_watch() {
 async fn equal_watches_share_their_reviews() {
     let schedule = schedule(INTERVAL);
     let server = ReviewServer::start(&config(0), Reply::Allow).await;
+    // On a busy machine a review is seen late, so time counts from before the first one.
+    let began = Instant::now();
     let mut watches = Vec::new();
     for _ in 0..50 {
         watches.push(tokio::spawn(watch(&server, None, &schedule).await.until_revoked()));
     }
     pass_until("review 1", || server.review_count() == 1).await;
-    let took = pass_until("review 3", || server.review_count() >= 3).await;
+    pass_until("review 3", || server.review_count() >= 3).await;
+    let took = began.elapsed();
     assert!(took >= 2 * INTERVAL - Duration::from_secs(15), "{took:?}");
     server.reply(Reply::Deny);
     pass_until("the end of all watches", || watches.iter().all(JoinHandle::is_finished)).await;
