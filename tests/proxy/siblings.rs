@@ -253,7 +253,7 @@ async fn a_sibling_with_other_objects_costs_one_list() {
     }
 }
 
-/// What the pages before adoption do not show, the comparison afterwards does.
+/// The comparison finds damage that the pages before adoption do not show.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_seed_that_is_wrong_is_replaced() {
     let upstream = without_configmaps().await;

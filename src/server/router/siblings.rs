@@ -10,8 +10,8 @@ use crate::server::request::bypass::Bypass;
 use crate::server::request::context::RequestContext;
 
 impl Router {
-    /// Answers a request for the state of a cache; `None` for any other request. In shadow mode
-    /// it is refused.
+    /// Answers a request for the state of a cache; `None` for any other request. Shadow mode
+    /// refuses it.
     pub(super) async fn answer_sibling(
         &self,
         context: &mut RequestContext<'_>,

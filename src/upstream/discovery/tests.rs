@@ -265,7 +265,7 @@ async fn a_lookup_fails_before_the_first_refresh() {
     drop(script);
 }
 
-/// As when the API server and Weir start together.
+/// The API server and Weir start together.
 #[tokio::test]
 async fn a_lookup_waits_for_the_first_refresh() {
     let (script, _server, discovery) = start(Script { broken: true, ..Script::default() }).await;

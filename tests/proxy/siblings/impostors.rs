@@ -12,7 +12,7 @@ use super::{ANY, CONFIGMAPS, SEED, beside, first, lists_of, within};
 use crate::client::{Answer, Call};
 use crate::harness::{Proxy, configmap};
 
-/// What follows the head of a response.
+/// The part of a response after its head.
 #[derive(Clone)]
 enum Rest {
     /// These bytes, and the end of the connection.
