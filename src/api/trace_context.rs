@@ -16,6 +16,20 @@ pub struct TraceId(pub NonZero<u128>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanId(pub NonZero<u64>);
 
+impl TraceId {
+    /// Returns the bytes as OTLP has them.
+    pub fn to_bytes(self) -> Vec<u8> {
+        self.0.get().to_be_bytes().to_vec()
+    }
+}
+
+impl SpanId {
+    /// Returns the bytes as OTLP has them.
+    pub fn to_bytes(self) -> Vec<u8> {
+        self.0.get().to_be_bytes().to_vec()
+    }
+}
+
 /// A `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {

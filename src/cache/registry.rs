@@ -297,13 +297,11 @@ impl Registry {
         let (inner, gvr) = (Arc::clone(&self.inner), gvr.clone());
         let namespace = namespace.to_owned();
         async move {
-            loop {
-                tokio::time::sleep(TAKEOVER_INTERVAL.mul_f64(1.0 + fastrand::f64())).await;
+            let can_take_over = || {
                 let cache = inner.usable(&gvr, &namespace, representation);
-                if cache.is_some_and(|cache| cache.is_ready()) {
-                    return;
-                }
-            }
+                cache.is_some_and(|cache| cache.is_ready())
+            };
+            until(can_take_over).await;
         }
     }
 
@@ -314,12 +312,7 @@ impl Registry {
     ) -> impl Future<Output = ()> + Send + use<> {
         let (inner, gvr) = (Arc::clone(&self.inner), gvr.clone());
         async move {
-            loop {
-                tokio::time::sleep(TAKEOVER_INTERVAL.mul_f64(1.0 + fastrand::f64())).await;
-                if inner.source.peek(&gvr).is_some() {
-                    return;
-                }
-            }
+            until(|| inner.source.peek(&gvr).is_some()).await;
         }
     }
 
@@ -338,6 +331,16 @@ impl Registry {
         self.inner.context.cancel.cancel();
         self.inner.context.tasks.close();
         self.inner.context.tasks.wait().await;
+    }
+}
+
+/// Looks again and again whether a forwarded watch may end, until it may.
+async fn until(mut may_end: impl FnMut() -> bool) {
+    loop {
+        tokio::time::sleep(TAKEOVER_INTERVAL.mul_f64(1.0 + fastrand::f64())).await;
+        if may_end() {
+            return;
+        }
     }
 }
 

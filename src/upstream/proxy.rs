@@ -223,7 +223,7 @@ impl fmt::Debug for Proxy {
 }
 
 /// Returns `host:port`, with brackets around an IPv6 address.
-fn host_and_port(host: &str, port: u16) -> String {
+pub(super) fn host_and_port(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 

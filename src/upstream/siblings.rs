@@ -29,6 +29,7 @@ use crate::upstream::endpoints::Endpoints;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pools::Pools;
+use crate::upstream::proxy::host_and_port;
 use crate::upstream::retry_budget::RetryBudget;
 use crate::upstream::{Upstream, endpoint_slices};
 
@@ -97,7 +98,10 @@ impl Siblings {
         let slices = endpoint_slices::list(&self.own, &service.namespace, &service.name);
         match with_timeout(SLICES_TIMEOUT, slices).await {
             Ok(addresses) => {
-                found.urls = addresses.iter().map(|(host, port)| url(host, *port)).collect();
+                found.urls = addresses
+                    .iter()
+                    .map(|(host, port)| format!("https://{}", host_and_port(host, *port)))
+                    .collect();
                 found.is_failure_logged = false;
             }
             Err(error) if !found.is_failure_logged => {
@@ -152,14 +156,6 @@ impl Upstream {
         let retries = Arc::new(RetryBudget::new(Instant::now()));
         let cancel = CancellationToken::new();
         Ok(Self::start(credentials, pools, metrics, availability, retries, cancel))
-    }
-}
-
-fn url(host: &str, port: u16) -> String {
-    if host.contains(':') {
-        format!("https://[{host}]:{port}")
-    } else {
-        format!("https://{host}:{port}")
     }
 }
 

@@ -61,8 +61,8 @@ impl Recording {
         let (clock, now) = (SpanClock::new(self.started), Instant::now());
         let resource = format!("{}/{}", key.gvr.api_version(), key.gvr.resource);
         Span {
-            trace_id: trace_id.0.get().to_be_bytes().to_vec(),
-            span_id: span_id.0.get().to_be_bytes().to_vec(),
+            trace_id: trace_id.to_bytes(),
+            span_id: span_id.to_bytes(),
             name: "reflector list".to_owned(),
             kind: SpanKind::Internal.into(),
             start_time_unix_nano: clock.unix_nanos(self.started),

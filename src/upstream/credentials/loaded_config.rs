@@ -47,16 +47,8 @@ impl LoadedConfig {
     pub(super) fn cluster(&self) -> Self {
         let mut config = self.config.clone();
         config.auth_info = AuthInfo::default();
-        Self {
-            config,
-            proxy: self.proxy.clone(),
-            origin: self.origin.clone(),
-            context: self.context.clone(),
-            source_files: Paths::new(),
-            authority_files: Paths::new(),
-            certificate_files: Paths::new(),
-            token_files: Paths::new(),
-        }
+        let (proxy, context) = (self.proxy.clone(), self.context.clone());
+        Self { proxy, context, ..Self::new(config, &self.origin) }
     }
 
     /// Returns whether both have the same address and proxy, and trust the same authority.

@@ -106,7 +106,7 @@ impl RequestTrace {
         let links =
             client.into_iter().chain(list).map(|(trace_id, span_id)| link(trace_id, span_id));
         let has_failed = outcome.is_some_and(|outcome| outcome.code >= 500);
-        let parent = place.parent.map(bytes).unwrap_or_default();
+        let parent = place.parent.map(SpanId::to_bytes).unwrap_or_default();
         Span {
             parent_span_id: parent,
             name: self.name.clone(),
@@ -132,7 +132,7 @@ impl RequestTrace {
         };
         let ended = stage.ended.unwrap_or_else(Instant::now);
         Span {
-            parent_span_id: bytes(self.span_id),
+            parent_span_id: self.span_id.to_bytes(),
             name: stage.name.to_owned(),
             attributes: attribute.into_iter().collect(),
             status: failed(has_failed),
@@ -148,8 +148,8 @@ impl RequestTrace {
         (started, ended): (Instant, Instant),
     ) -> Span {
         Span {
-            trace_id: place.trace_id.0.get().to_be_bytes().to_vec(),
-            span_id: bytes(span_id),
+            trace_id: place.trace_id.to_bytes(),
+            span_id: span_id.to_bytes(),
             kind: kind.into(),
             start_time_unix_nano: self.clock.unix_nanos(started),
             end_time_unix_nano: self.clock.unix_nanos(ended),
@@ -189,11 +189,7 @@ fn trace_state(headers: &HeaderMap) -> String {
 }
 
 fn link(trace_id: TraceId, span_id: SpanId) -> Link {
-    Link { trace_id: trace_id.0.get().to_be_bytes().to_vec(), span_id: bytes(span_id) }
-}
-
-fn bytes(span_id: SpanId) -> Vec<u8> {
-    span_id.0.get().to_be_bytes().to_vec()
+    Link { trace_id: trace_id.to_bytes(), span_id: span_id.to_bytes() }
 }
 
 fn failed(has_failed: bool) -> Option<Status> {
