@@ -168,8 +168,17 @@ impl Plan {
         if !direct && Crowd::is_of(seed) { plan.with_crowd() } else { plan }
     }
 
-    /// Draws other faults, of these kinds only and often: for bugs that few kinds show.
+    /// Draws other faults, of these kinds only and often: for bugs that few kinds show. A crowd
+    /// stays only where all of them are kinds for a crowd: it writes while others hold their writes,
+    /// and what it sent on a frozen connection arrives when its seat was given back.
     pub(crate) fn with_faults(mut self, kinds: &[Fault]) -> Self {
+        let is_for_crowds =
+            |kind: &Fault| CROWD_FAULTS.contains(kind) || matches!(kind, Fault::ChangePlan);
+        if !kinds.iter().all(is_for_crowds) {
+            self.crowd = None;
+            self.clients
+                .retain(|client| !matches!(client.kind, ClientKind::Flood | ClientKind::Neighbour));
+        }
         let mut rng = fastrand::Rng::with_seed(self.seed);
         let interval = Duration::from_secs(rng.u64(2..12));
         self.faults = strikes(&mut rng, self.duration, interval, kinds);
