@@ -38,155 +38,47 @@ impl FromStr for ResourcePattern {
     }
 }
 
-impl FromStr for LogFormat {
-    type Err = String;
+/// Parses and prints the values of an enum by their words in the configuration file.
+macro_rules! words {
+    ($type:ident, $expected:literal, {$($value:ident: $word:literal),+}) => {
+        impl FromStr for $type {
+            type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(format!("expected text or json, not {text:?}")),
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $($word => Ok(Self::$value),)+
+                    _ => Err(format!(concat!("expected ", $expected, ", not {:?}"), text)),
+                }
+            }
         }
-    }
-}
 
-impl FromStr for OnRelist {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "keepStreams" => Ok(Self::KeepStreams),
-            "endStreams" => Ok(Self::EndStreams),
-            _ => Err(format!("expected keepStreams or endStreams, not {text:?}")),
+        /// The value in the configuration file.
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$value => $word,)+
+                })
+            }
         }
-    }
+    };
 }
 
-impl FromStr for OnAway {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "keep" => Ok(Self::Keep),
-            "end" => Ok(Self::End),
-            _ => Err(format!("expected keep or end, not {text:?}")),
-        }
-    }
-}
-
-impl FromStr for AdminDetail {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "local" => Ok(Self::Local),
-            "none" => Ok(Self::None),
-            _ => Err(format!("expected local or none, not {text:?}")),
-        }
-    }
-}
-
-/// The value in the configuration file.
-impl fmt::Display for AdminDetail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Local => "local",
-            Self::None => "none",
-        })
-    }
-}
-
-impl FromStr for FlowControlMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            "observe" => Ok(Self::Observe),
-            "enforce" => Ok(Self::Enforce),
-            _ => Err(format!("expected off, observe or enforce, not {text:?}")),
-        }
-    }
-}
-
-/// The value in the configuration file.
-impl fmt::Display for FlowControlMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "off",
-            Self::Observe => "observe",
-            Self::Enforce => "enforce",
-        })
-    }
-}
-
-impl FromStr for VerifyMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            "observe" => Ok(Self::Observe),
-            "enforce" => Ok(Self::Enforce),
-            _ => Err(format!("expected off, observe or enforce, not {text:?}")),
-        }
-    }
-}
-
-/// The value in the configuration file.
-impl fmt::Display for VerifyMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "off",
-            Self::Observe => "observe",
-            Self::Enforce => "enforce",
-        })
-    }
-}
-
-impl FromStr for ConsistentLists {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "forward" => Ok(Self::Forward),
-            "auto" => Ok(Self::Auto),
-            "always" => Ok(Self::Always),
-            _ => Err(format!("expected forward or auto, not {text:?}")),
-        }
-    }
-}
-
-/// The value in the configuration file.
-impl fmt::Display for ConsistentLists {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Forward => "forward",
-            Self::Auto => "auto",
-            Self::Always => "always",
-        })
-    }
-}
-
-/// The value in the configuration file.
-impl fmt::Display for OnAway {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Keep => "keep",
-            Self::End => "end",
-        })
-    }
-}
-
-/// The value in the configuration file.
-impl fmt::Display for OnRelist {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::KeepStreams => "keepStreams",
-            Self::EndStreams => "endStreams",
-        })
-    }
-}
+words!(LogFormat, "text or json", { Text: "text", Json: "json" });
+words!(OnRelist, "keepStreams or endStreams", {
+    KeepStreams: "keepStreams", EndStreams: "endStreams"
+});
+words!(OnAway, "keep or end", { Keep: "keep", End: "end" });
+words!(AdminDetail, "local or none", { Local: "local", None: "none" });
+words!(FlowControlMode, "off, observe or enforce", {
+    Off: "off", Observe: "observe", Enforce: "enforce"
+});
+words!(VerifyMode, "off, observe or enforce", {
+    Off: "off", Observe: "observe", Enforce: "enforce"
+});
+// `always` is for tests and benchmarks. The message does not offer it to operators.
+words!(ConsistentLists, "forward or auto", {
+    Forward: "forward", Auto: "auto", Always: "always"
+});
 
 /// The value in the configuration file.
 impl fmt::Display for ResourcePattern {
@@ -197,16 +89,6 @@ impl fmt::Display for ResourcePattern {
             (Some(""), Some(resource)) => f.write_str(resource),
             (Some(group), resource) => write!(f, "{group}/{}", resource.unwrap_or("*")),
         }
-    }
-}
-
-/// The value in the configuration file.
-impl fmt::Display for LogFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Text => "text",
-            Self::Json => "json",
-        })
     }
 }
 

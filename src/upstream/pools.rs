@@ -21,7 +21,9 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::api::retry_after::parse_retry_after;
 use crate::config::UpstreamConfig;
+use crate::upstream::availability::is_gateway_error;
 use crate::upstream::credentials::Credentials;
 use crate::upstream::endpoints::health::Outcome;
 use crate::upstream::endpoints::{ApiServer, Endpoints, Tried};
@@ -30,7 +32,6 @@ use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::{Body, Pool, SendError, Single};
 use crate::upstream::request_body::RequestBody;
 use crate::upstream::send_options::{Choice, SendOptions};
-use crate::upstream::status::parse_retry_after;
 use crate::upstream::traffic_class::TrafficClass;
 
 /// The pools of one identity.
@@ -280,7 +281,7 @@ impl Route {
             // kube-apiserver refuses so while it shuts down, and only then.
             self.server.shutting_down();
         }
-        let is_gateway_error = matches!(status.as_u16(), 502..=504);
+        let is_gateway_error = is_gateway_error(status);
         self.server.note(
             if is_core_read { Outcome::CoreRead { is_gateway_error } } else { Outcome::Answered },
             started,

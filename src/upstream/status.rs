@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use http::header::RETRY_AFTER;
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use serde::Deserialize;
 
+use crate::api::retry_after::parse_retry_after;
 use crate::codec::protobuf;
 use crate::upstream::bounded::read_body;
 use crate::upstream::error::UpstreamError;
@@ -68,12 +68,6 @@ pub(super) fn status_error(body: &[u8], code: StatusCode) -> UpstreamError {
         message: shorten(status.message.unwrap_or_default()),
         retry_after: (seconds > 0).then(|| Duration::from_secs(seconds)),
     }
-}
-
-/// Returns the `Retry-After` of a response, if it is in seconds.
-pub(crate) fn parse_retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
 }
 
 fn shorten(mut text: String) -> String {

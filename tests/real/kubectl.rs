@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use crate::control_plane::{ADMIN, ControlPlane, kubectl};
+use crate::manifests::deployment;
 use crate::support::{Weir, eventually_blocking};
 
 pub(crate) struct Kubectl {
@@ -111,7 +112,7 @@ pub(crate) fn watches_and_waits() {
     let plane = ControlPlane::start();
     let mut weir = Weir::start(&plane.kubeconfig(ADMIN), "");
     let kubectl = Kubectl::new(&weir);
-    kubectl.feed("apply", DEPLOYMENT);
+    kubectl.feed("apply", &deployment("web", 1));
 
     let mut watch = kubectl
         .command(&["get", "configmaps", "-w", "--output-watch-events", "-o", "name"])
@@ -147,17 +148,5 @@ pub(crate) fn watches_and_waits() {
 fn forwarded(weir: &Weir) -> f64 {
     weir.metric("weir_requests_total", &[r#"verb="watch""#, r#"resource="deployments""#])
 }
-
-const DEPLOYMENT: &str = r"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 1
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: web, image: web}]}
-";
 
 const STATUS: &str = r#"{"status":{"observedGeneration":1,"replicas":1,"updatedReplicas":1,"readyReplicas":1,"availableReplicas":1,"conditions":[{"type":"Available","status":"True","reason":"MinimumReplicasAvailable"}]}}"#;

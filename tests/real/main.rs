@@ -26,6 +26,7 @@ mod fire;
 #[path = "../support/h2c.rs"]
 mod h2c;
 mod kubectl;
+mod manifests;
 mod matrix;
 #[path = "../matrix/suite.rs"]
 mod matrix_suite;

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::control_plane::{ADMIN, ControlPlane, assets};
 use crate::kubectl::{Kubectl, text};
+use crate::manifests::deployment;
 use crate::support::{Weir, eventually_blocking, free_port};
 
 /// The controller manager beside the API server.
@@ -49,7 +50,7 @@ pub(crate) fn through_weir() {
     let dir = tempfile::tempdir().unwrap();
     let _manager = Manager::start(&weir, dir.path());
 
-    kubectl.feed("apply", DEPLOYMENT);
+    kubectl.feed("apply", &deployment("web", 2));
     let rollout = kubectl
         .command(&["rollout", "status", "deployment/web", "--timeout=120s"])
         .stdout(Stdio::piped())
@@ -110,17 +111,3 @@ fn make_ready(kubectl: &Kubectl, app: &str, count: usize) {
 }
 
 const READY: &str = r#"{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}"#;
-
-const DEPLOYMENT: &str = r"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 0
-      containers: [{name: web, image: web}]
-";

@@ -50,9 +50,7 @@ impl LabelSelector {
     /// Returns the requirements in the form of authorization and in the order of the text: a key,
     /// an operator, and sorted values without duplicates. `>` and `<`, for which authorization has
     /// no operator, are left out (`docs/semantics.md` §12.3).
-    pub(crate) fn for_authorization(
-        &self,
-    ) -> impl Iterator<Item = (&str, LabelOperator, &[Box<str>])> {
+    pub fn for_authorization(&self) -> impl Iterator<Item = (&str, LabelOperator, &[Box<str>])> {
         self.requirements.iter().filter_map(|requirement| {
             let (operator, values): (_, &[Box<str>]) = match &requirement.condition {
                 Condition::Absent => (LabelOperator::DoesNotExist, &[]),

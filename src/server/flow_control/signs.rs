@@ -4,11 +4,12 @@ use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use http::header::{RETRY_AFTER, WARNING};
+use http::header::WARNING;
 use http::{HeaderMap, Response, StatusCode, Version};
 use tokio::time::Instant;
 
 use crate::api::request_info::{RequestInfo, RequestScope, Verb};
+use crate::api::retry_after::parse_retry_after;
 use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::doctor::says_who;
@@ -120,10 +121,9 @@ fn refused_for(response: &Response<Body>) -> Option<Duration> {
         response.status(),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
     );
-    let wait = response.headers().get(RETRY_AFTER).filter(|_| is_refused)?;
-    let seconds: u64 = wait.to_str().ok()?.parse().ok()?;
+    let wait = parse_retry_after(response.headers()).filter(|_| is_refused)?;
     // A timer of the client may be a little early.
-    Some(Duration::from_secs(seconds.min(RETRY_AFTER_MAX)).mul_f64(0.9))
+    Some(wait.min(RETRY_AFTER_MAX).mul_f64(0.9))
 }
 
 /// Returns the API server's warning that the API is deprecated.
@@ -148,7 +148,7 @@ fn reads_all_pods(info: &RequestInfo) -> bool {
 }
 
 /// A longer wait is not remembered.
-const RETRY_AFTER_MAX: u64 = 3600;
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
 mod tests {

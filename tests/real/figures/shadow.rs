@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::control_plane::{ADMIN, ControlPlane, assets};
 use crate::kubectl::Kubectl;
+use crate::manifests::deployment;
 use crate::support::{Weir, free_port};
 
 /// A component of the control plane, as a client of Weir.
@@ -59,7 +60,7 @@ fn run(time: Duration) {
     while Instant::now() < until {
         let name = format!("web-{}", number % 5);
         number += 1;
-        kubectl.feed("apply", &DEPLOYMENT.replace("NAME", &name));
+        kubectl.feed("apply", &deployment(&name, 3));
         drop(kubectl.run(&["scale", "deployment", &name, &format!("--replicas={}", number % 7)]));
         for read in [
             &["get", "pods", "-o", "json"][..],
@@ -99,17 +100,3 @@ status:
   capacity: {cpu: "64", memory: 256Gi, pods: "500"}
   allocatable: {cpu: "64", memory: 256Gi, pods: "500"}
 "#;
-
-const DEPLOYMENT: &str = r"
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: NAME}
-spec:
-  replicas: 3
-  selector: {matchLabels: {app: NAME}}
-  template:
-    metadata: {labels: {app: NAME}}
-    spec:
-      terminationGracePeriodSeconds: 0
-      containers: [{name: web, image: web}]
-";

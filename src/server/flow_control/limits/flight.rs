@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::ServerLimits;
+use crate::api::retry_after::parse_retry_after;
 use crate::flow::adaptive::Answer;
 use crate::server::flow_control::queue::Queue;
 use crate::server::http::headers::{PRIORITY_LEVEL_UID, SHED_HEADER};
 use crate::upstream::send_options::AttemptObserver;
-use crate::upstream::status::parse_retry_after;
 
 /// A forwarded request, from the first attempt to send it until its seats are free.
 pub(crate) struct Flight {
