@@ -55,7 +55,7 @@ use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
 use crate::server::request::explain::{Ending, Explanation};
 use crate::server::request::framing;
-use crate::server::request::trace::{Outcome, RequestTrace, RequestTracer};
+use crate::server::request::trace::{AnswerSummary, RequestTrace, RequestTracer};
 use crate::server::router::unanswered::Unanswered;
 use crate::upstream::availability::Availability;
 
@@ -151,7 +151,7 @@ impl Router {
         let code = response.status().as_u16();
         let sent = counts::count(&context, &response, (cache_status, reason), duration);
         let headers = response.headers();
-        context.finish_trace(&Outcome { code, status: cache_status, reason, headers });
+        context.finish_trace(&AnswerSummary { code, status: cache_status, reason, headers });
         let status = cache_status.as_str();
         span.in_scope(|| tracing::debug!(code, cache_status = status, reason, ?duration));
         if self.caches.live.load().cache_header {

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::tracing::TracingConfig;
-use crate::telemetry::trace::collector::Collector;
+use crate::telemetry::trace::collector::CollectorClient;
 pub use crate::telemetry::trace::collector::CollectorError;
 use crate::telemetry::trace::exporter::Exporter;
 use crate::telemetry::trace::metrics::{FailureCause, TracingMetrics};
@@ -49,7 +49,7 @@ pub fn start(
     metrics: TracingMetrics,
 ) -> Result<(Tracer, Option<SpanExport>), CollectorError> {
     let Some(endpoint) = &config.endpoint else { return Ok((Tracer::default(), None)) };
-    let collector = Collector::new(endpoint.clone())?;
+    let collector = CollectorClient::new(endpoint.clone())?;
     let (tracer, shared) = Tracer::new(config.sampling_rate_per_million, metrics);
     let stop = CancellationToken::new();
     let mut task = JoinSet::new();
@@ -62,8 +62,10 @@ impl SpanExport {
     /// Exports the rest, for at most [`FLUSH_TIMEOUT`]. Must be called when no more spans come.
     pub async fn close(mut self) {
         self.stop.cancel();
-        if tokio::time::timeout(FLUSH_TIMEOUT, self.task.join_next()).await.is_err() {
-            self.task.shutdown().await;
+        match tokio::time::timeout(FLUSH_TIMEOUT, self.task.join_next()).await {
+            Ok(Some(Err(error))) => tracing::error!(%error, "the export of spans failed"),
+            Ok(_) => {}
+            Err(_) => self.task.shutdown().await,
         }
         let lost = self.shared.queue.clear();
         if lost > 0 {

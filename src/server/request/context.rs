@@ -18,7 +18,7 @@ use crate::server::metrics::ResourceMetrics;
 use crate::server::open_watches::CountedWatch;
 use crate::server::request::auth::AuthContext;
 use crate::server::request::explain::Explanation;
-use crate::server::request::trace::{Outcome, RequestTrace, UpstreamCall};
+use crate::server::request::trace::{AnswerSummary, RequestTrace, UpstreamCall};
 use crate::server::shadow::copy::AnswerCopy;
 use crate::upstream::error::UpstreamError;
 
@@ -134,9 +134,10 @@ impl RequestContext<'_> {
     }
 
     /// Ends its trace, if it is sampled.
-    pub(crate) fn finish_trace(&mut self, outcome: &Outcome<'_>) {
+    pub(crate) fn finish_trace(&mut self, answer: &AnswerSummary<'_>) {
         if let Some(trace) = self.trace.take() {
-            trace.finish(self.is_trusted_parent(), outcome);
+            let info = self.resource.is_some().then_some(&self.info);
+            trace.finish(self.is_trusted_parent(), info, answer);
         }
     }
 

@@ -1,7 +1,7 @@
 //! The trace of a request: whether it is sampled, its span with those of its stages, and the
 //! context that goes upstream with it (`docs/decisions/tracing.md`).
 //!
-//! A request that is not sampled has none, and costs a look at its `traceparent`; without a
+//! A request that is not sampled has none: only its `traceparent` is parsed, and without a
 //! collector not even that.
 //!
 //! Whether the client's context counts as the parent is known once the client is. Until then the
@@ -25,7 +25,6 @@ use tracing::Span as LogSpan;
 use crate::api::request_info::RequestInfo;
 use crate::api::trace_context::{SAMPLED, SpanId, TraceContext, TraceId};
 use crate::server::metrics::CacheStatus;
-use crate::server::request::route::route;
 use crate::telemetry::trace::otlp::KeyValue;
 use crate::telemetry::trace::{SpanClock, Tracer, new_span_id, new_trace_id};
 
@@ -44,10 +43,13 @@ pub(crate) struct RequestTrace {
     clock: SpanClock,
     started: Instant,
     span_id: SpanId,
+    method: &'static str,
     /// Method and route.
     name: String,
     /// The attributes that follow from the head of the request.
     attributes: Vec<KeyValue>,
+    /// Whether discovery knew the resource at the start.
+    is_known: bool,
     /// The client's context, if it is valid.
     client: Option<TraceContext>,
     trace_state: String,
@@ -62,7 +64,7 @@ pub(crate) struct RequestTrace {
 
 #[derive(Debug)]
 struct Steps {
-    verdict: Verdict,
+    sampling: Sampling,
     /// When the last stage ended.
     last: Instant,
     stages: Vec<Stage>,
@@ -73,16 +75,16 @@ struct Steps {
 
 /// Whether a request is sampled.
 #[derive(Clone, Copy, Debug)]
-enum Verdict {
+enum Sampling {
     /// It depends on the client, who is not known yet.
-    Open,
+    Undecided,
     No,
-    Yes(Place),
+    Yes(TracePosition),
 }
 
 /// The place of a request's span.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TracePosition {
     trace_id: TraceId,
     parent: Option<SpanId>,
     flags: u8,
@@ -116,7 +118,7 @@ enum StageKind {
 pub(crate) struct UpstreamCall(SpanId);
 
 /// How a request was answered.
-pub(crate) struct Outcome<'a> {
+pub(crate) struct AnswerSummary<'a> {
     pub(crate) code: u16,
     pub(crate) status: CacheStatus,
     /// Why it was forwarded or refused.
@@ -212,7 +214,9 @@ impl RequestTrace {
     pub(crate) fn call(&self, is_trusted: bool, headers: &mut HeaderMap) -> Option<UpstreamCall> {
         let mut steps = self.steps.lock();
         self.settle(&mut steps, is_trusted);
-        let Verdict::Yes(Place { trace_id, flags, link, .. }) = steps.verdict else { return None };
+        let Sampling::Yes(TracePosition { trace_id, flags, link, .. }) = steps.sampling else {
+            return None;
+        };
         let (span_id, started) = (new_span_id(), Instant::now());
         if link.is_none() && (is_trusted || !headers.contains_key(&TRACEPARENT)) {
             let context = TraceContext { trace_id, span_id, flags };
@@ -240,30 +244,39 @@ impl RequestTrace {
         }
     }
 
-    /// Ends the trace, and has it exported if the request is sampled.
-    pub(crate) fn finish(&self, is_trusted: bool, outcome: &Outcome<'_>) {
-        self.export(is_trusted, Some(outcome));
+    /// Ends the trace, and has it exported if the request is sampled. `info` is that of a request
+    /// whose resource discovery knows by now.
+    pub(crate) fn finish(
+        &self,
+        is_trusted: bool,
+        info: Option<&RequestInfo>,
+        answer: &AnswerSummary<'_>,
+    ) {
+        self.export(is_trusted, info, Some(answer));
     }
 
     /// Decides whether the request is sampled, once.
     fn settle(&self, steps: &mut Steps, is_trusted: bool) {
-        if !matches!(steps.verdict, Verdict::Open) {
+        if !matches!(steps.sampling, Sampling::Undecided) {
             return;
         }
         let client = self.client.filter(|_| is_trusted);
-        steps.verdict = match client {
+        steps.sampling = match client {
             Some(client) if client.is_sampled() => {
                 let parent = Some(client.span_id);
                 let TraceContext { trace_id, flags, .. } = client;
-                Verdict::Yes(Place { trace_id, parent, flags, link: None })
+                Sampling::Yes(TracePosition { trace_id, parent, flags, link: None })
             }
             None if self.is_chosen => {
                 let (trace_id, link) = (new_trace_id(), self.client);
-                Verdict::Yes(Place { trace_id, parent: None, flags: SAMPLED, link })
+                Sampling::Yes(TracePosition { trace_id, parent: None, flags: SAMPLED, link })
             }
-            _ => Verdict::No,
+            _ => {
+                steps.stages = Vec::new();
+                Sampling::No
+            }
         };
-        if let Verdict::Yes(Place { trace_id, .. }) = steps.verdict {
+        if let Sampling::Yes(TracePosition { trace_id, .. }) = steps.sampling {
             self.log.record("trace_id", tracing::field::display(trace_id));
         }
     }
@@ -272,12 +285,15 @@ impl RequestTrace {
 /// A request that its client gave up has a span, too: an operator may look for it.
 impl Drop for RequestTrace {
     fn drop(&mut self) {
-        self.export(false, None);
+        self.export(false, None, None);
     }
 }
 
 impl Steps {
     fn add(&mut self, stage: Stage) {
+        if matches!(self.sampling, Sampling::No) {
+            return;
+        }
         // The id of a call goes upstream, where a missing span would leave a gap.
         let is_call = matches!(stage.kind, StageKind::Upstream(_));
         if self.stages.len() < if is_call { STAGES_MAX + CALLS_MAX } else { STAGES_MAX } {

@@ -51,9 +51,14 @@ impl Router {
         context: &mut RequestContext<'_>,
         caller: &Caller,
     ) -> Result<Box<PreparedRequest<'_>>, Rejection> {
-        upstream_gate::pass(self.availability(), context).await?;
-        let prepared = self.prepare(context, caller).await?;
+        let usable = upstream_gate::pass(self.availability(), context).await;
+        let prepared = match usable {
+            Ok(()) => self.prepare(context, caller).await,
+            Err(rejection) => Err(rejection),
+        };
+        // Also where it fails: a refusal may come after a wait for an API server.
         context.ended("prepare");
+        let prepared = prepared?;
         self.admit_forwarded(context)?;
         Ok(Box::new(prepared))
     }

@@ -24,6 +24,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
+use crate::api::retry_after::parse_retry_after;
 use crate::config::tracing::TracingEndpoint;
 use crate::telemetry::trace::otlp::ExportTraceServiceResponse;
 
@@ -52,8 +53,8 @@ pub(super) trait Collect: Send + 'static {
     fn post(&mut self, batch: Bytes) -> impl Future<Output = Attempt> + Send;
 }
 
-/// The collector of the configuration.
-pub(super) struct Collector {
+/// Speaks to the collector of the configuration.
+pub(super) struct CollectorClient {
     endpoint: TracingEndpoint,
     /// The open connection between two requests.
     connection: Option<Connection>,
@@ -65,7 +66,7 @@ struct Connection {
     _task: JoinSet<()>,
 }
 
-impl Collector {
+impl CollectorClient {
     /// Fails if the CA cannot be read now.
     pub(super) fn new(endpoint: TracingEndpoint) -> Result<Self, CollectorError> {
         if let Some(file) = &endpoint.ca_file {
@@ -123,7 +124,7 @@ impl Collector {
     }
 }
 
-impl Collect for Collector {
+impl Collect for CollectorClient {
     async fn post(&mut self, batch: Bytes) -> Attempt {
         let posted = self.try_post(batch).await;
         posted.unwrap_or_else(|cause| Attempt::Retry { cause, after: None })
@@ -166,11 +167,10 @@ fn attempt_of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Attempt {
 
 /// Returns the pause that a response asks for, in either of its forms: seconds, or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
+    if let Some(wait) = parse_retry_after(headers) {
+        return Some(wait);
     }
-    let date = jiff::fmt::rfc2822::parse(text).ok()?;
+    let date = jiff::fmt::rfc2822::parse(headers.get(RETRY_AFTER)?.to_str().ok()?).ok()?;
     Duration::try_from(jiff::Timestamp::now().duration_until(date.timestamp())).ok()
 }
 

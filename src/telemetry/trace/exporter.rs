@@ -103,7 +103,7 @@ impl<C: Collect> Exporter<C> {
             && let Some(suppressed) = self.failures.try_acquire()
         {
             let answer = message;
-            tracing::warn!(rejected, ?answer, suppressed, "the collector has a complaint");
+            tracing::warn!(rejected, ?answer, suppressed, "the collector rejects spans, or warns");
         }
     }
 

@@ -39,7 +39,7 @@ fn finish(trace: &RequestTrace, is_trusted: bool) {
         HeaderValue::from_static("an-id"),
     )]);
     let (code, status, reason) = (503, CacheStatus::Forward, "write");
-    trace.finish(is_trusted, &Outcome { code, status, reason, headers: &headers });
+    trace.finish(is_trusted, None, &AnswerSummary { code, status, reason, headers: &headers });
 }
 
 /// Forwards a request. Returns its spans, and the headers that went upstream.
@@ -216,8 +216,9 @@ fn log_lines_of_a_sampled_request_have_its_trace() {
             let trace = begin(&tracer, &parts);
             let span = RequestTrace::log_span(trace.as_deref(), &parts);
             if let Some(trace) = &trace {
-                finish(trace, is_trusted);
+                trace.settle_for(is_trusted);
             }
+            // Before the request is answered.
             span.in_scope(|| tracing::warn!("something happened"));
         }
     });
@@ -228,6 +229,59 @@ fn log_lines_of_a_sampled_request_have_its_trace() {
     let known = Some("0af7651916cd43dd8448eb211c80319c");
     assert_eq!(traces, [known, known, None, None]);
     assert!(!text.contains("shop"), "{text}");
+}
+
+/// The first requests of a cold Weir come before discovery.
+#[test]
+fn a_resource_that_became_known_names_the_span() {
+    for is_known in [true, false] {
+        let tracer = tracer(1_000_000, true);
+        let parts = parts(POD, &[]);
+        let info = RequestInfo::parse(&parts.method, POD, "");
+        let trace = tracer.begin(&parts, &info, false, Instant::now()).unwrap();
+        let headers = HeaderMap::new();
+        let (code, status, reason) = (200, CacheStatus::Hit, "");
+        let answer = AnswerSummary { code, status, reason, headers: &headers };
+        trace.finish(true, is_known.then_some(&info), &answer);
+        let spans = tracer.tracer.take();
+        let (name, resource) = match is_known {
+            true => ("GET /api/v1/namespaces/{namespace}/pods/{name}", Some("v1/pods".into())),
+            false => ("GET /api/{version}/namespaces/{namespace}/{resource}/{name}", None),
+        };
+        assert_eq!(spans[0].name, name);
+        assert_eq!(attribute(&spans[0], "weir.resource"), resource.as_ref());
+    }
+}
+
+/// A stranger's flag holds nothing once its sender is known.
+#[test]
+fn a_request_that_turns_out_not_to_be_sampled_keeps_no_stages() {
+    let tracer = tracer(0, false);
+    let trace = begin(&tracer, &parts(POD, &[CLIENT])).unwrap();
+    trace.ended("identify");
+    assert_eq!(trace.steps.lock().stages.len(), 1);
+    trace.settle_for(false);
+    trace.ended("authorize");
+    assert_eq!(trace.steps.lock().stages.capacity(), 0);
+}
+
+/// As for any header that is a list (RFC 9110, section 5.3).
+#[test]
+fn several_tracestates_are_one_list() {
+    for (values, expected) in [
+        (&["b=2"][..], "a=1,b=2"),
+        (&["b=2", "c=3"], "a=1,b=2,c=3"),
+        (&[&*"x".repeat(508)], &*format!("a=1,{}", "x".repeat(508))),
+        (&[&*"x".repeat(509)], ""),
+    ] {
+        let tracer = tracer(0, true);
+        let mut parts = parts(POD, &[CLIENT]);
+        for value in values {
+            parts.headers.append("tracestate", value.parse().unwrap());
+        }
+        finish(&begin(&tracer, &parts).unwrap(), true);
+        assert_eq!(tracer.tracer.take()[0].trace_state, expected);
+    }
 }
 
 #[test]
@@ -281,7 +335,7 @@ fn what_clients_choose_is_bounded() {
         HeaderValue::from_str(&long).unwrap(),
     )]);
     let (code, status, reason) = (200, CacheStatus::Hit, "");
-    trace.finish(true, &Outcome { code, status, reason, headers: &headers });
+    trace.finish(true, None, &AnswerSummary { code, status, reason, headers: &headers });
     let spans = tracer.tracer.take();
     assert_eq!(spans.len(), STAGES_MAX + 1);
     assert_eq!(spans[0].trace_state, "");

@@ -109,7 +109,9 @@ async fn a_batch_is_sent_again_after_growing_pauses() {
     let script = Script::new([retry(None), retry(None), retry(None), retry(None)]);
     assert_eq!(export(&script, 3).await, (3, 0, 0));
     assert_eq!(script.sizes(), [3; 5]);
-    for (pause, seconds) in script.pauses().into_iter().zip([1.0, 2.0, 4.0, 8.0]) {
+    let pauses = script.pauses();
+    assert_eq!(pauses.len(), 4);
+    for (pause, seconds) in pauses.into_iter().zip([1.0, 2.0, 4.0, 8.0]) {
         assert!((seconds * 0.5..=seconds * 1.5 + 0.01).contains(&pause), "{pause} for {seconds}");
     }
 }
