@@ -23,8 +23,9 @@ mod negative_cache;
 mod over_budget;
 mod quarantines;
 mod reconfigure;
-mod seeding;
-pub(crate) mod seeds;
+pub(crate) mod seed_refusal;
+mod seed_state;
+pub(crate) mod seeding;
 pub(crate) mod source;
 mod verification;
 

@@ -23,16 +23,23 @@ use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ExactPart, ExactRequest, ExactServer};
+use crate::upstream::siblings::failure::{SiblingFailure, message_of};
 
 /// Why a cache is not filled from a sibling. The upstream is listed then.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum NotSeeded {
     /// No sibling has a list.
     #[error("no sibling has a list: {0}")]
-    Refused(UpstreamError),
+    Refused(String),
+    /// A sibling does not know Weir's identity, or does not let it list the resource.
+    #[error("a sibling denies the list: {0}")]
+    Denied(String),
+    /// The own credentials, or the CA of siblings, cannot be read.
+    #[error("the credentials for siblings are unusable: {0}")]
+    Credentials(String),
     /// No sibling can be reached.
     #[error("no sibling can be reached: {0}")]
-    Unreachable(UpstreamError),
+    Unreachable(String),
     /// It takes too long.
     #[error("the siblings, the list or its proof take too long")]
     Late,
@@ -58,6 +65,8 @@ impl NotSeeded {
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Refused(_) => "refused",
+            Self::Denied(_) => "denied",
+            Self::Credentials(_) => "credentials",
             Self::Unreachable(_) => "unreachable",
             Self::Late => "late",
             Self::Damaged(_) => "damaged",
@@ -69,13 +78,16 @@ impl NotSeeded {
     }
 
     /// Returns the reason after the failure of a request to a sibling.
-    pub(crate) fn from_sibling(error: UpstreamError) -> Self {
-        match error {
-            UpstreamError::Status { .. } => Self::Refused(error),
-            UpstreamError::Malformed(_) | UpstreamError::TooLong(_) => {
+    pub(crate) fn from_sibling(error: &UpstreamError) -> Self {
+        let message = message_of(error);
+        match SiblingFailure::of(error) {
+            SiblingFailure::Refused => Self::Refused(message),
+            SiblingFailure::Denied => Self::Denied(message),
+            SiblingFailure::Credentials => Self::Credentials(message),
+            SiblingFailure::Unreachable => Self::Unreachable(message),
+            SiblingFailure::Unusable => {
                 Self::Damaged("it cannot be read, or it is not one of a sibling's cache")
             }
-            _ => Self::Unreachable(error),
         }
     }
 

@@ -12,6 +12,10 @@ pub const SIBLINGS_MAX: usize = 32;
 /// without siblings.
 pub const SEED_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The weight of the objects that are sent at most: what one Weir hashes, sends, and the other one
+/// decodes and hashes, within about half of [`SEED_TIMEOUT`]. Lists of 245 MB take 2.5 s.
+pub const SEED_BYTES_MAX: usize = 64 << 20;
+
 /// The siblings, and the proof that each is one. Without addresses and a service there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiblingsConfig {
@@ -28,6 +32,9 @@ pub struct SiblingsConfig {
     /// How long a cache waits for a sibling, its list and the proof. Tests have another one; there
     /// is no setting for it.
     pub timeout: Duration,
+    /// The weight of the objects of a list that is sent to a sibling at most, in bytes. Tests have
+    /// another one; there is no setting for it.
+    pub list_bytes_max: usize,
 }
 
 impl Default for SiblingsConfig {
@@ -39,6 +46,7 @@ impl Default for SiblingsConfig {
             ca: None,
             certificate: None,
             timeout: SEED_TIMEOUT,
+            list_bytes_max: SEED_BYTES_MAX,
         }
     }
 }

@@ -7,21 +7,24 @@
 //!
 //! Nothing here may fail a start: whatever goes wrong leaves fewer siblings.
 //!
-//! Lock: `found` is held while the slices are listed, so that caches which start together share
-//! them; `connections` for a look-up and while credentials are read;
-//! `left` for a look-up. Never two of them.
+//! Locks: `found` is held while the slices are listed, so that caches which start together share
+//! them; `connections` and `left` for a look-up. Never two of them.
+
+pub(crate) mod failure;
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::UpstreamConfig;
 use crate::config::endpoints::EndpointsConfig;
 use crate::config::siblings::{SIBLINGS_MAX, ServiceName, SiblingsConfig};
+use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::availability::Availability;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::credentials::{Credentials, SiblingServer};
@@ -31,6 +34,7 @@ use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pools::Pools;
 use crate::upstream::proxy::host_and_port;
 use crate::upstream::retry_budget::RetryBudget;
+use crate::upstream::siblings::failure::{SiblingFailure, message_of};
 use crate::upstream::{Upstream, endpoint_slices};
 
 /// The siblings of this Weir.
@@ -39,10 +43,15 @@ pub(crate) struct Siblings {
     config: SiblingsConfig,
     found: Mutex<ListedSlices>,
     /// The connections to each sibling, by its URL.
-    connections: Mutex<HashMap<String, Upstream>>,
+    connections: parking_lot::Mutex<HashMap<String, Connections>>,
     /// When siblings were unreachable or late, by their URL.
     left: parking_lot::Mutex<HashMap<String, Instant>>,
+    /// Failures that an operator must end.
+    failures: LogThrottle,
 }
+
+/// The connections to a sibling, once its credentials are read.
+type Connections = Arc<OnceCell<Upstream>>;
 
 /// The siblings that the EndpointSlices name.
 #[derive(Default)]
@@ -53,10 +62,21 @@ struct ListedSlices {
 }
 
 impl Siblings {
-    /// Knows the siblings that `config` names, beside the Weir whose upstream is `own`.
+    /// Knows the siblings that `config` names, beside the Weir whose upstream is `own`. Warns if
+    /// the files that it names cannot be used.
     pub(crate) fn new(own: Upstream, config: SiblingsConfig) -> Self {
-        let (found, connections) = (Mutex::default(), Mutex::default());
-        Self { own, config, found, connections, left: parking_lot::Mutex::default() }
+        if let Err(error) = SiblingServer::check_files(&config) {
+            let error = message_of(&error);
+            tracing::warn!(error, "no cache can be filled from a sibling as long as this is so");
+        }
+        Self {
+            own,
+            config,
+            found: Mutex::default(),
+            connections: parking_lot::Mutex::default(),
+            left: parking_lot::Mutex::default(),
+            failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
+        }
     }
 
     /// Returns how long a cache waits for a sibling, its list and the proof.
@@ -70,6 +90,21 @@ impl Siblings {
         left.retain(|_, since| since.elapsed() < LEFT_DURATION);
         if left.len() < SIBLINGS_MAX {
             left.insert(url.to_owned(), Instant::now());
+        }
+    }
+
+    /// Notes that a sibling sent no list. If it would send none for other caches either, it is not
+    /// asked again for a while.
+    pub(super) fn note_failure(&self, url: &str, error: &UpstreamError) {
+        let failure = SiblingFailure::of(error);
+        if failure.concerns_all() {
+            self.leave(url);
+        }
+        if matches!(failure, SiblingFailure::Denied | SiblingFailure::Credentials)
+            && let Some(suppressed) = self.failures.try_acquire()
+        {
+            let error = message_of(error);
+            tracing::warn!(sibling = url, error, suppressed, "a sibling cannot be asked for lists");
         }
     }
 
@@ -114,19 +149,38 @@ impl Siblings {
         found.urls.clone()
     }
 
-    /// Returns the connections to a sibling.
+    /// Returns the place of the sibling that is asked first for the list at `path`: each Weir and
+    /// each resource has another one, so that Weirs which start together do not all ask the same.
+    pub(super) fn first_for(&self, path: &str, siblings: usize) -> usize {
+        let mut hasher = DefaultHasher::new();
+        (self.own.endpoints().hop(), path).hash(&mut hasher);
+        hasher.finish() as usize % siblings.max(1)
+    }
+
+    /// Returns the connections to a sibling. Caches that start together share the reading of its
+    /// credentials, for which an exec plugin may run. One that takes longer than the caller waits
+    /// goes on for those who ask later.
     pub(super) async fn connect(&self, url: &str) -> Result<Upstream, UpstreamError> {
-        let mut connections = self.connections.lock().await;
-        if let Some(known) = connections.get(url) {
+        let connections = self.connections_to(url);
+        if let Some(known) = connections.get() {
             return Ok(known.clone());
         }
-        if connections.len() >= SIBLINGS_MAX {
+        let (own, config, url) = (self.own.clone(), self.config.clone(), url.to_owned());
+        let connecting = tokio::spawn(async move {
+            connections.get_or_try_init(|| own.to_sibling(&url, &config)).await.cloned()
+        });
+        connecting.await.unwrap_or_else(|_| {
+            Err(UpstreamError::Credentials("the task that reads them failed".to_owned()))
+        })
+    }
+
+    fn connections_to(&self, url: &str) -> Connections {
+        let mut connections = self.connections.lock();
+        if connections.len() >= SIBLINGS_MAX && !connections.contains_key(url) {
             // Replicas come and go, and each has a new address.
             connections.clear();
         }
-        let sibling = self.own.to_sibling(url, &self.config).await?;
-        connections.insert(url.to_owned(), sibling.clone());
-        Ok(sibling)
+        Arc::clone(connections.entry(url.to_owned()).or_default())
     }
 }
 
@@ -162,6 +216,8 @@ impl Upstream {
 /// How long a sibling is not asked after it was unreachable or late: the caches of a start do not
 /// wait for it one after another.
 const LEFT_DURATION: Duration = Duration::from_secs(10);
+/// Failures that an operator must end are logged once in this interval.
+const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// How long listed EndpointSlices are used.
 const SLICES_INTERVAL: Duration = Duration::from_secs(10);
 /// A start must not wait for them for long.

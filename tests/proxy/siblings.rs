@@ -3,17 +3,18 @@
 
 mod discovery;
 mod impostors;
+mod refusals;
 mod restart;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use weir::config::Config;
 use weir::simulator::{Damage, LoggedRequest, Simulator, SimulatorOptions};
 
-use crate::client::{self, Answer, Call};
-use crate::harness::{Proxy, configmap, pod, seed};
+use crate::client::{Answer, Call};
+use crate::harness::{Proxy, configmap};
 use crate::wait::eventually;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
@@ -280,49 +281,4 @@ async fn a_large_seed_that_is_wrong_is_replaced() {
         eventually("it was found", async || second.seeds("wrong").await == 1.0).await;
     }
     second.has_it_all().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_siblings_are_served_at_once_and_others_are_refused() {
-    let upstream = without_configmaps().await;
-    for number in 0..200 {
-        let mut object = configmap("ns1", &format!("cm-{number:05}"), number);
-        object["data"]["text"] = Value::String("x".repeat(100_000));
-        upstream.store().create(object).unwrap();
-    }
-    let first = Proxy::before(upstream, "", |_| {}).await;
-    first.warm(CONFIGMAPS).await;
-    first.until_watching(1).await;
-    let call = Call::get(ANY).header(SEED, "codec=1");
-    // Their clients read nothing, so that the lists are not sent.
-    let one = client::send(first.plain(), &call).await;
-    let two = client::send(first.plain(), &call).await;
-    assert_eq!((one.status(), two.status()), (http::StatusCode::OK, http::StatusCode::OK));
-    let refused = first.call(&call).await;
-    assert_eq!((refused.status.as_u16(), first.seeds_served("busy").await), (503, 1.0));
-    drop(one);
-    eventually("a slot is free", async || first.call(&call).await.status == 200).await;
-    drop(two);
-}
-
-/// A Weir that is about to drain, and one that was filled a moment ago, send nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sibling_that_stops_refuses() {
-    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
-    seed(&upstream);
-    upstream.store().create(pod("ns1", "more", "node-9")).unwrap();
-    let first = Proxy::before(upstream, "", |config| {
-        config.server.shutdown_delay = Duration::from_secs(20);
-    })
-    .await;
-    first.warm(CONFIGMAPS).await;
-    first.until_watching(1).await;
-    first.stop.cancel();
-    eventually("it refuses", async || {
-        first.seed(ANY, "codec=1").await.status == 503 && first.seeds_served("stopping").await > 0.0
-    })
-    .await;
-    let second = beside(&first, &[first.plain()]).await;
-    assert_eq!(second.get(ANY).await.cache(), "hit");
-    assert_eq!(second.seeds("refused").await, 1.0);
 }

@@ -23,7 +23,7 @@ use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::negative_cache::NegativeCache;
 use crate::cache::registry::over_budget::OverBudget;
 use crate::cache::registry::quarantines::Quarantines;
-use crate::cache::registry::seeds::Seeds;
+use crate::cache::registry::seed_state::SeedState;
 use crate::cache::registry::source::Source;
 use crate::telemetry::events::EventKind;
 
@@ -44,7 +44,7 @@ pub(super) struct Inner {
     /// The caches that were proved wrong.
     pub(super) quarantines: Quarantines,
     /// The state of seeding: the lists for siblings, and the trust in theirs.
-    pub(super) seeds: Seeds,
+    pub(super) seeding: SeedState,
     /// Nothing is compared with the upstream before this time of the caches' clock.
     pub(super) verification_paused_until: Mutex<Duration>,
 }
@@ -62,7 +62,7 @@ impl Inner {
             warming: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
             negative_cache: NegativeCache::new(),
             quarantines: Quarantines::default(),
-            seeds: Seeds::default(),
+            seeding: SeedState::default(),
             verification_paused_until: Mutex::default(),
             context,
         }

@@ -12,15 +12,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::api::resource::{GroupVersionResource, Representation};
 use crate::cache::cached_resource::CachedResource;
+use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::registry::Registry;
 use crate::cache::registry::inner::Inner;
-use crate::cache::registry::seeds::{SeedRefusal, SeedSource};
+use crate::cache::registry::seed_refusal::SeedRefusal;
 use crate::config::VerifyMode;
+
+/// A cache that may be sent to a sibling.
+pub(crate) struct SeedSource {
+    /// The cache.
+    pub(crate) handle: CacheHandle,
+    /// The uid of the cluster.
+    pub(crate) cluster: String,
+    /// The API server's release.
+    pub(crate) release: String,
+    /// Held until the list is encoded and its digest is taken. Not longer: a client may take as
+    /// long as it wants to read the list.
+    pub(crate) permit: OwnedSemaphorePermit,
+}
 
 impl Registry {
     /// Returns the cache that may be sent to a sibling. Waits at most [`SEED_WAIT`] for others,
@@ -33,7 +48,7 @@ impl Registry {
         representation: Representation,
     ) -> Result<SeedSource, SeedRefusal> {
         let inner = &self.inner;
-        if inner.seeds.is_stopping.load(Ordering::Relaxed) {
+        if inner.seeding.is_stopping.load(Ordering::Relaxed) {
             return Err(SeedRefusal::Stopping);
         }
         if inner.quarantines.closed(gvr, namespace, representation).is_some() {
@@ -41,7 +56,7 @@ impl Registry {
         }
         let handle = self.running(gvr, namespace, representation).ok_or(SeedRefusal::Absent)?;
         check(handle.cached_resource())?;
-        let slots = Arc::clone(&inner.seeds.slots);
+        let slots = Arc::clone(&inner.seeding.slots);
         let permit = timeout(SEED_WAIT, slots.acquire_owned()).await;
         let permit = permit.ok().and_then(Result::ok).ok_or(SeedRefusal::Busy)?;
         // A rewound history, or another cluster, counts only once a request has shown it. A watch
@@ -65,7 +80,7 @@ impl Registry {
 
     /// Sends nothing to siblings from now on: Weir is about to drain.
     pub fn stop_seeding(&self) {
-        self.inner.seeds.is_stopping.store(true, Ordering::Relaxed);
+        self.inner.seeding.is_stopping.store(true, Ordering::Relaxed);
     }
 }
 
@@ -78,7 +93,7 @@ impl Inner {
         config.siblings.is_enabled()
             && config.verify != VerifyMode::Off
             && !was_over_budget
-            && !self.seeds.is_distrusted.load(Ordering::Relaxed)
+            && !self.seeding.is_distrusted.load(Ordering::Relaxed)
             && self.quarantines.doubtful_through(key).is_none()
     }
 
@@ -88,7 +103,7 @@ impl Inner {
         if !cached.lifecycle.is_seeded() {
             return;
         }
-        self.seeds.is_distrusted.store(true, Ordering::Relaxed);
+        self.seeding.is_distrusted.store(true, Ordering::Relaxed);
         self.context.metrics.not_seeded("wrong");
         tracing::error!(
             resource = %cached.key.gvr,
@@ -108,16 +123,12 @@ fn check(cached: &CachedResource) -> Result<(), SeedRefusal> {
         return Err(SeedRefusal::Unverified);
     }
     // Nothing is hashed that the asker gives up before it is there.
-    if cached.watch_cache.state().is_some_and(|state| state.store().weight() > SEED_BYTES_MAX) {
+    let most = cached.context.config().siblings.list_bytes_max;
+    if cached.watch_cache.state().is_some_and(|state| state.store().weight() > most) {
         return Err(SeedRefusal::Large);
     }
     Ok(())
 }
 
-/// The weight of the objects that are sent at most: what one Weir hashes, sends, and the other one
-/// decodes and hashes, within about half of [`SEED_TIMEOUT`]. Lists of 245 MB take 2.5 s.
-///
-/// [`SEED_TIMEOUT`]: crate::config::siblings::SEED_TIMEOUT
-const SEED_BYTES_MAX: usize = 64 << 20;
 /// How long a sibling waits for the lists of others.
 const SEED_WAIT: Duration = Duration::from_millis(250);

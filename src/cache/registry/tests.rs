@@ -2,6 +2,7 @@
 
 mod attempts;
 mod refusals;
+mod seeding;
 mod verification;
 
 use futures_util::future::join_all;

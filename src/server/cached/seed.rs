@@ -11,7 +11,8 @@ use http::{HeaderValue, Response, StatusCode};
 use crate::api::resource::Representation;
 use crate::api::seed::{CODEC_VERSION, SEED_HEADER, SeedManifest, SeedRequest};
 use crate::cache::core::watch_cache::State;
-use crate::cache::registry::seeds::{SeedRefusal, SeedSource};
+use crate::cache::registry::seed_refusal::SeedRefusal;
+use crate::cache::registry::seeding::SeedSource;
 use crate::cache::seed::digest::digest;
 use crate::server::cached::list::{self, encode_plain};
 use crate::server::cached::page::select;
@@ -46,8 +47,11 @@ async fn serve(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Response<Body>,
 /// Returns the refusal of a request for the state of a cache.
 pub(crate) fn rejection(reason: &'static str) -> Rejection {
     let message = format!("weir: no cache is sent to a sibling: {reason}");
-    Rejection::new(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message), "seed")
+    Rejection::new(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message), REFUSAL)
 }
+
+/// The reason of these refusals in metrics.
+pub(crate) const REFUSAL: &str = "seed";
 
 async fn send(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Response<Body>, SeedRefusal> {
     let request = SeedRequest::from_headers(&read.context.parts.headers);
@@ -68,6 +72,8 @@ async fn send(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Response<Body>, 
     let (resource, filter) = (Arc::clone(handle.resource()), read.target.filter.clone());
     let form = read.target.form;
     let encode = move || {
+        // Also if the client is gone meanwhile.
+        let _permit = permit;
         let selected = select(&resource, &state, &filter, &plan)?;
         let objects = selected.objects.len() as u64;
         let digest = digest(selected.objects.iter().map(|object| &**object));
@@ -81,7 +87,7 @@ async fn send(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Response<Body>, 
     let header = HeaderValue::try_from(manifest.to_string());
     let header = header.map_err(|_| SeedRefusal::Unidentified)?;
     let metrics = Arc::clone(&read.context.metrics);
-    let body = ListBody::new(list, lag, read.held, metrics).holding(permit);
+    let body = ListBody::new(list, lag, read.held, metrics);
     let mut response = plain(read, &handle, Body::list(body));
     response.headers_mut().insert(SEED_HEADER, header);
     Ok(response)

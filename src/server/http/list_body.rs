@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use crate::cache::core::watch_cache::StateLag;
 use crate::codec::held_bytes::{Claim, HeldBytes};
 use crate::codec::list::{Pieces, SplicedList};
@@ -22,8 +20,6 @@ pub(crate) struct ListBody {
     lag: StateLag,
     metrics: Arc<ResourceMetrics>,
     _references: Claim,
-    /// The slot of a list for a sibling, until the list was sent.
-    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl ListBody {
@@ -36,12 +32,7 @@ impl ListBody {
     ) -> Self {
         let references = held.of_state().claim(size_of_val::<[Arc<Object>]>(list.objects()));
         let pieces = list.into_iter().held_by(held.clone());
-        Self { pieces, lag, metrics, _references: references, _permit: None }
-    }
-
-    /// Holds a permit until the list was sent or dropped.
-    pub(crate) fn holding(self, permit: OwnedSemaphorePermit) -> Self {
-        Self { _permit: Some(permit), ..self }
+        Self { pieces, lag, metrics, _references: references }
     }
 
     /// Returns the number of bytes that were not returned yet.

@@ -39,16 +39,15 @@ impl HttpListWatch {
         let siblings = self.siblings.as_ref()?;
         let release = self.release(siblings.timeout() / RELEASE_PART).await?;
         let urls = siblings.urls().await;
-        // Another sibling is the first one of each cache.
-        let first = self.path_hash() as usize % urls.len().max(1);
+        let first = siblings.first_for(&self.path_and_query(""), urls.len());
         let url = urls.iter().cycle().skip(first).take(urls.len()).nth(attempt)?.clone();
         if siblings.is_left(&url) {
             let problem = "the sibling was unreachable or late a short time ago";
             return Some(Err(UpstreamError::Request(problem.to_owned())));
         }
         let seed = self.seed_at(siblings, url.clone(), &release, at).await;
-        if seed.as_ref().is_err_and(is_unreachable) {
-            siblings.leave(&url);
+        if let Err(error) = &seed {
+            siblings.note_failure(&url, error);
         }
         Some(seed)
     }
@@ -75,14 +74,15 @@ impl HttpListWatch {
         release: &str,
         at: Option<ResourceVersion>,
     ) -> Result<Seed<HttpWatch>, UpstreamError> {
-        let upstream = siblings.connect(&sibling).await?;
+        let head_timeout = siblings.timeout() / HEAD_PART;
+        let upstream = with_timeout(head_timeout, siblings.connect(&sibling)).await?;
         let path_and_query = self.path_and_query("resourceVersion=0");
         let request = SeedRequest { codec: CODEC_VERSION, at }.to_string();
         let header = HeaderValue::try_from(request)
             .map_err(|error| UpstreamError::Request(error.to_string()))?;
         let get = Get {
             header: Some((SEED_HEADER, header)),
-            ..self.request(&path_and_query, TrafficClass::List, siblings.timeout() / HEAD_PART)
+            ..self.request(&path_and_query, TrafficClass::List, head_timeout)
         };
         let response = get.send(&upstream).await?;
         let manifest = manifest(&response, release, self.resource.revision)?;
@@ -94,12 +94,6 @@ impl HttpListWatch {
             }
         };
         Ok(Seed { sibling, manifest, objects })
-    }
-
-    /// Returns a number that differs between the paths of resources.
-    fn path_hash(&self) -> u32 {
-        let path = self.path_and_query("");
-        path.bytes().fold(7_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()))
     }
 }
 
@@ -127,16 +121,9 @@ fn manifest(
     Ok(manifest)
 }
 
-/// Whether a sibling did not answer. Other caches need not wait for it as well.
-fn is_unreachable(error: &UpstreamError) -> bool {
-    !matches!(
-        error,
-        UpstreamError::Status { .. } | UpstreamError::Malformed(_) | UpstreamError::TooLong(_)
-    )
-}
-
-/// The part of the whole time that a sibling has for the head of its response: a second. It waits
-/// for a moment, and reads its objects once for their digest.
+/// The part of the whole time that the credentials for a sibling have to be read, and then the
+/// sibling for the head of its response: a second each. It waits for a moment, and reads its
+/// objects once for their digest.
 const HEAD_PART: u32 = 2;
 /// The part of the whole time that a list has which is read before it is parsed. Without a time-out
 /// of its own the caller would not know whose list is late.

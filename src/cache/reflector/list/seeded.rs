@@ -76,11 +76,17 @@ impl<L: ListWatch> Driver<L> {
             Ok(Some(seed)) => {
                 let bytes: usize = seed.objects.iter().map(|object| object.body.len()).sum();
                 let (sibling, objects, at) = (seed.sibling.clone(), seed.objects.len(), seed.at);
-                let next = self.adopt(seed).await?;
+                let next = self.adopt(seed).await;
+                if !matches!(next, Ok(State::Watching(_))) {
+                    // The history or the cluster changed meanwhile.
+                    self.cached.account.set_listing(0);
+                    metrics.not_seeded("out-of-step");
+                    return next.map(Some);
+                }
                 metrics.seeded(bytes);
                 self.cached.note_filled("seed", began.elapsed());
                 tracing::info!(sibling, objects, resource_version = %at, "filled from a sibling");
-                Ok(Some(next))
+                next.map(Some)
             }
             Err(reason) => {
                 metrics.not_seeded(reason.as_str());
@@ -135,7 +141,7 @@ impl<L: ListWatch> Driver<L> {
                 Some(Ok(seed)) => return self.prove(seed, receiving).await.map(Some),
                 Some(Err(error)) => {
                     tracing::debug!(%error, "a sibling has no list");
-                    failure = Some(NotSeeded::from_sibling(error));
+                    failure = Some(NotSeeded::from_sibling(&error));
                 }
             }
         }
@@ -199,7 +205,8 @@ impl<L: ListWatch> Driver<L> {
     ) -> Result<(Vec<Object>, ResourceVersion), NotSeeded> {
         let mut accumulator = ListAccumulator::new(&self.cached.account, &self.cached.context);
         loop {
-            let events = objects.next().await.map_err(NotSeeded::from_sibling)?;
+            let events = objects.next().await;
+            let events = events.map_err(|error| NotSeeded::from_sibling(&error))?;
             let events = events.ok_or(NotSeeded::Damaged("it ended before its end"))?;
             for event in events {
                 match event {

@@ -1,44 +1,4 @@
-//! The state of seeding, and the reasons for which another Weir gets nothing
-//! (`docs/decisions/seeding-from-siblings.md`). No locks.
-
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-
-use crate::cache::handle::CacheHandle;
-
-/// The state of seeding: the lists for siblings, and the trust in theirs.
-pub(super) struct Seeds {
-    /// The permits of lists that are being sent.
-    pub(super) slots: Arc<Semaphore>,
-    /// Whether Weir is stopping.
-    pub(super) is_stopping: AtomicBool,
-    /// Whether a cache that was filled from a sibling was proved wrong.
-    pub(super) is_distrusted: AtomicBool,
-}
-
-impl Default for Seeds {
-    fn default() -> Self {
-        Self {
-            slots: Arc::new(Semaphore::new(SEEDS_MAX)),
-            is_stopping: AtomicBool::new(false),
-            is_distrusted: AtomicBool::new(false),
-        }
-    }
-}
-
-/// A cache that may be sent to a sibling.
-pub(crate) struct SeedSource {
-    /// The cache.
-    pub(crate) handle: CacheHandle,
-    /// The uid of the cluster.
-    pub(crate) cluster: String,
-    /// The API server's release.
-    pub(crate) release: String,
-    /// Held until the list was sent.
-    pub(crate) permit: OwnedSemaphorePermit,
-}
+//! The reasons for which another Weir gets nothing (`docs/decisions/seeding-from-siblings.md`).
 
 /// Why a sibling gets nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +43,3 @@ impl SeedRefusal {
         }
     }
 }
-
-/// The lists that are sent at a time. Each reads all objects once for its digest.
-const SEEDS_MAX: usize = 2;
