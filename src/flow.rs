@@ -24,6 +24,7 @@ pub mod departures;
 pub mod doctor;
 pub mod habit;
 mod hash_of_hash;
+pub mod keyed_hash;
 pub mod hitters;
 pub mod lanes;
 pub mod level;

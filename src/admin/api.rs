@@ -167,7 +167,7 @@ impl Api {
             Kind::Shadow => shadow.as_ref()?.report(),
         };
         let mut hasher = DefaultHasher::new();
-        serde_json::to_string(&content).unwrap_or_default().hash(&mut hasher);
+        content.hash(&mut hasher);
         let mut all = Map::new();
         for (name, value) in [
             ("apiVersion", Value::from("weir.dev/v1alpha1")),
@@ -179,8 +179,9 @@ impl Api {
             all.insert(name.to_owned(), value);
         }
         all.extend(content);
-        let body = format!("{:#}\n", Value::from(all)).into();
-        Some(Answer::new(body, hasher.finish()))
+        let mut body = serde_json::to_vec_pretty(&all).ok()?;
+        body.push(b'\n');
+        Some(Answer::new(body.into(), hasher.finish()))
     }
 
     /// Returns the present numbers, which are read at most once a second.

@@ -7,13 +7,14 @@
 //! Memory: 2 windows x 5 summaries x [`KEYS_MAX`](crate::flow::hitters::KEYS_MAX) keys, of at most
 //! [`KEY_BYTES_MAX`] each, one and a half times that for habits: about 1 MiB.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::flow::cost::Cost;
 use crate::flow::habit::Habit;
 use crate::flow::hitters::Summary;
+use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::spread::Spread;
 
 /// The sender and the subject of a request.
@@ -103,7 +104,7 @@ pub struct Window {
 #[derive(Debug)]
 pub struct Costs {
     windows: [Window; 2],
-    hasher: RandomState,
+    hasher: BuildKeyedHash,
     /// Whether users are known (gateway mode).
     by_user: bool,
     spread: Spread,
@@ -113,7 +114,7 @@ pub struct Costs {
 
 impl Text {
     /// Cuts a text at [`TEXT_BYTES_MAX`].
-    pub fn new(hasher: &RandomState, text: &str) -> Self {
+    pub fn new(hasher: &BuildKeyedHash, text: &str) -> Self {
         let hash = hasher.hash_one(text);
         if text.len() <= TEXT_BYTES_MAX {
             return Self { text: text.into(), hash };
@@ -179,7 +180,7 @@ impl Costs {
             summaries: Default::default(),
             habits: Summary::default(),
         };
-        let (hasher, spread, warnings) = (RandomState::new(), Spread::default(), Vec::new());
+        let (hasher, spread, warnings) = (BuildKeyedHash::default(), Spread::default(), Vec::new());
         Self { windows: WINDOWS.map(window), hasher, by_user, spread, warnings }
     }
 

@@ -30,7 +30,7 @@ mod twins;
 mod watches_by_flow;
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -47,6 +47,7 @@ use crate::flow::cost::Cost;
 use crate::flow::costs::{Batch, Costs, Origin, Text};
 use crate::flow::doctor::{Doctor, Finding};
 use crate::flow::habit::{AskedForm, Habit, Start};
+use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
 use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::metrics::FlowMetrics;
@@ -66,7 +67,7 @@ pub struct FlowControl {
     doctor: Mutex<Doctor>,
     /// When counting began.
     started: Instant,
-    hasher: RandomState,
+    hasher: BuildKeyedHash,
     /// Whether users are known, so that requests have levels.
     by_user: bool,
     /// Whether costs are added up.
@@ -116,7 +117,7 @@ impl FlowControl {
             costs: Mutex::new(Costs::new(Duration::ZERO, by_user)),
             doctor: Mutex::default(),
             started: Instant::now(),
-            hasher: RandomState::new(),
+            hasher: BuildKeyedHash::default(),
             by_user,
             charges: config.mode != FlowControlMode::Off,
             queue,

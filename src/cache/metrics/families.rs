@@ -100,7 +100,7 @@ impl Families {
             history: HistoryFamilies::register(registry)?,
             events: counters(
                 "weir_reflector_events_total",
-                "Events of the upstream watch of a reflector: upsert, delete, bookmark or error.",
+                "Events of the upstream watch of a reflector: upsert, delete, bookmark or error. A type has a series from its first event on.",
                 &with(CACHE, "type"),
             )?,
             event_bytes: counters(
@@ -119,7 +119,7 @@ impl Families {
             )?,
             state: gauges(
                 "weir_reflector_state",
-                "State of a reflector: 1 for the present state, 0 for the others.",
+                "State of a reflector: 1 for the present state. watching has a 0 in the other states, which have a series only while they are present.",
                 &with(CACHE, "state"),
             )?,
             resource_version: gauges(

@@ -1,9 +1,16 @@
 //! The metrics of one cache.
+//!
+//! A cluster has hundreds of caches, most of which see no event for hours, and a scrape costs about
+//! a microsecond for each series. So a series that would stay 0 in most caches is created when it is
+//! first needed: those of events by type, and the states other than `watching`.
+//!
+//! Lock order: `other_state`, then those of the families.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 
 use crate::cache::metrics::families::{Families, with};
@@ -23,12 +30,15 @@ pub struct CacheSeries {
     history_oldest: Gauge,
     /// The time of the last list, as the bits of a floating-point number.
     listed: AtomicU64,
-    /// The number and the bytes of events, by [`EventLabel`].
-    events: [(IntCounter, IntCounter); EVENT_LABELS.len()],
+    /// The number and the bytes of events, by [`EventLabel`], from the first event on.
+    events: [OnceLock<(IntCounter, IntCounter)>; EVENT_LABELS.len()],
     resource_version: IntGauge,
     last_progress: Gauge,
     checked: Gauge,
-    states: [IntGauge; STATES.len()],
+    /// 1 in the state [`WATCHING`].
+    watching: IntGauge,
+    /// The present state, if it is another one. It has a series then.
+    other_state: Mutex<Option<&'static str>>,
     retired: AtomicBool,
 }
 
@@ -44,16 +54,12 @@ impl CacheSeries {
             history_bytes: families.history.bytes.with_label_values(&labels),
             history_oldest: families.history.oldest.with_label_values(&labels),
             listed: AtomicU64::default(),
-            events: EVENT_LABELS.map(|(_, label)| {
-                let labels = with(labels, label);
-                [&families.events, &families.event_bytes]
-                    .map(|family| family.with_label_values(&labels))
-                    .into()
-            }),
+            events: Default::default(),
             resource_version: families.resource_version.with_label_values(&labels),
             last_progress: families.last_progress.with_label_values(&labels),
             checked: families.checked.with_label_values(&labels),
-            states: STATES.map(|state| families.state.with_label_values(&with(labels, state))),
+            watching: families.state.with_label_values(&with(labels, WATCHING)),
+            other_state: Mutex::default(),
             labels: labels.map(Box::from),
             families: Arc::clone(families),
             retired: AtomicBool::new(false),
@@ -91,7 +97,13 @@ impl CacheSeries {
     /// Counts an event of the upstream watch, and the bytes of its object.
     pub fn event(&self, label: EventLabel, bytes: usize) {
         let found = EVENT_LABELS.iter().zip(&self.events).find(|((known, _), _)| *known == label);
-        if let Some((_, (events, event_bytes))) = found {
+        if let Some(((_, name), series)) = found
+            && !self.retired.load(Ordering::Relaxed)
+        {
+            let (events, event_bytes) = series.get_or_init(|| {
+                let families = [&self.families.events, &self.families.event_bytes];
+                families.map(|family| family.with_label_values(&self.with(name))).into()
+            });
             events.inc();
             event_bytes.inc_by(bytes as u64);
         }
@@ -104,8 +116,21 @@ impl CacheSeries {
 
     /// Sets the state of the reflector to one of [`STATES`].
     pub fn state(&self, present: &str) {
-        for (state, gauge) in STATES.iter().zip(&self.states) {
-            gauge.set(i64::from(*state == present));
+        let family = &self.families.state;
+        let mut other = self.other_state.lock();
+        self.watching.set(i64::from(present == WATCHING));
+        if *other == Some(present) {
+            return;
+        }
+        if let Some(past) = other.take() {
+            // It was removed if the cache has stopped.
+            family.remove_label_values(&self.with(past)).ok();
+        }
+        *other = STATES.into_iter().find(|state| *state == present && *state != WATCHING);
+        if let Some(state) = *other
+            && !self.retired.load(Ordering::Relaxed)
+        {
+            family.with_label_values(&self.with(state)).set(1);
         }
     }
 
@@ -189,9 +214,13 @@ impl CacheSeries {
 
     fn count(&self, counters: &IntCounterVec, value: &str) {
         if !self.retired.load(Ordering::Relaxed) {
-            let labels = self.labels.each_ref().map(|label| &**label);
-            counters.with_label_values(&with(labels, value)).inc();
+            counters.with_label_values(&self.with(value)).inc();
         }
+    }
+
+    /// The labels of the cache and one more.
+    fn with<'a>(&'a self, value: &'a str) -> [&'a str; 6] {
+        with(self.labels.each_ref().map(|label| &**label), value)
     }
 }
 
@@ -223,6 +252,8 @@ const EVENT_LABELS: [(EventLabel, &str); 4] = [
     (EventLabel::Bookmark, "bookmark"),
     (EventLabel::Error, "error"),
 ];
+/// The state of a reflector that follows the upstream, one of [`STATES`].
+const WATCHING: &str = "watching";
 /// The states of a reflector, for the `state` label.
 pub const STATES: [&str; 6] =
     ["listing", "backing-off", "reviewing", "resuming", "verifying", "watching"];

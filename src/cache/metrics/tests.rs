@@ -66,13 +66,42 @@ fn a_cache_shows_its_history_and_the_events_that_it_received() {
         format!(r#"weir_reflector_events_total{{{cache},type="upsert",version="v1"}} 2"#),
         format!(r#"weir_reflector_bytes_total{{{cache},type="upsert",version="v1"}} 30"#),
         format!(r#"weir_reflector_events_total{{{cache},type="delete",version="v1"}} 1"#),
-        format!(r#"weir_reflector_events_total{{{cache},type="error",version="v1"}} 0"#),
         r#"weir_cache_fill_duration_seconds_bucket{cause="start",le="0.025"} 1"#.to_owned(),
         r#"weir_watch_delivery_delay_seconds_bucket{stage="applied",le="0.0001"} 1"#.to_owned(),
         r#"weir_watch_delivery_delay_seconds_bucket{stage="written",le="0.001"} 0"#.to_owned(),
     ] {
         assert!(text.lines().any(|it| it == line), "{line} is missing in\n{text}");
     }
+    assert!(!text.contains(r#"type="error""#), "there was none:\n{text}");
+}
+
+#[test]
+fn a_reflector_shows_its_present_state_and_whether_it_watches() {
+    let registry = Registry::new();
+    let series = CacheMetrics::register(&registry).unwrap().series(["", "v1", "pods", "", "json"]);
+    let states = || {
+        let text = lines(&registry);
+        let states = text.lines().filter(|line| line.starts_with("weir_reflector_state{"));
+        let of = |line: &str| {
+            let (_, state) = line.split_once("state=\"")?;
+            Some((state.split('"').next()?.to_owned(), line.ends_with(" 1")))
+        };
+        states.filter_map(of).collect::<Vec<_>>()
+    };
+    let (other, watching) = (|name: &str| (name.to_owned(), true), |is| ("watching".to_owned(), is));
+    assert_eq!(states(), [watching(false)]);
+    series.state("listing");
+    assert_eq!(states(), [other("listing"), watching(false)]);
+    series.state("backing-off");
+    series.state("backing-off");
+    assert_eq!(states(), [other("backing-off"), watching(false)]);
+    series.state("watching");
+    assert_eq!(states(), [watching(true)]);
+    series.retire();
+    series.state("listing");
+    series.event(EventLabel::Upsert, 10);
+    assert_eq!(states(), []);
+    assert!(!lines(&registry).contains("pods"));
 }
 
 #[test]

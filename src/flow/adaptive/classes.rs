@@ -6,10 +6,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use crate::flow::keyed_hash::BuildKeyedHash;
+
 /// The classes of one API server.
 #[derive(Debug)]
 pub(super) struct Classes {
-    classes: HashMap<u64, Class>,
+    classes: HashMap<u64, Class, BuildKeyedHash>,
     minute_began: Duration,
     /// Reads of this window in classes that vote.
     votes: u32,
@@ -60,7 +62,7 @@ struct Minute {
 
 impl Classes {
     pub(super) fn new(now: Duration) -> Self {
-        Self { classes: HashMap::new(), minute_began: now, votes: 0 }
+        Self { classes: HashMap::default(), minute_began: now, votes: 0 }
     }
 
     /// Adds a read. Classes beyond [`CLASSES_MAX`] do not count.

@@ -6,7 +6,7 @@ use crate::flow::hitters::KEYS_MAX;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn origin(user: &str, agent: &str) -> Origin {
-    let hasher = RandomState::new();
+    let hasher = BuildKeyedHash::default();
     let text = |text: &str| Text { hash: hash(text), ..Text::new(&hasher, text) };
     Origin {
         user: text(user),

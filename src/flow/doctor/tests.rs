@@ -1,6 +1,6 @@
 //! Tests of the rules: habits that each one finds, and habits that it must not find.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher as _;
 
 use proptest::prelude::*;
 
@@ -8,6 +8,7 @@ use super::*;
 use crate::flow::cost::Cost;
 use crate::flow::costs::{Batch, Origin, Text};
 use crate::flow::habit::{AskedForm, Habit, Start};
+use crate::flow::keyed_hash::BuildKeyedHash;
 
 const SECOND: Duration = Duration::from_secs(1);
 const GO: &str = "controller/v1.2 (linux/amd64) kubernetes/4f1e2d3";
@@ -17,7 +18,7 @@ const PYTHON: &str = "inventory-OpenAPI-Generator/37.0.2/python";
 struct World {
     costs: Costs,
     doctor: Doctor,
-    hasher: RandomState,
+    hasher: BuildKeyedHash,
     now: Duration,
 }
 
@@ -56,7 +57,7 @@ const WATCH: Requests = Requests { verb: "watch", count: 1, ..LIST };
 impl World {
     fn new() -> Self {
         let costs = Costs::new(Duration::ZERO, false);
-        let (doctor, hasher, now) = (Doctor::default(), RandomState::new(), Duration::ZERO);
+        let (doctor, hasher, now) = (Doctor::default(), BuildKeyedHash::default(), Duration::ZERO);
         Self { costs, doctor, hasher, now }
     }
 

@@ -24,6 +24,7 @@ use self::log::Episode;
 use self::metrics::{LimitFamilies, LimitMetrics};
 use crate::config::{FlowControlConfig, FlowControlMode};
 use crate::flow::adaptive::AdaptiveLimit;
+use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::server::flow_control::queue::{Allotment, Queue};
 use crate::upstream::Upstream;
 use crate::upstream::endpoints::{ApiServer, Weights};
@@ -42,7 +43,7 @@ pub(super) struct ServerLimits {
 #[derive(Debug)]
 struct Inner {
     /// The servers, by their keys.
-    servers: HashMap<u64, Limited>,
+    servers: HashMap<u64, Limited, BuildKeyedHash>,
     /// The servers in use, with their parts of a full load.
     weights: Weights,
     /// The most seats of one server: those configured, or what its connections carry.
@@ -66,7 +67,7 @@ struct Published {
 impl ServerLimits {
     pub(super) fn new(config: &FlowControlConfig, families: LimitFamilies) -> Arc<Self> {
         let seats = config.seats_per_server;
-        let inner = Inner { servers: HashMap::new(), weights: Weights::new(), ceiling: seats };
+        let inner = Inner { servers: HashMap::default(), weights: Weights::new(), ceiling: seats };
         let (inner, began) = (Mutex::new(inner), Instant::now());
         let is_off = config.mode == FlowControlMode::Off;
         let adaptive = if is_off { FlowControlMode::Off } else { config.adaptive };

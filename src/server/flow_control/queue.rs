@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
 use crate::flow::schedule::Scheduler;
 use crate::flow::schedule::durations::Durations;
@@ -46,12 +47,12 @@ pub(super) struct Queue {
 struct Inner {
     scheduler: Scheduler,
     durations: Durations,
-    levels: HashMap<Arc<str>, (LevelId, LevelMetrics)>,
-    waiting: HashMap<WaitingId, oneshot::Sender<Result<Ticket, Rejected>>>,
+    levels: HashMap<Arc<str>, (LevelId, LevelMetrics), BuildKeyedHash>,
+    waiting: HashMap<WaitingId, oneshot::Sender<Result<Ticket, Rejected>>, BuildKeyedHash>,
     /// The seats of all API servers, as far as they may be taken.
     allotment: Allotment,
     /// The responses that hold seats and are being read, by number.
-    readings: HashMap<u64, SeatedReading>,
+    readings: HashMap<u64, SeatedReading, BuildKeyedHash>,
     last_reading: u64,
 }
 
