@@ -88,7 +88,8 @@ fn a_reflector_shows_its_present_state_and_whether_it_watches() {
         };
         states.filter_map(of).collect::<Vec<_>>()
     };
-    let (other, watching) = (|name: &str| (name.to_owned(), true), |is| ("watching".to_owned(), is));
+    let (other, watching) =
+        (|name: &str| (name.to_owned(), true), |is| ("watching".to_owned(), is));
     assert_eq!(states(), [watching(false)]);
     series.state("listing");
     assert_eq!(states(), [other("listing"), watching(false)]);
