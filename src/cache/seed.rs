@@ -8,8 +8,8 @@
 //! pages is compared completely. In a larger one the numbers do not show a missing object and one
 //! too many that cancel out: the comparison that follows does.
 //!
-//! Invariant: the pages have at most [`METADATA_OBJECTS`] objects and [`WHOLE_BYTES`] and one
-//! object, however large the collection is. The API server sends no list, but may read all objects
+//! Invariant: the pages have at most the objects and the bytes of [`ComparedPart`], and one object
+//! more, however large the collection is. The API server sends no list, but may read all objects
 //! behind the first key of a page.
 
 pub(crate) mod digest;
@@ -21,6 +21,7 @@ use crate::api::seed::{DIGEST_BYTES, SeedManifest};
 use crate::cache::core::page_comparison::is_same;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
+use crate::config::siblings::ComparedPart;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ExactPart, ExactRequest, ExactServer};
 use crate::upstream::siblings::failure::{SiblingFailure, message_of};
@@ -129,6 +130,7 @@ pub(crate) fn check_list(
 pub(crate) fn parts(
     objects: &[Object],
     at: ResourceVersion,
+    compared: ComparedPart,
     random: impl FnOnce(usize) -> usize,
 ) -> Vec<ExactRequest> {
     let request = |after, limit: usize, is_whole| {
@@ -138,17 +140,17 @@ pub(crate) fn parts(
     let mut weight = 0_usize;
     let is_within = |object: &&Object| {
         weight = weight.saturating_add(object.weight());
-        weight <= WHOLE_BYTES
+        weight <= compared.whole_bytes
     };
-    let whole = objects.iter().take(METADATA_OBJECTS).take_while(is_within).count();
+    let whole = objects.iter().take(compared.objects).take_while(is_within).count();
     // One more than there are: the API server may have more.
     let limit = if whole == objects.len() { whole + 1 } else { whole.max(1) };
     let mut parts = vec![request(None, limit, true)];
     if whole < objects.len() {
-        let places = objects.len().saturating_sub(METADATA_OBJECTS) + 1;
+        let places = objects.len().saturating_sub(compared.objects) + 1;
         let before = random(places).checked_sub(1).and_then(|before| objects.get(before));
         let after = before.map(|object| object.key.clone());
-        parts.push(request(after, METADATA_OBJECTS, false));
+        parts.push(request(after, compared.objects, false));
     }
     parts
 }
@@ -169,11 +171,6 @@ pub(crate) fn agrees(objects: &[Object], request: &ExactRequest, page: &ListPage
     };
     count == Some(expected.len() as u64) && expected.iter().zip(&page.objects).all(is_same)
 }
-
-/// The objects whose metadata are compared: those of a page of the comparison that follows later.
-const METADATA_OBJECTS: usize = 500;
-/// The bytes of the first objects that are compared byte for byte, beside one object.
-const WHOLE_BYTES: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests;

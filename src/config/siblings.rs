@@ -16,6 +16,24 @@ pub const SEED_TIMEOUT: Duration = Duration::from_secs(2);
 /// decodes and hashes, within about half of [`SEED_TIMEOUT`]. Lists of 245 MB take 2.5 s.
 pub const SEED_BYTES_MAX: usize = 64 << 20;
 
+/// How much of a sibling's list is compared with the API server before it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ComparedPart {
+    /// The objects whose metadata are compared: those of a page of the comparison that follows.
+    pub objects: usize,
+    /// The bytes of the first objects that are compared byte for byte, beside one object.
+    pub whole_bytes: usize,
+}
+
+impl Default for ComparedPart {
+    fn default() -> Self {
+        Self { objects: COMPARED_OBJECTS, whole_bytes: COMPARED_BYTES }
+    }
+}
+
+pub(crate) const COMPARED_OBJECTS: usize = 500;
+pub(crate) const COMPARED_BYTES: usize = 64 * 1024;
+
 /// The siblings, and the proof that each is one. Without addresses and a service there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiblingsConfig {
@@ -35,6 +53,9 @@ pub struct SiblingsConfig {
     /// The weight of the objects of a list that is sent to a sibling at most, in bytes. Tests have
     /// another one; there is no setting for it.
     pub list_bytes_max: usize,
+    /// How much of a list is compared before it is used. Tests have less; there is no setting for
+    /// it.
+    pub compared: ComparedPart,
 }
 
 impl Default for SiblingsConfig {
@@ -47,6 +68,7 @@ impl Default for SiblingsConfig {
             certificate: None,
             timeout: SEED_TIMEOUT,
             list_bytes_max: SEED_BYTES_MAX,
+            compared: ComparedPart::default(),
         }
     }
 }

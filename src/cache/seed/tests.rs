@@ -8,6 +8,7 @@ use crate::cache::seed::digest::digest;
 use crate::codec::json;
 use crate::codec::json::tests::config_maps;
 use crate::codec::object::Key;
+use crate::config::siblings::{COMPARED_BYTES, COMPARED_OBJECTS};
 
 const AT: ResourceVersion = ResourceVersion(10_000);
 
@@ -51,7 +52,7 @@ fn page(objects: &[Object], request: &ExactRequest) -> ListPage {
 }
 
 fn is_proved(seed: &[Object], upstream: &[Object], place: usize) -> bool {
-    let parts = parts(seed, AT, |places| place % places);
+    let parts = parts(seed, AT, ComparedPart::default(), |places| place % places);
     parts.iter().all(|part| agrees(seed, part, &page(upstream, part)))
 }
 
@@ -81,17 +82,18 @@ fn the_pages_are_small_whatever_the_collection() {
     for (count, bytes) in [(0, 0), (1, 10), (1, 1 << 20), (499, 10), (500, 4000), (20_000, 100)] {
         let objects = collection(count, bytes);
         for place in [0, 1, count / 2, count] {
-            let parts = parts(&objects, AT, |places| place.min(places - 1));
+            let parts =
+                parts(&objects, AT, ComparedPart::default(), |places| place.min(places - 1));
             assert!((1..=2).contains(&parts.len()));
             let mut weight = 0;
             for part in &parts {
                 let page = page(&objects, part);
-                assert!(page.objects.len() <= METADATA_OBJECTS);
+                assert!(page.objects.len() <= COMPARED_OBJECTS);
                 if part.is_whole {
                     weight = page.objects.iter().skip(1).map(Object::weight).sum();
                 }
             }
-            assert!(weight <= WHOLE_BYTES, "{weight}");
+            assert!(weight <= COMPARED_BYTES, "{weight}");
         }
     }
 }
@@ -99,7 +101,7 @@ fn the_pages_are_small_whatever_the_collection() {
 #[test]
 fn a_page_without_a_count_proves_nothing() {
     let objects = collection(1000, 100);
-    for part in parts(&objects, AT, |_| 3) {
+    for part in parts(&objects, AT, ComparedPart::default(), |_| 3) {
         let page = page(&objects, &part);
         assert!(agrees(&objects, &part, &page));
         assert!(!agrees(&objects, &part, &ListPage { remaining_item_count: None, ..page }));
@@ -196,11 +198,11 @@ proptest! {
 /// The number of objects does not show it in a larger one.
 #[test]
 fn a_missing_object_and_one_too_many_are_seen_in_a_small_collection() {
-    let upstream = collection(METADATA_OBJECTS, 1000);
-    for place in [0, 1, METADATA_OBJECTS / 2, METADATA_OBJECTS - 1] {
+    let upstream = collection(COMPARED_OBJECTS, 1000);
+    for place in [0, 1, COMPARED_OBJECTS / 2, COMPARED_OBJECTS - 1] {
         let mut seed = upstream.clone();
         seed.remove(place);
-        seed.push(object(METADATA_OBJECTS, 7, "x"));
+        seed.push(object(COMPARED_OBJECTS, 7, "x"));
         assert!(!is_proved(&seed, &upstream, 0), "{place}");
     }
 }

@@ -243,7 +243,8 @@ impl<L: ListWatch> Driver<L> {
         objects: &[Object],
         at: ResourceVersion,
     ) -> Result<(), NotSeeded> {
-        let parts = parts(objects, at, |places| fastrand::usize(..places));
+        let compared = self.cached.context.config().siblings.compared;
+        let parts = parts(objects, at, compared, |places| fastrand::usize(..places));
         let comparisons = parts.into_iter().map(async |part| {
             let page = self.upstream.exact(part.clone()).await;
             let page = page.map_err(|error| NotSeeded::from_upstream(&error))?;
