@@ -71,8 +71,15 @@ pub enum Damage {
     Hidden,
 }
 
-/// The damage to an object: its resource, its key and the kind.
-type DamagedObject = (String, String, Damage);
+/// The damage to an object.
+#[derive(Debug)]
+struct DamagedObject {
+    resource: String,
+    key: String,
+    damage: Damage,
+    /// The only API server that it concerns; `None` for all.
+    server: Option<usize>,
+}
 
 /// The faults of a simulator.
 #[derive(Debug)]
@@ -108,23 +115,36 @@ impl Faults {
 
     /// Damages an object of a resource. Its key is `namespace/name`, or the name alone.
     pub fn damage(&self, resource: &str, key: &str, damage: Damage) {
-        self.damage.lock().push((resource.to_owned(), key.to_owned(), damage));
+        self.add_damage(None, resource, key, damage);
     }
 
-    /// Returns the damage to the next event of an object, which it counts as done.
-    pub(super) fn take_damage(&self, resource: &str, key: &str) -> Option<Damage> {
+    /// Damages an object of a resource in what one API server sends to watches.
+    pub fn damage_at(&self, server: usize, resource: &str, key: &str, damage: Damage) {
+        self.add_damage(Some(server), resource, key, damage);
+    }
+
+    fn add_damage(&self, server: Option<usize>, resource: &str, key: &str, damage: Damage) {
+        let (resource, key) = (resource.to_owned(), key.to_owned());
+        self.damage.lock().push(DamagedObject { resource, key, damage, server });
+    }
+
+    /// Returns the damage to the next event of an object at an API server, which it counts as done.
+    pub(super) fn take_damage(&self, server: usize, resource: &str, key: &str) -> Option<Damage> {
         let mut damage = self.damage.lock();
-        let is_next =
-            |one: &DamagedObject| one.0 == resource && one.1 == key && one.2 != Damage::Hidden;
+        let is_next = |one: &DamagedObject| {
+            let is_here = one.server.is_none_or(|only| only == server);
+            one.resource == resource && one.key == key && is_here && one.damage != Damage::Hidden
+        };
         let index = damage.iter().position(is_next)?;
-        Some(damage.remove(index).2)
+        Some(damage.remove(index).damage)
     }
 
     /// Returns the keys of the objects of a resource that the watch caches lack.
     pub(super) fn hidden(&self, resource: &str) -> Vec<String> {
         let damage = self.damage.lock();
-        let is_hidden = |one: &&DamagedObject| one.0 == resource && one.2 == Damage::Hidden;
-        damage.iter().filter(is_hidden).map(|(_, key, _)| key.clone()).collect()
+        let is_hidden =
+            |one: &&DamagedObject| one.resource == resource && one.damage == Damage::Hidden;
+        damage.iter().filter(is_hidden).map(|one| one.key.clone()).collect()
     }
 
     /// Cuts the running watches of a resource, or of all resources.

@@ -229,7 +229,8 @@ impl Watcher {
         self.running = true;
         for mut event in events {
             if let Some(object) = event.new.as_ref().or(event.old.as_ref()) {
-                match self.shared.faults.take_damage(&self.kind.resource, &object.key) {
+                match self.shared.faults.take_damage(self.server, &self.kind.resource, &object.key)
+                {
                     Some(Damage::LostEvent) => continue,
                     Some(Damage::OldBody) => {
                         let before = event.old.as_ref();
