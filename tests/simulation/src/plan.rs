@@ -7,6 +7,7 @@
 
 mod fault;
 mod scenario;
+mod siblings;
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub(crate) use self::fault::{FAULTS, Fault};
 pub(crate) use self::scenario::Scenario;
 use crate::crowd::{Crowd, FLOODS, NEIGHBOURS};
 use crate::guests::GUESTS;
+use crate::siblings::Siblings;
 
 /// The plan of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -67,6 +69,9 @@ pub(crate) struct Plan {
     pub(crate) clients: Vec<ClientPlan>,
     pub(crate) faults: Vec<Strike>,
     pub(crate) writes: Vec<Burst>,
+    /// The Weirs fill their caches from each other.
+    #[serde(default)]
+    pub(crate) siblings: Option<Siblings>,
 }
 
 /// How the balancer gives connections to API servers.
@@ -161,6 +166,7 @@ impl Plan {
                 strikes(&mut rng, duration, fault_interval, &kinds)
             },
             writes: bursts(&mut rng, duration, write_interval),
+            siblings: None,
         };
         if narrow {
             plan.revoke();
@@ -169,8 +175,8 @@ impl Plan {
     }
 
     /// Draws other faults, of these kinds only and often: for bugs that few kinds show. A crowd
-    /// stays only where all of them are kinds for a crowd: it writes while others hold their writes,
-    /// and what it sent on a frozen connection arrives when its seat was given back.
+    /// stays only where all of them are kinds for a crowd: it writes while others hold their
+    /// writes, and what it sent on a frozen connection arrives when its seat was given back.
     pub(crate) fn with_faults(mut self, kinds: &[Fault]) -> Self {
         let is_for_crowds =
             |kind: &Fault| CROWD_FAULTS.contains(kind) || matches!(kind, Fault::ChangePlan);
@@ -236,6 +242,12 @@ impl Plan {
         self.faults.iter().any(|strike| strike.fault == Fault::Lag)
     }
 
+    /// Returns how many API servers there are, with that of the Weir which is wrong.
+    pub(crate) fn all_servers(&self) -> usize {
+        let siblings = self.siblings.as_ref();
+        self.servers + usize::from(siblings.is_some_and(|siblings| siblings.has_wrong_weir))
+    }
+
     /// Reads a plan from a file.
     pub(crate) fn read(file: &Path) -> Self {
         let text = std::fs::read(file).expect("the plan is read");
@@ -251,7 +263,9 @@ impl Plan {
     /// Returns everything but the clients, the faults and the writes.
     pub(crate) fn settings(&self) -> String {
         let (clients, faults, writes) = (Vec::new(), Vec::new(), Vec::new());
-        format!("{:?}", Self { clients, faults, writes, ..self.clone() })
+        let text = format!("{:?}", Self { clients, faults, writes, ..self.clone() });
+        // The traces of the other plans stay what they were.
+        text.replace(", siblings: None", "")
     }
 
     /// Returns a small plan without faults at random, for cuts at each point in turn.

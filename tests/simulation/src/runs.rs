@@ -122,6 +122,10 @@ struct Options {
     /// Lets the Weirs compare their caches with the API servers twice a minute.
     #[arg(long)]
     verify: bool,
+    /// Lets two or three Weirs, which often stop and start, fill their caches from each other.
+    /// Implies `--verify`, and no crowd.
+    #[arg(long, conflicts_with_all = ["direct", "crowd"])]
+    siblings: bool,
     /// Has faults of these kinds only, and often.
     #[arg(long, value_enum, value_delimiter = ',')]
     faults: Vec<Fault>,
@@ -338,6 +342,7 @@ impl Options {
         arguments.extend(self.direct.then(|| "--direct".to_owned()));
         arguments.extend(self.crowd.then(|| "--crowd".to_owned()));
         arguments.extend(self.verify.then(|| "--verify".to_owned()));
+        arguments.extend(self.siblings.then(|| "--siblings".to_owned()));
         for fault in self.faults.iter().filter_map(ValueEnum::to_possible_value) {
             arguments.extend(["--faults".to_owned(), fault.get_name().to_owned()]);
         }
@@ -349,6 +354,9 @@ impl Options {
         plan.verify = self.verify;
         if self.crowd && plan.crowd.is_none() {
             plan = plan.with_crowd();
+        }
+        if self.siblings {
+            plan = plan.with_siblings();
         }
         if self.faults.is_empty() { plan } else { plan.with_faults(&self.faults) }
     }

@@ -121,8 +121,9 @@ pub(super) async fn check_upstream(setting: &Setting, plan: &Plan) {
     }
     for (watched, open) in most {
         setting.checker.checked("U1");
-        if open > plan.weirs {
-            let what = format!("{open} watches of {watched} at once for {} Weirs", plan.weirs);
+        let weirs = plan.weirs + plan.all_servers() - plan.servers;
+        if open > weirs {
+            let what = format!("{open} watches of {watched} at once for {weirs} Weirs");
             setting.checker.violated("U1", &what);
         }
     }

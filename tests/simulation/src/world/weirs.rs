@@ -1,5 +1,7 @@
 //! The Weirs of a run, each a whole `App`.
 
+mod checks;
+
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,16 +11,21 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use weir::api::resource::GroupVersionResource;
 use weir::app::App;
 use weir::app::metrics::Metrics;
 use weir::config::dial::{Connection, Dial};
+use weir::config::siblings::{ComparedPart, SiblingsConfig};
 use weir::config::{Config, ConsistentLists, FlowControlMode, Mode, OnRelist, VerifyMode};
 
+use super::counters::{Counter, counters};
 use super::upstream::{self, API, WEIR};
 use crate::checker::Checker;
 use crate::guests::ADMINISTRATOR;
 use crate::network::Network;
 use crate::plan::Plan;
+use crate::resources::{RESOURCES, Resource};
+use crate::siblings::{self, IMPOSTOR, WRONG_WEIR};
 
 /// All Weirs.
 pub(super) struct Weirs {
@@ -26,7 +33,23 @@ pub(super) struct Weirs {
     network: Network,
     checker: Checker,
     running: Vec<Option<Running>>,
+    /// The Weir whose caches are wrong, if there is one.
+    wrong: Option<Running>,
+    /// Which siblings those that start have.
+    siblings: SiblingSet,
     directory: PathBuf,
+}
+
+/// The siblings of a Weir.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SiblingSet {
+    /// All Weirs, and those that are none or wrong.
+    All,
+    /// All Weirs.
+    Weirs,
+    /// The Weir whose caches are wrong, of whose lists little is compared before they are used, as
+    /// of large ones.
+    Wrong,
 }
 
 struct Running {
@@ -35,6 +58,8 @@ struct Running {
     is_alive: Arc<AtomicBool>,
     task: JoinHandle<()>,
     metrics: Metrics,
+    /// Its caches may come from the Weir that is wrong, with little proof.
+    may_be_wrong: bool,
 }
 
 impl Weirs {
@@ -47,6 +72,8 @@ impl Weirs {
             network: network.clone(),
             checker: checker.clone(),
             running: (0..plan.weirs).map(|_| None).collect(),
+            wrong: None,
+            siblings: SiblingSet::All,
             directory,
         }
     }
@@ -60,12 +87,44 @@ impl Weirs {
         for number in 0..self.running.len() {
             self.start(number).await;
         }
+        if self.plan.siblings.as_ref().is_some_and(|siblings| siblings.has_wrong_weir) {
+            let is_alive = Arc::new(AtomicBool::new(true));
+            let upstream = upstream::host(self.plan.servers);
+            let mut config = self.config_of(WRONG_WEIR, upstream, &is_alive);
+            config.cache.verify = VerifyMode::Off;
+            config.cache.siblings = SiblingsConfig::default();
+            config.upstream.endpoints.static_urls = Vec::new();
+            // It has no clients.
+            config.cache.warm = RESOURCES.iter().map(collection).collect();
+            self.wrong = self.run(WRONG_WEIR, config, is_alive).await;
+        }
+    }
+
+    /// Lets those that start have these siblings.
+    pub(super) fn set_siblings(&mut self, siblings: SiblingSet) {
+        self.siblings = siblings;
+    }
+
+    pub(super) fn siblings(&self) -> SiblingSet {
+        self.siblings
+    }
+
+    /// Returns the series of a counter of a Weir with these values of labels.
+    pub(super) fn counters(
+        &self,
+        number: usize,
+        name: &str,
+        labels: &[(&str, &str)],
+    ) -> Vec<Counter> {
+        let running = self.running[number].as_ref();
+        running.map_or_else(Vec::new, |running| counters(&running.metrics, name, labels))
     }
 
     /// Ends a Weir, and starts another one after some time. Without a drain it ends as a killed
     /// process does.
     pub(super) async fn restart(&mut self, number: usize, away: Duration, drains: bool) {
         let Some(running) = self.running.get_mut(number).and_then(Option::take) else { return };
+        self.check_counts(&running);
         let ended = self.checker.now();
         if drains {
             running.stop.cancel();
@@ -84,39 +143,21 @@ impl Weirs {
         self.start(number).await;
     }
 
-    /// B1: when all clients are gone, no Weir holds anything for them.
-    pub(super) fn check_bounds(&self) {
-        // Where one Weir reads from another, that one has a client left.
-        let first = usize::from(self.plan.in_a_row);
-        for running in self.running.iter().skip(first).flatten() {
-            self.checker.checked("B1");
-            for family in running.metrics.registry.gather() {
-                if !HELD_FOR_CLIENTS.contains(&family.name()) {
-                    continue;
-                }
-                let held: f64 =
-                    family.get_metric().iter().map(|metric| metric.get_gauge().get_value()).sum();
-                // Weir itself watches its caches of FlowSchemas and priority levels.
-                let own = match (&self.plan.crowd, family.name()) {
-                    (Some(crowd), "weir_cache_watchers") if crowd.has_plan => 2.0,
-                    _ => 0.0,
-                };
-                if held != own {
-                    let what = format!("{} is {held} without a client", family.name());
-                    self.checker.violated("B1", &what);
-                }
-            }
-        }
-    }
-
     /// Stops all Weirs, the last one first.
     pub(super) async fn stop_all(&mut self) {
         for number in (0..self.running.len()).rev() {
             self.network.shut(&name(number));
             if let Some(running) = self.running[number].take() {
+                self.check_counts(&running);
                 running.stop.cancel();
                 self.ended(running).await;
             }
+        }
+        if let Some(wrong) = self.wrong.take() {
+            self.network.shut(WRONG_WEIR);
+            wrong.stop.cancel();
+            // Its caches are wrong: what it has found does not count.
+            drop(tokio::time::timeout(STOP_TIMEOUT, wrong.task).await);
         }
         // What is left there does no harm.
         drop(std::fs::remove_dir_all(&self.directory));
@@ -125,58 +166,61 @@ impl Weirs {
     /// B1: a Weir that was asked to stop ends.
     async fn ended(&self, running: Running) {
         self.checker.checked("B1");
-        let metrics = running.metrics.clone();
         match tokio::time::timeout(STOP_TIMEOUT, running.task).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => self.checker.violated("B1", &format!("Weir failed: {error}")),
             Err(_) => self.checker.violated("B1", "Weir does not stop"),
-        }
-        self.check_alarms(&metrics);
-    }
-
-    /// VC: no cache was found wrong, and no API server: none is, whatever else happened.
-    fn check_alarms(&self, metrics: &Metrics) {
-        for family in metrics.registry.gather() {
-            let is_checks = family.name() == "weir_cache_checks_total";
-            let is_events = family.name() == "weir_notable_events_total";
-            for metric in family.get_metric().iter().filter(|_| is_checks || is_events) {
-                let has = |name: &str, value: &str| {
-                    metric.get_label().iter().any(|it| it.name() == name && it.value() == value)
-                };
-                let count = metric.get_counter().get_value();
-                if is_checks && !has("check", "count") && has("outcome", "equal") {
-                    (0..count as u64).for_each(|_| self.checker.checked("VC"));
-                }
-                let is_alarm = has("kind", "quarantine")
-                    || (!has("check", "count")
-                        && (has("outcome", "different") || has("outcome", "upstream")));
-                if is_alarm && count > 0.0 {
-                    self.checker.violated("VC", &format!("{count} false alarms: {metric:?}"));
-                }
-            }
         }
     }
 
     async fn start(&mut self, number: usize) {
         let is_alive = Arc::new(AtomicBool::new(true));
         let config = self.config(number, &is_alive);
+        self.running[number] = self.run(&name(number), config, is_alive).await;
+    }
+
+    async fn run(&self, name: &str, config: Config, is_alive: Arc<AtomicBool>) -> Option<Running> {
         let app = match App::start(config).await {
             Ok(app) => app,
-            Err(error) => return self.checker.violated("C1", &format!("no start: {error:#}")),
+            Err(error) => {
+                self.checker.violated("C1", &format!("no start: {error:#}"));
+                return None;
+            }
         };
         let listener = app.pipe_listener();
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        self.network.listen(&name(number), move |pipe| listener.accept(pipe, address));
+        self.network.listen(name, move |pipe| listener.accept(pipe, address));
         let stop = CancellationToken::new();
         let metrics = app.metrics().clone();
         let task = tokio::spawn(app.run(stop.clone()));
-        self.running[number] = Some(Running { stop, is_alive, task, metrics });
+        let may_be_wrong = self.siblings == SiblingSet::Wrong;
+        Some(Running { stop, is_alive, task, metrics, may_be_wrong })
     }
 
     fn config(&self, number: usize, is_alive: &Arc<AtomicBool>) -> Config {
         let is_second = self.plan.in_a_row && number == 1;
         let upstream = if is_second { name(0) } else { API.to_owned() };
-        let kubeconfig = self.directory.join(format!("{number}.kubeconfig"));
+        let mut config = self.config_of(&name(number), upstream, is_alive);
+        if self.plan.listed && !is_second {
+            // The balancer is the last resort.
+            let hosts = (0..self.plan.servers).map(upstream::host);
+            let urls = hosts.map(|host| format!("http://{host}")).collect();
+            config.upstream.endpoints.static_urls = urls;
+        }
+        // A stream that lives through a relist skips the states in between. A Weir that reads it
+        // would show states that never were.
+        let is_read_by_weir = self.plan.in_a_row && number == 0;
+        config.cache.on_relist = if self.plan.keeps_streams && !is_read_by_weir {
+            OnRelist::KeepStreams
+        } else {
+            OnRelist::EndStreams
+        };
+        config
+    }
+
+    /// Returns the settings that all Weirs have. `upstream` is the host of the kubeconfig.
+    fn config_of(&self, name: &str, upstream: String, is_alive: &Arc<AtomicBool>) -> Config {
+        let kubeconfig = self.directory.join(format!("{name}.kubeconfig"));
         let token = if self.plan.narrow { WEIR } else { ADMINISTRATOR };
         let text = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -188,13 +232,7 @@ impl Weirs {
         let mut config = Config::default();
         config.upstream.kubeconfig = Some(kubeconfig);
         config.upstream.http2 = self.plan.http2;
-        config.upstream.dial = Some(self.dial(number, upstream, is_alive));
-        if self.plan.listed && !is_second {
-            // The balancer is the last resort.
-            let hosts = (0..self.plan.servers).map(upstream::host);
-            let urls = hosts.map(|host| format!("http://{host}")).collect();
-            config.upstream.endpoints.static_urls = urls;
-        }
+        config.upstream.dial = Some(self.dial(name, upstream, is_alive));
         if self.plan.gateway {
             config.authentication.mode = Mode::Gateway;
         }
@@ -207,19 +245,26 @@ impl Weirs {
         config.admin_listen = None;
         config.server.listeners = Vec::new();
         config.server.shutdown_timeout = Duration::from_secs(10);
-        // A stream that lives through a relist skips the states in between. A Weir that reads it
-        // would show states that never were.
-        let is_read_by_weir = self.plan.in_a_row && number == 0;
-        config.cache.on_relist = if self.plan.keeps_streams && !is_read_by_weir {
-            OnRelist::KeepStreams
-        } else {
-            OnRelist::EndStreams
-        };
         config.cache.consistent_lists = consistent_lists(self.plan.seed);
         // Without it the seeds keep their meaning.
         let verify = self.plan.verify;
         config.cache.verify = if verify { VerifyMode::Enforce } else { VerifyMode::Off };
         config.cache.verify_round = VERIFY_ROUND;
+        if let Some(siblings) = &self.plan.siblings {
+            // Its own address is among them.
+            let mut hosts =
+                if self.siblings == SiblingSet::Wrong { Vec::new() } else { self.names() };
+            if siblings.has_impostor && self.siblings == SiblingSet::All {
+                hosts.push(IMPOSTOR.to_owned());
+            }
+            if siblings.has_wrong_weir && self.siblings != SiblingSet::Weirs {
+                hosts.push(WRONG_WEIR.to_owned());
+            }
+            config.cache.siblings.addresses = hosts.iter().map(|it| siblings::url(it)).collect();
+            if self.siblings == SiblingSet::Wrong {
+                config.cache.siblings.compared = ComparedPart { objects: 2, whole_bytes: 0 };
+            }
+        }
         config.cache.page_size = self.plan.page_size;
         config.cache.idle_timeout = self.plan.idle_timeout;
         if let Some(bytes) = self.plan.history_bytes {
@@ -229,17 +274,22 @@ impl Weirs {
     }
 
     /// Connects to API servers by their names, and to `upstream` by that of the kubeconfig.
-    fn dial(&self, number: usize, upstream: String, is_alive: &Arc<AtomicBool>) -> Dial {
+    fn dial(&self, name: &str, upstream: String, is_alive: &Arc<AtomicBool>) -> Dial {
         let (network, is_alive) = (self.network.clone(), Arc::clone(is_alive));
+        let name = name.to_owned();
         Dial::new(move |host, _port| {
-            let host = if host == "localhost" { upstream.clone() } else { host.to_owned() };
-            let network = network.clone();
+            let host = match siblings::host(host) {
+                Some(sibling) => sibling,
+                None if host == "localhost" => upstream.clone(),
+                None => host.to_owned(),
+            };
+            let (network, name) = (network.clone(), name.clone());
             let is_alive = Arc::clone(&is_alive);
             Box::pin(async move {
                 if !is_alive.load(Ordering::Relaxed) {
                     return Err(std::io::ErrorKind::ConnectionRefused.into());
                 }
-                let pipe = network.connect(&name(number), &host).await?;
+                let pipe = network.connect(&name, &host).await?;
                 Ok(Box::new(pipe) as Box<dyn Connection>)
             })
         })
@@ -256,6 +306,13 @@ fn consistent_lists(seed: u64) -> ConsistentLists {
     }
 }
 
+/// Returns the name of a resource as it is configured.
+fn collection(resource: &Resource) -> GroupVersionResource {
+    let (group, version) =
+        resource.api_version.rsplit_once('/').unwrap_or(("", resource.api_version));
+    GroupVersionResource::new(group, version, resource.plural)
+}
+
 fn name(number: usize) -> String {
     format!("weir-{number}")
 }
@@ -264,15 +321,3 @@ fn name(number: usize) -> String {
 const VERIFY_ROUND: Duration = Duration::from_secs(30);
 /// The deadline of a shutdown is 10 s; a virtual minute leaves room for its end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// The gauges of what Weir holds for clients.
-const HELD_FOR_CLIENTS: [&str; 9] = [
-    "weir_requests_in_flight",
-    "weir_connections",
-    "weir_upgraded_connections",
-    "weir_watchers",
-    "weir_cache_watchers",
-    "weir_response_memory_bytes",
-    "weir_forward_budget_requests",
-    "weir_flowcontrol_seats",
-    "weir_flowcontrol_waiting_requests",
-];
