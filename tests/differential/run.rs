@@ -77,19 +77,30 @@ impl Case {
 /// Fills the upstream, warms the caches of all Weirs, and makes a short history that they see.
 /// Where nothing changes by itself, all caches end at the same resourceVersion.
 pub(crate) async fn prepare(direct: &Endpoint, weirs: &[Endpoint], moves: bool) -> Marks {
-    let mut marks = Marks::default();
-    fill(direct, &mut marks).await;
-    for weir in weirs {
-        warm(weir, None).await;
-    }
-    touch(direct, &mut marks).await;
-    for weir in weirs {
-        warm(weir, Some(&marks)).await;
-    }
-    tokens(direct, &mut marks).await;
+    let warm_all = async |marks: Option<&Marks>| {
+        for weir in weirs {
+            warm(weir, marks).await;
+        }
+    };
+    let marks = prepare_with(direct, warm_all).await;
     if !moves {
         level(direct, weirs).await;
     }
+    marks
+}
+
+/// Fills the upstream, and makes a short history. Before it and after it, the caches are warmed;
+/// after it until they have reached the last write.
+pub(crate) async fn prepare_with(
+    direct: &Endpoint,
+    warm_all: impl AsyncFn(Option<&Marks>),
+) -> Marks {
+    let mut marks = Marks::default();
+    fill(direct, &mut marks).await;
+    warm_all(None).await;
+    touch(direct, &mut marks).await;
+    warm_all(Some(&marks)).await;
+    tokens(direct, &mut marks).await;
     marks
 }
 
@@ -130,20 +141,31 @@ async fn level(direct: &Endpoint, weirs: &[Endpoint]) {
 /// Waits until every cache answers; with marks, until it has reached the last write.
 async fn warm(weir: &Endpoint, marks: Option<&Marks>) {
     let mut connection = weir.connection();
-    for collection in COLLECTIONS.iter().filter(|collection| collection.cached) {
-        for accept in representations(collection) {
-            let version = if marks.is_some() { Version::Current } else { Version::Zero };
-            let read = ReadRequest { accept, ..ReadRequest::new(Verb::List, collection, version) };
-            let call = read.call(marks.unwrap_or(&Marks::default()));
-            // A resource without writes advances by a bookmark, which a real upstream sends once a
-            // minute.
-            let deadline = Instant::now() + 3 * STEP_TIMEOUT;
-            while connection.send(&call).await.cache() != HIT {
-                assert!(Instant::now() < deadline, "{call} never comes from the cache");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+    for call in warming_lists(marks) {
+        // A resource without writes advances by a bookmark, which a real upstream sends once a
+        // minute.
+        let deadline = Instant::now() + 3 * STEP_TIMEOUT;
+        while connection.send(&call).await.cache() != HIT {
+            assert!(Instant::now() < deadline, "{call} never comes from the cache");
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+}
+
+/// Returns a list for each cache; with marks, of the last write or later.
+pub(crate) fn warming_lists(marks: Option<&Marks>) -> Vec<Call> {
+    let version = if marks.is_some() { Version::Current } else { Version::Zero };
+    let none = Marks::default();
+    let marks = marks.unwrap_or(&none);
+    let cached = COLLECTIONS.iter().filter(|collection| collection.cached);
+    let lists = cached.flat_map(|collection| {
+        let list = move |accept| ReadRequest {
+            accept,
+            ..ReadRequest::new(Verb::List, collection, version)
+        };
+        representations(collection).into_iter().map(list)
+    });
+    lists.map(|read| read.call(marks)).collect()
 }
 
 /// One Accept header for each cache that a resource may have.

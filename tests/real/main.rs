@@ -34,6 +34,7 @@ mod namespaced;
 mod relist;
 mod resources;
 mod rollout;
+mod shadow;
 mod shedding;
 mod starts;
 #[path = "../differential/suite.rs"]
@@ -114,6 +115,7 @@ fn tests() -> Vec<Trial> {
             missing,
             definitions::nowhere,
         ),
+        trial("shadow_mode_finds_no_difference_in_the_corpus", missing, shadow::corpus),
         trial("invalid_parameters_get_the_upstreams_answers", missing, bad_input::answers),
         trial("every_user_gets_the_upstreams_answers", missing, matrix::everybody),
         trial(
