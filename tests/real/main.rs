@@ -36,6 +36,7 @@ mod resources;
 mod rollout;
 mod shadow;
 mod shedding;
+mod siblings;
 mod starts;
 #[path = "../differential/suite.rs"]
 mod suite;
@@ -82,6 +83,7 @@ fn tests() -> Vec<Trial> {
             no_watch_list,
             cuts::watches_and_lists,
         ),
+        trial("siblings_before_a_real_api_server", missing, siblings::before_a_real_api_server),
         trial("responses_equal_the_upstreams", missing, differential::answers),
         trial(
             "responses_through_two_weirs_equal_the_upstreams",
@@ -117,6 +119,17 @@ fn tests() -> Vec<Trial> {
         ),
         trial("shadow_mode_finds_no_difference_in_the_corpus", missing, shadow::corpus),
         trial("invalid_parameters_get_the_upstreams_answers", missing, bad_input::answers),
+    ];
+    trials.extend(trials_of_users(missing));
+    if !missing {
+        trials.extend(figures::trials());
+    }
+    trials
+}
+
+/// Returns the tests with many users.
+fn trials_of_users(missing: bool) -> Vec<Trial> {
+    vec![
         trial("every_user_gets_the_upstreams_answers", missing, matrix::everybody),
         trial(
             "every_user_gets_the_upstreams_answers_by_impersonation",
@@ -133,11 +146,7 @@ fn tests() -> Vec<Trial> {
         ),
         trial("logs_and_metrics_contain_no_secret", missing, matrix::secrets),
         trial("a_refusal_equals_the_upstreams_in_every_form", missing, matrix::refusals),
-    ];
-    if !missing {
-        trials.extend(figures::trials());
-    }
-    trials
+    ]
 }
 
 /// Returns a test, which is ignored where its binaries are missing.

@@ -1,0 +1,180 @@
+//! A client over TLS and HTTP/2 with one connection at a time, to any replica that the load
+//! balancer names. It repeats what Go's client repeats: what a connection did not take, and what
+//! the server did not begin, as a GOAWAY or REFUSED_STREAM says.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::replicas::Balanced;
+use crate::control_plane::ADMIN;
+
+pub(super) struct Client {
+    tls: TlsConnector,
+    balanced: Balanced,
+    connection: Mutex<Option<(usize, SendRequest<Full<Bytes>>)>>,
+    /// Connections that were opened.
+    pub(super) connections: AtomicUsize,
+}
+
+impl Client {
+    /// Returns a client that trusts the CA in a directory.
+    pub(super) fn new(credentials: &Path, balanced: &Balanced) -> Self {
+        let ca = std::fs::read(credentials.join("ca.crt")).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&ca) {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self {
+            tls: Arc::new(config).into(),
+            balanced: Arc::clone(balanced),
+            connection: Mutex::new(None),
+            connections: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Result<Response<Incoming>, String> {
+        self.send(&Method::GET, path, "").await
+    }
+
+    /// Sends a request, and returns the status and the whole body.
+    pub(super) async fn fetch(
+        &self,
+        method: &Method,
+        path: &str,
+        body: &str,
+    ) -> Result<(u16, Bytes), String> {
+        let (head, body) = self.send(method, path, body).await?.into_parts();
+        let body = body.collect().await.map_err(|error| format!("in the body: {error:?}"))?;
+        Ok((head.status.as_u16(), body.to_bytes()))
+    }
+
+    /// Returns the head of the response.
+    pub(super) async fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        body: &str,
+    ) -> Result<Response<Incoming>, String> {
+        for _ in 0..ATTEMPTS {
+            let (number, mut sender) = self.connected().await?;
+            if sender.ready().await.is_err() {
+                self.forget(number).await;
+                continue;
+            }
+            let request = request(method, path, body);
+            let answer = timeout(HEAD_TIMEOUT, sender.try_send_request(request)).await;
+            let is_closed = sender.is_closed();
+            let mut error = match answer {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(error)) => error,
+                // A request that another thread sends while its connection ends may be left in
+                // hyper's queue.
+                Err(_) if is_closed => {
+                    self.forget(number).await;
+                    continue;
+                }
+                Err(_) => return Err("no answer in time".to_owned()),
+            };
+            self.forget(number).await;
+            let is_unsent = error.take_message().is_some();
+            let error = error.into_error();
+            if !is_unsent && !is_unprocessed(&error) {
+                return Err(format!("{error:?}"));
+            }
+        }
+        Err("no connection takes the request".to_owned())
+    }
+
+    /// Returns the open connection with its number, or opens one.
+    async fn connected(&self) -> Result<(usize, SendRequest<Full<Bytes>>), String> {
+        let mut connection = self.connection.lock().await;
+        if let Some((number, sender)) = &*connection
+            && !sender.is_closed()
+        {
+            return Ok((*number, sender.clone()));
+        }
+        let port = fastrand::choice(self.balanced.lock().iter().copied()).ok_or("no replica")?;
+        let tcp = TcpStream::connect(("127.0.0.1", port)).await;
+        let tcp = tcp.map_err(|error| format!("no connection: {error}"))?;
+        tcp.set_nodelay(true).map_err(|error| error.to_string())?;
+        let name = ServerName::try_from("127.0.0.1").expect("an address");
+        let tls = self.tls.connect(name, tcp).await;
+        let tls = TokioIo::new(tls.map_err(|error| format!("no TLS: {error}"))?);
+        let (sender, driver) =
+            handshake(TokioExecutor::new(), tls).await.map_err(|error| format!("{error:?}"))?;
+        // Its errors also reach the sender.
+        tokio::spawn(async move { drop(driver.await) });
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        *connection = Some((number, sender.clone()));
+        Ok((number, sender))
+    }
+
+    /// Lets the next request open a connection, unless another one was opened already.
+    async fn forget(&self, number: usize) {
+        let mut connection = self.connection.lock().await;
+        if connection.as_ref().is_some_and(|(open, _)| *open == number) {
+            *connection = None;
+        }
+    }
+}
+
+fn request(method: &Method, path: &str, body: &str) -> Request<Full<Bytes>> {
+    let form = match *method {
+        Method::PATCH => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    Request::builder()
+        .method(method)
+        .uri(format!("https://127.0.0.1{path}"))
+        .header("authorization", format!("Bearer {ADMIN}"))
+        .header("user-agent", "informer/1.0")
+        .header("content-type", form)
+        .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
+        .unwrap()
+}
+
+/// Whether the server says that it did not begin the request.
+fn is_unprocessed(error: &hyper::Error) -> bool {
+    reset(error).is_some_and(|error| {
+        error.is_remote()
+            && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
+    })
+}
+
+/// Returns the error of HTTP/2 behind an error.
+pub(super) fn reset<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a h2::Error> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<h2::Error>() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+const ATTEMPTS: usize = 3;
+/// When the head of a response is late.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
