@@ -10,10 +10,10 @@
 //! waits until it is ready and for `minReadySeconds`, sends SIGTERM to an old one, and goes on with
 //! the next.
 //!
-//! Each watcher has a connection of its own over TLS and HTTP/2, and goes on as client-go's
-//! reflector does: see `upgrade/watcher.rs`. The objects that change carry a number, so that each
-//! watcher notices a lost or repeated event. The bench fails if the upgrade exceeds
-//! [`report::exceeded`].
+//! Each watcher has a connection of its own over TLS and HTTP/2, or shares one with others, and
+//! goes on as client-go's reflector does: see `upgrade/watcher.rs`. The objects that change carry a
+//! number, so that each watcher notices a lost or repeated event. The bench fails if the upgrade
+//! exceeds [`report::exceeded`].
 
 #![expect(
     clippy::expect_used,
@@ -60,6 +60,7 @@ use tokio::time::sleep;
 
 use crate::api_server::ApiServer;
 use crate::args::Args;
+use crate::client::Client;
 use crate::objects::RESOURCES;
 use crate::replicas::Replicas;
 use crate::requester::{Kind, Requester};
@@ -76,24 +77,30 @@ async fn main() -> ExitCode {
 
     let mut clients = JoinSet::new();
     let opening = Arc::new(Semaphore::new(OPENING_MAX));
+    let client = |number: usize| {
+        let token = tokens.get(number % tokens.len()).expect("a token");
+        Client::new(replicas.endpoint(), token)
+    };
+    let mut shared = client(0);
     for number in 0..args.watchers {
-        let token = tokens.get(number % tokens.len()).expect("a token").clone();
-        let watcher = Watcher::new(number, replicas.endpoint(), token, Arc::clone(&seen));
+        if number % args.per_connection == 0 {
+            shared = client(number / args.per_connection);
+        }
+        let watcher = Watcher::new(number, shared.share(), Arc::clone(&seen));
         let opening = Arc::clone(&opening);
         clients.spawn(async move {
             let permit = opening.acquire().await.expect("it stays open");
             watcher.run(permit).await;
         });
     }
-    assert!(seen.all_open(OPEN_WITHIN).await, "not all watches are open");
+    assert!(seen.all_open(args.longest_wait()).await, "not all watches are open");
     let mut requesters = JoinSet::new();
     let kinds = (0..args.readers).map(|number| match number % 2 {
         0 => Kind::CachedRead,
         _ => Kind::ForwardedRead,
     });
     for (number, kind) in kinds.chain([Kind::Write]).enumerate() {
-        let token = tokens.get(number % tokens.len()).expect("a token").clone();
-        requesters.spawn(Requester::new(kind, replicas.endpoint(), token, &seen).run());
+        requesters.spawn(Requester::new(kind, client(number), args.interval(), &seen).run());
     }
     sleep(CALM).await;
 
@@ -103,7 +110,7 @@ async fn main() -> ExitCode {
     sleep(CALM).await;
     seen.stop_requests();
     requesters.join_all().await;
-    let complete = seen.all_complete(COMPLETE_WITHIN).await;
+    let complete = seen.all_complete(args.longest_wait()).await;
     let after = api_server.counts().await;
     let costs = RESOURCES.map(|resource| after.since(&before, resource.plural));
     report::print(&args, &seen, &replicas, &costs).await;
@@ -121,7 +128,5 @@ async fn main() -> ExitCode {
 
 /// Watchers that list and connect at the same time before the upgrade begins.
 const OPENING_MAX: usize = 50;
-const OPEN_WITHIN: Duration = Duration::from_secs(90);
-const COMPLETE_WITHIN: Duration = Duration::from_secs(30);
 /// The time of the load alone, before the upgrade and after it.
 const CALM: Duration = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,9 +11,15 @@ use clap::Parser;
 #[derive(Parser, Debug)]
 #[command(name = "upgrade")]
 pub(crate) struct Args {
-    /// Number of watchers, each with a connection of its own
+    /// Number of watchers
     #[arg(long, default_value_t = 2_000)]
     pub(crate) watchers: usize,
+    /// Watchers that share a connection, as the informers of one process do
+    #[arg(long, default_value_t = NonZeroUsize::MIN)]
+    pub(crate) per_connection: NonZeroUsize,
+    /// Milliseconds between two requests of a reader or of the writer
+    #[arg(long, default_value_t = 250)]
+    pub(crate) interval: u64,
     /// Number of readers: every second one reads from the caches, the others are forwarded
     #[arg(long, default_value_t = 20)]
     pub(crate) readers: usize,
@@ -57,7 +64,20 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// How long the first watches may take to open, and the last events to arrive.
+    pub(crate) fn longest_wait(&self) -> Duration {
+        WAIT_MIN + TIME_OF_A_WATCHER * u32::try_from(self.watchers).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn interval(&self) -> Duration {
+        Duration::from_millis(self.interval)
+    }
+
     pub(crate) fn late(&self) -> Duration {
         Duration::from_secs(self.late)
     }
 }
+
+const WAIT_MIN: Duration = Duration::from_secs(60);
+/// A handshake, a list and a watch, of which a slow machine does some fifty in a second.
+const TIME_OF_A_WATCHER: Duration = Duration::from_millis(20);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 pub(crate) struct Balancer {
     pub(crate) address: SocketAddr,
@@ -20,7 +20,8 @@ pub(crate) struct Balancer {
 struct Shared {
     /// The Weirs that get connections.
     ready: Mutex<Vec<SocketAddr>>,
-    connections: AtomicUsize,
+    /// When each connection was opened.
+    opened: Mutex<Vec<Instant>>,
     /// Connections that a Weir did not accept, or for which there was no Weir.
     refused: AtomicUsize,
 }
@@ -53,7 +54,13 @@ impl Balancer {
     }
 
     pub(crate) fn connections(&self) -> usize {
-        self.shared.connections.load(Ordering::Relaxed)
+        self.shared.opened.lock().len()
+    }
+
+    /// Returns how long after `start` each later connection was opened.
+    pub(crate) fn opened_since(&self, start: Instant) -> Vec<Duration> {
+        let opened = self.shared.opened.lock();
+        opened.iter().filter_map(|at| at.checked_duration_since(start)).collect()
     }
 
     pub(crate) fn refused(&self) -> usize {
@@ -69,7 +76,11 @@ impl Balancer {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     while let Ok((mut client, _)) = listener.accept().await {
         let shared = Arc::clone(&shared);
-        let number = shared.connections.fetch_add(1, Ordering::Relaxed);
+        let number = {
+            let mut opened = shared.opened.lock();
+            opened.push(Instant::now());
+            opened.len()
+        };
         tokio::spawn(async move {
             let weir = fastrand::choice(shared.ready.lock().iter().copied());
             let Some(Ok(mut weir)) = connect(weir, number).await else {

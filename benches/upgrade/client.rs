@@ -5,6 +5,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -16,6 +18,8 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 /// Where clients connect.
@@ -25,15 +29,20 @@ pub(crate) struct Endpoint {
     pub(crate) tls: TlsConnector,
 }
 
-/// A client with at most one connection.
+/// A client with at most one connection, which others may share.
 pub(crate) struct Client {
     endpoint: Endpoint,
     authorization: String,
-    connection: Option<SendRequest<Full<Bytes>>>,
-    /// Connections that were opened.
-    pub(crate) connections: usize,
+    connection: Arc<Mutex<Connection>>,
     /// Requests that were sent a second time, on another connection.
     pub(crate) repeated: usize,
+}
+
+/// The open connection, and how many there were before it.
+#[derive(Default)]
+struct Connection {
+    number: usize,
+    sender: Option<SendRequest<Full<Bytes>>>,
 }
 
 /// A request without its credential.
@@ -83,28 +92,39 @@ impl Endpoint {
 impl Client {
     pub(crate) fn new(endpoint: Endpoint, token: &str) -> Self {
         let authorization = format!("Bearer {token}");
-        Self { endpoint, authorization, connection: None, connections: 0, repeated: 0 }
+        Self { endpoint, authorization, connection: Arc::default(), repeated: 0 }
+    }
+
+    /// Returns another client with the same credential and the same connection.
+    pub(crate) fn share(&self) -> Self {
+        Self {
+            endpoint: self.endpoint.clone(),
+            authorization: self.authorization.clone(),
+            connection: Arc::clone(&self.connection),
+            repeated: 0,
+        }
     }
 
     /// Sends a request, and returns the head of the response.
     pub(crate) async fn send(&mut self, call: &Call) -> io::Result<Response<Incoming>> {
         for _ in 0..ATTEMPTS {
-            let mut sender = match self.connection.take() {
-                Some(sender) if !sender.is_closed() => sender,
-                _ => {
-                    self.connections += 1;
-                    self.endpoint.connect().await?
-                }
-            };
+            let (number, mut sender) = self.connected().await?;
             if sender.ready().await.is_err() {
+                self.forget(number).await;
                 continue;
             }
-            match sender.try_send_request(self.request(call)).await {
-                Ok(response) => {
-                    self.connection = Some(sender);
-                    return Ok(response);
+            let answer = timeout(HEAD_TIMEOUT, sender.try_send_request(self.request(call))).await;
+            match answer {
+                Ok(Ok(response)) => return Ok(response),
+                // A request that another thread sends while its connection ends may be left in
+                // hyper's queue. client-go's pings would notice.
+                Err(_) if sender.is_closed() => {
+                    LEFT_IN_QUEUE.fetch_add(1, Ordering::Relaxed);
+                    self.forget(number).await;
                 }
-                Err(mut error) => {
+                Err(elapsed) => return Err(io::Error::other(elapsed)),
+                Ok(Err(mut error)) => {
+                    self.forget(number).await;
                     let is_unsent = error.take_message().is_some();
                     let error = error.into_error();
                     if !is_unsent && !is_unprocessed(&error) {
@@ -115,6 +135,26 @@ impl Client {
             }
         }
         Err(io::Error::other("no connection takes the request"))
+    }
+
+    /// Returns the open connection with its number, or opens one.
+    async fn connected(&self) -> io::Result<(usize, SendRequest<Full<Bytes>>)> {
+        let mut connection = self.connection.lock().await;
+        if let Some(sender) = connection.sender.as_ref().filter(|it| !it.is_closed()) {
+            return Ok((connection.number, sender.clone()));
+        }
+        let sender = self.endpoint.connect().await?;
+        let number = connection.number + 1;
+        *connection = Connection { number, sender: Some(sender.clone()) };
+        Ok((number, sender))
+    }
+
+    /// Lets the next request open a connection, unless another one did.
+    async fn forget(&self, number: usize) {
+        let mut connection = self.connection.lock().await;
+        if connection.number == number {
+            connection.sender = None;
+        }
     }
 
     /// Sends a request, and returns the status and the body.
@@ -157,4 +197,9 @@ pub(crate) fn reset<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<
     None
 }
 
+/// Requests that a closed connection of a client had and never answered.
+pub(crate) static LEFT_IN_QUEUE: AtomicUsize = AtomicUsize::new(0);
+
 const ATTEMPTS: usize = 3;
+/// When the head of a response is late.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);

@@ -28,6 +28,7 @@ pub(crate) struct Replicas {
     end_within: Duration,
     /// Connections and refused ones before the upgrade.
     before: [usize; 2],
+    began: Instant,
 }
 
 struct Replica {
@@ -74,6 +75,7 @@ impl Replicas {
             min_ready: Duration::from_secs(args.min_ready),
             end_within: Duration::from_secs(args.delay + args.drain + 10),
             before: [0; 2],
+            began: Instant::now(),
         };
         for _ in 0..REPLICAS {
             replicas.add().await;
@@ -117,6 +119,7 @@ impl Replicas {
     /// Replaces one Weir after the other, and waits until the old ones have ended.
     pub(crate) async fn replace_all(&mut self) {
         self.before = [self.balancer.connections(), self.balancer.refused()];
+        self.began = Instant::now();
         let mut ending = Vec::new();
         for _ in 0..REPLICAS {
             self.add().await;
@@ -138,6 +141,11 @@ impl Replicas {
     pub(crate) fn connections(&self) -> [usize; 2] {
         let [connections, refused] = self.before;
         [self.balancer.connections() - connections, self.balancer.refused() - refused]
+    }
+
+    /// Returns when the connections of the upgrade were opened, after its begin.
+    pub(crate) fn opened(&self) -> Vec<Duration> {
+        self.balancer.opened_since(self.began)
     }
 
     /// Returns the addresses of the admin listeners, and the CPU time of each Weir.

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::args::Args;
+use crate::client::LEFT_IN_QUEUE;
 use crate::objects::RESOURCES;
 use crate::replicas::{REPLICAS, Replicas};
 use crate::scrape::metrics_of;
@@ -26,14 +27,17 @@ fn print_figures(args: &Args, seen: &Seen, replicas: &Replicas, costs: &Costs) {
     let upstream = args.upstream.as_deref().unwrap_or("a simulator");
     let [connections, refused] = replicas.connections();
     println!(
-        "{} watchers, {} readers, a writer; before {upstream}; warm caches: {}",
-        args.watchers, args.readers, args.warm
+        "{} watchers, {} on a connection, {} readers, a writer; before {upstream}; warm caches: {}",
+        args.watchers, args.per_connection, args.readers, args.warm
     );
     for end in &replicas.ends {
         let (code, took) = (end.code, end.took.as_secs_f64());
         println!("an old Weir ended {took:.1} s after SIGTERM, exit code {code:?}");
     }
-    println!("connections: {connections}, {refused} refused");
+    println!(
+        "connections: {connections}, {refused} refused; {} in the busiest second",
+        busiest(&replicas.opened())
+    );
     let figures = seen.figures.lock();
     for (kind, times) in &figures.answered {
         println!("{kind:?}: {} answered, ms {}", times.len(), percentiles(times));
@@ -43,6 +47,8 @@ fn print_figures(args: &Args, seen: &Seen, replicas: &Replicas, costs: &Costs) {
         figures.failed.len(),
         figures.repeated
     );
+    let left = LEFT_IN_QUEUE.load(Ordering::Relaxed);
+    println!("requests that the client left on closed connections and sent again: {left}");
     figures.failed.iter().take(10).for_each(|failed| println!("  {failed}"));
     let events = seen.events.load(Ordering::Relaxed);
     let wrong = seen.wrong_events.load(Ordering::Relaxed);
@@ -76,7 +82,7 @@ pub(crate) fn exceeded(seen: &Seen, replicas: &Replicas, costs: &Costs) -> Vec<S
         ("watchers that list again", figures.lists.values().sum(), watchers / 100),
         ("lists of a cache", to_usize(most(0)), REPLICAS),
         ("watches of a cache", to_usize(most(1)), REPLICAS * WATCHES),
-        ("watches opened again in one second", busiest(&figures.resumed), RETURN_MAX),
+        ("connections opened in one second", busiest(&replicas.opened()), RETURN_MAX),
         ("Weirs that did not end well", bad_ends, 0),
     ];
     let exceeded = rows.into_iter().filter(|(_, value, bound)| value > bound);
@@ -87,7 +93,7 @@ pub(crate) fn exceeded(seen: &Seen, replicas: &Replicas, costs: &Costs) -> Vec<S
 /// matches nothing, which proves that the cache is as fresh as its first reader asks.
 const WATCHES: usize = 2;
 
-/// Watches that may come back in one second.
+/// Connections that may come back in one second, however many watches each has.
 const RETURN_MAX: usize = 50;
 
 fn to_usize(count: Option<u64>) -> usize {

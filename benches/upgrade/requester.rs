@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Method;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use crate::client::{Call, Client, Endpoint};
+use crate::client::{Call, Client};
 use crate::objects::{RESOURCES, TICKER, patch};
 use crate::seen::Seen;
 
@@ -25,17 +25,19 @@ pub(crate) enum Kind {
 pub(crate) struct Requester {
     kind: Kind,
     client: Client,
+    /// The time between two requests.
+    interval: Duration,
     seen: Arc<Seen>,
 }
 
 impl Requester {
-    pub(crate) fn new(kind: Kind, endpoint: Endpoint, token: String, seen: &Arc<Seen>) -> Self {
-        Self { kind, client: Client::new(endpoint, &token), seen: Arc::clone(seen) }
+    pub(crate) fn new(kind: Kind, client: Client, interval: Duration, seen: &Arc<Seen>) -> Self {
+        Self { kind, client, interval, seen: Arc::clone(seen) }
     }
 
     /// Sends requests until the upgrade is over.
     pub(crate) async fn run(mut self) {
-        let mut due = interval(INTERVAL);
+        let mut due = interval(self.interval);
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for number in (0..RESOURCES.len()).cycle() {
             due.tick().await;
@@ -91,6 +93,4 @@ impl Requester {
     }
 }
 
-/// The time between two requests of one client.
-const INTERVAL: Duration = Duration::from_millis(250);
 const TIMEOUT: Duration = Duration::from_secs(30);

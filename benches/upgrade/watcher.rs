@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep};
 
-use crate::client::{Call, Client, Endpoint, reset};
+use crate::client::{Call, Client, reset};
 use crate::objects::{RESOURCES, resource_version, tick};
 use crate::seen::{Seen, is_quiet};
 
@@ -43,13 +43,12 @@ enum End {
 }
 
 impl Watcher {
-    pub(crate) fn new(number: usize, endpoint: Endpoint, token: String, seen: Arc<Seen>) -> Self {
+    pub(crate) fn new(number: usize, client: Client, seen: Arc<Seen>) -> Self {
         let resource = RESOURCES.get(number % RESOURCES.len()).expect("a resource");
         let selector = match is_quiet(number) {
             true => format!("&fieldSelector=metadata.name%3Dquiet-{}", number % QUIET_NAMES),
             false => String::new(),
         };
-        let client = Client::new(endpoint, &token);
         let since = Instant::now();
         Self { number, client, path: resource.path(), selector, after: 0, since, seen }
     }
