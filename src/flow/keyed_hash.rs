@@ -1,8 +1,8 @@
 //! The hash of what clients choose: users, agents, paths. It is seeded at random, so that no client
 //! can choose two that have the same hash.
 //!
-//! It is that of `ahash`. The standard library's took half of the instructions that flow control adds
-//! to a GET from the cache, and a third of those that it adds to a forwarded one
+//! It is that of `ahash`. The standard library's took half of the instructions that flow control
+//! adds to a GET from the cache, and a third of those that it adds to a forwarded one
 //! (docs/overload-figures.md).
 
 use std::hash::{BuildHasher, RandomState};

@@ -1,6 +1,6 @@
 // @ts-check
-// The live page: asks /api every two seconds, or every four where there are many caches, and shows what has changed. All text is set as text,
-// never as HTML. An update moves neither the focus nor the scroll position.
+// The live page: asks /api every two seconds, or every four where there are many caches, and shows
+// what has changed. All text is set as text, never as HTML. An update moves neither the focus nor the scroll position.
 
 const INTERVAL_MS = 2000;
 /** Above this number of caches every second poll is left out: it costs Weir some milliseconds for each hundred. */

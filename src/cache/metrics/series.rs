@@ -1,8 +1,8 @@
 //! The metrics of one cache.
 //!
 //! A cluster has hundreds of caches, most of which see no event for hours, and a scrape costs about
-//! a microsecond for each series. So a series that would stay 0 in most caches is created when it is
-//! first needed: those of events by type, and the states other than `watching`.
+//! a microsecond for each series. So a series that would stay 0 in most caches is created when it
+//! is first needed: those of events by type, and the states other than `watching`.
 //!
 //! Lock order: `other_state`, then those of the families.
 
