@@ -1,5 +1,5 @@
-//! The hash of what clients choose: users, agents, paths. It is seeded at random, so that no client
-//! can choose two that have the same hash.
+//! The hash of what clients choose: users, agents, paths. It is seeded at random, so that a client,
+//! which does not know the seed, cannot compute two that have the same hash.
 //!
 //! It is that of `ahash`. The standard library's took half of the instructions that flow control
 //! adds to a GET from the cache, and a third of those that it adds to a forwarded one

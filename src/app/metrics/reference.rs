@@ -102,12 +102,13 @@ No label has a value that a client chooses freely. A namespace is a value only w
 const OF_RESOURCE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
 
 /// Labels that mean something else in one family.
-const EXCEPTIONS: [(&str, &str); 14] = [
+const EXCEPTIONS: [(&str, &str); 15] = [
+    ("weir_reflector_state", "caches × 2"),
     ("weir_cache_checks_total", "caches × 3 × 7"),
     ("weir_build_info", "1"),
     ("weir_tracing_spans_failed_total", "4"),
-    ("weir_seeds_total", "10"),
-    ("weir_seeds_served_total", "11"),
+    ("weir_seeds_total", "12"),
+    ("weir_seeds_served_total", "14"),
     ("weir_upstream_info", "8"),
     ("weir_config_info", "1"),
     ("weir_overload_used_ratio", "3"),

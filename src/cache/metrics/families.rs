@@ -215,7 +215,7 @@ impl Families {
             )?,
             seeds: counters(
                 "weir_seeds_total",
-                "New caches for which siblings were asked, by outcome: adopted (filled from a sibling), or the reason for which the API server was listed: refused, denied (a sibling answered 401 or 403), credentials (a file of cache.siblings cannot be used), unreachable, late, damaged (not what the sibling stores), other-cluster, out-of-step (its state cannot be continued), different (the API server has other objects) or unproved; and wrong for an adopted one that etcd contradicted later.",
+                "New caches for which siblings were asked, by outcome: adopted (filled from a sibling), or the reason for which the API server was listed: refused, denied (a sibling answered 401 or 403), credentials (a file of cache.siblings, or Weir's own credentials, cannot be used), unreachable, late, damaged (not what the sibling stores), other-cluster, out-of-step (its state cannot be continued), different (the API server has other objects) or unproved; and wrong for an adopted one that etcd contradicted later.",
                 &["outcome"],
             )?,
             seed_bytes: counter(
@@ -225,7 +225,7 @@ impl Families {
             )?,
             seeds_served: counters(
                 "weir_seeds_served_total",
-                "Requests of siblings for the state of a cache, by outcome: sent, or the reason for which none was sent: version (another form of objects), options (no plain list), denied (401 or 403, or the sender is not known), limited (by a rule or another limit), shadow (in shadow mode), absent (no such cache), unready, unverified (the cache came from a sibling and was not compared byte by byte), large (it takes too long), quarantined, busy, unidentified (the cluster is not known) or stopping.",
+                "Requests of siblings for the state of a cache, by outcome: sent, or the reason for which none was sent: version (another form of objects), options (no plain list), denied (401 or 403), limited (by a rule or another limit), shadow (in shadow mode), absent (no such cache), unready (also while nobody can say who the sender is, or what it may do), unverified (the cache came from a sibling and was not compared byte by byte), large (it takes too long), quarantined, busy, unidentified (the cluster is not known) or stopping.",
                 &["outcome"],
             )?,
         })

@@ -4,6 +4,9 @@
 //! a microsecond for each series. So a series that would stay 0 in most caches is created when it
 //! is first needed: those of events by type, and the states other than `watching`.
 //!
+//! A cache that is retired removes its series, and another one of the same labels may have begun
+//! then. So it neither creates nor removes any from then on.
+//!
 //! Lock order: `other_state`, then those of the families.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +40,8 @@ pub struct CacheSeries {
     checked: Gauge,
     /// 1 in the state [`WATCHING`].
     watching: IntGauge,
-    /// The present state, if it is another one. It has a series then.
+    /// The present state, if it is another one. It has a series then. Whoever creates or removes
+    /// series that do not exist from the start holds the lock.
     other_state: Mutex<Option<&'static str>>,
     retired: AtomicBool,
 }
@@ -97,13 +101,18 @@ impl CacheSeries {
     /// Counts an event of the upstream watch, and the bytes of its object.
     pub fn event(&self, label: EventLabel, bytes: usize) {
         let found = EVENT_LABELS.iter().zip(&self.events).find(|((known, _), _)| *known == label);
-        if let Some(((_, name), series)) = found
-            && !self.retired.load(Ordering::Relaxed)
-        {
-            let (events, event_bytes) = series.get_or_init(|| {
+        let Some(((_, name), series)) = found else { return };
+        if series.get().is_none() {
+            let _creates = self.other_state.lock();
+            if self.retired.load(Ordering::Relaxed) {
+                return;
+            }
+            series.get_or_init(|| {
                 let families = [&self.families.events, &self.families.event_bytes];
                 families.map(|family| family.with_label_values(&self.with(name))).into()
             });
+        }
+        if let Some((events, event_bytes)) = series.get() {
             events.inc();
             event_bytes.inc_by(bytes as u64);
         }
@@ -119,17 +128,14 @@ impl CacheSeries {
         let family = &self.families.state;
         let mut other = self.other_state.lock();
         self.watching.set(i64::from(present == WATCHING));
-        if *other == Some(present) {
+        if *other == Some(present) || self.retired.load(Ordering::Relaxed) {
             return;
         }
         if let Some(past) = other.take() {
-            // It was removed if the cache has stopped.
             family.remove_label_values(&self.with(past)).ok();
         }
         *other = STATES.into_iter().find(|state| *state == present && *state != WATCHING);
-        if let Some(state) = *other
-            && !self.retired.load(Ordering::Relaxed)
-        {
+        if let Some(state) = *other {
             family.with_label_values(&self.with(state)).set(1);
         }
     }
@@ -170,6 +176,7 @@ impl CacheSeries {
 
     /// Removes the series from `/metrics`. The handles stay usable without effect.
     pub fn retire(&self) {
+        let _removes = self.other_state.lock();
         if self.retired.swap(true, Ordering::Relaxed) {
             return;
         }

@@ -106,6 +106,25 @@ fn a_reflector_shows_its_present_state_and_whether_it_watches() {
 }
 
 #[test]
+fn a_retired_cache_leaves_the_series_of_its_successor() {
+    let registry = Registry::new();
+    let metrics = CacheMetrics::register(&registry).unwrap();
+    let series = || metrics.series(["", "v1", "pods", "", "json"]);
+    let old = series();
+    old.state("listing");
+    old.retire();
+    let new = series();
+    new.state("listing");
+    // Its reflector ends a moment later.
+    old.state("watching");
+    old.state("backing-off");
+    old.event(EventLabel::Upsert, 10);
+    let text = lines(&registry);
+    assert!(text.contains(r#"state="listing",version="v1"} 1"#), "{text}");
+    assert!(!text.contains("backing-off") && !text.contains("upsert"), "{text}");
+}
+
+#[test]
 fn the_oldest_time_is_that_of_the_list_until_an_event_leaves_the_history() {
     let registry = Registry::new();
     let series = CacheMetrics::register(&registry).unwrap().series(["", "v1", "pods", "", "json"]);

@@ -5,6 +5,7 @@ use http::{Response, StatusCode};
 use super::Router;
 use crate::api::request_info::Verb;
 use crate::api::seed::SeedRequest;
+use crate::cache::refusal::Refusal;
 use crate::server::cached::seed;
 use crate::server::delegate::Reason;
 use crate::server::http::body::Body;
@@ -31,8 +32,8 @@ impl Router {
         Some(self.reject(context, &rejection).await)
     }
 
-    /// Returns the list, or why there is none. Each refusal counts once: those of
-    /// [`seed::serve_list`] there, and all others here.
+    /// Returns the list, or why there is none. Each refusal of a known sender counts once: those
+    /// of [`seed::serve_list`] there, and all others here.
     async fn list_for_sibling(
         &self,
         context: &mut RequestContext<'_>,
@@ -75,8 +76,10 @@ fn outcome_of(rejection: &Rejection) -> Option<&'static str> {
 /// Returns the outcome of a request that would be forwarded without its header.
 fn outcome_of_reason(reason: Reason) -> &'static str {
     match reason {
-        Reason::Identity | Reason::Authorization | Reason::Impersonation => "denied",
-        Reason::Refused(_) => "unready",
+        Reason::Impersonation => "denied",
+        Reason::Refused(Refusal::Unknown) => "absent",
+        // Without an answer of the API server nobody was denied anything.
+        Reason::Identity | Reason::Authorization | Reason::Refused(_) => "unready",
         _ => "options",
     }
 }

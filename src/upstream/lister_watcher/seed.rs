@@ -75,7 +75,14 @@ impl HttpListWatch {
         at: Option<ResourceVersion>,
     ) -> Result<Seed<HttpWatch>, UpstreamError> {
         let head_timeout = siblings.timeout() / HEAD_PART;
-        let upstream = with_timeout(head_timeout, siblings.connect(&sibling)).await?;
+        let connecting = with_timeout(head_timeout, siblings.connect(&sibling)).await;
+        let upstream = connecting.map_err(|error| match error {
+            // Nothing is dialed yet.
+            UpstreamError::Timeout(_) => {
+                UpstreamError::Credentials("they could not be read in time".to_owned())
+            }
+            error => error,
+        })?;
         let path_and_query = self.path_and_query("resourceVersion=0");
         let request = SeedRequest { codec: CODEC_VERSION, at }.to_string();
         let header = HeaderValue::try_from(request)

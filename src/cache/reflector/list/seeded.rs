@@ -78,9 +78,8 @@ impl<L: ListWatch> Driver<L> {
                 let (sibling, objects, at) = (seed.sibling.clone(), seed.objects.len(), seed.at);
                 let next = self.adopt(seed).await;
                 if !matches!(next, Ok(State::Watching(_))) {
-                    // The history or the cluster changed meanwhile.
                     self.cached.account.set_listing(0);
-                    metrics.not_seeded("out-of-step");
+                    metrics.not_seeded(not_adopted(&next));
                     return next.map(Some);
                 }
                 metrics.seeded(bytes);
@@ -254,6 +253,18 @@ impl<L: ListWatch> Driver<L> {
             if agrees(objects, &part, &page) { Ok(()) } else { Err(NotSeeded::Different) }
         });
         try_join_all(comparisons).await.map(drop)
+    }
+}
+
+/// Returns the outcome of a proved list that was not adopted. The history or the cluster changed
+/// meanwhile, or the failure says why.
+fn not_adopted<W>(next: &Result<State<W>, Failure>) -> &'static str {
+    match next {
+        Ok(_) | Err(Failure::Overtaken) => "out-of-step",
+        Err(failure) => {
+            tracing::info!(reason = failure.cause(), "a sibling's list cannot be adopted");
+            "unproved"
+        }
     }
 }
 
