@@ -1,9 +1,10 @@
 // @ts-check
 // The live page: asks /api every two seconds, or every four where there are many caches, and shows
-// what has changed. All text is set as text, never as HTML. An update moves neither the focus nor the scroll position.
+// what has changed. All text is set as text, never as HTML. An update moves neither the focus nor
+// the scroll position.
 
 const INTERVAL_MS = 2000;
-/** Above this number of caches every second poll is left out: it costs Weir some milliseconds for each hundred. */
+/** Above this number of caches every second poll is left out: it costs some milliseconds. */
 const CACHES_MANY = 100;
 /** A request that takes longer has failed. */
 const TIMEOUT_MS = 4000;
