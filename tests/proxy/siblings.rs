@@ -60,6 +60,15 @@ impl Proxy {
         self.metric("weir_seeds_total", &[&format!("outcome=\"{outcome}\"")]).await
     }
 
+    /// Waits until this number of caches were filled from a sibling: a cache answers a moment before
+    /// it is counted.
+    async fn has_adopted(&self, caches: u32) {
+        eventually("caches are filled from a sibling", async || {
+            self.seeds("adopted").await == f64::from(caches)
+        })
+        .await;
+    }
+
     async fn seeds_served(&self, outcome: &str) -> f64 {
         self.metric("weir_seeds_served_total", &[&format!("outcome=\"{outcome}\"")]).await
     }
@@ -132,7 +141,7 @@ async fn a_new_weir_fills_from_a_sibling_and_lists_nothing() {
         lists_of(&first.upstream, "configmaps"),
         ["list /api/v1/configmaps?resourceVersion=0"]
     );
-    assert_eq!(second.seeds("adopted").await, 2.0);
+    second.has_adopted(2).await;
     assert_eq!(first.seeds_served("sent").await, 2.0);
     assert!(second.metric("weir_seed_bytes_total", &[]).await > 1000.0);
     assert_eq!(
@@ -166,7 +175,7 @@ async fn a_watch_from_an_older_resource_version_gets_every_event() {
         let event = watch.event().await;
         assert_eq!(event["object"]["data"]["n"], (100 + number).to_string());
     }
-    assert_eq!(second.seeds("adopted").await, 1.0);
+    second.has_adopted(1).await;
     assert_eq!(lists_of(&first.upstream, "configmaps"), [""; 0]);
 }
 
@@ -275,7 +284,7 @@ async fn a_large_seed_that_is_wrong_is_replaced() {
     let mut watch = second.watch(&path).await;
     // One page of five holds the object, and may be the one that is compared first.
     if second.seeds("different").await == 0.0 {
-        assert_eq!(second.seeds("adopted").await, 1.0);
+        second.has_adopted(1).await;
         let last = watch.event().await;
         assert_eq!(last["object"]["code"], 410, "{last}");
         eventually("it was found", async || second.seeds("wrong").await == 1.0).await;

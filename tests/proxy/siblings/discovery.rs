@@ -84,6 +84,14 @@ async fn list_as_weir(proxy: &Proxy) -> String {
     proxy.call(&call).await.cache().to_owned()
 }
 
+/// Waits until a cache was filled from a sibling: it answers a moment before it is counted.
+async fn has_adopted_some(proxy: &Proxy) {
+    crate::wait::eventually("a cache is filled from a sibling", async || {
+        proxy.seeds("adopted").await >= 1.0
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sibling_of_a_service_is_authenticated_and_authenticates() {
     let first = gateway().await;
@@ -92,7 +100,8 @@ async fn a_sibling_of_a_service_is_authenticated_and_authenticates() {
     first.upstream.requests().reset();
     let second = beside_service(&first, "localhost").await;
     assert_eq!(list_as_weir(&second).await, "hit");
-    assert!(second.seeds("adopted").await >= 1.0 && first.seeds_served("sent").await >= 1.0);
+    has_adopted_some(&second).await;
+    assert!(first.seeds_served("sent").await >= 1.0);
     assert_eq!(lists_of(&first.upstream, "configmaps"), [""; 0]);
     // Each client needs the right to list, whatever header it sends.
     for (token, code) in [("bobs", 403), ("nobodys", 401)] {
@@ -146,9 +155,7 @@ async fn a_client_certificate_is_shown_to_siblings_alone() {
     })
     .await;
     assert_eq!(list_as_weir(&second).await, "hit");
-    let metrics = second.admin("/metrics").await.text();
-    let seeds: Vec<_> = metrics.lines().filter(|line| line.contains("seeds")).collect();
-    assert!(second.seeds("adopted").await >= 1.0, "{seeds:?}");
+    has_adopted_some(&second).await;
     assert_eq!(lists_of(&first.upstream, "configmaps"), [""; 0]);
     let requests = first.upstream.requests().recent();
     assert!(requests.iter().all(|it| it.user != "replica"), "the API server sees Weir's own");
