@@ -43,6 +43,8 @@ mod requester;
 mod scrape;
 #[path = "upgrade/seen.rs"]
 mod seen;
+#[path = "../tests/support/tracked_body.rs"]
+mod tracked_body;
 #[path = "upgrade/watcher.rs"]
 mod watcher;
 #[expect(dead_code, reason = "other benches use more of it")]
@@ -93,7 +95,7 @@ async fn main() -> ExitCode {
             watcher.run(permit).await;
         });
     }
-    assert!(seen.all_open(args.longest_wait()).await, "not all watches are open");
+    assert!(seen.all_open(args.longest_opening()).await, "not all watches are open");
     let mut requesters = JoinSet::new();
     let kinds = (0..args.readers).map(|number| match number % 2 {
         0 => Kind::CachedRead,
@@ -110,7 +112,7 @@ async fn main() -> ExitCode {
     sleep(CALM).await;
     seen.stop_requests();
     requesters.join_all().await;
-    let complete = seen.all_complete(args.longest_wait()).await;
+    let complete = seen.all_complete(args.longest_completion()).await;
     let after = api_server.counts().await;
     let costs = RESOURCES.map(|resource| after.since(&before, resource.plural));
     report::print(&args, &seen, &replicas, &costs).await;

@@ -12,7 +12,7 @@ use clap::Parser;
 #[command(name = "upgrade")]
 pub(crate) struct Args {
     /// Number of watchers
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = WATCHERS)]
     pub(crate) watchers: usize,
     /// Watchers that share a connection, as the informers of one process do
     #[arg(long, default_value_t = NonZeroUsize::MIN)]
@@ -64,9 +64,14 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// How long the first watches may take to open, and the last events to arrive.
-    pub(crate) fn longest_wait(&self) -> Duration {
-        WAIT_MIN + TIME_OF_A_WATCHER * u32::try_from(self.watchers).unwrap_or(u32::MAX)
+    /// How long the first watches may take to open.
+    pub(crate) fn longest_opening(&self) -> Duration {
+        OPENING_MIN + time_of(self.watchers)
+    }
+
+    /// How long the last events may take to arrive.
+    pub(crate) fn longest_completion(&self) -> Duration {
+        COMPLETION_MIN + time_of(self.watchers.saturating_sub(WATCHERS))
     }
 
     pub(crate) fn interval(&self) -> Duration {
@@ -78,6 +83,13 @@ impl Args {
     }
 }
 
-const WAIT_MIN: Duration = Duration::from_secs(60);
+fn time_of(watchers: usize) -> Duration {
+    TIME_OF_A_WATCHER * u32::try_from(watchers).unwrap_or(u32::MAX)
+}
+
+const WATCHERS: usize = 2_000;
+const OPENING_MIN: Duration = Duration::from_secs(60);
+/// For as many watchers as by default.
+const COMPLETION_MIN: Duration = Duration::from_secs(30);
 /// A handshake, a list and a watch, of which a slow machine does some fifty in a second.
 const TIME_OF_A_WATCHER: Duration = Duration::from_millis(20);

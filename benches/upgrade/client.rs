@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -21,6 +21,8 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+
+use crate::tracked_body::{Taken, TrackedBody};
 
 /// Where clients connect.
 #[derive(Clone)]
@@ -42,8 +44,10 @@ pub(crate) struct Client {
 #[derive(Default)]
 struct Connection {
     number: usize,
-    sender: Option<SendRequest<Full<Bytes>>>,
+    sender: Option<Sender>,
 }
+
+type Sender = SendRequest<TrackedBody>;
 
 /// A request without its credential.
 #[derive(Clone)]
@@ -77,7 +81,7 @@ impl Endpoint {
         Self { address, tls: TlsConnector::from(Arc::new(config)) }
     }
 
-    async fn connect(&self) -> io::Result<SendRequest<Full<Bytes>>> {
+    async fn connect(&self) -> io::Result<Sender> {
         let tcp = TcpStream::connect(self.address).await?;
         tcp.set_nodelay(true)?;
         let tls = self.tls.connect(ServerName::from(self.address.ip()), tcp).await?;
@@ -105,7 +109,8 @@ impl Client {
         }
     }
 
-    /// Sends a request, and returns the head of the response.
+    /// Sends a request, and returns the head of the response. A late one is an error of the kind
+    /// [`io::ErrorKind::TimedOut`].
     pub(crate) async fn send(&mut self, call: &Call) -> io::Result<Response<Incoming>> {
         for _ in 0..ATTEMPTS {
             let (number, mut sender) = self.connected().await?;
@@ -113,16 +118,18 @@ impl Client {
                 self.forget(number).await;
                 continue;
             }
-            let answer = timeout(HEAD_TIMEOUT, sender.try_send_request(self.request(call))).await;
+            let taken = Taken::default();
+            let request = self.request(call, &taken);
+            let answer = timeout(HEAD_TIMEOUT, sender.try_send_request(request)).await;
             match answer {
                 Ok(Ok(response)) => return Ok(response),
-                // A request that another thread sends while its connection ends may be left in
-                // hyper's queue. client-go's pings would notice.
-                Err(_) if sender.is_closed() => {
+                // It is left in hyper's queue, so that Weir never had it. One that Weir had fails,
+                // also if its connection was closed meanwhile: it hangs in a drain.
+                Err(_) if sender.is_closed() && !taken.get() => {
                     LEFT_IN_QUEUE.fetch_add(1, Ordering::Relaxed);
                     self.forget(number).await;
                 }
-                Err(elapsed) => return Err(io::Error::other(elapsed)),
+                Err(elapsed) => return Err(elapsed.into()),
                 Ok(Err(mut error)) => {
                     self.forget(number).await;
                     let is_unsent = error.take_message().is_some();
@@ -138,7 +145,7 @@ impl Client {
     }
 
     /// Returns the open connection with its number, or opens one.
-    async fn connected(&self) -> io::Result<(usize, SendRequest<Full<Bytes>>)> {
+    async fn connected(&self) -> io::Result<(usize, Sender)> {
         let mut connection = self.connection.lock().await;
         if let Some(sender) = connection.sender.as_ref().filter(|it| !it.is_closed()) {
             return Ok((connection.number, sender.clone()));
@@ -164,7 +171,7 @@ impl Client {
         Ok((parts.status, body.to_bytes()))
     }
 
-    fn request(&self, call: &Call) -> Request<Full<Bytes>> {
+    fn request(&self, call: &Call, taken: &Taken) -> Request<TrackedBody> {
         let mut request = Request::builder()
             .method(&call.method)
             .uri(format!("https://{}{}", self.endpoint.address, call.path))
@@ -173,7 +180,7 @@ impl Client {
         if !call.content_type.is_empty() {
             request = request.header(header::CONTENT_TYPE, call.content_type);
         }
-        request.body(Full::new(call.body.clone())).expect("a request")
+        request.body(TrackedBody::new(call.body.clone(), taken)).expect("a request")
     }
 }
 
@@ -197,7 +204,7 @@ pub(crate) fn reset<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<
     None
 }
 
-/// Requests that a closed connection of a client had and never answered.
+/// Requests that a closed connection never took, and that were sent again on another one.
 pub(crate) static LEFT_IN_QUEUE: AtomicUsize = AtomicUsize::new(0);
 
 const ATTEMPTS: usize = 3;

@@ -93,4 +93,5 @@ impl Requester {
     }
 }
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer than the client waits for a head: a request that it sends again has that time twice.
+const TIMEOUT: Duration = Duration::from_secs(60);

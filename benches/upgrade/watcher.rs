@@ -57,7 +57,8 @@ impl Watcher {
     pub(crate) async fn run(mut self, permit: SemaphorePermit<'_>) {
         let mut permit = Some(permit);
         loop {
-            if self.list().await.is_err() {
+            if let Err(error) = self.list().await {
+                self.note_late(&error);
                 self.back_off().await;
                 continue;
             }
@@ -101,9 +102,12 @@ impl Watcher {
             "{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={after}{selector}"
         );
         let answer = self.client.send(&Call::get(path)).await;
-        let response = answer.map_err(|error| match error.kind() {
-            io::ErrorKind::ConnectionRefused => End::Retry,
-            _ => End::List(format!("no watch: {error}")),
+        let response = answer.map_err(|error| {
+            self.note_late(&error);
+            match error.kind() {
+                io::ErrorKind::ConnectionRefused => End::Retry,
+                _ => End::List(format!("no watch: {error}")),
+            }
         })?;
         let hit = response.headers().get("x-weir-cache");
         let is_hit = hit.is_some_and(|value| value.as_bytes().starts_with(b"hit"));
@@ -175,6 +179,14 @@ impl Watcher {
             self.seen.listed(self.number, tick);
         }
         Ok(())
+    }
+
+    /// Counts a request as failed that Weir had and did not answer.
+    fn note_late(&self, error: &io::Error) {
+        if error.kind() == io::ErrorKind::TimedOut {
+            let failure = format!("watcher {}: {error}", self.number);
+            self.seen.note(|figures| figures.failed.push(failure));
+        }
     }
 
     fn note_list(&self, cause: String) {

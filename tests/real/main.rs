@@ -42,6 +42,8 @@ mod starts;
 mod suite;
 #[path = "../support/weir.rs"]
 mod support;
+#[path = "../support/tracked_body.rs"]
+mod tracked_body;
 
 #[path = "../support/wait.rs"]
 mod wait;

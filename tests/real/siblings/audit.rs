@@ -78,9 +78,9 @@ impl AuditedPlane {
         self.plane.kubeconfig(ADMIN).parent().expect("it is in a directory").to_owned()
     }
 
-    /// Returns the requests of a resource so far.
+    /// Returns the requests of a resource so far, after the first one that is logged.
     pub(super) fn requests(&self, resource: &str) -> Requests {
-        let log = std::fs::read_to_string(self.dir.path().join(LOG)).unwrap_or_default();
+        let log = std::fs::read_to_string(self.dir.path().join(LOG)).expect("the audit log");
         let mut requests = Requests::default();
         let events = log.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
         for event in events.filter(|it| it.object_ref.resource == resource) {

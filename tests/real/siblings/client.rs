@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -22,11 +22,14 @@ use tokio_rustls::TlsConnector;
 
 use super::replicas::Balanced;
 use crate::control_plane::ADMIN;
+use crate::tracked_body::{Taken, TrackedBody};
+
+type Sender = SendRequest<TrackedBody>;
 
 pub(super) struct Client {
     tls: TlsConnector,
     balanced: Balanced,
-    connection: Mutex<Option<(usize, SendRequest<Full<Bytes>>)>>,
+    connection: Mutex<Option<(usize, Sender)>>,
     /// Connections that were opened.
     pub(super) connections: AtomicUsize,
 }
@@ -66,7 +69,8 @@ impl Client {
         body: &str,
     ) -> Result<(u16, Bytes), String> {
         let (head, body) = self.send(method, path, body).await?.into_parts();
-        let body = body.collect().await.map_err(|error| format!("in the body: {error:?}"))?;
+        let body = timeout(ANSWER_TIMEOUT, body.collect()).await.map_err(|_| "no end in time")?;
+        let body = body.map_err(|error| format!("in the body: {error:?}"))?;
         Ok((head.status.as_u16(), body.to_bytes()))
     }
 
@@ -83,15 +87,17 @@ impl Client {
                 self.forget(number).await;
                 continue;
             }
-            let request = request(method, path, body);
-            let answer = timeout(HEAD_TIMEOUT, sender.try_send_request(request)).await;
+            let taken = Taken::default();
+            let request = request(method, path, TrackedBody::new(body.to_owned().into(), &taken));
+            let answer = timeout(ANSWER_TIMEOUT, sender.try_send_request(request)).await;
             let is_closed = sender.is_closed();
             let mut error = match answer {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(error)) => error,
-                // A request that another thread sends while its connection ends may be left in
-                // hyper's queue.
-                Err(_) if is_closed => {
+                // It is left in hyper's queue, so that Weir never had it. One that Weir had fails,
+                // also if its connection was closed meanwhile: it hangs in a drain.
+                Err(_) if is_closed && !taken.get() => {
+                    LEFT_IN_QUEUE.fetch_add(1, Ordering::Relaxed);
                     self.forget(number).await;
                     continue;
                 }
@@ -108,7 +114,7 @@ impl Client {
     }
 
     /// Returns the open connection with its number, or opens one.
-    async fn connected(&self) -> Result<(usize, SendRequest<Full<Bytes>>), String> {
+    async fn connected(&self) -> Result<(usize, Sender), String> {
         let mut connection = self.connection.lock().await;
         if let Some((number, sender)) = &*connection
             && !sender.is_closed()
@@ -140,7 +146,7 @@ impl Client {
     }
 }
 
-fn request(method: &Method, path: &str, body: &str) -> Request<Full<Bytes>> {
+fn request(method: &Method, path: &str, body: TrackedBody) -> Request<TrackedBody> {
     let form = match *method {
         Method::PATCH => "application/merge-patch+json",
         _ => "application/json",
@@ -151,7 +157,7 @@ fn request(method: &Method, path: &str, body: &str) -> Request<Full<Bytes>> {
         .header("authorization", format!("Bearer {ADMIN}"))
         .header("user-agent", "informer/1.0")
         .header("content-type", form)
-        .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
+        .body(body)
         .unwrap()
 }
 
@@ -175,6 +181,9 @@ pub(super) fn reset<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<
     None
 }
 
+/// Requests that a closed connection never took, and that were sent again on another one.
+pub(super) static LEFT_IN_QUEUE: AtomicUsize = AtomicUsize::new(0);
+
 const ATTEMPTS: usize = 3;
-/// When the head of a response is late.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// When the head of a response is late, and then the end of its body.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::audit::{AuditedPlane, Metered, Requests};
+use super::client::LEFT_IN_QUEUE;
 use super::informer::Informed;
 use super::reference::Reference;
 use super::replicas::{Replicas, Restart};
@@ -68,6 +69,8 @@ pub(super) fn finish(
             eprintln!("  API server: {resource}: {requests:?}");
         }
         assert_eq!(restart.exit_code, Some(0));
+        let adopted = outcomes.get("adopted").copied().unwrap_or_default();
+        assert!(adopted >= 1.0, "no cache comes from a sibling: {outcomes:?}");
     }
     outcomes("at the end", replicas);
     let costs = RESOURCES.iter().zip(&before.0).map(|(resource, (requests, metered))| {
@@ -90,10 +93,18 @@ pub(super) fn finish(
         differences.wrong_states
     );
     let seen = &watchers.seen;
+    for (resource, (requests, _)) in RESOURCES.iter().zip(&before.0) {
+        assert!(requests.lists > 0, "the audit log lacks the first list of {resource}");
+    }
     assert_eq!(costs[0].lists, 0, "no list of the watched resource reaches the API server");
+    // Only the first replica to start has listed it, and so can send it to others.
+    assert!(costs[1].lists <= 1, "{} lists of the large collection", costs[1].lists);
     assert_eq!((differences.lost, differences.extra, differences.wrong_states), (0, 0, 0));
     assert!(seen.failed.lock().is_empty(), "failed: {:?}", seen.failed.lock());
-    assert!(seen.lists.lock().values().sum::<usize>() <= WATCHERS / 100);
+    let left = LEFT_IN_QUEUE.load(Ordering::Relaxed);
+    assert!(left <= LEFT_MAX, "{left} requests were left on closed connections");
+    let lists = seen.lists.lock().values().sum::<usize>();
+    assert!(lists <= WATCHERS / 100, "more than 1 % of the watchers list again: {lists}");
 }
 
 fn print_seen(watchers: &Watchers) {
@@ -102,10 +113,12 @@ fn print_seen(watchers: &Watchers) {
     let connections: usize = watchers.clients.iter().map(|it| count(&it.connections)).sum();
     eprintln!(
         "failed {:?}; {} reads and writes answered; lists again {:?}; connections opened \
-         {connections}; watches from the cache {}, forwarded {}, refused for the moment {}",
+         {connections}, requests left on closed ones {}; watches from the cache {}, forwarded {}, \
+         refused for the moment {}",
         seen.failed.lock(),
         count(&seen.answered),
         seen.lists.lock(),
+        count(&LEFT_IN_QUEUE),
         count(&seen.from_cache),
         count(&seen.forwarded),
         count(&seen.refused_for_now),
@@ -143,3 +156,8 @@ fn compare(watchers: &Watchers, reference: &Reference) -> Differences {
     }
     differences
 }
+
+/// Requests that may stay in the queue of the client's own library while a connection ends (see
+/// `tests/support/tracked_body.rs`): one in some 36,000 watches that come back did, and here come
+/// back some 4,000. More would mean that something else loses them.
+const LEFT_MAX: usize = 2;

@@ -193,7 +193,7 @@ impl Body for Piece {
     }
 }
 
-/// Each is as likely as the others; lists of before are the worst.
+/// Lists of before are the worst, and four times as likely as each other trick.
 const TRICKS: [Trick; 10] = [
     Trick::Honest,
     Trick::Old,

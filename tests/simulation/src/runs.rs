@@ -3,6 +3,7 @@
 //! Statics live on between runs, so that a second seed in one process would not repeat alone.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -85,6 +86,9 @@ enum Task {
         /// Runs so many of the seeds twice: their traces must have the same hash.
         #[arg(long, default_value_t = 0)]
         twice: u64,
+        /// Fails if none of the seeds has checked this guarantee.
+        #[arg(long)]
+        must_check: Vec<String>,
         /// Runs so many processes at once; 0 for one on each processor.
         #[arg(long, default_value_t = 0)]
         jobs: usize,
@@ -161,9 +165,9 @@ impl Arguments {
                 let held = scenarios.iter().filter(|one| enumerate(*seed, **one, *minutes, *step));
                 held.count() == scenarios.len()
             }
-            Task::Many { first, count, options, twice, jobs, keep } => {
+            Task::Many { first, count, options, twice, must_check, jobs, keep } => {
                 let jobs = if *jobs == 0 { processors() } else { *jobs };
-                many(*first, *count, options, (*twice, jobs), keep.as_ref())
+                many(*first..*first + *count, options, (*twice, jobs), must_check, keep.as_ref())
             }
         }
     }
@@ -213,6 +217,9 @@ fn regressions(directory: &PathBuf) -> bool {
     let mut plans: Vec<PathBuf> =
         files.filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
     plans.sort();
+    // Two plants may have the same plan, each under its own name.
+    let mut different = BTreeSet::new();
+    plans.retain(|plan| different.insert(std::fs::read(plan).expect("the plan is read")));
     let mut failed = 0;
     for plan in &plans {
         let (output, is_success) = child("replay", &[plan.display().to_string()]);
@@ -226,15 +233,16 @@ fn regressions(directory: &PathBuf) -> bool {
 }
 
 fn many(
-    first: u64,
-    count: u64,
+    seeds: Range<u64>,
     options: &Options,
     (twice, jobs): (u64, usize),
+    must_check: &[String],
     keep: Option<&PathBuf>,
 ) -> bool {
     let begun = determinism::real_ns();
+    let (first, count) = (seeds.start, seeds.end - seeds.start);
     let (next, failed) = (AtomicU64::new(first), Mutex::new(BTreeSet::new()));
-    let virtual_ms = AtomicU64::new(0);
+    let (virtual_ms, unchecked) = (AtomicU64::new(0), Mutex::new(must_check.to_vec()));
     let run = |seed: u64| {
         let mut arguments = vec![seed.to_string()];
         arguments.extend(options.arguments());
@@ -247,11 +255,12 @@ fn many(
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count {
+            if seed >= seeds.end {
                 return;
             }
             let (output, is_success) = run(seed);
             virtual_ms.fetch_add(number(&output, VIRTUAL_MS).unwrap_or(0), Ordering::Relaxed);
+            unchecked.lock().retain(|guarantee| !output.contains(&format!("{guarantee:?}: ")));
             if !is_success {
                 failed.lock().insert(seed);
                 let arguments = options.arguments().join(" ");
@@ -278,7 +287,11 @@ fn many(
     if !failed.is_empty() {
         println!("failed: {failed:?}");
     }
-    failed.is_empty()
+    let unchecked = unchecked.into_inner();
+    if !unchecked.is_empty() {
+        println!("no seed has checked {unchecked:?}");
+    }
+    failed.is_empty() && unchecked.is_empty()
 }
 
 fn enumerate(seed: u64, scenario: Scenario, minutes: f64, step: usize) -> bool {

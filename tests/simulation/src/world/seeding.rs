@@ -1,5 +1,5 @@
 //! SD: a Weir that starts beside warm siblings fills its caches from them, costs the API servers no
-//! list, and sends on nothing that was not compared.
+//! list, and sends on no cache of a resource of which nothing was compared.
 
 use std::time::Duration;
 
@@ -185,7 +185,8 @@ fn is_filled_by_siblings(setting: &Setting, weirs: &Weirs, number: usize) -> boo
     is_filled
 }
 
-/// A cache that came from a sibling, and was not compared byte by byte, is not sent.
+/// A cache that came from a sibling is not sent while nothing of its resource was compared byte by
+/// byte. Any page in any form counts here, so that less is checked than Weir promises.
 async fn sends_nothing_unverified(setting: &Setting, weirs: &Weirs, number: usize) {
     let target = &setting.targets[number];
     for cache in caches() {
