@@ -161,6 +161,12 @@ async fn several_watches_of_the_same_over_one_connection_are_found() {
         open.push(replica.get(&format!("{LIST}?watch=1&resourceVersion=0")).await);
         open.push(replica.get("/api/v1/nodes?watch=1&resourceVersion=0").await);
     }
+    // As each program has that delegates its authentication to the API server.
+    let mut program = Sender::connect(&proxy, good, LOCAL).await;
+    let one = format!("{LIST}?watch=1&resourceVersion=0&fieldSelector=metadata.name%3Dpod-0");
+    for _ in 0..3 {
+        open.push(program.get(&one).await);
+    }
     assert_eq!(rules(&proxy, twin).await, ["twin-watches"]);
     assert_eq!(rules(&proxy, good).await, NONE);
 }

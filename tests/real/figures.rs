@@ -4,7 +4,9 @@
 //! Run one with `cargo test --test real -- --ignored NAME`, with `$WEIR_BINARY` set to an optimized
 //! build of Weir.
 
+mod components;
 mod damage;
+mod doctor;
 mod fair;
 mod memory;
 mod older_watchers;
@@ -19,7 +21,7 @@ use crate::{fire, siblings};
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn()); 20] = [
+    let all: [(&str, fn()); 21] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
@@ -36,6 +38,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("ten_minutes_behind_a_balancer", fire::ten_minutes_behind_a_balancer),
         ("ten_minutes_with_a_list", fire::ten_minutes_in_a_list),
         ("figures_rolling_restart_of_siblings", siblings::restart::rolling_restart),
+        ("figures_doctor", doctor::ten_minutes),
         ("figures_failover", fire::figures::failover),
         ("figures_away", fire::figures::away),
         ("a_minute_in_shadow", shadow::a_minute),

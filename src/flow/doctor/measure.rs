@@ -165,7 +165,7 @@ impl Rule {
                 );
                 Some((all.early_retries / EARLY_RETRIES_MIN, text, all))
             }
-            Self::Deprecated if !is_kubectl(agent) => {
+            Self::Deprecated if !is_kubectl(agent) && !is_controller_manager(agent) => {
                 let all = sums.all;
                 let warning = sums.warning.as_deref().unwrap_or("the API is deprecated");
                 let text = format!("{:.0} responses with the warning: {warning}", all.deprecated);
@@ -207,6 +207,11 @@ fn mean(cost: &Cost) -> f64 {
 /// A person may mean it so.
 fn is_kubectl(agent: &str) -> bool {
     agent.starts_with("kubectl")
+}
+
+/// Its controllers write deprecated APIs, such as Endpoints, for those who still read them.
+fn is_controller_manager(agent: &str) -> bool {
+    agent.starts_with("kube-controller-manager/")
 }
 
 /// Whether the agent is that of client-go, or of Go's own client.

@@ -210,7 +210,9 @@ fn retries_and_deprecated_apis_are_found_for_each_verb() {
         assert_eq!(of(&[Requests { count: 5, ..early }, WATCH]), [], "{verb}: few");
         let old = Requests { verb, count: 5, sign: |it| it.deprecated = 1.0, ..LIST };
         assert_eq!(of(&[old, WATCH]), [Rule::Deprecated], "{verb}");
-        assert_eq!(of(&[Requests { agent: "kubectl/v1.36", ..old }, WATCH]), [], "{verb}");
+        for agent in ["kubectl/v1.36", "kube-controller-manager/v1.36.2 (linux/amd64)"] {
+            assert_eq!(of(&[Requests { agent, ..old }, WATCH]), [], "{verb}: {agent}");
+        }
     }
     let mut world = World::new();
     world.costs.note_warning(&Text::new(&world.hasher, "pods"), "v0 Pod is deprecated in v1.2+");

@@ -92,8 +92,9 @@ impl FlowControl {
         deprecation(response.headers()).is_some() || reads_all_pods(&context.info)
     }
 
-    /// Counts a watch among the open ones of its process, if that is known. Returns also whether
-    /// two others of the same were open.
+    /// Counts a watch of a collection among the open ones of its process, if that is known. Returns
+    /// also whether two others of the same were open. A watch of one object costs hardly anything,
+    /// and each program that delegates its authentication has three of a config map of kube-system.
     pub(super) fn open_twin(
         &self,
         context: &RequestContext<'_>,
@@ -108,7 +109,10 @@ impl FlowControl {
             (None, Some(client.peer.address.filter(is_remote).filter(|_| says_who(agent))?))
         };
         let info = &context.info;
-        let subject = info.resource.as_ref().map(|it| (&it.gvr, &it.namespace, &it.name));
+        if info.resource.as_ref().is_some_and(|it| !it.name.is_empty()) {
+            return None;
+        }
+        let subject = info.resource.as_ref().map(|it| (&it.gvr, &it.namespace));
         let form = context.habit.form;
         let watch = (process, requester, agent, subject, selectors(info), form);
         self.twins.open(self.hasher.hash_one(watch))

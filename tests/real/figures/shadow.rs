@@ -1,41 +1,13 @@
 //! `weir shadow` before a real kube-apiserver. Its clients are the real controller manager and
 //! scheduler, and kubectl. Its report is printed.
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::control_plane::{ADMIN, ControlPlane, assets};
+use super::components::Component;
+use crate::control_plane::{ADMIN, ControlPlane};
 use crate::kubectl::Kubectl;
 use crate::manifests::deployment;
-use crate::support::{Weir, free_port};
-
-/// A component of the control plane, as a client of Weir.
-struct Component(Child);
-
-impl Component {
-    fn start(name: &str, weir: &Weir, dir: &Path) -> Self {
-        let log = std::fs::File::create(dir.join(format!("{name}.log"))).unwrap();
-        let mut command = Command::new(assets().unwrap().join(name));
-        command
-            .arg(format!("--kubeconfig={}", weir.kubeconfig().display()))
-            .arg(format!("--authentication-kubeconfig={}", weir.kubeconfig().display()))
-            .arg(format!("--authorization-kubeconfig={}", weir.kubeconfig().display()))
-            .args(["--leader-elect=true", "--bind-address=127.0.0.1"])
-            .arg(format!("--secure-port={}", free_port()))
-            .arg(format!("--cert-dir={}", dir.display()))
-            .stdout(Stdio::null())
-            .stderr(log);
-        Self(command.spawn().unwrap())
-    }
-}
-
-impl Drop for Component {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
+use crate::support::Weir;
 
 pub(crate) fn a_minute() {
     run(Duration::from_secs(60));
@@ -52,7 +24,7 @@ fn run(time: Duration) {
     weir.wait_until_ready();
     let dir = tempfile::tempdir().unwrap();
     let components = ["kube-controller-manager", "kube-scheduler"]
-        .map(|name| Component::start(name, &weir, dir.path()));
+        .map(|name| Component::start(name, &weir.kubeconfig(), dir.path(), &[]));
     let kubectl = Kubectl::new(&weir);
     kubectl.feed("apply", NODE);
     let until = Instant::now() + time;
