@@ -22,7 +22,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::tracked_body::{Taken, TrackedBody};
+use crate::tracked_body::{SentMark, TrackedBody};
 
 /// Where clients connect.
 #[derive(Clone)]
@@ -118,7 +118,7 @@ impl Client {
                 self.forget(number).await;
                 continue;
             }
-            let taken = Taken::default();
+            let taken = SentMark::default();
             let request = self.request(call, &taken);
             let answer = timeout(HEAD_TIMEOUT, sender.try_send_request(request)).await;
             match answer {
@@ -171,7 +171,7 @@ impl Client {
         Ok((parts.status, body.to_bytes()))
     }
 
-    fn request(&self, call: &Call, taken: &Taken) -> Request<TrackedBody> {
+    fn request(&self, call: &Call, taken: &SentMark) -> Request<TrackedBody> {
         let mut request = Request::builder()
             .method(&call.method)
             .uri(format!("https://{}{}", self.endpoint.address, call.path))

@@ -60,8 +60,8 @@ impl Proxy {
         self.metric("weir_seeds_total", &[&format!("outcome=\"{outcome}\"")]).await
     }
 
-    /// Waits until this number of caches were filled from a sibling: a cache answers a moment before
-    /// it is counted.
+    /// Waits until this number of caches were filled from a sibling: a cache answers a moment
+    /// before it is counted.
     async fn has_adopted(&self, caches: u32) {
         eventually("caches are filled from a sibling", async || {
             self.seeds("adopted").await == f64::from(caches)

@@ -1,8 +1,8 @@
 //! A request's body that knows whether its connection has taken the request.
 //!
-//! hyper hands requests to the task of a connection through a channel of tokio. A value that is sent
-//! while the receiver is dropped may stay in it for ever, without an error: five of 3,000,000 did in
-//! a program that does only this. A client that repeats such a request must not repeat one that the
+//! hyper hands requests to the task of a connection through a channel of tokio. A value that is
+//! sent while the receiver is dropped may stay in it for ever, without an error: five of 3,000,000
+//! did in a program that does only this. A client that repeats such a request must not repeat one that the
 //! server had, and did not answer: that is what a test of a drain looks for.
 
 use std::convert::Infallible;
@@ -17,15 +17,15 @@ use hyper::body::{Body, Frame, SizeHint};
 
 pub(crate) struct TrackedBody {
     body: Full<Bytes>,
-    taken: Taken,
+    taken: SentMark,
 }
 
-/// Whether a connection has taken the request of a body: none can send a request without asking the
-/// body whether it is empty, or for its bytes.
+/// Whether a connection has taken the request of a body: none can send a request without asking
+/// the body whether it is empty, or for its bytes.
 #[derive(Clone, Default)]
-pub(crate) struct Taken(Arc<AtomicBool>);
+pub(crate) struct SentMark(Arc<AtomicBool>);
 
-impl Taken {
+impl SentMark {
     pub(crate) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -36,7 +36,7 @@ impl Taken {
 }
 
 impl TrackedBody {
-    pub(crate) fn new(bytes: Bytes, taken: &Taken) -> Self {
+    pub(crate) fn new(bytes: Bytes, taken: &SentMark) -> Self {
         Self { body: Full::new(bytes), taken: taken.clone() }
     }
 }

@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 
 use super::replicas::Balanced;
 use crate::control_plane::ADMIN;
-use crate::tracked_body::{Taken, TrackedBody};
+use crate::tracked_body::{SentMark, TrackedBody};
 
 type Sender = SendRequest<TrackedBody>;
 
@@ -87,7 +87,7 @@ impl Client {
                 self.forget(number).await;
                 continue;
             }
-            let taken = Taken::default();
+            let taken = SentMark::default();
             let request = request(method, path, TrackedBody::new(body.to_owned().into(), &taken));
             let answer = timeout(ANSWER_TIMEOUT, sender.try_send_request(request)).await;
             let is_closed = sender.is_closed();
