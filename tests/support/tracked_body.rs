@@ -2,8 +2,8 @@
 //!
 //! hyper hands requests to the task of a connection through a channel of tokio. A value that is
 //! sent while the receiver is dropped may stay in it for ever, without an error: five of 3,000,000
-//! did in a program that does only this. A client that repeats such a request must not repeat one that the
-//! server had, and did not answer: that is what a test of a drain looks for.
+//! did in a program that does only this. A client that repeats such a request must not repeat one
+//! that the server had, and did not answer: that is what a test of a drain looks for.
 
 use std::convert::Infallible;
 use std::pin::Pin;
