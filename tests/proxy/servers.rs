@@ -159,13 +159,19 @@ async fn reads_of_a_client_that_may_be_stale_stay_on_one_server() {
     assert_eq!(servers.len(), 1, "{servers:?}");
 }
 
+/// The answer to a request that broke off with its connection, and may have been processed.
+const LOST: u16 = 502;
+
 /// Reads a list that only an API server writes, from any resourceVersion.
 async fn table(rig: &Rig) -> (u16, String) {
     let accept = "application/json;as=Table;g=meta.k8s.io;v=v1";
     let call = Call::get(&format!("{CONFIGMAPS}?{ANY}")).header("accept", accept);
     let answer = rig.proxy.call(&call).await;
-    assert_eq!(answer.cache(), "forward; reason=form");
-    (answer.status.as_u16(), answer.text())
+    let (status, text) = (answer.status.as_u16(), answer.text());
+    if status != LOST {
+        assert_eq!(answer.cache(), "forward; reason=form", "{status} {text}");
+    }
+    (status, text)
 }
 
 /// The client's server stops, and one of the others lags behind what the client was shown.
@@ -182,8 +188,15 @@ async fn a_client_whose_server_goes_sees_no_older_state() {
         upstream.store().create(configmap("ns1", "ahead", 1)).unwrap();
         eventually("the client sees it", async || table(&rig).await.1.contains("ahead")).await;
         upstream.stop_server(home);
+        let mut lost = 0;
         for number in 0..10 {
-            let (status, text) = table(&rig).await;
+            let (mut status, mut text) = table(&rig).await;
+            // It was sent before the end of its connection was noticed.
+            while status == LOST {
+                lost += 1;
+                assert!(lost <= 3, "{text}");
+                (status, text) = table(&rig).await;
+            }
             assert!(status == 200 && text.contains("ahead"), "{lagging} {number}: {status} {text}");
         }
     }

@@ -12,8 +12,11 @@
 //!   has begun, as in kube-apiserver (`docs/decisions/over-budget.md`). It also ends when a cache
 //!   can take over.
 //! * While discovery cannot rule out that an aggregated API server serves the resource, or an API
-//!   server refused the list of the cache, as one that starts does, a watch holds no permit. It
-//!   also ends when a cache can take over.
+//!   server refused the list of the cache, as one that starts does, or sent what cannot be parsed,
+//!   a watch holds no permit. It also ends when a cache can take over.
+//! * While reviews of its client's token or permission have no answer, a watch holds no permit, and
+//!   a cache may be ready. It ends after a while, when a cache can take over: then the client is
+//!   reviewed again.
 //!
 //! A watch must not end where its client could not resume it. With initial events that is before
 //! the bookmark after them. Without bookmarks that moment is unknown, and without initial events
@@ -120,19 +123,32 @@ impl ForwardClaim {
     }
 
     /// Returns the claim of a watch that counts against no budget, but may be taken over: discovery
-    /// could not rule out that an aggregated API server serves the resource, or Weir may not list
-    /// it, and either may change.
+    /// could not rule out that an aggregated API server serves the resource, Weir may not list it or
+    /// cannot parse it, or nobody could say what the client may do. Each may change.
     fn without_permit(
         registry: &Registry,
         context: &RequestContext<'_>,
         reason: Reason,
     ) -> Option<Self> {
-        if !matches!(reason, Reason::Refused(Refusal::Aggregated | Refusal::Forbidden)) {
+        let is_unreviewed = matches!(reason, Reason::Identity | Reason::Authorization);
+        let is_refused = matches!(
+            reason,
+            Reason::Refused(Refusal::Aggregated | Refusal::Forbidden | Refusal::Unreadable)
+        );
+        if !is_unreviewed && !is_refused {
             return None;
         }
         let request = context.info.resource.as_ref()?;
-        let watch = Some(WatchRules::new(registry, context, request, false)?);
-        Some(Self { permit: None, watch })
+        let mut watch = WatchRules::new(registry, context, request, false)?;
+        if is_unreviewed {
+            let (until, takeover) = (UNREVIEWED_FOR.mul_f64(1.0 + fastrand::f64()), watch.takeover);
+            watch.takeover = async move {
+                tokio::time::sleep(until).await;
+                takeover.await;
+            }
+            .boxed();
+        }
+        Some(Self { permit: None, watch: Some(watch) })
     }
 
     /// Returns the permit of a response that holds it until its end.
@@ -226,6 +242,9 @@ fn budgeted(info: &RequestInfo, reason: Reason) -> Option<&ResourceRequest> {
     (reason.wants_cache() && !single).then_some(request)
 }
 
+/// The shortest time for which a watch is forwarded whose client could not be reviewed; the longest
+/// is twice as long. Reviews that have no answer for longer cost the watch a resume each time.
+const UNREVIEWED_FOR: Duration = Duration::from_secs(12);
 /// After this time the initial events of a watch count as sent, if no bookmark shows it.
 const SETTLED_AFTER: Duration = Duration::from_secs(10);
 /// How long a watch goes on after the bookmark that ends its initial events. client-go counts from
