@@ -123,8 +123,8 @@ impl ForwardClaim {
     }
 
     /// Returns the claim of a watch that counts against no budget, but may be taken over: discovery
-    /// could not rule out that an aggregated API server serves the resource, Weir may not list it or
-    /// cannot parse it, or nobody could say what the client may do. Each may change.
+    /// could not rule out that an aggregated API server serves the resource, Weir may not list it
+    /// or cannot parse it, or nobody could say what the client may do. Each may change.
     fn without_permit(
         registry: &Registry,
         context: &RequestContext<'_>,
