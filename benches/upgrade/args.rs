@@ -89,7 +89,7 @@ fn time_of(watchers: usize) -> Duration {
 
 const WATCHERS: usize = 2_000;
 const OPENING_MIN: Duration = Duration::from_secs(60);
-/// For as many watchers as by default.
+/// The shortest time for the last events: that of the default number of watchers.
 const COMPLETION_MIN: Duration = Duration::from_secs(30);
 /// A handshake, a list and a watch, of which a slow machine does some fifty in a second.
 const TIME_OF_A_WATCHER: Duration = Duration::from_millis(20);

@@ -40,8 +40,8 @@ pub struct CacheSeries {
     checked: Gauge,
     /// 1 in the state [`WATCHING`].
     watching: IntGauge,
-    /// The present state, if it is another one. It has a series then. Whoever creates or removes
-    /// series that do not exist from the start holds the lock.
+    /// The present state, if it is another one. It has a series then. The lock is
+    /// held while a series is created or removed that does not exist from the start.
     other_state: Mutex<Option<&'static str>>,
     retired: AtomicBool,
 }

@@ -35,7 +35,7 @@ async fn clients_that_do_not_read_keep_no_sibling_from_its_list() {
     drop(unread);
 }
 
-/// What cannot be sent in time is not read for its digest.
+/// A list that is too large to be sent in time is not read for its digest.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_that_is_too_large_is_refused() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();

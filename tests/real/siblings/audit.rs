@@ -78,7 +78,7 @@ impl AuditedPlane {
         self.plane.kubeconfig(ADMIN).parent().expect("it is in a directory").to_owned()
     }
 
-    /// Returns the requests of a resource so far, after the first one that is logged.
+    /// Returns the requests of a resource that are logged by now.
     pub(super) fn requests(&self, resource: &str) -> Requests {
         let log = std::fs::read_to_string(self.dir.path().join(LOG)).expect("the audit log");
         let mut requests = Requests::default();

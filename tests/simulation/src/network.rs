@@ -24,7 +24,7 @@ struct Inner {
     trace: Trace,
     /// Where a connection of a Weir to its upstream is cut.
     cut_point: Arc<CutPoint>,
-    /// What becomes of the next connections between Weirs.
+    /// The breaks of the next connections between Weirs.
     breaks: VecDeque<Break>,
 }
 

@@ -66,7 +66,7 @@ impl CutPoint {
     }
 }
 
-/// What becomes of a connection when the end that accepted it has sent some bytes.
+/// The break of a connection whose accepting end has sent some bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Break {
     pub(crate) after_bytes: u64,
@@ -79,13 +79,13 @@ pub(crate) enum BreakKind {
     Cut,
     /// It stops without an error.
     Stop,
-    /// What follows takes so long.
+    /// The bytes after these are delayed by this time.
     Slow(Duration),
 }
 
 struct State {
     directions: [Direction; 2],
-    /// What becomes of it; only of a connection between Weirs.
+    /// Its break; only of a connection between Weirs.
     breaks: Option<Break>,
     /// Where this connection may be cut.
     cut_point: Option<Arc<CutPoint>>,
