@@ -45,6 +45,13 @@ pub(crate) struct Frames {
     _sender: Sender,
 }
 
+/// A request that got no response.
+struct Unanswered {
+    why: String,
+    /// The request, if its connection never took it.
+    unsent: Option<Request<Full<Bytes>>>,
+}
+
 enum Sender {
     Http1(http1::SendRequest<Full<Bytes>>),
     Http2(http2::SendRequest<Full<Bytes>>),
@@ -166,7 +173,7 @@ impl Caller {
             None => self.dial().await?,
         };
         let exchange = async {
-            let response = sender.send(request).await?;
+            let response = self.send_on(&mut sender, request).await?;
             let (status, cache) = head(&response);
             let headers = response.headers().clone();
             let body = response.into_body().collect().await.map_err(|error| error.to_string())?;
@@ -187,7 +194,8 @@ impl Caller {
     /// Sends a GET on a connection of its own, and returns the response when its head is there.
     pub(crate) async fn open(&self, path: &str) -> Result<Frames, String> {
         let mut sender = self.dial().await?;
-        let sent = sender.send(self.request(Method::GET, path, Bytes::new(), Form::Json.accept()));
+        let request = self.request(Method::GET, path, Bytes::new(), Form::Json.accept());
+        let sent = self.send_on(&mut sender, request);
         let response = match tokio::time::timeout(RESPONSE_TIMEOUT, sent).await {
             Ok(response) => response?,
             Err(_) => return Err("no head in time".to_owned()),
@@ -195,6 +203,22 @@ impl Caller {
         let (status, cache) = head(&response);
         let (body, buffer) = (response.into_body(), BytesMut::new());
         Ok(Frames { status, cache, body, buffer, _sender: sender })
+    }
+
+    /// Sends a request, and once more on a new connection if the first one closed before it took the
+    /// request, as Go's client does: Weir sends GOAWAY to clients that ignore its refusals.
+    async fn send_on(
+        &self,
+        sender: &mut Sender,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, String> {
+        let unsent = match sender.send(request).await {
+            Ok(response) => return Ok(response),
+            Err(Unanswered { why, unsent: None }) => return Err(why),
+            Err(Unanswered { unsent: Some(unsent), .. }) => unsent,
+        };
+        *sender = self.dial().await?;
+        sender.send(unsent).await.map_err(|unanswered| unanswered.why)
     }
 
     fn request(
@@ -250,7 +274,10 @@ impl Sender {
         }
     }
 
-    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, String> {
+    async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Unanswered> {
         let sent = match self {
             Self::Http1(sender) => {
                 let (mut parts, body) = request.into_parts();
@@ -259,11 +286,14 @@ impl Sender {
                     || http::Uri::from_static("/"),
                     |path| http::Uri::from(path.clone()),
                 );
-                sender.send_request(Request::from_parts(parts, body)).await
+                sender.try_send_request(Request::from_parts(parts, body)).await
             }
-            Self::Http2(sender) => sender.send_request(request).await,
+            Self::Http2(sender) => sender.try_send_request(request).await,
         };
-        sent.map_err(|error| error.to_string())
+        sent.map_err(|mut error| Unanswered {
+            unsent: error.take_message(),
+            why: error.into_error().to_string(),
+        })
     }
 }
 
