@@ -16,7 +16,7 @@ use crate::cache::reflector::backoff::Backoff;
 use crate::cache::reflector::byte_checks::ByteChecks;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list_attempts::ListAttempts;
-use crate::cache::reflector::refusals::{RefusalStreak, Verdict};
+use crate::cache::reflector::refusals::{MalformedStreak, RefusalStreak, Verdict};
 use crate::cache::reflector::start_options::StartOptions;
 use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::reflector::waiting::Waiting;
@@ -50,7 +50,7 @@ pub(super) struct Driver<L> {
     pub(super) waiting: Waiting,
     /// The moves away from API servers that lag, since events were last applied.
     pub(super) moves: u32,
-    malformed_responses: u32,
+    malformed: MalformedStreak,
 }
 
 impl<L: ListWatch> Driver<L> {
@@ -77,7 +77,7 @@ impl<L: ListWatch> Driver<L> {
             expiries: Backoff::default(),
             waiting: Waiting::default(),
             moves: 0,
-            malformed_responses: 0,
+            malformed: MalformedStreak::default(),
         }
     }
 
@@ -216,7 +216,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Notes that a response could be parsed.
     pub(super) fn note_readable(&mut self) {
-        self.malformed_responses = 0;
+        self.malformed.end();
         self.moves = 0;
     }
 
@@ -238,8 +238,7 @@ impl<L: ListWatch> Driver<L> {
                 return Err(*refusal);
             }
             Failure::Malformed(error) => {
-                self.malformed_responses += 1;
-                if self.malformed_responses >= MALFORMED_RESPONSES_MAX {
+                if self.malformed.note(self.cached.lifecycle.is_ready()) {
                     tracing::warn!(error, "the resource cannot be parsed, and is not cached");
                     return Err(Refusal::Unreadable);
                 }
@@ -332,7 +331,3 @@ impl<L: ListWatch> Driver<L> {
         self.cached.context.metrics.events().note(kind, &self.cached.key, text);
     }
 }
-
-/// After this number of malformed responses in a row the resource itself is considered unreadable.
-/// A single one may be a stream that was cut within an object.
-const MALFORMED_RESPONSES_MAX: u32 = 2;

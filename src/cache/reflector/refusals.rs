@@ -6,6 +6,9 @@
 //! its watches, until a refusal has lasted for [`BELIEVED_AFTER`]. Access reviews must then deny a
 //! 403. A resource that is gone is not served until then: discovery retires its cache.
 //!
+//! Malformed responses are not believed at once for the same reason: what stands between Weir and an
+//! API server may send them for a while.
+//!
 //! The decision is in `docs/decisions/transient-refusals.md`.
 //!
 //! A new cache has no state to keep, and its requests wait. It ends with the first refusal, or
@@ -22,6 +25,13 @@ use crate::cache::refusal::Refusal;
 #[derive(Debug, Default)]
 pub(super) struct RefusalStreak {
     since: Option<Instant>,
+}
+
+/// The malformed responses since one could be parsed.
+#[derive(Debug, Default)]
+pub(super) struct MalformedStreak {
+    since: Option<Instant>,
+    count: u32,
 }
 
 /// The reaction to a refusal.
@@ -66,6 +76,31 @@ impl RefusalStreak {
     }
 }
 
+impl MalformedStreak {
+    /// Notes a malformed response. Returns whether the reflector ends; until then the usual back-off
+    /// applies. `had_state` is whether the cache has had a state.
+    pub(super) fn note(&mut self, had_state: bool) -> bool {
+        let now = Instant::now();
+        let lasted = now.duration_since(*self.since.get_or_insert(now));
+        self.count += 1;
+        match had_state {
+            true => self.count >= MALFORMED_WITH_STATE_MAX && lasted >= BELIEVED_AFTER,
+            false => self.count >= MALFORMED_MAX,
+        }
+    }
+
+    /// Ends the streak: a response could be parsed.
+    pub(super) fn end(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// After this number of malformed responses in a row, a resource without a state is considered
+/// unreadable. A single one may be a stream that was cut within an object.
+const MALFORMED_MAX: u32 = 2;
+/// The same for a cache with a state. The usual back-off before as many attempts takes about as long
+/// as [`BELIEVED_AFTER`].
+const MALFORMED_WITH_STATE_MAX: u32 = 5;
 /// How long a refusal must have lasted before a cache with a state ends. Far longer than an API
 /// server needs to read its roles and definitions when it starts.
 const BELIEVED_AFTER: Duration = Duration::from_secs(30);
@@ -94,6 +129,22 @@ mod tests {
         assert_eq!(streak.note(Refusal::Unknown, true, false), Verdict::Believe);
         streak.end();
         assert_eq!(streak.note(Refusal::Forbidden, true, false), retry);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn malformed_responses_are_believed_sooner_without_a_state() {
+        let mut streak = MalformedStreak::default();
+        assert_eq!((streak.note(false), streak.note(false)), (false, true));
+        streak.end();
+        for _ in 0..MALFORMED_WITH_STATE_MAX {
+            assert!(!streak.note(true), "they have not lasted");
+        }
+        tokio::time::advance(BELIEVED_AFTER).await;
+        assert!(streak.note(true));
+        streak.end();
+        assert!(!streak.note(true));
+        tokio::time::advance(BELIEVED_AFTER).await;
+        assert!(!streak.note(true), "they are few");
     }
 
     #[tokio::test(start_paused = true)]

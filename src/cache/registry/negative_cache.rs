@@ -5,7 +5,8 @@
 //! bounded; the least used are evicted first.
 //!
 //! A 403 is first kept for a moment only, because an API server that starts refuses what it allows
-//! later; each further one is kept for twice as long.
+//! later; each further one is kept for twice as long. So is what cannot be parsed: an API server, or
+//! what stands before it, may send malformed responses for a while.
 
 use std::time::Duration;
 
@@ -38,8 +39,9 @@ impl NegativeCache {
     /// this key exceeded a byte budget.
     pub(crate) async fn insert(&self, key: &CacheKey, refusal: Refusal, attempts: u32) {
         let duration = match refusal {
-            Refusal::Unreadable | Refusal::NotWatchable => UNREADABLE_DURATION,
-            Refusal::Forbidden => self.forbidden_duration(key).await,
+            Refusal::NotWatchable => NOT_WATCHABLE_DURATION,
+            Refusal::Unreadable => self.doubled(key, refusal, UNREADABLE_DURATIONS).await,
+            Refusal::Forbidden => self.doubled(key, refusal, FORBIDDEN_DURATIONS).await,
             Refusal::OverBudget => {
                 OVER_BUDGET_DURATION * (1 << attempts.saturating_sub(1).min(OVER_BUDGET_DOUBLINGS))
             }
@@ -76,27 +78,46 @@ impl NegativeCache {
         self.refusals.invalidate_all();
     }
 
-    /// Returns how long the next 403 of a cache is kept.
-    async fn forbidden_duration(&self, key: &CacheKey) -> Duration {
+    /// Returns how long the next refusal of a cache is kept: for twice as long as the last one if
+    /// that had the same reason, within the durations of that reason.
+    async fn doubled(
+        &self,
+        key: &CacheKey,
+        refusal: Refusal,
+        Durations { min, max }: Durations,
+    ) -> Duration {
         match self.refusals.get(key).await {
-            Some(last) if last.refusal == Refusal::Forbidden => {
-                last.duration.saturating_mul(2).min(FORBIDDEN_DURATION_MAX)
-            }
-            _ => FORBIDDEN_DURATION_MIN,
+            Some(last) if last.refusal == refusal => last.duration.saturating_mul(2).min(max),
+            _ => min,
         }
     }
+}
+
+/// How long the first of some equal refusals is kept, and the longest time for a later one.
+#[derive(Clone, Copy)]
+struct Durations {
+    min: Duration,
+    max: Duration,
 }
 
 /// The largest number of refusals. Clients choose the namespaces in requests, so the number must be
 /// bounded.
 const REFUSALS_MAX: u64 = 10_000;
-/// The API server may be starting.
-const FORBIDDEN_DURATION_MIN: Duration = Duration::from_secs(2);
-/// Short, because an operator who has just granted Weir's identity the permission waits for the
-/// effect.
-const FORBIDDEN_DURATION_MAX: Duration = Duration::from_secs(60);
-/// The form of a resource's objects changes only with its API server.
-const UNREADABLE_DURATION: Duration = Duration::from_secs(300);
+const FORBIDDEN_DURATIONS: Durations = Durations {
+    // The API server may be starting.
+    min: Duration::from_secs(2),
+    // Short, because an operator who has just granted Weir's identity the permission waits for the
+    // effect.
+    max: Duration::from_secs(60),
+};
+const UNREADABLE_DURATIONS: Durations = Durations {
+    // Responses were malformed for a while only, where the objects of a resource can be parsed.
+    min: Duration::from_secs(5),
+    // The form of a resource's objects changes only with its API server.
+    max: Duration::from_secs(300),
+};
+/// Whether a resource can be watched changes only with its API server.
+const NOT_WATCHABLE_DURATION: Duration = Duration::from_secs(300);
 /// Long enough that a large resource is not listed again and again without success.
 const OVER_BUDGET_DURATION: Duration = Duration::from_secs(60);
 /// How often that time doubles while the resource stays large: each attempt may read as much of it

@@ -74,7 +74,7 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
     calm::check_upstream(&setting, plan).await;
     delivery::check(&setting, &informers, rng.fork()).await;
     calm::check_informers(&setting, &informers);
-    calm::check_caches(&setting, plan).await;
+    calm::check_caches(&setting).await;
     setting.phase.finish();
     end(tasks, &checker).await;
     if plan.weirs > 0 {

@@ -157,6 +157,34 @@ async fn a_resource_that_cannot_be_parsed_ends_the_reflector() {
     assert_eq!(rig.task.await.unwrap(), Refusal::Unreadable);
 }
 
+/// What stands before an API server may answer for it for a while.
+#[tokio::test(start_paused = true)]
+async fn a_cache_with_a_state_outlives_a_few_malformed_responses() {
+    let (rig, feed) = Rig::established(context(config())).await;
+    rig.script.on_probe(10);
+    let malformed = || UpstreamError::Malformed("not a watch event".to_owned());
+    for _ in 0..4 {
+        rig.script.on_watch_fail(malformed());
+    }
+    feed.fail(malformed());
+    let feed = rig.script.on_watch();
+    feed.send(vec![upsert("b", 20)]);
+    rig.reaches(20).await;
+}
+
+/// Once they have lasted, the resource itself is considered unreadable.
+#[tokio::test(start_paused = true)]
+async fn malformed_responses_that_last_end_a_cache_with_a_state() {
+    let (rig, feed) = Rig::established(context(config())).await;
+    rig.script.on_probe(10);
+    let malformed = || UpstreamError::Malformed("not a watch event".to_owned());
+    for _ in 0..9 {
+        rig.script.on_watch_fail(malformed());
+    }
+    feed.fail(malformed());
+    assert_eq!(rig.task.await.unwrap(), Refusal::Unreadable);
+}
+
 /// A deleted definition retires its cache. The cache ends at once, although it waits to try again.
 #[tokio::test(start_paused = true)]
 async fn a_retired_cache_does_not_wait_for_a_refusal_to_end() {

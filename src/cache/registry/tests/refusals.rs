@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::ResourcePattern;
+use crate::upstream::error::UpstreamError;
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_is_tried_if_the_cluster_is_forbidden() {
@@ -82,6 +83,33 @@ async fn a_refused_resource_is_tried_again_soon_and_then_rarely() {
     let _feed = full(&script, 1);
     tokio::time::sleep(Duration::from_secs(60)).await;
     rig.ready("configmaps", "").await.unwrap();
+}
+
+/// The responses may be malformed only for a while.
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_resource_is_tried_again_soon_and_then_rarely() {
+    let script = Arc::new(Script::default());
+    for _ in 0..100 {
+        script.on_watch_fail(UpstreamError::Malformed("not a watch event".to_owned()));
+    }
+    let rig = Rig::new(config(), one(&script));
+    let mut attempts = Vec::new();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(1000) {
+        let asked = script.watches.lock().len();
+        assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Unreadable);
+        if script.watches.lock().len() > asked {
+            attempts.push(Instant::now());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let waits = attempts.windows(2).map(|pair| (pair[1] - pair[0]).as_secs());
+    // Each attempt has a back-off of up to two seconds between its responses.
+    let waits: Vec<u64> = waits.collect();
+    for (wait, kept) in waits.iter().zip([5, 10, 20, 40, 80, 160, 300, 300]) {
+        assert!((kept..kept + 3).contains(wait), "{waits:?}");
+    }
+    assert_eq!(waits.len(), 8);
 }
 
 #[tokio::test(start_paused = true)]
