@@ -50,6 +50,12 @@ trait Stream: AsyncRead + AsyncWrite + Send {}
 impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
 
 impl Io {
+    /// Wraps a stream whose peer speaks HTTP/2.
+    #[cfg(test)]
+    pub(super) fn http2_over(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
+        Self { stream: Box::pin(stream), http2: true, guards: Vec::new() }
+    }
+
     /// Holds `guard` as long as the connection is open.
     pub(super) fn hold(&mut self, guard: impl Send + Sync + 'static) {
         self.guards.push(Box::new(guard));

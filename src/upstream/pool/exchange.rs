@@ -9,6 +9,7 @@ use super::request_form::{http1_form, http2_form};
 use super::send_error::SendError;
 use super::{http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
+use crate::upstream::error::UpstreamError;
 use crate::upstream::request_body::RequestBody;
 use crate::upstream::send_options::SendOptions;
 
@@ -32,9 +33,14 @@ pub(super) async fn send_http2(
 ) -> Result<Response<Body>, SendError> {
     lease.observe_reset(options.reset_observer.clone());
     let request = http2_form(request);
-    let mut sender = lease.sender();
     let has_no_body = request.body().is_end_stream();
-    match sender.try_send_request(request).await {
+    let Some(mut sender) = lease.sender() else {
+        lease.complete();
+        return Err(SendError::not_sent(UpstreamError::Lost("the connection closed".to_owned())));
+    };
+    let sent = sender.try_send_request(request);
+    drop(sender);
+    match sent.await {
         Ok(response) => Ok(response.map(|incoming| {
             let body = Body::new(incoming, Lease::Http2(lease)).counted(gauge);
             if has_no_body { body.strict() } else { body }

@@ -263,6 +263,9 @@ struct EndPhaseOnDrop {
 
 impl Drop for EndPhaseOnDrop {
     fn drop(&mut self) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.drop_sender();
+        }
         let mut state = self.connections.state.lock();
         match self.phase {
             Phase::Accepting => state.drain(&self.connection),

@@ -14,7 +14,9 @@ use crate::upstream::send_options::ResetObserver;
 
 /// A connection that accepts new streams, or still carries some.
 pub(super) struct Connection {
-    sender: Sender,
+    /// `None` when hyper accepts no more requests. The channel of the sender can keep a request that
+    /// is sent at this moment; it gives the request back, unsent, when its last sender is dropped.
+    sender: Mutex<Option<Sender>>,
     in_use: AtomicUsize,
     /// The streams that Weir reset lately. Its lock is taken while that of the pool's state is
     /// held.
@@ -33,7 +35,7 @@ impl Connection {
         tls_generation: u64,
     ) -> Self {
         Self {
-            sender,
+            sender: Mutex::new(Some(sender)),
             in_use: AtomicUsize::new(0),
             resets: Mutex::new(RecentCount::new(Instant::now())),
             peer_streams_max,
@@ -44,7 +46,13 @@ impl Connection {
 
     /// Returns whether it accepts no more streams.
     pub(super) fn is_closed(&self) -> bool {
-        self.sender.is_closed()
+        self.sender.lock().as_ref().is_none_or(Sender::is_closed)
+    }
+
+    /// Drops its sender, because hyper accepts no more requests.
+    pub(super) fn drop_sender(&self) {
+        let sender = self.sender.lock().take();
+        drop(sender);
     }
 
     /// Returns whether another stream fits, if Weir allows `streams_max`.
@@ -132,9 +140,10 @@ impl Lease {
         self.reset_observer = observer;
     }
 
-    /// Returns the sender of the connection.
-    pub(in crate::upstream::pool) fn sender(&self) -> Sender {
-        self.connection.sender.clone()
+    /// Returns the sender of the connection; `None` if that accepts no more requests. The caller
+    /// drops it before it waits for the response.
+    pub(in crate::upstream::pool) fn sender(&self) -> Option<Sender> {
+        self.connection.sender.lock().clone()
     }
 
     /// Returns the stream after an exchange that needed no reset.

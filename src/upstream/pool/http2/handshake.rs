@@ -117,15 +117,18 @@ impl ConnectionDriver {
     /// still completed.
     pub(super) async fn run(self, peer_streams_max: &AtomicUsize, accepting: impl Send) {
         let Self { mut driver, mut tasks } = self;
-        let mut driver = std::future::poll_fn(|context| {
+        let mut driven = std::future::poll_fn(|context| {
             let polled = Pin::new(&mut driver).poll(context);
             peer_streams_max.store(driver.peer_streams_max(), Ordering::Relaxed);
             polled
         });
-        let Stopped::Ended(ended) = tasks.run(&mut driver).await;
+        let Stopped::Ended(ended) = tasks.run(&mut driven).await;
         if let Err(error) = ended {
             tracing::debug!(error = chain(&error), "an HTTP/2 connection to the upstream ended");
         }
+        // It gives back the requests that it has not sent, and must not keep them until the last
+        // response has ended.
+        drop(driver);
         drop(accepting);
         tasks.finish().await;
     }
@@ -138,5 +141,52 @@ pub(super) fn not_http2(address: &str, cause: &str) -> UpstreamError {
         cause: format!(
             "it did not respond as HTTP/2 ({cause}); upstream.http2 can be set to false"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::testing::eventually;
+    use crate::upstream::pool::limits::HTTP2_REQUESTS;
+    use crate::upstream::request_body::empty_body;
+
+    /// Answers the first request with a body that stays open, after a GOAWAY.
+    async fn drains(io: tokio::io::DuplexStream) {
+        let mut connection = h2::server::handshake(io).await.unwrap();
+        let mut held = Vec::new();
+        while let Some(Ok((_, mut respond))) = connection.accept().await {
+            let mut body = respond.send_response(Response::new(()), false).unwrap();
+            body.send_data(Bytes::from_static(b"held"), false).unwrap();
+            held.push(body);
+            connection.graceful_shutdown();
+        }
+    }
+
+    fn request() -> Request<RequestBody> {
+        Request::get("http://api/").body(empty_body()).unwrap()
+    }
+
+    /// It would wait in hyper's channel until the last response of the connection has ended.
+    #[tokio::test]
+    async fn a_connection_that_drains_gives_back_a_request_that_comes_too_late() {
+        let (io, peer) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(drains(peer));
+        let io = Io::http2_over(io);
+        let (mut sender, driver) = handshake(io, HTTP2_REQUESTS, "").await.unwrap();
+        let accepting = std::sync::Arc::new(());
+        let accepts = std::sync::Arc::downgrade(&accepting);
+        tokio::spawn(async move { driver.run(&AtomicUsize::new(0), accepting).await });
+        let response = sender.send_request(request()).await.unwrap();
+        let mut body = response.into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "held");
+        eventually("the GOAWAY arrives", || accepts.strong_count() == 0).await;
+        let late = sender.try_send_request(request()).await;
+        assert!(late.unwrap_err().take_message().is_some(), "it was not sent");
+        assert!(futures::FutureExt::now_or_never(body.frame()).is_none(), "the other goes on");
     }
 }
