@@ -48,6 +48,9 @@ pub struct SeedManifest {
     /// The revision of a custom resource's definition, by which the API server writes the objects;
     /// 0 for other resources.
     pub definition: u64,
+    /// How often the state went from one Weir to another since an API server listed it, without a
+    /// comparison of every byte. 0 if the field is missing, as in releases that send no other state.
+    pub generation: u32,
     /// The number of objects.
     pub objects: u64,
     /// SHA-256 over the objects in their order (`cache::seed::digest`).
@@ -80,9 +83,9 @@ impl fmt::Display for SeedRequest {
 
 impl fmt::Display for SeedManifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { codec, cluster, release, definition, objects, digest } = self;
+        let Self { codec, cluster, release, definition, generation, objects, digest } = self;
         write!(f, "codec={codec}; cluster={cluster}; release={release}; ")?;
-        write!(f, "definition={definition}; objects={objects}; ")?;
+        write!(f, "definition={definition}; generation={generation}; objects={objects}; ")?;
         f.write_str("digest=")?;
         digest.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -103,6 +106,10 @@ impl FromStr for SeedManifest {
             cluster: required("cluster")?.to_owned(),
             release: required("release")?.to_owned(),
             definition: required("definition")?.parse().map_err(|_| InvalidManifest)?,
+            generation: field(text, "generation")
+                .unwrap_or("0")
+                .parse()
+                .map_err(|_| InvalidManifest)?,
             objects: required("objects")?.parse().map_err(|_| InvalidManifest)?,
             digest: parse_digest(required("digest")?).ok_or(InvalidManifest)?,
         })
@@ -141,12 +148,14 @@ mod tests {
         fn a_manifest_is_read_as_it_was_written(
             codec: u32,
             definition: u64,
+            generation: u32,
             objects: u64,
             digest: [u8; DIGEST_BYTES],
             cluster in "[0-9a-f-]{1,36}",
             release in "v1\\.[0-9]{1,3}(\\+[a-z0-9]{1,8})?",
         ) {
-            let manifest = SeedManifest { codec, cluster, release, definition, objects, digest };
+            let manifest =
+                SeedManifest { codec, cluster, release, definition, generation, objects, digest };
             prop_assert_eq!(manifest.to_string().parse(), Ok(manifest));
         }
 
@@ -165,6 +174,7 @@ mod tests {
                 cluster: "c".to_owned(),
                 release: "v1.36.2".to_owned(),
                 definition: 0,
+                generation: 0,
                 objects: 3,
                 digest: [7; DIGEST_BYTES],
             };
@@ -175,6 +185,16 @@ mod tests {
             }
             drop(text.parse::<SeedManifest>());
         }
+    }
+
+    #[test]
+    fn a_manifest_of_an_older_release_has_no_generation() {
+        let digest = "00".repeat(DIGEST_BYTES);
+        let older = "codec=1; cluster=c; release=v1.36.2; definition=0; objects=3; digest=";
+        let manifest = format!("{older}{digest}").parse::<SeedManifest>().unwrap();
+        assert_eq!(manifest.generation, 0);
+        let wrong = format!("generation=-1; {older}{digest}");
+        assert_eq!(wrong.parse::<SeedManifest>(), Err(InvalidManifest));
     }
 
     #[test]

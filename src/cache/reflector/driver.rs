@@ -109,7 +109,7 @@ impl<L: ListWatch> Driver<L> {
         // Requests wait for the new state.
         self.backoff = Backoff::default();
         self.options = StartOptions::default();
-        self.cached.lifecycle.set_seeded(false);
+        self.cached.lifecycle.set_seed_generation(0);
         State::Listing(ListCause::Rewound)
     }
 

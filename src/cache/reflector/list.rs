@@ -56,7 +56,7 @@ impl<L: ListWatch> Driver<L> {
         let not_older = if is_consistent { None } else { self.floor_at_list_start };
         let listed = self.list_not_older(not_older).await;
         if listed.is_ok() {
-            cached.lifecycle.set_seeded(false);
+            cached.lifecycle.set_seed_generation(0);
             cached.note_filled(cause.label(), began.elapsed());
             span.succeed();
         }

@@ -11,8 +11,8 @@ pub(crate) enum SeedRefusal {
     Absent,
     /// The cache is not complete, or its watch is closed.
     Unready,
-    /// The cache was filled from a sibling and neither listed since nor compared byte by byte, or a
-    /// comparison found a difference.
+    /// The cache was filled from a sibling, and was neither listed nor compared since; or its state
+    /// went through many Weirs; or a comparison found a difference.
     Unverified,
     /// The cache is too large to be sent in time.
     Large,

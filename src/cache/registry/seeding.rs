@@ -3,8 +3,9 @@
 //!
 //! Invariants: a request of a sibling starts no cache, and waits for none, so that Weirs which
 //! start together do not wait for each other. A state that came from a sibling is not sent to
-//! others, until the cache was listed again, or one round of the comparison has read each byte. So
-//! an error does not go from one replica to the next.
+//! others, until the cache was listed again, or one round of the comparison has passed all objects.
+//! So an object that is missing, one too many, or an old one does not go from one replica to the
+//! next. Where no round has read every byte, a state goes through few Weirs, so that no error lasts.
 //!
 //! No locks but those of the cluster's identity and of the registry's maps.
 
@@ -119,7 +120,7 @@ fn check(cached: &CachedResource) -> Result<(), SeedRefusal> {
     if !cached.is_ready() || lifecycle.is_retiring() {
         return Err(SeedRefusal::Unready);
     }
-    if lifecycle.is_seeded() || cached.findings.is_suspected() {
+    if !lifecycle.may_be_sent() || cached.findings.is_suspected() {
         return Err(SeedRefusal::Unverified);
     }
     // Nothing is hashed that the asker gives up before it is there.

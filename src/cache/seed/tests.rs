@@ -31,6 +31,7 @@ fn manifest(objects: &[Object]) -> SeedManifest {
         cluster: "c".to_owned(),
         release: "v1.36.2".to_owned(),
         definition: 0,
+        generation: 0,
         objects: objects.len() as u64,
         digest: digest(objects),
     }

@@ -82,8 +82,10 @@ async fn send(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Response<Body>, 
     let encoded = spawn_blocking(encode).await.ok().flatten();
     let (objects, digest, list) = encoded.ok_or(SeedRefusal::Unready)?;
     let definition = handle.resource().revision;
+    let generation = handle.cached_resource().lifecycle.seed_generation();
     let codec = CODEC_VERSION;
-    let manifest = SeedManifest { codec, cluster, release, definition, objects, digest };
+    let manifest =
+        SeedManifest { codec, cluster, release, definition, generation, objects, digest };
     let header = HeaderValue::try_from(manifest.to_string());
     let header = header.map_err(|_| SeedRefusal::Unidentified)?;
     let metrics = Arc::clone(&read.context.metrics);

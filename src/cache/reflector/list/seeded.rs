@@ -40,6 +40,8 @@ use crate::upstream::lister_watcher::{ListWatch, Seed, UpstreamEvent, WatchReque
 /// A sibling's state that has passed all checks, and the watch that continues it.
 struct ProvedSeed<W> {
     sibling: String,
+    /// How often the state went from one Weir to another, this time included.
+    seed_generation: u32,
     objects: Vec<Object>,
     at: ResourceVersion,
     running: RunningWatch<W>,
@@ -98,13 +100,13 @@ impl<L: ListWatch> Driver<L> {
     /// Publishes a state as one from before the cache was created.
     async fn adopt(&mut self, seed: ProvedSeed<L::Watch>) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
-        let ProvedSeed { objects, at, running, probed, .. } = seed;
+        let ProvedSeed { seed_generation, objects, at, running, probed, .. } = seed;
         let generation = cached.generation.current();
-        cached.lifecycle.set_seeded(true);
+        cached.lifecycle.set_seed_generation(seed_generation);
         cached.lifecycle.set_behind(true);
         self.options.list_at = None;
         if let Err(failure) = self.commit(objects, at).await {
-            cached.lifecycle.set_seeded(false);
+            cached.lifecycle.set_seed_generation(0);
             cached.lifecycle.set_behind(false);
             return Err(failure);
         }
@@ -194,7 +196,8 @@ impl<L: ListWatch> Driver<L> {
         if self.is_rewound() {
             return Err(NotSeeded::OutOfStep("the upstream's history was rewound"));
         }
-        Ok(ProvedSeed { sibling, objects, at, running, probed })
+        let seed_generation = manifest.generation.saturating_add(1);
+        Ok(ProvedSeed { sibling, seed_generation, objects, at, running, probed })
     }
 
     /// Reads a sibling's list within the byte budgets.
