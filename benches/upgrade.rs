@@ -31,6 +31,8 @@ mod balancer;
 mod client;
 #[path = "support/cpu.rs"]
 mod cpu;
+#[path = "../tests/support/h2_tls.rs"]
+mod h2_tls;
 #[path = "upgrade/objects.rs"]
 mod objects;
 #[path = "upgrade/replicas.rs"]

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,14 +14,13 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::RootCertStore;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::h2_tls::{LEFT_IN_QUEUE, connector, is_unprocessed};
 use crate::tracked_body::{SentMark, TrackedBody};
 
 /// Where clients connect.
@@ -67,18 +66,7 @@ impl Call {
 impl Endpoint {
     /// Returns an endpoint that is trusted by a CA, PEM.
     pub(crate) fn new(address: SocketAddr, ca: &str) -> Self {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(ca.as_bytes()) {
-            roots.add(certificate.expect("PEM")).expect("a certificate");
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Self { address, tls: TlsConnector::from(Arc::new(config)) }
+        Self { address, tls: connector(ca.as_bytes()) }
     }
 
     async fn connect(&self) -> io::Result<Sender> {
@@ -183,29 +171,6 @@ impl Client {
         request.body(TrackedBody::new(call.body.clone(), taken)).expect("a request")
     }
 }
-
-/// Whether the server says that it did not begin the request.
-fn is_unprocessed(error: &hyper::Error) -> bool {
-    reset(error).is_some_and(|error| {
-        error.is_remote()
-            && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
-    })
-}
-
-/// Returns the error of HTTP/2 behind an error.
-pub(crate) fn reset<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a h2::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<h2::Error>() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
-}
-
-/// Requests that a closed connection never took, and that were sent again on another one.
-pub(crate) static LEFT_IN_QUEUE: AtomicUsize = AtomicUsize::new(0);
 
 const ATTEMPTS: usize = 3;
 /// When the head of a response is late.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::args::Args;
-use crate::client::LEFT_IN_QUEUE;
+use crate::h2_tls::LEFT_IN_QUEUE;
 use crate::objects::RESOURCES;
 use crate::replicas::{REPLICAS, Replicas};
 use crate::scrape::metrics_of;

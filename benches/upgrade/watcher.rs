@@ -14,7 +14,8 @@ use hyper::body::Incoming;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep};
 
-use crate::client::{Call, Client, reset};
+use crate::client::{Call, Client};
+use crate::h2_tls::reset;
 use crate::objects::{RESOURCES, resource_version, tick};
 use crate::seen::{Seen, is_quiet};
 

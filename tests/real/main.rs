@@ -23,6 +23,8 @@ mod differential;
 mod fan_out;
 mod figures;
 mod fire;
+#[path = "../support/h2_tls.rs"]
+mod h2_tls;
 #[path = "../support/h2c.rs"]
 mod h2c;
 mod kubectl;

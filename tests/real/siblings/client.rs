@@ -13,8 +13,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -22,6 +21,7 @@ use tokio_rustls::TlsConnector;
 
 use super::replicas::Balanced;
 use crate::control_plane::ADMIN;
+use crate::h2_tls::{LEFT_IN_QUEUE, connector, is_unprocessed};
 use crate::tracked_body::{SentMark, TrackedBody};
 
 type Sender = SendRequest<TrackedBody>;
@@ -38,19 +38,8 @@ impl Client {
     /// Returns a client that trusts the CA in a directory.
     pub(super) fn new(credentials: &Path, balanced: &Balanced) -> Self {
         let ca = std::fs::read(credentials.join("ca.crt")).unwrap();
-        let mut roots = rustls::RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&ca) {
-            roots.add(certificate.unwrap()).unwrap();
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
         Self {
-            tls: Arc::new(config).into(),
+            tls: connector(&ca),
             balanced: Arc::clone(balanced),
             connection: Mutex::new(None),
             connections: AtomicUsize::new(0),
@@ -160,29 +149,6 @@ fn request(method: &Method, path: &str, body: TrackedBody) -> Request<TrackedBod
         .body(body)
         .unwrap()
 }
-
-/// Whether the server says that it did not begin the request.
-fn is_unprocessed(error: &hyper::Error) -> bool {
-    reset(error).is_some_and(|error| {
-        error.is_remote()
-            && (error.is_go_away() || error.reason() == Some(h2::Reason::REFUSED_STREAM))
-    })
-}
-
-/// Returns the error of HTTP/2 behind an error.
-pub(super) fn reset<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a h2::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<h2::Error>() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
-}
-
-/// Requests that a closed connection never took, and that were sent again on another one.
-pub(super) static LEFT_IN_QUEUE: AtomicUsize = AtomicUsize::new(0);
 
 const ATTEMPTS: usize = 3;
 /// When the head of a response is late, and then the end of its body.

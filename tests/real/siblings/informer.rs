@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use http::Method;
 use parking_lot::Mutex;
 
-use super::client::{Client, reset};
+use super::client::Client;
 use super::reference::{Change, Frame, Lines, State, apply, read_list};
+use crate::h2_tls::reset;
 
 /// The objects that an informer watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

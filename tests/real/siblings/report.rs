@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::audit::{AuditedPlane, Metered, Requests};
-use super::client::LEFT_IN_QUEUE;
 use super::informer::Informed;
 use super::reference::Reference;
 use super::replicas::{Replicas, Restart};
 use super::restart::{CONNECTIONS, RESOURCES, WATCHERS, Watchers};
+use crate::h2_tls::LEFT_IN_QUEUE;
 
 /// One replica's restart.
 pub(super) struct Round {

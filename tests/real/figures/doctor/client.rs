@@ -1,7 +1,6 @@
 //! A client of the gateway over TLS and HTTP/2, with one connection at a time.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,11 +9,12 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
+use rustls_pki_types::ServerName;
 use tokio::net::TcpSocket;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
+
+use crate::h2_tls::connector;
 
 /// The gateway's address.
 #[derive(Clone)]
@@ -46,18 +46,7 @@ impl Gateway {
     /// Returns the gateway at a port of 127.0.0.1, which has a certificate of this CA.
     pub(super) fn new(ca: &Path, port: u16) -> Self {
         let ca = std::fs::read(ca).unwrap();
-        let mut roots = rustls::RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(&ca) {
-            roots.add(certificate.unwrap()).unwrap();
-        }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        Self { tls: Arc::new(config).into(), port }
+        Self { tls: connector(&ca), port }
     }
 
     pub(super) fn client(&self, who: &Who) -> Client {
