@@ -4,14 +4,15 @@
 //! while its shard is locked, and removed only if a condition holds under the same lock, so that a
 //! cache that is found unused cannot be looked up before it is removed.
 //!
-//! Lock order: a shard of `caches`, then a shard of the floors or the generation of a cache. No
-//! shard is locked across an await.
+//! Lock order: a shard of `caches`, then a shard of the floors or the generation of a cache; the
+//! retired caches, with no other lock. No lock is held across an await.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use parking_lot::Mutex;
 
 use crate::api::resource::{GroupVersionResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
@@ -28,6 +29,10 @@ pub(super) struct CacheMap {
     /// At least the number of caches in `caches` that hold one namespace. It is increased before a
     /// cache is inserted, and decreased after it was removed.
     namespaced: AtomicUsize,
+    /// The caches that were retired and still apply events for their watchers.
+    retired: Mutex<Vec<Weak<CachedResource>>>,
+    /// The length of `retired`.
+    retired_len: AtomicUsize,
 }
 
 impl CacheMap {
@@ -66,7 +71,13 @@ impl CacheMap {
     }
 
     fn get(&self, key: &CacheKey) -> Option<CacheHandle> {
-        self.caches.get(key).map(|cached| CacheHandle::new(cached.clone()))
+        let handle = self.caches.get(key).map(|cached| CacheHandle::new(cached.clone()))?;
+        if self.retired_len.load(Ordering::Acquire) > 0
+            && let Some(cached) = self.caches.get(key).map(|cached| Arc::clone(&cached))
+        {
+            self.hold_successor(cached);
+        }
+        Some(handle)
     }
 
     /// Returns a handle of the cache for `key`. If there is none, inserts the one that `create`
@@ -193,11 +204,54 @@ impl CacheMap {
         }
     }
 
-    /// Lets the caches of other scopes answer no more until they have come as far as `ended`: what
-    /// that cache has shown may not be taken back. [`Self::lookup`] compares those that run.
+    /// Notes a cache that was retired and removed. It applies events for its watchers until its
+    /// reflector ends, and its successor may get the same events later.
+    pub(super) fn add_retired(&self, cached: &Arc<CachedResource>) {
+        let mut retired = self.retired.lock();
+        // One whose reflector ended just now is noted after it was forgotten.
+        retired.retain(|it| it.strong_count() > 0);
+        retired.push(Arc::downgrade(cached));
+        self.retired_len.store(retired.len(), Ordering::Release);
+    }
+
+    /// Forgets a cache whose reflector has ended, if it was retired.
+    pub(super) fn remove_retired(&self, ended: &Arc<CachedResource>) {
+        let mut retired = self.retired.lock();
+        retired.retain(|it| it.as_ptr() != Arc::as_ptr(ended));
+        self.retired_len.store(retired.len(), Ordering::Release);
+    }
+
+    /// Returns the number of retired caches.
+    #[cfg(test)]
+    pub(super) fn retired_len(&self) -> usize {
+        self.retired_len.load(Ordering::Acquire)
+    }
+
+    /// Lets a cache answer no more until it has come as far as the retired caches of its resource,
+    /// in its representation.
+    fn hold_successor(&self, successor: Arc<CachedResource>) {
+        if successor.lifecycle.is_behind() {
+            return;
+        }
+        let (key, generation) = (&successor.key, successor.generation.current());
+        let retired: Vec<_> = self.retired.lock().iter().filter_map(Weak::upgrade).collect();
+        let furthest = retired
+            .iter()
+            .filter(|it| it.key.gvr == key.gvr && it.key.representation == key.representation)
+            .filter(|it| it.generation.current() == generation)
+            .filter_map(|it| it.shown())
+            .max();
+        if let Some(furthest) = furthest {
+            hold_if_older(successor, furthest, generation);
+        }
+    }
+
+    /// Lets the other caches of the resource answer no more until they have come as far as `ended`:
+    /// what that cache has shown may not be taken back. They are of other scopes, or the successor.
+    /// [`Self::lookup`] compares those that run.
     pub(super) fn hold_others(&self, ended: &CachedResource) {
         let (Some(shown), generation) = (ended.shown(), ended.generation.current()) else { return };
-        if self.namespaced() == 0 {
+        if self.namespaced() == 0 && !ended.lifecycle.is_retiring() {
             return;
         }
         for other in self.scopes_of(&ended.key) {

@@ -145,6 +145,7 @@ impl Inner {
             return;
         }
         cached.lifecycle.retire(reason);
+        self.caches.add_retired(cached);
         let cached = Arc::clone(cached);
         let over = self.context.cancel.clone();
         self.context.tasks.spawn(over.run_until_cancelled_owned(async move {

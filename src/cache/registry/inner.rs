@@ -236,6 +236,7 @@ impl Inner {
         self.finish_warming(cached);
         raise_floor(cached);
         self.caches.hold_others(cached);
+        self.caches.remove_retired(cached);
         cached.series.retire();
         self.context.metrics.stopped(refusal.as_str());
         self.caches.remove_if(cached, |_| true);

@@ -17,6 +17,7 @@ use crate::cache::script::{
 use crate::codec::json::tests::config_maps;
 use crate::config::VerifyMode;
 use crate::testing::eventually;
+use crate::upstream::error::UpstreamError;
 
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -174,6 +175,44 @@ async fn a_resource_that_disappears_or_changes_retires_its_cache() {
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Stopped)));
     assert_eq!(rig.ready("gone", "").await.unwrap_err(), Refusal::Unknown);
     assert_eq!(&*rig.ready("changed", "").await.unwrap().resource().kind, "Other");
+}
+
+/// Both have streams of their own, and that of the new one can be later.
+#[tokio::test(start_paused = true)]
+async fn a_successor_shows_nothing_older_than_the_retired_cache_shows_its_watchers() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let feed = full(&script, 1);
+    let retired = rig.ready("configmaps", "").await.unwrap();
+    let mut watcher = retired.cache().watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let successor = full(&script, 1);
+    rig.source.resources.lock()[0] =
+        Arc::new(ApiResource { kind: "Other".into(), ..config_maps() });
+    rig.source.changes.send_modify(|changes| *changes += 1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(&*rig.ready("configmaps", "").await.unwrap().resource().kind, "Other");
+
+    feed.send(vec![upsert("new", 2000)]);
+    let shown = || retired.cache().state().unwrap().resource_version();
+    eventually("the event", || shown() == ResourceVersion(2000)).await;
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
+    let event = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        successor.send(vec![upsert("new", 2000)]);
+    };
+    let (ready, ()) = tokio::join!(rig.ready("configmaps", ""), event);
+    assert_eq!(ready.unwrap().cache().state().unwrap().resource_version(), ResourceVersion(2000));
+
+    feed.send(vec![upsert("newer", 2001)]);
+    eventually("the event", || shown() == ResourceVersion(2001)).await;
+    feed.fail(UpstreamError::Lost("ended".to_owned()));
+    eventually("it ends", || rig.registry.inner.caches.retired_len() == 0).await;
+    let event = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        successor.send(vec![upsert("newer", 2001)]);
+    };
+    let (ready, ()) = tokio::join!(rig.ready("configmaps", ""), event);
+    assert_eq!(ready.unwrap().cache().state().unwrap().resource_version(), ResourceVersion(2001));
 }
 
 /// Another version of the upstream may write the same object in other bytes.

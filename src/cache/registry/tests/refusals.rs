@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::config::ResourcePattern;
-use crate::upstream::error::UpstreamError;
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_is_tried_if_the_cluster_is_forbidden() {
