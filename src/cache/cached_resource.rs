@@ -204,6 +204,12 @@ impl CachedResource {
         listed.or(*self.watch_cache.progress().borrow())
     }
 
+    /// Returns the floor of the resource, if that is above `shown`.
+    pub(crate) fn floor_above(&self, shown: Option<ResourceVersion>) -> Option<ResourceVersion> {
+        let floor = self.context.floors.get(&self.key.gvr, self.generation.current());
+        floor.filter(|floor| Some(*floor) > shown)
+    }
+
     /// Drops the listed state that clients were shown, if the cache has come that far.
     pub(crate) fn drop_overtaken(&self) {
         if self.proofs.shown.load().is_some() {

@@ -202,13 +202,18 @@ async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proo
 pub(crate) fn catch_up(cached: Arc<CachedResource>, needed: ResourceVersion) {
     let (tasks, cancel) = (cached.context.tasks.clone(), cached.lifecycle.cancel().clone());
     let work = async move {
+        let mut needed = needed;
         // A relist may end the wait meanwhile.
         while cached.lifecycle.is_behind() {
             // After a short watch that failed, the cache's own watch may bring an event.
             if by_watch(&cached, needed).await.is_ok()
                 || cached.reaches_within(needed, CATCH_UP_RETRY).await
             {
-                cached.lifecycle.set_behind(false);
+                // Another cache of the resource may have stopped meanwhile, further ahead.
+                match cached.floor_above(cached.shown()) {
+                    Some(floor) => needed = floor,
+                    None => cached.lifecycle.set_behind(false),
+                }
             }
         }
     };

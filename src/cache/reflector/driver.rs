@@ -12,6 +12,7 @@ use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::Discontinuity;
 use crate::cache::probe::request;
 use crate::cache::progress::PROBE_TIMEOUT;
+use crate::cache::proof;
 use crate::cache::reflector::backoff::Backoff;
 use crate::cache::reflector::byte_checks::ByteChecks;
 use crate::cache::reflector::failure::Failure;
@@ -91,6 +92,13 @@ impl<L: ListWatch> Driver<L> {
     pub(super) fn floor(&self) -> Option<ResourceVersion> {
         let generation = *self.generation.borrow();
         self.held().max(self.cached.context.floors.get(&self.cached.key.gvr, generation))
+    }
+
+    /// Lets all reads use the state, unless it is below the floor.
+    pub(super) fn open_to_all_reads(&self) {
+        if self.cached.floor_above(self.cached.shown()).is_none() {
+            self.cached.lifecycle.set_behind(false);
+        }
     }
 
     /// Whether a rewind was detected that this reflector has not followed yet.
@@ -173,8 +181,17 @@ impl<L: ListWatch> Driver<L> {
             return self.confirm_rewind(self.floor_at_list_start, resource_version).await;
         }
         let count = objects.len();
+        let was_behind = self.cached.lifecycle.is_behind();
+        // Another cache of the resource may have stopped while the list was on its way.
+        let shown = self.cached.shown().max(Some(resource_version));
+        let floor = self.cached.floor_above(shown);
+        self.cached.lifecycle.set_behind(was_behind || floor.is_some());
         if !self.apply_list(objects, resource_version) {
+            self.cached.lifecycle.set_behind(was_behind);
             return Err(Failure::Overtaken);
+        }
+        if let Some(floor) = floor {
+            proof::catch_up(self.cached.clone(), floor);
         }
         self.cached.account.set_listing(0);
         self.lists.note_success();

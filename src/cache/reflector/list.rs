@@ -61,7 +61,7 @@ impl<L: ListWatch> Driver<L> {
             span.succeed();
         }
         if listed.is_ok() && not_older.is_none() {
-            cached.lifecycle.set_behind(false);
+            self.open_to_all_reads();
         }
         listed
     }

@@ -1,6 +1,7 @@
 //! Tests of the registry against scripted upstreams, in paused time.
 
 mod attempts;
+mod definitions;
 mod refusals;
 mod seeding;
 mod verification;
@@ -145,76 +146,6 @@ async fn an_exhausted_total_refuses_while_all_caches_are_in_use() {
     assert!(rig.metric(r#"weir_cache_budget_refusals_total{budget="total"}"#));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_resource_that_disappears_or_changes_retires_its_cache() {
-    let rig = Rig::new(config(), many(&["gone", "changed", "same"], 1));
-    let handles =
-        [rig.ready("gone", "").await, rig.ready("changed", "").await, rig.ready("same", "").await]
-            .map(Result::unwrap);
-    let mut watcher = handles[0].cache().watch(WatchFilter::default(), WatchStart::Now).unwrap();
-    {
-        let mut resources = rig.source.resources.lock();
-        resources.retain(|resource| &*resource.gvr.resource != "gone");
-        for resource in resources.iter_mut().filter(|known| &*known.gvr.resource == "changed") {
-            *resource = Arc::new(ApiResource { kind: "Other".into(), ..(**resource).clone() });
-        }
-    }
-    rig.source.changes.send_modify(|changes| *changes += 1);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    // A watcher continues until the upstream ends its own watch, or until a time-out. A new request
-    // gets the present definition.
-    assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
-    let kinds =
-        rig.registry.inner.caches.all().into_iter().map(|cached| cached.resource.kind.to_string());
-    let mut kinds: Vec<_> = kinds.collect();
-    kinds.sort_unstable();
-    assert_eq!(kinds, ["Kind", "Other"], "a cache in use is replaced at once");
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let ready = handles.each_ref().map(|handle| handle.cache().state().is_some());
-    assert_eq!(ready, [false, false, true]);
-    assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Stopped)));
-    assert_eq!(rig.ready("gone", "").await.unwrap_err(), Refusal::Unknown);
-    assert_eq!(&*rig.ready("changed", "").await.unwrap().resource().kind, "Other");
-}
-
-/// Both have streams of their own, and that of the new one can be later.
-#[tokio::test(start_paused = true)]
-async fn a_successor_shows_nothing_older_than_the_retired_cache_shows_its_watchers() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
-    let feed = full(&script, 1);
-    let retired = rig.ready("configmaps", "").await.unwrap();
-    let mut watcher = retired.cache().watch(WatchFilter::default(), WatchStart::Now).unwrap();
-    let successor = full(&script, 1);
-    rig.source.resources.lock()[0] =
-        Arc::new(ApiResource { kind: "Other".into(), ..config_maps() });
-    rig.source.changes.send_modify(|changes| *changes += 1);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(&*rig.ready("configmaps", "").await.unwrap().resource().kind, "Other");
-
-    feed.send(vec![upsert("new", 2000)]);
-    let shown = || retired.cache().state().unwrap().resource_version();
-    eventually("the event", || shown() == ResourceVersion(2000)).await;
-    assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
-    let event = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        successor.send(vec![upsert("new", 2000)]);
-    };
-    let (ready, ()) = tokio::join!(rig.ready("configmaps", ""), event);
-    assert_eq!(ready.unwrap().cache().state().unwrap().resource_version(), ResourceVersion(2000));
-
-    feed.send(vec![upsert("newer", 2001)]);
-    eventually("the event", || shown() == ResourceVersion(2001)).await;
-    feed.fail(UpstreamError::Lost("ended".to_owned()));
-    eventually("it ends", || rig.registry.inner.caches.retired_len() == 0).await;
-    let event = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        successor.send(vec![upsert("newer", 2001)]);
-    };
-    let (ready, ()) = tokio::join!(rig.ready("configmaps", ""), event);
-    assert_eq!(ready.unwrap().cache().state().unwrap().resource_version(), ResourceVersion(2001));
-}
-
 /// Another version of the upstream may write the same object in other bytes.
 #[tokio::test(start_paused = true)]
 async fn a_new_version_of_the_upstream_causes_a_list() {
@@ -311,33 +242,6 @@ async fn shutdown_ends_every_task_and_keeps_the_last_state() {
     assert!(rig.registry.inner.context.tasks.is_empty());
     assert!(handle.cache().state().is_some());
     assert_eq!(rig.ready("b", "").await.unwrap_err(), Refusal::Stopping);
-}
-
-/// A cache of a changed definition may list from an instance of the upstream that lags.
-#[tokio::test(start_paused = true)]
-async fn a_cache_of_a_changed_definition_verifies_its_bytes() {
-    let script = Arc::new(Script::default());
-    script.stream_lists();
-    script.on_probe(10);
-    let rig = Rig::new(config(), one(&script));
-    rig.registry.inner.context.watch_list.set_supported();
-    let exact_lists = || {
-        let lists = script.lists.lock();
-        lists.iter().filter(|list| list.resource_version_match == "Exact").count()
-    };
-    for (is_redefined, verifications) in [(false, 0), (true, 1)] {
-        rig.source.is_redefined.store(is_redefined, std::sync::atomic::Ordering::Relaxed);
-        let list = script.on_watch();
-        list.send(vec![listed(10)]);
-        script.keep(script.on_watch_at(10));
-        script.keep(script.on_watch());
-        let handle = rig.ready("configmaps", "").await.unwrap();
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert_eq!(exact_lists(), verifications);
-        drop(handle);
-        tokio::time::sleep(Duration::from_secs(1000)).await;
-        assert_eq!(rig.registry.inner.caches.len(), 0);
-    }
 }
 
 /// A cache that is filled may not list again for days.

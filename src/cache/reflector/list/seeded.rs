@@ -116,7 +116,7 @@ impl<L: ListWatch> Driver<L> {
         if probed.resource_version > at {
             proof::catch_up(cached.clone(), probed.resource_version);
         } else {
-            cached.lifecycle.set_behind(false);
+            self.open_to_all_reads();
         }
         if cached.resource.shape == Shape::Custom {
             self.byte_checks.note_seeded();

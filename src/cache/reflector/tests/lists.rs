@@ -28,6 +28,28 @@ async fn a_watch_list_provides_the_state_and_continues_as_the_watch() {
 
 /// A list shows neither the form of a bookmark nor whether the upstream has watch-lists. A
 /// watch-list that matches no object shows both.
+/// The cache of an older definition, say, may have stopped further ahead meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_was_on_its_way_while_the_floor_rose_is_not_shown_yet() {
+    let rig = Rig::new();
+    let feed = rig.script.on_watch();
+    feed.send(vec![upsert("a", 5)]);
+    eventually("the list begins", || !rig.script.watches.lock().is_empty()).await;
+    let floors = &rig.cached.context.floors;
+    floors.raise(&rig.cached.key.gvr, ResourceVersion(15), 0);
+    feed.send(vec![bookmark(10, true)]);
+    rig.reaches(10).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!rig.cached.is_ready());
+    floors.raise(&rig.cached.key.gvr, ResourceVersion(16), 0);
+    feed.send(vec![upsert("b", 15)]);
+    rig.reaches(15).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!rig.cached.is_ready());
+    feed.send(vec![upsert("b", 16)]);
+    eventually("it has come as far", || rig.cached.is_ready()).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_streamed_list_provides_the_state_and_an_empty_watch_the_bookmark() {
     let rig = Rig::new();
