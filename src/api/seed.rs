@@ -49,7 +49,8 @@ pub struct SeedManifest {
     /// 0 for other resources.
     pub definition: u64,
     /// How often the state went from one Weir to another since an API server listed it, without a
-    /// comparison of every byte. 0 if the field is missing, as in releases that send no other state.
+    /// comparison of every byte. 0 if the field is missing, as in releases that send no other
+    /// state.
     pub generation: u32,
     /// The number of objects.
     pub objects: u64,

@@ -6,8 +6,8 @@
 //! its watches, until a refusal has lasted for [`BELIEVED_AFTER`]. Access reviews must then deny a
 //! 403. A resource that is gone is not served until then: discovery retires its cache.
 //!
-//! Malformed responses are not believed at once for the same reason: what stands between Weir and an
-//! API server may send them for a while.
+//! Malformed responses are not believed at once for the same reason: what stands between Weir and
+//! an API server may send them for a while.
 //!
 //! The decision is in `docs/decisions/transient-refusals.md`.
 //!
@@ -77,8 +77,8 @@ impl RefusalStreak {
 }
 
 impl MalformedStreak {
-    /// Notes a malformed response. Returns whether the reflector ends; until then the usual back-off
-    /// applies. `had_state` is whether the cache has had a state.
+    /// Notes a malformed response. Returns whether the reflector ends; until then the usual
+    /// back-off applies. `had_state` is whether the cache has had a state.
     pub(super) fn note(&mut self, had_state: bool) -> bool {
         let now = Instant::now();
         let lasted = now.duration_since(*self.since.get_or_insert(now));
@@ -98,8 +98,8 @@ impl MalformedStreak {
 /// After this number of malformed responses in a row, a resource without a state is considered
 /// unreadable. A single one may be a stream that was cut within an object.
 const MALFORMED_MAX: u32 = 2;
-/// The same for a cache with a state. The usual back-off before as many attempts takes about as long
-/// as [`BELIEVED_AFTER`].
+/// The same for a cache with a state. The usual back-off before as many attempts takes about as
+/// long as [`BELIEVED_AFTER`].
 const MALFORMED_WITH_STATE_MAX: u32 = 5;
 /// How long a refusal must have lasted before a cache with a state ends. Far longer than an API
 /// server needs to read its roles and definitions when it starts.

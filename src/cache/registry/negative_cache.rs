@@ -5,8 +5,8 @@
 //! bounded; the least used are evicted first.
 //!
 //! A 403 is first kept for a moment only, because an API server that starts refuses what it allows
-//! later; each further one is kept for twice as long. So is what cannot be parsed: an API server, or
-//! what stands before it, may send malformed responses for a while.
+//! later; each further one is kept for twice as long. So is what cannot be parsed: an API server,
+//! or what stands before it, may send malformed responses for a while.
 
 use std::time::Duration;
 

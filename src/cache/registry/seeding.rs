@@ -5,7 +5,8 @@
 //! start together do not wait for each other. A state that came from a sibling is not sent to
 //! others, until the cache was listed again, or one round of the comparison has passed all objects.
 //! So an object that is missing, one too many, or an old one does not go from one replica to the
-//! next. Where no round has read every byte, a state goes through few Weirs, so that no error lasts.
+//! next. Where no round has read every byte, a state goes through few Weirs, so that no error
+//! lasts.
 //!
 //! No locks but those of the cluster's identity and of the registry's maps.
 
