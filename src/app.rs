@@ -242,15 +242,15 @@ impl App {
         let Self { started, stopping, ended, audit, spans, metrics, .. } = self;
         started.cancel();
         let draining = CancellationToken::new();
-        let seeding = registry.clone();
+        let caches = registry.clone();
         let stopped = async {
             stop.cancelled().await;
             let delay = running.load().server.shutdown_delay;
             tracing::info!(?delay, "stopping");
             metrics.events.note(EventKind::Stop, "", "Weir stops.");
             stopping.cancel();
-            seeding.stop_seeding();
-            tokio::time::sleep(delay).await;
+            caches.stop_seeding();
+            tokio::join!(tokio::time::sleep(delay), caches.learn_last_bookmarks());
             draining.cancel();
             std::future::pending::<Infallible>().await
         };

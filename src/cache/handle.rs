@@ -1,18 +1,17 @@
 //! The handle by which the server uses one cache.
 
 mod age;
+mod bookmarks;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::HeaderValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::media_type::View;
 use crate::api::resource::{ApiResource, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::api::trace_context::{SpanId, TraceId};
@@ -304,17 +303,6 @@ impl CacheHandle {
         }
     }
 
-    /// Returns a BOOKMARK frame in `view`; `None` until the form of this resource's bookmarks is
-    /// known.
-    pub fn bookmark(
-        &self,
-        resource_version: ResourceVersion,
-        initial_events_end: bool,
-        view: View,
-    ) -> Option<Bytes> {
-        self.cached().learned.bookmark(resource_version, initial_events_end, view)
-    }
-
     /// Observes the delivery of an event that was received at `received`, to a watch of this age.
     /// An event from before the watch is not late.
     pub fn note_delivered(&self, received: Now, age: Duration) {
@@ -329,14 +317,6 @@ impl CacheHandle {
     /// cache carry them too (`docs/semantics.md` §8.8).
     pub fn warnings(&self) -> Arc<Vec<HeaderValue>> {
         self.cached().learned.warnings()
-    }
-
-    /// Returns whether the upstream supports watch-lists; `None` while this is unknown. An upstream
-    /// with watch-lists accepts `sendInitialEvents`, and sends the initial-events-end bookmark
-    /// without a request for bookmarks (`docs/semantics.md` §1.4). If the upstream has no
-    /// watch-lists, Weir's clients must get neither.
-    pub fn upstream_has_watch_list(&self) -> Option<bool> {
-        self.cached().context.watch_list.last_answer()
     }
 
     /// Returns the cache, for the decision whether another Weir may be filled from it.

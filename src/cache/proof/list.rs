@@ -11,6 +11,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::proof::listed_state::{ListProof, ListedState};
+use crate::cache::watch_list_attempt::learn_support;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::bounded::with_timeout;
@@ -61,9 +62,11 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
 }
 
 async fn fetch(
-    cached: &CachedResource,
+    cached: &Arc<CachedResource>,
     needed: ResourceVersion,
 ) -> Result<ListPage, UpstreamError> {
+    // Otherwise the list is consistent, which takes the upstream longer.
+    learn_support(cached).await;
     let can_request_progress = cached.context.watch_list.is_supported();
     let request = ListRequest {
         limit: u32::try_from(OBJECTS_MAX * GROWTH_FACTOR).ok(),

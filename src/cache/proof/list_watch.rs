@@ -22,6 +22,9 @@ pub(crate) trait DynListWatch: Probe + IdentifyCluster {
     /// Calls [`ListWatch::exact`].
     fn exact(&self, request: ExactRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>>;
 
+    /// Calls [`ListWatch::streams_lists`].
+    fn streams_lists(&self) -> bool;
+
     /// Calls [`ListWatch::leave_server`].
     fn leave_server(&self) -> bool;
 
@@ -61,6 +64,10 @@ impl<L: ListWatch> DynListWatch for L {
 
     fn exact(&self, request: ExactRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>> {
         ListWatch::exact(self, request).boxed()
+    }
+
+    fn streams_lists(&self) -> bool {
+        ListWatch::streams_lists(self)
     }
 
     fn leave_server(&self) -> bool {

@@ -104,11 +104,6 @@ impl<L: ListWatch> Driver<L> {
         match self.pages(self.exact_list(at), &mut pages, |object| accumulator.push(object)).await {
             Ok(listed_at) if listed_at == at => {
                 self.commit(accumulator.take(), at).await.ok()?;
-                // Otherwise the first watch, which is then a short one, brings a bookmark to learn
-                // from.
-                if !cached.context.watch_list.is_known() {
-                    self.learn_bookmark(at).await;
-                }
                 let verify =
                     if self.byte_checks.are_due() { Verify::Bytes } else { Verify::History };
                 Some(State::Resuming(verify))

@@ -1,5 +1,6 @@
 //! Tests of the reflector against scripted upstreams, in paused time.
 
+mod bookmarks;
 mod clusters;
 mod definitions;
 mod lists;

@@ -89,11 +89,20 @@ impl<L: ListWatch> Driver<L> {
         }
     }
 
-    /// Returns the `timeoutSeconds` of the next watch. While the form of a bookmark is unknown a
-    /// watch is short, because a short watch brings a bookmark soon (`docs/semantics.md` §5.6). An
-    /// upstream whose resource does not change sends none, so only the first watches are short.
+    /// Whether only the reflector's own watch can show the form of a bookmark. With watch-lists,
+    /// and while it is not known whether there are any, an attempt shows it when a client needs it
+    /// ([`watch_list_attempt`](crate::cache::watch_list_attempt)).
+    pub(super) fn needs_short_watch(&self) -> bool {
+        let has_no_watch_lists = self.cached.context.watch_list.last_answer() == Some(false);
+        has_no_watch_lists && !self.cached.learned.has_bookmark()
+    }
+
+    /// Returns the `timeoutSeconds` of the next watch. A watch that is needed to learn the form of
+    /// a bookmark is short, because a short watch brings a bookmark soon (`docs/semantics.md`
+    /// §5.6). An upstream whose resource does not change sends none, so only the first watches are
+    /// short.
     pub(super) fn next_timeout_seconds(&mut self) -> u32 {
-        if self.cached.learned.has_bookmark() || self.bookmark_watches >= BOOKMARK_WATCHES_MAX {
+        if !self.needs_short_watch() || self.bookmark_watches >= BOOKMARK_WATCHES_MAX {
             return random_timeout_seconds();
         }
         self.bookmark_watches += 1;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 
 use crate::api::resource::Representation;
-use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::eviction::keep_total_budget;
@@ -104,11 +103,8 @@ impl Inner {
         if let Some(cached) = ready
             && self.context.watch_list.claim_attempt()
         {
-            let cancel = cached.lifecycle.cancel().clone();
-            let learn = async move {
-                watch_list_attempt::learn(&cached, ResourceVersion::default()).await;
-            };
-            self.context.tasks.spawn(cancel.run_until_cancelled_owned(learn));
+            // Nobody waits for it.
+            drop(watch_list_attempt::start(&cached));
         }
     }
 

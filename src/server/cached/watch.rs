@@ -8,7 +8,6 @@ use futures_util::{FutureExt, stream};
 use http::Response;
 use tokio::time::Instant;
 
-use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::api::status::Status;
 use crate::cache::core::watch_cache::WatchRefusal;
@@ -65,38 +64,19 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     {
         return Err(Reason::Selector);
     }
+    if may_owe_end_bookmark(plan) {
+        read.expect_bookmark().await;
+    }
     let handle = match cache_for(&read, plan.start).await {
         Ok(handle) => handle,
         Err(reason) => return without_cache(&read, plan, reason).await,
     };
     let form = read.target.form;
-    let end_bookmark = owes_end_bookmark(plan, &handle, form.view)?;
-    let filter = read.target.filter.clone();
-    let (start, begun) = match plan.start {
-        Start::State(freshness) => {
-            let state = match freshness {
-                Freshness::Any => handle.newest_start(),
-                Freshness::NotOlderThan(asked) => {
-                    fresh_state(&read, &handle, Some(asked), began).await?
-                }
-            };
-            (WatchStart::InitialEvents, handle.watch_from(filter, &state))
-        }
-        Start::ConsistentState => {
-            let state = fresh_state(&read, &handle, None, began).await?;
-            (WatchStart::InitialEvents, handle.watch_from(filter, &state))
-        }
-        Start::After(after) => {
-            (WatchStart::After(after), begin_at(&read, &handle, filter, after).await?)
-        }
-        Start::Now => begin_now(&handle, filter),
-        Start::ConsistentNow => {
-            let revision = handle.upstream_resource_version(read.services.freshness_timeout());
-            let revision = pin!(read.while_usable(revision));
-            let revision = read.waiting(WaitCause::Freshness, revision).await?;
-            begin_after(&handle, filter, revision)
-        }
-    };
+    // A proof of freshness does not wait for the form of a bookmark, nor that for the proof.
+    let (end_bookmark, (start, begun)) = tokio::try_join!(
+        owes_end_bookmark(&read, plan, &handle),
+        open(&read, &handle, plan.start, began)
+    )?;
     let watcher = match begun {
         Ok(watcher) => watcher.with_view(form.view).held_by(read.held.clone()),
         Err(WatchRefusal::NotReady) => {
@@ -143,6 +123,42 @@ async fn cache_for(read: &CachedRead<'_>, start: Start) -> Result<CacheHandle, R
         Start::ConsistentState | Start::ConsistentNow => read.begun_cache(None).await,
         Start::State(_) | Start::Now => read.ready_cache().await,
     }
+}
+
+/// Opens a watch of the cache, with the proof of freshness that its start needs. `began` is when
+/// the request arrived. Returns where it starts.
+async fn open(
+    read: &CachedRead<'_>,
+    handle: &CacheHandle,
+    start: Start,
+    began: Instant,
+) -> Result<(WatchStart, Result<Watcher, WatchRefusal>), Reason> {
+    let filter = read.target.filter.clone();
+    Ok(match start {
+        Start::State(freshness) => {
+            let state = match freshness {
+                Freshness::Any => handle.newest_start(),
+                Freshness::NotOlderThan(asked) => {
+                    fresh_state(read, handle, Some(asked), began).await?
+                }
+            };
+            (WatchStart::InitialEvents, handle.watch_from(filter, &state))
+        }
+        Start::ConsistentState => {
+            let state = fresh_state(read, handle, None, began).await?;
+            (WatchStart::InitialEvents, handle.watch_from(filter, &state))
+        }
+        Start::After(after) => {
+            (WatchStart::After(after), begin_at(read, handle, filter, after).await?)
+        }
+        Start::Now => begin_now(handle, filter),
+        Start::ConsistentNow => {
+            let revision = handle.upstream_resource_version(read.services.freshness_timeout());
+            let revision = pin!(read.while_usable(revision));
+            let revision = read.waiting(WaitCause::Freshness, revision).await?;
+            begin_after(handle, filter, revision)
+        }
+    })
 }
 
 /// Returns a state that is not older than `asked`, or, if that is `None`, than `since`, the time at
@@ -268,18 +284,33 @@ fn ok(read: &CachedRead<'_>, handle: Option<&CacheHandle>, body: Body) -> Respon
     response
 }
 
+/// Whether a bookmark may have to end the initial events, as far as the request shows.
+fn may_owe_end_bookmark(plan: &WatchPlan) -> bool {
+    plan.asks_watch_list || (plan.bookmarks && plan.marks_initial_end)
+}
+
 /// Whether a bookmark must end the initial events. This must be known before anything is sent,
-/// since a client that waits for a bookmark that never comes is stuck. Requests that the upstream
-/// refuses, and those for which its features are not known yet, are forwarded.
-fn owes_end_bookmark(plan: &WatchPlan, handle: &CacheHandle, view: View) -> Result<bool, Reason> {
+/// since a client that waits for a bookmark that never comes is stuck. If it is not known yet, the
+/// upstream is asked ([`CacheHandle::learn_bookmark`]). Requests that the upstream refuses, and
+/// those for which its features are still not known, are forwarded.
+async fn owes_end_bookmark(
+    read: &CachedRead<'_>,
+    plan: &WatchPlan,
+    handle: &CacheHandle,
+) -> Result<bool, Reason> {
+    if !may_owe_end_bookmark(plan) {
+        return Ok(false);
+    }
+    let learned = handle.learn_bookmark(read.services.freshness_timeout());
+    read.while_usable(learned.map(Ok)).await?;
     let may_owe = plan.bookmarks && plan.marks_initial_end;
     match handle.upstream_has_watch_list() {
-        None if plan.asks_watch_list || may_owe => return Err(Reason::Refused(Refusal::NotReady)),
+        None => return Err(Reason::Refused(Refusal::NotReady)),
         Some(false) if plan.asks_watch_list => return Err(Reason::Options),
         Some(true) if may_owe => {}
         _ => return Ok(false),
     }
-    match handle.bookmark(ResourceVersion(0), true, view) {
+    match handle.bookmark(ResourceVersion(0), true, read.target.form.view) {
         Some(_) => Ok(true),
         None => Err(Reason::NoBookmark),
     }

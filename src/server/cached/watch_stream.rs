@@ -101,7 +101,12 @@ pub(crate) struct CacheBookmarks(pub(crate) CacheHandle, pub(crate) Encoding, pu
 
 impl Bookmarks for CacheBookmarks {
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes> {
-        self.0.bookmark(at, initial_events_end, self.2)
+        let bookmark = self.0.bookmark(at, initial_events_end, self.2);
+        if bookmark.is_none() {
+            // The next one that is due is sent.
+            self.0.expect_bookmark();
+        }
+        bookmark
     }
 
     fn expired(&self, at: ResourceVersion) -> Bytes {

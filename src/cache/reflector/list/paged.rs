@@ -40,16 +40,16 @@ impl<L: ListWatch> Driver<L> {
         Ok(self.resume_after_list())
     }
 
-    /// Returns the state after a list without a watch. A list contains no bookmark. While the form
-    /// of a bookmark is unknown the first watch is a short one, and the probe that verifies it
-    /// makes the upstream send a bookmark. After a change of definition the bytes are verified.
+    /// Returns the state after a list without a watch. A list contains no bookmark. If only a watch
+    /// shows the form of one, the first watch is short, and the probe that verifies it makes the
+    /// upstream send a bookmark. After a change of definition the bytes are verified.
     pub(super) fn resume_after_list(&self) -> State<L::Watch> {
         State::Resuming(if self.byte_checks.are_due() {
             Verify::Bytes
-        } else if self.cached.learned.has_bookmark() {
-            Verify::Cluster
-        } else {
+        } else if self.needs_short_watch() {
             Verify::History
+        } else {
+            Verify::Cluster
         })
     }
 

@@ -15,8 +15,6 @@
 //!
 //! [`SEED_TIMEOUT`]: crate::config::siblings::SEED_TIMEOUT
 
-use std::time::Duration;
-
 use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 use tokio::time::{Instant, timeout};
@@ -181,14 +179,8 @@ impl<L: ListWatch> Driver<L> {
             let probed = probe(&*upstream).await;
             probed.map_err(|error| NotSeeded::from_upstream(&error))
         };
-        let learning = async {
-            // Without it the first watches are short.
-            let learning = self.learn_bookmark(ResourceVersion::default());
-            drop(timeout(LEARN_TIMEOUT, learning).await);
-            Ok(())
-        };
         let comparing = self.compare_parts(&objects, at);
-        let (probed, (), ()) = tokio::try_join!(probing, comparing, learning)?;
+        let (probed, ()) = tokio::try_join!(probing, comparing)?;
         if probed.resource_version < at {
             return Err(NotSeeded::OutOfStep("the upstream has not come that far"));
         }
@@ -286,7 +278,5 @@ fn first_events<W: WatchStream>(watch: &mut W) -> Result<Vec<UpstreamEvent>, Not
     }
 }
 
-/// How long a proved seed waits for the template of bookmarks.
-const LEARN_TIMEOUT: Duration = Duration::from_millis(250);
 /// How many siblings are asked, one after the other.
 const SIBLINGS_ASKED_MAX: usize = 3;

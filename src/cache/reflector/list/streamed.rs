@@ -19,17 +19,20 @@ use crate::upstream::lister_watcher::{
 };
 
 impl<L: ListWatch> Driver<L> {
-    /// Lists without pages and reads the objects as they arrive. At the same time a watch-list of
-    /// no objects shows what the list does not, because a request that waits for the cache may be a
-    /// watch.
+    /// Lists without pages and reads the objects as they arrive. A relist that watchers may see
+    /// ends with a bookmark for them, whose form must be known then. What else a list does not show
+    /// is learned when it is needed ([`watch_list_attempt`]).
     pub(super) async fn streamed_list(
         &mut self,
         not_older: Option<ResourceVersion>,
     ) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
         let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
+        let is_relist = self.held().is_some();
         let learned = async {
-            self.learn_bookmark(ResourceVersion::default()).await;
+            if is_relist {
+                self.learn_bookmark().await;
+            }
             Ok(())
         };
         let (at, ()) = tokio::try_join!(self.stream(not_older, &mut accumulator), learned)?;
@@ -126,12 +129,16 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Learns whether the upstream has watch-lists, and the form of a bookmark, unless both are
-    /// known ([`watch_list_attempt::learn`]).
-    pub(super) async fn learn_bookmark(&self, at: ResourceVersion) {
+    /// known.
+    async fn learn_bookmark(&self) {
         let support = &self.cached.context.watch_list;
         let is_all_known = support.is_known() && self.cached.learned.has_bookmark();
-        if !is_all_known && support.is_worth_trying() {
-            watch_list_attempt::learn(&self.cached, at).await;
+        if !is_all_known
+            && support.is_worth_trying()
+            && let Some(attempt) = watch_list_attempt::start(&self.cached)
+        {
+            // Its outcome is what is known afterwards.
+            let _ended = attempt.wait().await;
         }
     }
 }

@@ -26,8 +26,6 @@ async fn a_watch_list_provides_the_state_and_continues_as_the_watch() {
     assert_eq!(rig.names(), ["b", "c"]);
 }
 
-/// A list shows neither the form of a bookmark nor whether the upstream has watch-lists. A
-/// watch-list that matches no object shows both.
 /// The cache of an older definition, say, may have stopped further ahead meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_was_on_its_way_while_the_floor_rose_is_not_shown_yet() {
@@ -48,35 +46,6 @@ async fn a_list_that_was_on_its_way_while_the_floor_rose_is_not_shown_yet() {
     assert!(!rig.cached.is_ready());
     feed.send(vec![upsert("b", 16)]);
     eventually("it has come as far", || rig.cached.is_ready()).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_streamed_list_provides_the_state_and_an_empty_watch_the_bookmark() {
-    let rig = Rig::new();
-    rig.script.stream_lists();
-    let list = rig.script.on_watch();
-    list.send(vec![upsert("a", 9)]);
-    list.send(vec![upsert("b", 7), listed(10)]);
-    let nothing = rig.script.on_watch_at(10);
-    let feed = rig.script.on_watch();
-    rig.reaches(10).await;
-    assert_eq!(rig.names(), ["a", "b"]);
-    feed.send(vec![upsert("c", 11)]);
-    rig.reaches(11).await;
-    assert!(rig.cached.context.watch_list.is_supported());
-    assert!(rig.cached.learned.has_bookmark());
-    assert!(!nothing.is_held());
-    let lists = rig.script.lists.lock().clone();
-    let [list] = lists.as_slice() else { panic!("{lists:?}") };
-    assert_eq!((list.limit, list.resource_version, list.resource_version_match), (None, None, ""));
-    let watches = rig.script.watches.lock().clone();
-    let [nothing, watch] = watches.as_slice() else { panic!("{watches:?}") };
-    assert!(nothing.match_nothing && nothing.send_initial_events);
-    assert_eq!(
-        (watch.resource_version, watch.send_initial_events),
-        (Some(ResourceVersion(10)), false)
-    );
-    assert!(watch.timeout_seconds >= 300);
 }
 
 /// The relist is requested as not older than the held state. The form of a bookmark is already
@@ -250,41 +219,6 @@ async fn an_expired_exact_list_falls_back_to_a_watch_list() {
     feed.send(vec![bookmark(50, true)]);
     rig.reaches(50).await;
     assert!(rig.script.watches.lock().first().unwrap().send_initial_events);
-}
-
-/// Before any watch-list, the support of the upstream is unknown. The list at the requested
-/// resourceVersion is followed by a watch-list that matches no object, which shows the support and
-/// the form of a bookmark.
-#[tokio::test(start_paused = true)]
-async fn the_very_first_cache_lists_exactly_and_then_tries_a_watch_list() {
-    let rig = Rig::with(context(config()), Some(5));
-    rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
-    rig.script.on_probe(8);
-    rig.reaches(5).await;
-    assert_eq!(rig.script.lists.lock()[0].resource_version_match, "Exact");
-    assert!(!rig.cached.context.watch_list.is_known());
-    let nothing = rig.script.on_watch();
-    nothing.send(vec![bookmark(7, true)]);
-    let feed = rig.script.on_watch();
-    feed.send(vec![upsert("b", 8)]);
-    rig.reaches(8).await;
-    assert!(rig.cached.context.watch_list.is_supported());
-    assert!(rig.cached.learned.has_bookmark());
-    assert!(!nothing.is_held());
-    let asked: Vec<_> = rig.script.watches.lock().iter().map(|asked| asked.match_nothing).collect();
-    assert_eq!(asked, [true, false]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_very_first_cache_lists_exactly_without_watch_lists() {
-    let rig = Rig::with(context(config()), Some(5));
-    rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
-    rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
-    rig.reaches(5).await;
-    let exact = rig.script.lists.lock().first().cloned().unwrap();
-    assert_eq!(exact.resource_version_match, "Exact");
-    eventually("the refusal of watch lists", || !rig.cached.context.watch_list.is_worth_trying())
-        .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -284,6 +284,10 @@ impl BothWatches {
                     let (at, ends_start) =
                         bookmark::read(&frame.raw.object).ok_or(Cause::Malformed)?;
                     let own = self.handle.bookmark(at, ends_start, read.target.form.view);
+                    if own.is_none() {
+                        // The next one can be compared.
+                        self.handle.expect_bookmark();
+                    }
                     if let Some(differs) = own.and_then(|own| difference(&frame.bytes, &own)) {
                         let what =
                             DifferingPart::Event("other bytes of a bookmark", at.0, Some(differs));
