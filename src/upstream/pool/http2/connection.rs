@@ -14,8 +14,9 @@ use crate::upstream::send_options::ResetObserver;
 
 /// A connection that accepts new streams, or still carries some.
 pub(super) struct Connection {
-    /// `None` when hyper accepts no more requests. The channel of the sender can keep a request that
-    /// is sent at this moment; it gives the request back, unsent, when its last sender is dropped.
+    /// `None` when hyper accepts no more requests. The channel of the sender can keep a request
+    /// that is sent at this moment; it gives the request back, unsent, when its last sender is
+    /// dropped.
     sender: Mutex<Option<Sender>>,
     in_use: AtomicUsize,
     /// The streams that Weir reset lately. Its lock is taken while that of the pool's state is
