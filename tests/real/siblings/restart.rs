@@ -1,7 +1,7 @@
 //! A rolling restart of three replicas before two thousand watchers, with a writer and readers.
 //!
-//! The watchers share forty connections. A small collection is watched. A large one, whose pages are
-//! compared by their metadata, is only warm.
+//! The watchers share forty connections. A small collection is watched. A large one, whose pages
+//! are compared by their metadata, is only warm.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -205,8 +205,8 @@ impl Caller {
         Ok(Frames { status, cache, body, buffer, _sender: sender })
     }
 
-    /// Sends a request, and once more on a new connection if the first one closed before it took the
-    /// request, as Go's client does: Weir sends GOAWAY to clients that ignore its refusals.
+    /// Sends a request, and once more on a new connection if the first one closed before it took
+    /// the request, as Go's client does: Weir sends GOAWAY to clients that ignore its refusals.
     async fn send_on(
         &self,
         sender: &mut Sender,

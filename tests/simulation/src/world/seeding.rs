@@ -185,8 +185,8 @@ fn is_filled_by_siblings(setting: &Setting, weirs: &Weirs, number: usize) -> boo
     is_filled
 }
 
-/// A cache that came from a sibling is not sent while nothing of its resource was compared. Any page
-/// in any form counts here, so that less is checked than Weir promises.
+/// A cache that came from a sibling is not sent while nothing of its resource was compared. Any
+/// page in any form counts here, so that less is checked than Weir promises.
 async fn sends_nothing_unverified(setting: &Setting, weirs: &Weirs, number: usize) {
     let target = &setting.targets[number];
     for cache in caches() {
