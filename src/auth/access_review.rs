@@ -40,7 +40,7 @@ use crate::auth::access_review::metrics::{AccessReviewMetrics, ReviewOutcome};
 use crate::auth::access_review::review::{
     ReviewDecision, ReviewFailure, ReviewKey, ReviewKind, ReviewResult,
 };
-use crate::auth::access_review::reviewer::Reviewer;
+use crate::auth::access_review::reviewer::{IN_FLIGHT_MAX, Reviewer};
 use crate::auth::attributes::Attributes;
 use crate::auth::decision::{Decision, DecisionSource};
 use crate::auth::user::User;
@@ -69,6 +69,11 @@ impl AccessReviews {
     /// Returns the number of reviews that run or wait.
     pub(crate) fn pending(&self) -> usize {
         self.limits.pending()
+    }
+
+    /// Whether some reviews wait until others have ended.
+    pub(crate) fn some_wait(&self) -> bool {
+        self.limits.pending() > IN_FLIGHT_MAX
     }
 
     /// Decides from the cache or by a review. Ignores cached decisions that allow and were reviewed

@@ -7,7 +7,8 @@
 //! whole seconds; then fewer are served, the next appointments are later, and so on. While nobody
 //! is served, nothing is known about that rate; then the time grows with the time for which clients
 //! have been refused, as kube-apiserver's does while its cache initializes (`docs/semantics.md`
-//! §2.5).
+//! §2.5). Nor is it known just after a count has begun. A crowd is refused within milliseconds, and
+//! one client served meanwhile would pass for the rate of two seconds.
 //!
 //! Pure: the present time, counted from any begin, and the randomness are arguments.
 
@@ -18,6 +19,8 @@ use std::time::Duration;
 pub struct Appointments {
     /// The clients that were served in the present slice of time, and in those before it.
     served: [u32; SLICES],
+    /// Since when they are counted.
+    counted_since: Duration,
     /// When the present slice began.
     slice: Duration,
     /// When the last appointment is.
@@ -33,6 +36,7 @@ impl Appointments {
     pub fn new(now: Duration) -> Self {
         Self {
             served: [0; SLICES],
+            counted_since: now,
             slice: now,
             booked_until: now,
             stalled_since: None,
@@ -43,6 +47,11 @@ impl Appointments {
     /// Whether nobody was refused for so long that all who obey would have come again.
     pub fn is_over(&self, now: Duration) -> bool {
         now.saturating_sub(self.refused_at) > OVER_AFTER
+    }
+
+    /// Forgets who was served. It says nothing of the rate, since all who came found a place.
+    pub fn forget_served(&mut self, now: Duration) {
+        (self.served, self.slice, self.counted_since) = ([0; SLICES], now, now);
     }
 
     /// Notes that a client was served.
@@ -62,12 +71,13 @@ impl Appointments {
         }
         self.refused_at = now;
         let served: u32 = self.served.iter().sum();
-        if served == 0 {
+        let counted = now.saturating_sub(self.counted_since).min(WINDOW);
+        if served == 0 || counted < WINDOW / SLICES as u32 {
             let since = *self.stalled_since.get_or_insert(now);
             let seconds = (GROWTH * now.saturating_sub(since).as_secs_f64()).exp().floor();
             return whole_seconds((seconds * (1.0 + JITTER * random)).round());
         }
-        let each = WINDOW.as_secs_f64() / (OVERBOOKING * f64::from(served));
+        let each = counted.as_secs_f64() / (OVERBOOKING * f64::from(served));
         let ahead = Duration::try_from_secs_f64(each * waiting as f64).unwrap_or(LONGEST);
         let earliest = now + ahead.min(LONGEST);
         let at = self.booked_until.max(earliest) + Duration::from_secs_f64(each);
@@ -166,6 +176,25 @@ mod tests {
         }
         assert_eq!(by_second.keys().copied().collect::<Vec<_>>(), (2..=6).collect::<Vec<_>>());
         assert!(by_second.values().all(|count| (195..=205).contains(count)), "{by_second:?}");
+    }
+
+    #[test]
+    fn a_rate_is_known_once_it_was_counted_for_a_while() {
+        let start = Duration::from_secs(100);
+        let mut book = Appointments::new(start);
+        // The first refusal starts the count, and 300 more follow at once: one served client says
+        // nothing of a rate yet.
+        assert_eq!(book.book(300, 0.0, start), 1);
+        book.served(start + ms(1));
+        for _ in 0..300 {
+            assert_eq!(book.book(300, 0.0, start + ms(2)), 1);
+        }
+        // A thousand a second for 0.4 s: 300 wait for 0.15 s, and as many were refused.
+        for millis in 0..400 {
+            book.served(start + ms(millis));
+        }
+        assert_eq!(book.book(300, 0.0, start + ms(400)), 1);
+        assert_eq!(book.book(3_000, 0.0, start + ms(400)), 2);
     }
 
     proptest! {

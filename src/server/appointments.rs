@@ -1,9 +1,11 @@
 //! When the clients of a herd that find no place are to come again (`docs/decisions/herds.md`).
 //!
 //! There are two places that a herd can fill: the forward budget of a resource whose cache is cold
-//! or fails, and the access reviews that may be pending. The rate at which each serves clients is
-//! counted from a refusal until nobody was refused for a minute, so that it costs nothing
-//! otherwise.
+//! or fails, and the access reviews that may be pending. The rate at which a cache serves clients
+//! is counted from a refusal until nobody was refused for a minute, so that it costs nothing
+//! otherwise. Reviews are counted as soon as some wait for others, since each costs a request in
+//! any case: when a crowd comes, its first refusals fall together, and the rate must be known by
+//! then.
 //!
 //! Lock order: a shard of the map or one of the locks, alone.
 
@@ -23,14 +25,22 @@ use crate::telemetry::metrics::counter_vec;
 #[derive(Debug)]
 pub(crate) struct HerdAppointments {
     began: Instant,
-    /// Whether anybody was refused yet.
+    /// Whether a cache refused anybody yet.
     is_used: AtomicBool,
     /// The appointments of each resource that discovery knows.
     caches: DashMap<GroupVersionResource, Appointments>,
     /// Those of all other resources together.
     unknown: Mutex<Appointments>,
-    reviews: Mutex<Appointments>,
+    reviews: Mutex<Reviews>,
     metrics: AppointmentMetrics,
+}
+
+/// The appointments for access reviews.
+#[derive(Debug)]
+struct Reviews {
+    book: Appointments,
+    /// When a review waited for others last.
+    full_at: Option<Duration>,
 }
 
 /// Handles of the metrics. Cheap to clone.
@@ -63,7 +73,7 @@ impl HerdAppointments {
             is_used: AtomicBool::new(false),
             caches: DashMap::new(),
             unknown: new(),
-            reviews: new(),
+            reviews: Mutex::new(Reviews { book: Appointments::new(Duration::ZERO), full_at: None }),
             metrics,
         }
     }
@@ -103,19 +113,28 @@ impl HerdAppointments {
     /// Makes an appointment for a list or watch whose access review found no place behind `waiting`
     /// others. Returns `Retry-After`.
     pub(crate) fn for_review(&self, waiting: usize) -> u32 {
-        self.is_used.store(true, Ordering::Relaxed);
         self.metrics.review.inc();
-        self.reviews.lock().book(waiting, fastrand::f64(), self.began.elapsed())
+        self.reviews.lock().book.book(waiting, fastrand::f64(), self.began.elapsed())
     }
 
-    /// Notes that a request was decided by an access review.
-    pub(crate) fn served_by_review(&self) {
-        if self.is_used.load(Ordering::Relaxed) {
-            self.reviews.lock().served(self.began.elapsed());
+    /// Notes that a request was decided by an access review, and whether other reviews wait for a
+    /// place. While none does, the rate is that of those who come, and means nothing.
+    pub(crate) fn served_by_review(&self, others_wait: bool) {
+        let now = self.began.elapsed();
+        let mut reviews = self.reviews.lock();
+        if reviews.full_at.is_none_or(|at| now.saturating_sub(at) > FULL_FOR) {
+            reviews.book.forget_served(now);
         }
+        if others_wait {
+            reviews.full_at = Some(now);
+        }
+        reviews.book.served(now);
     }
 }
 
+/// The rate of reviews is remembered for this time after the last one that waited, since the
+/// refused ones leave all at once.
+const FULL_FOR: Duration = Duration::from_secs(2);
 /// Resources that have appointments; more than a cluster serves. Beyond it all are forgotten, which
 /// costs their rates only.
 const CACHES_MAX: usize = 4_096;
@@ -145,5 +164,34 @@ mod tests {
         tokio::time::advance(Duration::from_secs(70)).await;
         herd.served(Some(&pods));
         assert_eq!(herd.caches.iter().map(|book| book.key().clone()).collect::<Vec<_>>(), [nodes]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reviews_are_counted_before_the_first_refusal() {
+        let metrics = AppointmentMetrics::register(&Registry::new()).unwrap();
+        let herd = HerdAppointments::new(metrics);
+        for _ in 0..2_000 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            herd.served_by_review(true);
+        }
+        herd.served_by_review(false);
+        // A thousand a second: 3,000 wait, and 400 find no place all at once.
+        let longest = (0..400).map(|_| herd.for_review(3_000)).max();
+        assert!((2..=3).contains(&longest.unwrap()), "{longest:?}");
+    }
+
+    /// One review a second, for which there was room. Then a crowd comes, and most of it finds no
+    /// place at once.
+    #[tokio::test(start_paused = true)]
+    async fn reviews_that_found_room_say_nothing_of_the_rate() {
+        let metrics = AppointmentMetrics::register(&Registry::new()).unwrap();
+        let herd = HerdAppointments::new(metrics);
+        for _ in 0..10 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            herd.served_by_review(false);
+        }
+        assert_eq!(herd.for_review(256), 1);
+        herd.served_by_review(true);
+        assert!((0..100).all(|_| herd.for_review(256) == 1));
     }
 }

@@ -168,7 +168,7 @@ const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// Below the 100 streams that kube-apiserver allows on an HTTP/2 connection, so that some are left
 /// for Weir's other requests. At a millisecond each this is about ten thousand reviews a second;
 /// more would only queue in the upstream.
-const IN_FLIGHT_MAX: usize = 64;
+pub(super) const IN_FLIGHT_MAX: usize = 64;
 /// How long a review waits for a permit before its requests are forwarded. An upstream that is this
 /// far behind will not answer the next review quickly either.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(2);

@@ -182,7 +182,7 @@ impl Access {
             NoDecision::Limited | NoDecision::Unavailable => Bypass::from(Reason::Authorization),
         })?;
         if decision.source == DecisionSource::Review {
-            herd.served_by_review();
+            herd.served_by_review(gateway.authorizer.reviews_wait());
         }
         let decision = auth.decision.insert(decision);
         if !decision.allowed {
