@@ -17,11 +17,11 @@ mod verification;
 
 use libtest_mimic::Trial;
 
-use crate::{fire, siblings};
+use crate::{fire, nodes, siblings};
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn()); 21] = [
+    let all: [(&str, fn()); 22] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
@@ -39,6 +39,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("ten_minutes_with_a_list", fire::ten_minutes_in_a_list),
         ("figures_rolling_restart_of_siblings", siblings::restart::rolling_restart),
         ("figures_doctor", doctor::ten_minutes),
+        ("figures_nodes", nodes::rehearsal),
         ("figures_failover", fire::figures::failover),
         ("figures_away", fire::figures::away),
         ("a_minute_in_shadow", shadow::a_minute),

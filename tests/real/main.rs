@@ -33,6 +33,7 @@ mod matrix;
 #[path = "../matrix/suite.rs"]
 mod matrix_suite;
 mod namespaced;
+mod nodes;
 mod relist;
 mod resources;
 mod rollout;
@@ -124,6 +125,7 @@ fn tests() -> Vec<Trial> {
         trial("shadow_mode_finds_no_difference_in_the_corpus", missing, shadow::corpus),
         trial("invalid_parameters_get_the_upstreams_answers", missing, bad_input::answers),
     ];
+    trials.push(trial("kubelets_get_what_the_authorizer_node_allows", no_kubectl, nodes::kubelets));
     trials.extend(trials_of_users(missing));
     if !missing {
         trials.extend(figures::trials());

@@ -113,6 +113,16 @@ impl Weir {
         sum_metric(&text, name, labels)
     }
 
+    /// Returns its CPU time, user and system. The metric has whole seconds.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.expect("weir runs");
+        // The second field is the name in parentheses, which may contain spaces.
+        let (_, rest) = stat.rsplit_once(") ").expect("a name in parentheses");
+        let ticks = rest.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u32>().ok());
+        Duration::from_millis(10) * ticks.sum::<u32>()
+    }
+
     /// Sends SIGTERM and waits; returns the exit code.
     pub(crate) fn stop(&mut self) -> Option<i32> {
         self.signal("TERM");

@@ -161,6 +161,11 @@ impl ApiServer {
         self.arguments.push(argument.to_owned());
     }
 
+    /// Whether its arguments name authorizers. A list that is given twice would be joined.
+    fn has_authorizers(&self) -> bool {
+        self.arguments.iter().any(|argument| argument.starts_with("--authorization-mode="))
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -185,10 +190,8 @@ impl ApiServer {
                 file("service-account-key-file", "sa.pub"),
                 file("service-account-signing-key-file", "sa.key"),
             ])
-            .args([
-                "--service-account-issuer=https://kubernetes.default.svc",
-                "--authorization-mode=RBAC",
-            ])
+            .arg("--service-account-issuer=https://kubernetes.default.svc")
+            .args((!self.has_authorizers()).then_some("--authorization-mode=RBAC"))
             .args(["--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none"])
             .args(["--disable-admission-plugins=ServiceAccount", file("cert-dir", ".").as_str()])
             .args(&self.arguments)
