@@ -32,7 +32,7 @@ impl TokenReviews {
                 Ok(Err(_)) | Err(_) => TokenProof::Unknown(answer::expiry(token.as_str())),
             },
         };
-        TokenStanding::new(self.inner.cache.clone(), key, proof, user)
+        TokenStanding::new(Arc::clone(&self.inner.cache), key, proof, user)
     }
 
     /// Starts a review of a token that the upstream is known to accept, so that later requests have

@@ -12,7 +12,8 @@ use crate::auth::user::{User, UserKey};
 /// Whether the upstream is known to accept the token of a forwarded request.
 #[derive(Clone)]
 pub(crate) struct TokenStanding {
-    cache: TokenCache,
+    /// Shared: its handles are hundreds of bytes, and requests that wait have a standing each.
+    cache: Arc<TokenCache>,
     key: TokenKey,
     proof: TokenProof,
     /// The user, if a review named it not long ago. Grants nothing.
@@ -31,7 +32,7 @@ pub(super) enum TokenProof {
 impl TokenStanding {
     /// Creates the standing of a token.
     pub(super) fn new(
-        cache: TokenCache,
+        cache: Arc<TokenCache>,
         key: TokenKey,
         proof: TokenProof,
         user: Option<Arc<User>>,
