@@ -136,7 +136,7 @@ pub struct RequestInfo {
     /// The requested resource; `None` for a non-resource path.
     pub resource: Option<ResourceRequest>,
     /// The requested non-resource path; present if `resource` is not.
-    pub non_resource: Option<NonResourceRequest>,
+    pub non_resource: Option<Box<NonResourceRequest>>,
     /// The decoded query.
     pub query: Query,
     /// Whether the path has a plain form: no percent-escape, no empty or dot segment, no `;`. One
@@ -159,7 +159,8 @@ impl RequestInfo {
             }
             None => {
                 let verb = method.as_str().to_ascii_lowercase();
-                let non_resource = Some(NonResourceRequest { path: decoded.into_owned(), verb });
+                let non_resource = NonResourceRequest { path: decoded.into_owned(), verb };
+                let non_resource = Some(Box::new(non_resource));
                 Self { verb: Verb::Other, resource: None, non_resource, query, plain_path }
             }
         }

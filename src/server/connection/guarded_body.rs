@@ -49,10 +49,6 @@ pub(crate) struct GuardedBody {
 }
 
 #[derive(Debug)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most bodies are small and their own; a box would cost each an allocation"
-)]
 enum Source {
     /// A body before its first piece, or one without a time-out.
     Own(Body),

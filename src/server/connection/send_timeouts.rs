@@ -30,10 +30,13 @@ use crate::server::metrics::ServerMetrics;
 use crate::server::overload::Overload;
 
 /// The response bodies of one connection that are being sent, with their deadlines. Cheap to clone:
-/// clones share the table.
+/// clones share all.
 #[derive(Clone, Debug)]
-pub(crate) struct SendTimeouts {
-    table: Arc<Mutex<Table>>,
+pub(crate) struct SendTimeouts(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    table: Mutex<Table>,
     timeout: Duration,
     metrics: ServerMetrics,
 }
@@ -59,7 +62,7 @@ pub(super) struct TrackedBody {
 impl SendTimeouts {
     /// Creates an empty table. `timeout` applies to each piece of a body.
     pub(crate) fn new(timeout: Duration, metrics: ServerMetrics) -> Self {
-        Self { table: Arc::default(), timeout, metrics }
+        Self(Arc::new(Shared { table: Mutex::default(), timeout, metrics }))
     }
 
     /// Drops the bodies whose deadline has passed. Never returns. While Weir is overloaded to the
@@ -67,17 +70,17 @@ impl SendTimeouts {
     pub(crate) async fn sweep(&self, overload: &Overload) -> Infallible {
         loop {
             let is_short = overload.is_vital_only();
-            let timeout = if is_short { self.timeout / SHORT_PART } else { self.timeout };
+            let timeout = if is_short { self.0.timeout / SHORT_PART } else { self.0.timeout };
             tokio::select! {
                 () = tokio::time::sleep(timeout / 2) => {}
                 () = overload.becomes_vital_only(), if !is_short => continue,
             }
-            let now = Instant::now() + (self.timeout - timeout);
-            let tracked: Vec<_> = self.table.lock().bodies.values().map(Arc::clone).collect();
+            let now = Instant::now() + (self.0.timeout - timeout);
+            let tracked: Vec<_> = self.0.table.lock().bodies.values().map(Arc::clone).collect();
             for tracked in tracked {
                 let stalled = tracked.lock().take_stalled(now, is_short);
                 if let Some(body) = stalled {
-                    self.metrics.response_stalled();
+                    self.0.metrics.response_stalled();
                     tracing::debug!(?body, "dropped a response that its client did not read");
                 }
             }
@@ -89,7 +92,7 @@ impl SendTimeouts {
         let (body, deadline) = (Some(body), Some(deadline));
         let tracked = TrackedBody { body, deadline, is_rest: false };
         let tracked = Arc::new(Mutex::new(tracked));
-        let mut table = self.table.lock();
+        let mut table = self.0.table.lock();
         table.last_id += 1;
         let id = table.last_id;
         table.bodies.insert(id, Arc::clone(&tracked));
@@ -98,19 +101,19 @@ impl SendTimeouts {
 
     /// Stops tracking a body.
     pub(super) fn remove(&self, id: u64) {
-        let removed = self.table.lock().bodies.remove(&id);
+        let removed = self.0.table.lock().bodies.remove(&id);
         drop(removed);
     }
 
     /// Returns when a piece of `piece_bytes` must be sent, if hyper takes it now. Large pieces get
     /// proportionally more time, so that a slow but steady client is not disconnected.
     pub(super) fn deadline(&self, piece_bytes: usize) -> Instant {
-        Instant::now() + self.timeout + Duration::from_secs((piece_bytes / RATE_BYTES_MIN) as u64)
+        Instant::now() + self.0.timeout + Duration::from_secs((piece_bytes / RATE_BYTES_MIN) as u64)
     }
 
     #[cfg(test)]
     pub(super) fn tracked(&self) -> usize {
-        self.table.lock().bodies.len()
+        self.0.table.lock().bodies.len()
     }
 }
 

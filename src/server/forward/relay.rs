@@ -26,7 +26,7 @@ use crate::upstream::{RequestBody, pool};
 /// it.
 pub(super) fn relay_response(
     response: Response<pool::Body>,
-    mut guards: BodyGuards,
+    guards: BodyGuards,
     drain: Option<WatchDrain>,
     claim: Option<ForwardClaim>,
 ) -> Response<Body> {
@@ -35,6 +35,7 @@ pub(super) fn relay_response(
     let _kept = headers::remove_hop_by_hop(&mut parts.headers);
     parts.version = Version::default();
     parts.extensions.clear();
+    let mut guards = Box::new(guards);
     let body = match (drain, ForwardedWatch::scanner(&parts.headers)) {
         (Some(drain), Some(events)) => {
             let claim = match claim.map(ForwardClaim::into_watch) {

@@ -28,11 +28,11 @@ pub(crate) enum Body {
     /// A body that is indented or compressed while it is sent.
     Rendered(Box<Rendered>),
     /// A body of the upstream, with the guards that it holds until its end.
-    Upstream { body: Box<pool::Body>, guards: BodyGuards },
+    Upstream { body: Box<pool::Body>, guards: Box<BodyGuards> },
     /// A body of the upstream that holds seats, with the other guards that it holds until its end.
-    Seated { reading: Arc<Reading>, guards: BodyGuards },
+    Seated { reading: Arc<Reading>, guards: Box<BodyGuards> },
     /// A watch of the upstream, with the guards that it holds until its end.
-    ForwardedWatch { body: Box<ForwardedWatch>, guards: BodyGuards },
+    ForwardedWatch { body: Box<ForwardedWatch>, guards: Box<BodyGuards> },
     /// A watch of a cache.
     Watch(Frames),
 }
