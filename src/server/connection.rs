@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::{HeaderMap, Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -122,15 +123,15 @@ impl ConnectionServer {
             truncate_headers(request.headers_mut());
             let guard = requests.begin_request(!request.body().is_end_stream());
             let timeouts = (request.version() == Version::HTTP_2).then(|| timeouts.clone());
-            let response = Arc::clone(&router).handle(Arc::clone(&client), request);
-            Box::pin(async move {
-                let (mut response, sent, meter) = response.await;
+            let answered = Arc::clone(&router).handle(Arc::clone(&client), request);
+            // As an `async` block that awaits it, it would have room for it twice.
+            Box::pin(answered.map(move |(mut response, sent, meter)| {
                 let held = response.extensions_mut().remove::<HeldBytes>();
                 let lane = response.extensions_mut().remove::<Lane>();
                 let guarded = |it| GuardedBody::new(it, timeouts, guard).paced_by(held);
                 let guarded = |it| guarded(it).counted_by(sent).metered_by(meter).in_lane(lane);
                 Ok::<_, Infallible>(response.map(guarded))
-            })
+            }))
         });
         let Self { header_read_timeout, abort, .. } = self;
         let mut streams = ConnectionTasks::new(SPAWN_QUEUE_MAX);

@@ -5,8 +5,8 @@
 //! connections, [`claim`] holds what a request takes from the forward budgets, and [`share`] limits
 //! one client there. [`watch`] ends forwarded watches when Weir drains or a cache takes over, and
 //! [`documents`] serves discovery and OpenAPI documents that the upstream revalidates.
-//! [`upstream_gate`] holds requests back while no API server is usable. [`list_times`] measures
-//! consistent lists.
+//! [`upstream_gate`] holds requests back while no API server is usable. [`packed_head`] keeps the
+//! head of one small that waits for seats. [`list_times`] measures consistent lists.
 
 pub(crate) mod claim;
 pub(crate) mod documents;
@@ -14,6 +14,7 @@ pub(crate) mod forwarder;
 pub(crate) mod guards;
 pub(crate) mod identity;
 pub(crate) mod list_times;
+mod packed_head;
 pub(crate) mod quota;
 mod relay;
 pub(crate) mod share;

@@ -26,7 +26,7 @@ use crate::server::metrics::connections::{ConnectionMetrics, LimitMetrics};
 use crate::server::metrics::families::ResourceFamilies;
 use crate::server::metrics::held::held_gauges;
 pub(crate) use crate::server::metrics::resource::ResourceMetrics;
-pub(crate) use crate::server::metrics::resource::{AnsweredRequest, WatchOutcome, timing_wait};
+pub(crate) use crate::server::metrics::resource::{AnsweredRequest, WatchOutcome};
 pub(crate) use crate::server::metrics::waits::WaitCause;
 use crate::telemetry::metrics::{GaugeGuard, counter, gauge, saturating_i64};
 

@@ -8,54 +8,42 @@
 mod caller;
 mod counts;
 mod forward;
+mod handle;
 mod seats;
 pub(crate) mod shadow;
 mod siblings;
 mod unanswered;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::header::USER_AGENT;
-use http::{Method, Request, Response, StatusCode, Version};
-use http_body::Body as _;
+use http::{Method, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use prometheus::IntCounter;
-use tokio::time::Instant;
-use tracing::Instrument;
 
-use crate::api::request_info::RequestInfo;
 use crate::cache::refusal::Refusal;
-use crate::flow::habit::Habit;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::cached::read::{CacheServices, CachedRead};
 use crate::server::cached::response_budget::too_much_held;
 use crate::server::cached::websocket::{Handshake, Sockets};
 use crate::server::cached::{get, seed, watch};
-use crate::server::connection::client::Client;
 use crate::server::delegate::{self, Decision, Reason, Target};
-use crate::server::flow_control::meter::{Answered, Meter, Timed};
-use crate::server::flow_control::{FlowControl, habit};
+use crate::server::flow_control::FlowControl;
 use crate::server::forward::documents::{DocumentRequest, Documents};
 use crate::server::forward::forwarder::Forwarder;
-use crate::server::forward::upgrade::{close_if_not_upgraded, requested_upgrade};
 use crate::server::forward::upstream_gate::{self, FAILOVER_WAIT_MAX};
 use crate::server::http::audit_id::AUDIT_ID;
 use crate::server::http::body::Body;
-use crate::server::http::cache_header::set_cache_header;
 use crate::server::http::headers;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
-use crate::server::metrics::{CacheStatus, ServerMetrics};
+use crate::server::metrics::ServerMetrics;
 use crate::server::open_watches::OpenWatches;
 use crate::server::request::access::Access;
 use crate::server::request::audit::Auditor;
-use crate::server::request::auth::{AuthContext, Caller};
+use crate::server::request::auth::Caller;
 use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
-use crate::server::request::explain::{Ending, Explanation};
 use crate::server::request::framing;
-use crate::server::request::trace::{AnswerSummary, RequestTrace, RequestTracer};
+use crate::server::request::trace::RequestTracer;
 use crate::server::router::unanswered::Unanswered;
 use crate::upstream::availability::Availability;
 
@@ -78,117 +66,13 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    /// Answers a request. Never fails: an error is a response as well. A response that is longer
-    /// than a piece has a counter of its bytes, and a meter, if clients' costs are added up.
-    pub(crate) async fn handle(
-        self: Arc<Self>,
-        client: Arc<Client>,
-        request: Request<Incoming>,
-    ) -> (Response<Body>, Option<IntCounter>, Option<Box<Meter>>) {
-        let started = Instant::now();
-        let in_flight = self.metrics.in_flight();
-        let (mut parts, body) = request.into_parts();
-        let explanation = Explanation::take(&mut parts.headers, started);
-        let query = parts.uri.query().unwrap_or_default();
-        let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
-        let gvr = info.resource.as_ref().map(|resource| &resource.gvr);
-        let resource = gvr.and_then(|gvr| self.caches.registry.peek(gvr));
-        // Clients choose the names of unknown resources, which must not become label values.
-        let metrics = self.metrics.resource(gvr.filter(|_| resource.is_some()));
-        let trace = self.tracer.begin(&parts, &info, resource.is_some(), started);
-        let span = RequestTrace::log_span(trace.as_deref(), &parts);
-        let has_body = !body.is_end_stream();
-        let upgrade_requested = requested_upgrade(&parts).is_some();
-        let client = &client;
-        let is_charged = self.flow_control.as_ref().is_some_and(|flow| flow.charges());
-        let habit = if is_charged { habit(&info, &parts.headers) } else { Habit::default() };
-        let first = client.listed.as_ref().filter(|listed| listed.begin_request());
-        let agent = parts.headers.get(USER_AGENT);
-        let agent = agent.filter(|_| is_charged || first.is_some()).cloned();
-        let mut context = RequestContext {
-            started,
-            client,
-            version: parts.version,
-            parts,
-            has_body,
-            info,
-            resource,
-            metrics,
-            auth: AuthContext::new(),
-            agent,
-            habit,
-            explanation,
-            trace,
-            admission: None,
-            watch: None,
-            is_checked: false,
-            forwarded: None,
-            upstream_time: None,
-            copy: None,
-        };
-
-        let answered = self.answer(&mut context, body).instrument(span.clone());
-        let (answered, mut busy) = Timed::new(Box::pin(answered), is_charged).await;
-        let reply = match answered {
-            Ok(reply) => reply,
-            Err(unanswered) => {
-                let forwarded = self.forward(&mut context, unanswered).instrument(span.clone());
-                let (reply, more) = Timed::new(Box::pin(forwarded), is_charged).await;
-                busy += more;
-                reply
-            }
-        };
-        let Reply { mut response, cache_status, reason } = reply;
-        first.inspect(|listed| counts::note_client(listed, &context));
-        if !self.availability().is_usable() {
-            self.availability().metrics().response(cache_status.as_str());
-        }
-        close_if_not_upgraded(upgrade_requested, &mut response);
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            client.keep();
-        }
-        let duration = started.elapsed();
-        let code = response.status().as_u16();
-        let sent = counts::count(&context, &response, (cache_status, reason), duration);
-        let headers = response.headers();
-        context.finish_trace(&AnswerSummary { code, status: cache_status, reason, headers });
-        let status = cache_status.as_str();
-        span.in_scope(|| tracing::debug!(code, cache_status = status, reason, ?duration));
-        if self.caches.live.load().cache_header {
-            if let Some(explanation) = context.explanation.take() {
-                let (upstream, is_stale) = (context.upstream_time, context.auth.is_stale());
-                let ending = Ending { status: cache_status, reason, upstream, is_stale };
-                explanation.add_to(response.headers_mut(), &ending);
-            }
-            set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
-        }
-        drop(in_flight);
-        let meter = self.charge(&mut context, &response, cache_status, busy);
-        (response, sent, meter)
-    }
-
-    /// Charges a request to its sender. Returns the meter of a longer response.
-    fn charge(
-        &self,
-        context: &mut RequestContext<'_>,
-        response: &Response<Body>,
-        status: CacheStatus,
-        busy: Duration,
-    ) -> Option<Box<Meter>> {
-        let flow = self.flow_control.as_ref().filter(|flow| flow.charges())?;
-        let gvr = context.info.resource.as_ref().map(|resource| &resource.gvr);
-        let gvr = gvr.filter(|_| context.forwarded.is_some());
-        let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
-        flow.charge_request(context, &Answered { response, status, busy, size })
-    }
-
     /// Answers a request, unless it is one for the API server.
     async fn answer(
         &self,
         context: &mut RequestContext<'_>,
         body: Incoming,
     ) -> Result<Reply, Unanswered> {
-        let parts = &context.parts;
+        let parts = &*context.parts;
         if parts.method == Method::CONNECT {
             let message = "weir is not a proxy for CONNECT".to_owned();
             let code = StatusCode::METHOD_NOT_ALLOWED;
@@ -280,7 +164,7 @@ impl Router {
     ) -> Result<Response<Body>, Bypass> {
         let consistent_lists = self.caches.registry.config().consistent_lists;
         let decision =
-            delegate::decide(&context.parts, context.has_body, &context.info, consistent_lists);
+            delegate::decide(context.parts, context.has_body, &context.info, consistent_lists);
         let options = match &decision {
             Decision::Forward(reason) => return Err(self.caches.noted(*reason, context).into()),
             Decision::Get(_) => None,
@@ -292,7 +176,7 @@ impl Router {
             None => None,
             Some(_) => {
                 let by_token = caller.has_protocol_token(&context.parts.headers);
-                Some(Handshake::parse(&context.parts, by_token).ok_or(Reason::Upgrade)?)
+                Some(Handshake::parse(context.parts, by_token).ok_or(Reason::Upgrade)?)
             }
         };
         let was_usable = self.availability().is_usable();
@@ -312,7 +196,7 @@ impl Router {
         }
         let resource = context.resource.as_deref().ok_or(NOT_FOUND)?;
         context.ended_without_span("discover");
-        let mut target = Target::resolve(&context.parts, &context.info, options, resource)?;
+        let mut target = Target::resolve(context.parts, &context.info, options, resource)?;
         self.caches.drop_by_rule(&mut target, context);
         let reauthorization = self.admit(context, caller).await?;
         context.ended("authorize");

@@ -3,6 +3,8 @@
 
 use std::net::SocketAddr;
 
+use http::HeaderMap;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use weir::config::{Config, FlowControlConfig, FlowControlMode};
 use weir::simulator::{Action, Simulator, SimulatorOptions};
@@ -85,6 +87,56 @@ async fn a_crowd_takes_no_more_than_the_seats_and_leaves_others_theirs() {
     .await;
     proxy.upstream.faults().clear();
     assert_eq!(proxy.call(&of("bobs", LIST)).await.status, 200);
+}
+
+const BOBS: &str = "timeout=30s";
+
+async fn bobs_list(address: SocketAddr, is_http2: bool) -> Answer {
+    let call = of("bobs", &format!("{LIST}?{BOBS}"))
+        .header("accept", "application/json")
+        .header("x-mine", "one")
+        .header("x-mine", "two")
+        .header("x-mine", "one");
+    let tcp = TcpStream::connect(address).await.unwrap();
+    let response = match is_http2 {
+        true => client::send_h2(tcp, &call).await,
+        false => client::try_send(tcp, &call).await,
+    };
+    Answer::collect(response.unwrap()).await.unwrap()
+}
+
+/// Returns the path and the headers of each of these lists that the API server got.
+fn bobs_lists(proxy: &Proxy) -> Vec<(String, HeaderMap)> {
+    let recent = proxy.upstream.requests().recent().into_iter();
+    recent.filter(|it| it.query == BOBS).map(|it| (it.path, it.headers)).collect()
+}
+
+/// While it waits, only what is needed of it is kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_has_waited_is_sent_once_and_like_any_other() {
+    for is_http2 in [false, true] {
+        let proxy = gateway(FlowControlMode::Enforce).await;
+        let mut crowd = crowd(&proxy, "alices", 40).await;
+        eventually("the crowd has the seats", async || {
+            let waiting = of_level(&proxy, "weir_flowcontrol_waiting_requests").await;
+            let seats = of_level(&proxy, "weir_flowcontrol_seats").await;
+            waiting > 0.0 && waiting + seats == 40.0
+        })
+        .await;
+        let queued = "weir_flowcontrol_queued_requests_total";
+        let before = of_level(&proxy, queued).await;
+        let waiting = tokio::spawn(bobs_list(proxy.plain(), is_http2));
+        eventually("it waits", async || of_level(&proxy, queued).await == before + 1.0).await;
+        assert!(bobs_lists(&proxy).is_empty(), "nothing is sent");
+        proxy.upstream.faults().clear();
+        crowd.abort_all();
+        assert_eq!(waiting.await.unwrap().status, 200);
+        let waited = bobs_lists(&proxy);
+        assert_eq!(waited[0].1.get_all("x-mine").iter().collect::<Vec<_>>(), ["one", "two", "one"]);
+        proxy.upstream.requests().reset();
+        assert_eq!(bobs_list(proxy.plain(), is_http2).await.status, 200);
+        assert_eq!(waited, bobs_lists(&proxy), "it is sent once, and unchanged");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -29,7 +29,7 @@ pub(super) async fn fresh_state(
     if !services.registry.availability().is_usable() {
         return Err(Reason::Consistent);
     }
-    let forwarding = services.list_times.expected(&read.context.parts);
+    let forwarding = services.list_times.expected(read.context.parts);
     let starts_cache = forwarding.is_some()
         || services.registry.config().consistent_lists == ConsistentLists::Always;
     let handle = match starts_cache {

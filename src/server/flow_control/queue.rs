@@ -166,68 +166,52 @@ impl Queue {
         load.map_or(0.0, |load| load.seats as f64 / load.nominal.max(1) as f64)
     }
 
-    /// Waits for seats of an API server. An error is a refusal.
-    pub(super) async fn acquire(
-        self: &Arc<Self>,
-        request: SeatRequest<'_>,
-    ) -> Result<Option<SeatHold>, Rejected> {
+    /// Asks for seats of an API server. An error is a refusal.
+    pub(super) fn ask(self: &Arc<Self>, request: &SeatRequest<'_>) -> Result<Answer, Rejected> {
         let arrived = Instant::now();
-        let waits = {
-            let mut inner = self.inner.lock();
-            let Some((level, _)) = inner.levels.get(request.level) else { return Ok(None) };
-            let level = *level;
-            let arriving = Arriving {
-                flow: request.flow,
-                seats: request.seats,
-                guess: inner.durations.expected(request.kind, request.seats),
-                wait_max: request.wait_max,
-                is_short_read: request.is_short_read,
-            };
-            let now = self.began.elapsed();
-            let arrival = inner.scheduler.arrive(now, level, arriving, !self.enforces);
-            let waits = match arrival {
-                Arrival::Started(ticket) | Arrival::Forced(ticket) => {
-                    inner.count(request.level, |metrics| {
-                        if matches!(arrival, Arrival::Forced(_)) {
-                            metrics.queue();
-                        }
-                        metrics.waited(arrived.elapsed());
-                    });
-                    self.settle(&mut inner, Some(level));
-                    return Ok(Some(self.hold(&request, ticket)));
-                }
-                Arrival::Waits(id, wait_max) => {
-                    inner.count(request.level, LevelMetrics::queue);
-                    let (sender, receiver) = oneshot::channel();
-                    inner.waiting.insert(id, sender);
-                    Ok((Waiter { queue: Arc::clone(self), id, receiver }, wait_max))
-                }
-                Arrival::Rejected(rejected) => {
-                    inner.count(request.level, |metrics| metrics.reject(rejected.reason));
-                    Err(rejected)
-                }
-            };
-            self.settle(&mut inner, Some(level));
-            waits?
+        let mut inner = self.inner.lock();
+        let Some((level, _)) = inner.levels.get(request.level) else {
+            return Ok(Answer::Seated(None));
         };
-        let (mut waiter, wait_max) = waits;
-        let result = waiter.wait(wait_max).await;
-        let inner = self.inner.lock();
-        match result {
-            Ok(ticket) => {
-                inner.count(request.level, |metrics| metrics.waited(arrived.elapsed()));
-                drop(inner);
-                Ok(Some(self.hold(&request, ticket)))
+        let level = *level;
+        let arriving = Arriving {
+            flow: request.flow,
+            seats: request.seats,
+            guess: inner.durations.expected(request.kind, request.seats),
+            wait_max: request.wait_max,
+            is_short_read: request.is_short_read,
+        };
+        let now = self.began.elapsed();
+        let arrival = inner.scheduler.arrive(now, level, arriving, !self.enforces);
+        let answer = match arrival {
+            Arrival::Started(ticket) | Arrival::Forced(ticket) => {
+                inner.count(request.level, |metrics| {
+                    if matches!(arrival, Arrival::Forced(_)) {
+                        metrics.queue();
+                    }
+                    metrics.waited(arrived.elapsed());
+                });
+                Ok(Answer::Seated(Some(self.hold(request.kind, ticket))))
             }
-            Err(rejected) => {
+            Arrival::Waits(id, wait_max) => {
+                inner.count(request.level, LevelMetrics::queue);
+                let (sender, receiver) = oneshot::channel();
+                inner.waiting.insert(id, sender);
+                let (queue, level, kind) =
+                    (Arc::clone(self), Arc::clone(request.level), request.kind);
+                Ok(Answer::Waits(Waiter { queue, id, receiver, level, kind, arrived, wait_max }))
+            }
+            Arrival::Rejected(rejected) => {
                 inner.count(request.level, |metrics| metrics.reject(rejected.reason));
                 Err(rejected)
             }
-        }
+        };
+        self.settle(&mut inner, Some(level));
+        answer
     }
 
-    fn hold(self: &Arc<Self>, request: &SeatRequest<'_>, ticket: Ticket) -> SeatHold {
-        let (queue, kind, since) = (Arc::clone(self), request.kind, Instant::now());
+    fn hold(self: &Arc<Self>, kind: u64, ticket: Ticket) -> SeatHold {
+        let (queue, since) = (Arc::clone(self), Instant::now());
         SeatHold { queue, ticket, kind, since, observer: None, reading: None }
     }
 
@@ -272,22 +256,63 @@ impl Queue {
     }
 }
 
+/// What becomes of a request for seats.
+pub(super) enum Answer {
+    /// It has them; `None` if its level is not known, so that it needs none.
+    Seated(Option<SeatHold>),
+    /// It waits for them.
+    Waits(Waiter),
+}
+
 /// A request that waits. It leaves its queue when it is dropped.
-struct Waiter {
+pub(super) struct Waiter {
     queue: Arc<Queue>,
     id: WaitingId,
     receiver: oneshot::Receiver<Result<Ticket, Rejected>>,
+    /// The name of its priority level.
+    level: Arc<str>,
+    kind: u64,
+    arrived: Instant,
+    wait_max: Duration,
 }
 
 impl Waiter {
-    async fn wait(&mut self, wait_max: Duration) -> Result<Ticket, Rejected> {
-        match tokio::time::timeout(wait_max, &mut self.receiver).await {
-            Ok(result) => result.unwrap_or_else(|_| Err(Rejected::timed_out(wait_max))),
-            Err(_) => match self.leave() {
-                Some(expected) => Err(Rejected::timed_out(expected)),
-                // It was decided at the same moment.
-                None => self.receiver.try_recv().unwrap_or(Err(Rejected::timed_out(wait_max))),
-            },
+    /// Waits for seats. An error is a refusal.
+    ///
+    /// The future uses what the waiter has where it lies. An `async fn` would have all of it twice,
+    /// as arguments and as variables, and thousands of requests may wait.
+    pub(super) fn wait(mut self) -> impl Future<Output = Result<SeatHold, Rejected>> + Send {
+        async move {
+            let result = match tokio::time::timeout(self.wait_max, &mut self.receiver).await {
+                Ok(result) => result.unwrap_or_else(|_| Err(Rejected::timed_out(self.wait_max))),
+                Err(_) => self.time_out(),
+            };
+            self.end(result)
+        }
+    }
+
+    /// Leaves the queue after the longest wait. Returns why it is refused, or what was decided at
+    /// the same moment.
+    fn time_out(&mut self) -> Result<Ticket, Rejected> {
+        match self.leave() {
+            Some(expected) => Err(Rejected::timed_out(expected)),
+            None => self.receiver.try_recv().unwrap_or(Err(Rejected::timed_out(self.wait_max))),
+        }
+    }
+
+    /// Counts the wait.
+    fn end(&self, result: Result<Ticket, Rejected>) -> Result<SeatHold, Rejected> {
+        let inner = self.queue.inner.lock();
+        match result {
+            Ok(ticket) => {
+                inner.count(&self.level, |metrics| metrics.waited(self.arrived.elapsed()));
+                drop(inner);
+                Ok(self.queue.hold(self.kind, ticket))
+            }
+            Err(rejected) => {
+                inner.count(&self.level, |metrics| metrics.reject(rejected.reason));
+                Err(rejected)
+            }
         }
     }
 

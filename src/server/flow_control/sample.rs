@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::USER_AGENT;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode};
 use prometheus::Registry;
 use tokio::time::Instant;
 
@@ -21,6 +22,7 @@ use crate::server::drain::Drain;
 use crate::server::flow_control::memo::FlowMemo;
 use crate::server::flow_control::meter::{Answered, Timed};
 use crate::server::flow_control::reading::Reading;
+use crate::server::flow_control::seats::Seats;
 use crate::server::flow_control::{FlowControl, habit};
 use crate::server::http::body::Body;
 use crate::server::metrics::{CacheStatus, ServerMetrics};
@@ -63,13 +65,12 @@ impl SampleClient {
         Self { flow, client, identity, upstream }
     }
 
-    /// Returns a request, whose response has `body`.
-    pub fn request(
-        &self,
-        request: Request<()>,
+    /// Returns the request with this head, whose response has `body`.
+    pub fn request<'a>(
+        &'a self,
+        parts: &'a mut Parts,
         body: Bytes,
-    ) -> Result<SampleRequest<'_>, prometheus::Error> {
-        let (parts, ()) = request.into_parts();
+    ) -> Result<SampleRequest<'a>, prometheus::Error> {
         let query = parts.uri.query().unwrap_or_default();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
         let metrics = ServerMetrics::register(&Registry::new())?.resource(None);
@@ -114,8 +115,8 @@ impl SampleRequest<'_> {
     pub async fn forward(&mut self) -> bool {
         let busy = self.begin().await;
         let Self { client, context, server, .. } = self;
-        let waited = client.flow.wait_for_seats(context, None, client.upstream.endpoints()).await;
-        let Ok(Some(mut seat)) = waited else { return false };
+        let asked = client.flow.ask_for_seats(context, None, client.upstream.endpoints());
+        let Ok(Seats::Now(Some(mut seat))) = asked else { return false };
         context.forwarded = Some(Instant::now());
         if let Some(observer) = seat.observer() {
             observer.began(*server);

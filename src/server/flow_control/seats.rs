@@ -5,6 +5,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::HeaderValue;
 
 use crate::api::request_info::{RequestInfo, Verb};
@@ -12,9 +13,10 @@ use crate::config::units::parse_duration;
 use crate::flow::rules::{self, FlowBy, Rule};
 use crate::flow::schedule::request::Rejected;
 use crate::flow::seats::{CollectionSize, Work};
+use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::limits::flight::{Flight, FlightOf};
 use crate::server::flow_control::plan::{Class, Placement};
-use crate::server::flow_control::queue::{SeatHold, SeatRequest};
+use crate::server::flow_control::queue::{Answer, Queue, SeatHold, SeatRequest, Waiter};
 use crate::server::flow_control::requester::{self, Requester};
 use crate::server::flow_control::rules::{RuleRefusal, Subject};
 use crate::server::flow_control::{FlowControl, placement};
@@ -23,18 +25,17 @@ use crate::upstream::endpoints::Endpoints;
 use crate::upstream::send_options::AttemptObserver;
 
 impl FlowControl {
-    /// Waits until a request may be forwarded. `endpoints` are the API servers. `size` is that of
-    /// the request's resource, in objects and bytes, if known. Returns what the request holds
-    /// meanwhile; an error is a refusal.
-    pub(crate) async fn wait_for_seats(
+    /// Asks whether a request may be forwarded. `endpoints` are the API servers. `size` is that of
+    /// the request's resource, in objects and bytes, if known. An error is a refusal.
+    pub(crate) fn ask_for_seats(
         &self,
         context: &RequestContext<'_>,
         size: Option<(u64, u64)>,
         endpoints: &Endpoints,
-    ) -> Result<Option<SeatHold>, Rejected> {
+    ) -> Result<Seats, Rejected> {
         let queue = &self.queue;
         if !context.takes_seats() {
-            return Ok(None);
+            return Ok(Seats::Now(None));
         }
         let requester = Self::requester(context);
         let (class, flow) = self.flow_of(context, &requester);
@@ -64,12 +65,15 @@ impl FlowControl {
         if let Some(allotment) = self.limits.changed(endpoints.weights()) {
             queue.set_allotment(&allotment);
         }
-        let mut hold = queue.acquire(request).await?;
-        if let Some(hold) = &mut hold {
-            let flight = Flight::new(&self.limits, queue, of);
-            hold.observer = flight.map(|flight| flight as Arc<dyn AttemptObserver>);
-        }
-        Ok(hold)
+        Ok(match queue.ask(&request)? {
+            Answer::Seated(hold) => {
+                Seats::Now(hold.map(|hold| observed(hold, &self.limits, queue, of)))
+            }
+            Answer::Waits(waiter) => {
+                let (queue, limits) = (Arc::clone(queue), Arc::clone(&self.limits));
+                Seats::Later(SeatWait { waiter, of, queue, limits })
+            }
+        })
     }
 
     /// Returns the rank of a request's priority level: a lower one is better.
@@ -155,6 +159,43 @@ impl FlowControl {
         };
         (Arc::clone(class), flow)
     }
+}
+
+/// What a request has asked for.
+pub(crate) enum Seats {
+    /// It may be forwarded, and holds these meanwhile, if it needs any.
+    Now(Option<SeatHold>),
+    /// It has to wait.
+    Later(SeatWait),
+}
+
+/// A request that waits for seats. It leaves its queue when it is dropped.
+pub(crate) struct SeatWait {
+    waiter: Waiter,
+    of: FlightOf,
+    queue: Arc<Queue>,
+    limits: Arc<ServerLimits>,
+}
+
+impl SeatWait {
+    /// Waits until the request may be forwarded. An error is a refusal.
+    pub(crate) fn wait(self) -> impl Future<Output = Result<Option<SeatHold>, Rejected>> + Send {
+        let Self { waiter, of, queue, limits } = self;
+        let seated = move |hold| Some(observed(hold, &limits, &queue, of));
+        waiter.wait().map(|waited| waited.map(seated))
+    }
+}
+
+/// Has the attempts to send a request observed, if the limits adapt to answers.
+fn observed(
+    mut hold: SeatHold,
+    limits: &Arc<ServerLimits>,
+    queue: &Arc<Queue>,
+    of: FlightOf,
+) -> SeatHold {
+    let flight = Flight::new(limits, queue, of);
+    hold.observer = flight.map(|flight| flight as Arc<dyn AttemptObserver>);
+    hold
 }
 
 /// Whether kube-apiserver itself answers a request, without an aggregated API server.

@@ -140,7 +140,7 @@ impl Documents {
         };
         match reply {
             Some(reply) => reply,
-            None => forwarder.forward(context, body, prepared, REASON, None).await,
+            None => forwarder.forward(context, body, prepared, REASON, (None, None)).await,
         }
     }
 

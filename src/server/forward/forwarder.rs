@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::header::{CONNECTION, IF_NONE_MATCH, UPGRADE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -29,6 +30,7 @@ use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::list_times::ListTimes;
+use crate::server::forward::packed_head::{PackedHeaders, detach_target};
 use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, UpstreamQuota};
 use crate::server::forward::relay::{path_only, relay_request_body, relay_response};
 use crate::server::forward::share::ForwardShares;
@@ -72,18 +74,59 @@ pub(crate) struct PreparedRequest<'a> {
     headers: HeaderMap,
     class: TrafficClass,
     /// The protocol of the upgrade that it asks for.
-    upgrade: Option<HeaderValue>,
+    upgrade: Option<Box<HeaderValue>>,
     quota: Arc<QuotaPermit>,
-    options: SendOptions,
+    place: Place,
     standing: Standing,
-    /// Its seats of the API server, if it had to ask for them.
-    pub(crate) seat: Option<SeatHold>,
+    /// Its headers and those of its client, while it waits for seats; both are empty then.
+    packed: Option<PackedHeaders>,
+}
+
+/// Which of the connections, and of several API servers, a request uses.
+struct Place {
+    /// The client as a number, for what stays at one of them.
+    pin: Option<u64>,
+    /// Whether it may show an older state ([`SendOptions::pin`]).
+    is_stale: bool,
+    collection: Option<Arc<str>>,
 }
 
 impl PreparedRequest<'_> {
+    /// Returns how it uses the connections, which is made when it is sent: it takes more memory
+    /// than what follows from the request, and requests may wait.
+    fn options(&self, context: &RequestContext<'_>, seat: Option<&SeatHold>) -> SendOptions {
+        let reset_observer: Arc<dyn ResetObserver> = self.quota.clone();
+        let Place { pin, is_stale, collection } = &self.place;
+        SendOptions {
+            purpose: RequestPurpose::Forward,
+            unproven: !self.standing.is_proven,
+            pin: pin.filter(|_| *is_stale),
+            choice: pin.map_or(Choice::Spread, Choice::Sticky),
+            collection: collection.clone(),
+            wait_until: Some(context.started + FAILOVER_WAIT_MAX),
+            reset_observer: Some(reset_observer),
+            attempt_observer: seat.and_then(SeatHold::observer),
+        }
+    }
+
     /// Returns the guards of a relayed response to it.
     pub(super) fn guards(&self) -> BodyGuards {
         BodyGuards { _quota: Some(Arc::clone(&self.quota)), ..BodyGuards::default() }
+    }
+
+    /// Makes the request small while it waits for seats. `head` is that of its client, and has no
+    /// headers until [`Self::unpack`].
+    pub(crate) fn pack(&mut self, head: &mut Parts) {
+        self.packed = Some(PackedHeaders::new(&head.headers, &self.headers));
+        (head.headers, self.headers) = Default::default();
+        detach_target(head);
+    }
+
+    /// Undoes [`Self::pack`].
+    pub(crate) fn unpack(&mut self, head: &mut Parts) {
+        if let Some(packed) = self.packed.take() {
+            [head.headers, self.headers] = packed.unpack();
+        }
     }
 }
 
@@ -100,7 +143,7 @@ impl Forwarder {
         let mut headers = context.parts.headers.clone();
         identity.apply(&self.names, address, &mut headers)?;
         let upstream = self.upstreams.for_identity(identity)?;
-        let upgrade = requested_upgrade(&context.parts);
+        let upgrade = requested_upgrade(context.parts);
         let class = traffic_class(&context.info, upgrade.is_some());
         let client = match self.shares_identity {
             true => ClientIds::of_connection(context.client.number),
@@ -118,33 +161,21 @@ impl Forwarder {
                 AtLimit::Cancelled => TOO_MANY_CANCELLED,
             })
         })?);
-        let reset_observer: Arc<dyn ResetObserver> = quota.clone();
-        let pin = may_be_stale(&context.info).then(|| self.quota.pin(client));
+        let is_stale = may_be_stale(&context.info);
+        let has_pin = is_stale || class == TrafficClass::Stream;
+        let pin = has_pin.then(|| self.quota.pin(client));
         let has_choice = upstream.endpoints().has_several();
         let collection = has_choice.then(|| older_collection(&context.info)).flatten();
-        let options = SendOptions {
-            purpose: RequestPurpose::Forward,
-            unproven,
-            pin,
-            choice: match pin {
-                Some(pin) => Choice::Sticky(pin),
-                None if class == TrafficClass::Stream => Choice::Sticky(self.quota.pin(client)),
-                None => Choice::Spread,
-            },
-            collection: collection.map(Arc::from),
-            wait_until: Some(context.started + FAILOVER_WAIT_MAX),
-            reset_observer: Some(reset_observer),
-            attempt_observer: None,
-        };
+        let place = Place { pin, is_stale, collection: collection.map(Arc::from) };
         Ok(PreparedRequest {
             upstream,
             headers,
             class,
-            upgrade,
+            upgrade: upgrade.map(Box::new),
             quota,
-            options,
+            place,
             standing,
-            seat: None,
+            packed: None,
         })
     }
 
@@ -169,30 +200,28 @@ impl Forwarder {
         })
     }
 
-    /// Sends a request, and relays the response, which holds `claim`. Takes the head of the request
-    /// out of `context`.
+    /// Sends a request, and relays the response, which holds `claim` and `seat`. Takes the head of
+    /// the request out of `context`.
     pub(crate) async fn forward(
         &self,
         context: &mut RequestContext<'_>,
         body: Incoming,
         prepared: PreparedRequest<'_>,
         reason: Reason,
-        claim: Option<ForwardClaim>,
+        (claim, seat): (Option<ForwardClaim>, Option<SeatHold>),
     ) -> Reply {
         let (empty, ()) = Request::new(()).into_parts();
-        let mut parts = std::mem::replace(&mut context.parts, empty);
+        let mut parts = std::mem::replace(context.parts, empty);
         let is_list = context.info.verb == Verb::List;
         let is_consistent = matches!(reason, Reason::Consistent | Reason::Unproved);
         let timer = (is_list && is_consistent).then(|| self.list_times.time(&parts)).flatten();
-        let PreparedRequest { upstream, headers, class, upgrade, quota, standing, seat, .. } =
-            prepared;
-        let attempt_observer = seat.as_ref().and_then(SeatHold::observer);
-        let options = SendOptions { attempt_observer, ..prepared.options };
+        let options = prepared.options(context, seat.as_ref());
+        let PreparedRequest { upstream, headers, class, upgrade, quota, standing, .. } = prepared;
         let original = std::mem::replace(&mut parts.headers, headers);
         let refuse = |status: &Status| Reply::error(&original, status, reason.as_str());
         if let Some(protocol) = upgrade {
             parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-            parts.headers.insert(UPGRADE, protocol);
+            parts.headers.insert(UPGRADE, *protocol);
         }
         parts.uri = path_only(parts.uri);
         let version = std::mem::take(&mut parts.version);
@@ -269,9 +298,10 @@ impl Forwarder {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }
         *request.uri_mut() = path_only(parts.uri.clone());
-        let PreparedRequest { upstream, options, standing, .. } = prepared;
+        let options = prepared.options(context, None);
+        let PreparedRequest { upstream, standing, .. } = prepared;
         let call = context.begin_call(request.headers_mut());
-        let sent = upstream.send_with(TrafficClass::Request, request, options).await;
+        let sent = upstream.send_with(TrafficClass::Request, request, &options).await;
         context.end_call(call, &sent);
         let response = sent.map_err(|error| {
             if error.is_request_error() {

@@ -256,7 +256,7 @@ impl ResourceMetrics {
 }
 
 /// Waits. Returns also for how long, unless it was done at once.
-pub(crate) async fn timing_wait<F: Future>(mut done: Pin<&mut F>) -> (F::Output, Option<Duration>) {
+async fn timing_wait<F: Future>(mut done: Pin<&mut F>) -> (F::Output, Option<Duration>) {
     if let Poll::Ready(output) = poll_fn(|context| Poll::Ready(done.as_mut().poll(context))).await {
         return (output, None);
     }

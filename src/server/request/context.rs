@@ -28,8 +28,9 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) started: Instant,
     /// The client that sent it.
     pub(crate) client: &'a Arc<Client>,
-    /// Its head. Forwarding takes it out.
-    pub(crate) parts: Parts,
+    /// Its head, which lies where the request does and not a second time in each future that has a
+    /// context. Forwarding takes it out.
+    pub(crate) parts: &'a mut Parts,
     /// Whether it has a body.
     pub(crate) has_body: bool,
     /// The one parse of its path and query, which is what is authorized and what is served.

@@ -1,56 +1,67 @@
 //! A request that is forwarded: prepared, admitted, given seats, sent.
 //!
-//! It is a future of its own, and those of its steps that are over before it waits for seats are
-//! boxed. A request may wait for seconds, with thousands of others, and meanwhile holds neither the
-//! room for the whole way of a request to a cache nor that for its preparation
-//! (`docs/decisions/fair-queueing.md`).
+//! A request may wait for seats for seconds, with thousands of others. So each step is a future of
+//! its own, which ends before the wait, and a request that has to wait is packed meanwhile
+//! (`docs/decisions/waiting-requests.md`).
 
-use std::pin::pin;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use super::Router;
 use super::unanswered::Unanswered;
+use crate::flow::schedule::request::Rejected;
+use crate::server::delegate::Reason;
+use crate::server::flow_control::queue::SeatHold;
+use crate::server::flow_control::seats::Seats;
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::forwarder::PreparedRequest;
 use crate::server::forward::upstream_gate;
 use crate::server::http::response::Reply;
-use crate::server::metrics::timing_wait;
 use crate::server::request::auth::Caller;
 use crate::server::request::bypass::Rejection;
 use crate::server::request::context::RequestContext;
 
+/// A request that is sent as soon as there are seats for it.
+pub(super) struct Sendable<'a> {
+    prepared: PreparedRequest<'a>,
+    body: Incoming,
+    /// Why it is forwarded.
+    reason: Reason,
+}
+
+/// Seats, if a request needs any, or a refusal.
+type SeatResult = Result<Option<SeatHold>, Rejected>;
+
+/// What becomes of a request that asks for seats.
+enum NextStep<'a, 'b> {
+    /// It is sent or refused by this.
+    Decided(BoxFuture<'a, Reply>),
+    /// It is packed until it gets its seats, or is refused.
+    Waits(&'a mut RequestContext<'b>, Box<Sendable<'a>>, BoxFuture<'static, SeatResult>),
+}
+
 impl Router {
-    /// Forwards a request as soon as there are seats for it.
-    pub(super) async fn forward(
+    /// Prepares a request once an API server is usable, and admits it as far as rules and limits
+    /// go. An error is a refusal.
+    pub(super) async fn prepare_forwarded(
         &self,
         context: &mut RequestContext<'_>,
         Unanswered { caller, body, reason }: Unanswered,
-    ) -> Reply {
-        let prepared = Box::pin(self.prepare_forwarded(context, &caller)).await;
-        let mut prepared = match prepared {
-            Ok(prepared) => prepared,
-            Err(rejection) => return Box::pin(self.reject(context, &rejection)).await,
-        };
-        let (seat, waited) = timing_wait(pin!(self.wait_for_seats(context))).await;
-        context.ended_wait("seats", waited.is_some());
-        match seat {
-            Ok(seat) => prepared.seat = seat,
-            Err(shed) => return Box::pin(self.shed(context, shed)).await,
+    ) -> Result<Box<Sendable<'_>>, Box<Reply>> {
+        let prepared = self.prepare_admitted(context, &caller).await;
+        match prepared {
+            Ok(prepared) => Ok(Box::new(Sendable { prepared, body, reason })),
+            Err(rejection) => Err(Box::new(self.reject(context, &rejection).await)),
         }
-        let client = self.forwarder.share_of(&prepared);
-        let claim = match ForwardClaim::acquire(&self.caches, context, reason, client) {
-            Ok(claim) => claim,
-            Err(rejection) => return Box::pin(self.reject(context, &rejection)).await,
-        };
-        Box::pin(self.forwarder.forward(context, body, *prepared, reason, claim)).await
     }
 
-    /// Prepares a request once an API server is usable, and admits it as far as rules and limits
-    /// go. An error is a refusal.
-    async fn prepare_forwarded(
+    async fn prepare_admitted(
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
-    ) -> Result<Box<PreparedRequest<'_>>, Rejection> {
+    ) -> Result<PreparedRequest<'_>, Rejection> {
         let usable = upstream_gate::pass(self.availability(), context).await;
         let prepared = match usable {
             Ok(()) => self.prepare(context, caller).await,
@@ -60,6 +71,79 @@ impl Router {
         context.ended("prepare");
         let prepared = prepared?;
         self.admit_forwarded(context)?;
-        Ok(Box::new(prepared))
+        Ok(prepared)
+    }
+
+    /// Forwards a request as soon as there are seats for it.
+    ///
+    /// It is no `async fn`, which would have its arguments twice, and nothing larger than a pointer
+    /// lives beside the wait.
+    pub(super) fn forward<'a, 'b: 'a>(
+        &'a self,
+        context: &'a mut RequestContext<'b>,
+        request: Box<Sendable<'a>>,
+    ) -> impl Future<Output = Reply> + Send + use<'a, 'b> {
+        async move {
+            let (context, mut request, seat) = match self.ask(context, request) {
+                NextStep::Decided(sent) => return sent.await,
+                NextStep::Waits(context, request, seat) => (context, request, seat),
+            };
+            let sent = {
+                let seat = seat.await;
+                request.prepared.unpack(context.parts);
+                self.forward_seated(context, request, seat, true).boxed()
+            };
+            sent.await
+        }
+    }
+
+    /// Asks for the seats of a request, and packs it if it has to wait.
+    fn ask<'a, 'b: 'a>(
+        &'a self,
+        context: &'a mut RequestContext<'b>,
+        mut request: Box<Sendable<'a>>,
+    ) -> NextStep<'a, 'b> {
+        let seat = match self.ask_for_seats(context) {
+            Ok(Seats::Now(seat)) => Ok(seat),
+            Ok(Seats::Later(wait)) => {
+                let mut seat = wait.wait().boxed();
+                // It may have been decided at once.
+                match (&mut seat).now_or_never() {
+                    Some(seat) => seat,
+                    None => {
+                        request.prepared.pack(context.parts);
+                        return NextStep::Waits(context, request, seat);
+                    }
+                }
+            }
+            Err(shed) => Err(shed),
+        };
+        NextStep::Decided(self.forward_seated(context, request, seat, false).boxed())
+    }
+
+    /// Sends a request that has its seats, or refuses it.
+    async fn forward_seated(
+        &self,
+        context: &mut RequestContext<'_>,
+        request: Box<Sendable<'_>>,
+        seat: SeatResult,
+        has_waited: bool,
+    ) -> Reply {
+        context.ended_wait("seats", has_waited);
+        let seat = match seat {
+            Ok(seat) => seat,
+            Err(shed) => return Box::pin(self.shed(context, shed)).await,
+        };
+        if self.flow_control.is_some() {
+            context.forwarded = Some(Instant::now());
+        }
+        let Sendable { prepared, body, reason } = *request;
+        let client = self.forwarder.share_of(&prepared);
+        match ForwardClaim::acquire(&self.caches, context, reason, client) {
+            Ok(claim) => {
+                self.forwarder.forward(context, body, prepared, reason, (claim, seat)).await
+            }
+            Err(rejection) => Box::pin(self.reject(context, &rejection)).await,
+        }
     }
 }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
-use tokio::time::Instant;
 
 use super::Router;
 use crate::api::request_info::Verb;
@@ -12,7 +11,7 @@ use crate::flow::rules::rank;
 use crate::flow::schedule::request::Rejected;
 use crate::server::connection::client_id::ClientId;
 use crate::server::flow_control::FlowControl;
-use crate::server::flow_control::queue::SeatHold;
+use crate::server::flow_control::seats::Seats;
 use crate::server::http::headers::{FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID, SHED_HEADER};
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
@@ -98,18 +97,12 @@ impl Router {
         }
     }
 
-    /// Waits until flow control lets a request be forwarded.
-    pub(super) async fn wait_for_seats(
-        &self,
-        context: &mut RequestContext<'_>,
-    ) -> Result<Option<SeatHold>, Rejected> {
-        let Some(flow) = &self.flow_control else { return Ok(None) };
+    /// Asks flow control whether a request may be forwarded.
+    pub(super) fn ask_for_seats(&self, context: &RequestContext<'_>) -> Result<Seats, Rejected> {
+        let Some(flow) = &self.flow_control else { return Ok(Seats::Now(None)) };
         let gvr = context.info.resource.as_ref().map(|resource| &resource.gvr);
         let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
-        let endpoints = self.forwarder.upstreams.own.endpoints();
-        let seat = flow.wait_for_seats(context, size, endpoints).await?;
-        context.forwarded = Some(Instant::now());
-        Ok(seat)
+        flow.ask_for_seats(context, size, self.forwarder.upstreams.own.endpoints())
     }
 
     /// Refuses a request for which there are no seats. It took none.

@@ -188,7 +188,10 @@ impl<'a> Beside<'a> {
     }
 
     /// Returns the context of the request, with the resource.
-    async fn context(&self, parts: Parts) -> Result<RequestContext<'a>, Reason> {
+    async fn context<'b>(&self, parts: &'b mut Parts) -> Result<RequestContext<'b>, Reason>
+    where
+        'a: 'b,
+    {
         let info = self.info();
         let mut context = RequestContext {
             started: tokio::time::Instant::now(),
@@ -252,7 +255,7 @@ impl<'a> Beside<'a> {
             Decision::Get(_) | Decision::Forward(_) => None,
         };
         let resource = context.resource.as_ref().ok_or(Reason::NonResource)?;
-        let mut target = Target::resolve(&context.parts, &context.info, options, resource)?;
+        let mut target = Target::resolve(context.parts, &context.info, options, resource)?;
         // The upstream's answers have them.
         target.form.view = target.form.view.with_managed_fields();
         Ok(CachedRead {

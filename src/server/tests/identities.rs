@@ -123,7 +123,7 @@ async fn forward(
     (forwarder, identity): &(Forwarder, ForwardedIdentity),
     request: Request<Incoming>,
 ) -> http::Response<Body> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
     let (peer, drain) = (Peer::default(), Drain::default().connect());
@@ -136,7 +136,7 @@ async fn forward(
     let mut context = RequestContext {
         started: tokio::time::Instant::now(),
         client: &client,
-        parts,
+        parts: &mut parts,
         has_body: !http_body::Body::is_end_stream(&body),
         info,
         resource: None,
@@ -155,7 +155,8 @@ async fn forward(
         copy: None,
     };
     let prepared = forwarder.prepare(identity, Standing::own(), &context).unwrap();
-    let forwarded = forwarder.forward(&mut context, body, prepared, Reason::NonResource, None);
+    let forwarded =
+        forwarder.forward(&mut context, body, prepared, Reason::NonResource, (None, None));
     let mut response = Box::pin(forwarded).await.response;
     close_if_not_upgraded(upgrade_requested, &mut response);
     response

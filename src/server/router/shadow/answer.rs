@@ -118,7 +118,8 @@ impl Beside<'_> {
         whole: &WholeAnswer,
         mut measured: Measured,
     ) -> Result<Compared, Outcome> {
-        let context = self.context(self.request.parts.clone()).await;
+        let mut head = self.request.parts.clone();
+        let context = self.context(&mut head).await;
         let mut context = context.map_err(Outcome::NotHeld)?;
         let caller = self.caller(&mut context)?;
         let status = whole.head.status;

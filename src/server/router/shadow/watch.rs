@@ -64,7 +64,8 @@ impl Beside<'_> {
         chunks: mpsc::Receiver<CopiedChunk>,
     ) -> Compared {
         let measured = Measured { upstream_head: Some(head.after), ..Measured::default() };
-        let context = self.context(self.request.parts.clone()).await;
+        let mut request_head = self.request.parts.clone();
+        let context = self.context(&mut request_head).await;
         let mut context = match context {
             Ok(context) => context,
             Err(reason) => return Compared::new(Outcome::NotHeld(reason)).with(measured),
