@@ -281,6 +281,7 @@ impl Waiter {
     ///
     /// The future uses what the waiter has where it lies. An `async fn` would have all of it twice,
     /// as arguments and as variables, and thousands of requests may wait.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has its arguments twice")]
     pub(super) fn wait(mut self) -> impl Future<Output = Result<SeatHold, Rejected>> + Send {
         async move {
             let result = match tokio::time::timeout(self.wait_max, &mut self.receiver).await {

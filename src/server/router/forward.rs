@@ -78,6 +78,7 @@ impl Router {
     ///
     /// It is no `async fn`, which would have its arguments twice, and nothing larger than a pointer
     /// lives beside the wait.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has its arguments twice")]
     pub(super) fn forward<'a, 'b: 'a>(
         &'a self,
         context: &'a mut RequestContext<'b>,
