@@ -27,8 +27,8 @@ pub struct Appointments {
     booked_until: Duration,
     /// Since when clients are refused and nobody is served.
     stalled_since: Option<Duration>,
-    /// When a client was refused last.
-    refused_at: Duration,
+    /// When a client was refused last; `None` if none was.
+    refused_at: Option<Duration>,
 }
 
 impl Appointments {
@@ -40,13 +40,13 @@ impl Appointments {
             slice: now,
             booked_until: now,
             stalled_since: None,
-            refused_at: now,
+            refused_at: None,
         }
     }
 
     /// Whether nobody was refused for so long that all who obey would have come again.
     pub fn is_over(&self, now: Duration) -> bool {
-        now.saturating_sub(self.refused_at) > OVER_AFTER
+        self.refused_at.is_none_or(|at| now.saturating_sub(at) > OVER_AFTER)
     }
 
     /// Forgets who was served. It says nothing of the rate, since all who came found a place.
@@ -69,7 +69,7 @@ impl Appointments {
         if self.is_over(now) {
             self.stalled_since = None;
         }
-        self.refused_at = now;
+        self.refused_at = Some(now);
         let served: u32 = self.served.iter().sum();
         let counted = now.saturating_sub(self.counted_since).min(WINDOW);
         if served == 0 || counted < WINDOW / SLICES as u32 {

@@ -39,7 +39,7 @@ pub(crate) struct HerdAppointments {
 #[derive(Debug)]
 struct Reviews {
     book: Appointments,
-    /// When a review waited for others last.
+    /// When a review waited for others last, or found no place.
     full_at: Option<Duration>,
 }
 
@@ -48,6 +48,15 @@ struct Reviews {
 pub(crate) struct AppointmentMetrics {
     cache: IntCounter,
     review: IntCounter,
+}
+
+impl Reviews {
+    /// Forgets the rate of reviews that did not wait for others.
+    fn forget_if_old(&mut self, now: Duration) {
+        if self.full_at.is_none_or(|at| now.saturating_sub(at) > FULL_FOR) {
+            self.book.forget_served(now);
+        }
+    }
 }
 
 impl AppointmentMetrics {
@@ -84,7 +93,12 @@ impl HerdAppointments {
         self.is_used.store(true, Ordering::Relaxed);
         self.metrics.cache.inc();
         let now = self.began.elapsed();
-        let book = |book: &mut Appointments| book.book(waiting, fastrand::f64(), now);
+        let book = |book: &mut Appointments| {
+            if book.is_over(now) {
+                book.forget_served(now);
+            }
+            book.book(waiting, fastrand::f64(), now)
+        };
         let Some(gvr) = gvr else { return book(&mut self.unknown.lock()) };
         if self.caches.len() >= CACHES_MAX && !self.caches.contains_key(gvr) {
             self.caches.clear();
@@ -114,7 +128,11 @@ impl HerdAppointments {
     /// others. Returns `Retry-After`.
     pub(crate) fn for_review(&self, waiting: usize) -> u32 {
         self.metrics.review.inc();
-        self.reviews.lock().book.book(waiting, fastrand::f64(), self.began.elapsed())
+        let now = self.began.elapsed();
+        let mut reviews = self.reviews.lock();
+        reviews.forget_if_old(now);
+        reviews.full_at = Some(now);
+        reviews.book.book(waiting, fastrand::f64(), now)
     }
 
     /// Notes that a request was decided by an access review, and whether other reviews wait for a
@@ -122,9 +140,7 @@ impl HerdAppointments {
     pub(crate) fn served_by_review(&self, others_wait: bool) {
         let now = self.began.elapsed();
         let mut reviews = self.reviews.lock();
-        if reviews.full_at.is_none_or(|at| now.saturating_sub(at) > FULL_FOR) {
-            reviews.book.forget_served(now);
-        }
+        reviews.forget_if_old(now);
         if others_wait {
             reviews.full_at = Some(now);
         }
