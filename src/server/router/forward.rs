@@ -92,7 +92,8 @@ impl Router {
             let sent = {
                 let seat = seat.await;
                 request.prepared.unpack(context.parts);
-                self.forward_seated(context, request, seat, true).boxed()
+                context.ended_wait("seats", true);
+                self.decided(context, request, seat)
             };
             sent.await
         }
@@ -119,22 +120,31 @@ impl Router {
             }
             Err(shed) => Err(shed),
         };
-        NextStep::Decided(self.forward_seated(context, request, seat, false).boxed())
+        context.ended_wait("seats", false);
+        NextStep::Decided(self.decided(context, request, seat))
     }
 
-    /// Sends a request that has its seats, or refuses it.
+    /// Sends a request that has its seats, or refuses it. Many are refused at once, so a refusal
+    /// has no room for the way to an API server.
+    fn decided<'a, 'b: 'a>(
+        &'a self,
+        context: &'a mut RequestContext<'b>,
+        request: Box<Sendable<'a>>,
+        seat: SeatResult,
+    ) -> BoxFuture<'a, Reply> {
+        match seat {
+            Ok(seat) => self.forward_seated(context, request, seat).boxed(),
+            Err(shed) => self.shed(context, shed).boxed(),
+        }
+    }
+
+    /// Sends a request that has its seats.
     async fn forward_seated(
         &self,
         context: &mut RequestContext<'_>,
         request: Box<Sendable<'_>>,
-        seat: SeatResult,
-        has_waited: bool,
+        seat: Option<SeatHold>,
     ) -> Reply {
-        context.ended_wait("seats", has_waited);
-        let seat = match seat {
-            Ok(seat) => seat,
-            Err(shed) => return Box::pin(self.shed(context, shed)).await,
-        };
         if self.flow_control.is_some() {
             context.forwarded = Some(Instant::now());
         }
