@@ -134,6 +134,13 @@ async fn a_watch_from_the_history_begins_and_repeats_its_last_bookmark() {
         proxy.upstream.store().create(configmap("ns1", "newer", 1)).unwrap();
         proxy.catch_up(CONFIG_MAPS).await;
         let last = proxy.upstream.store().revision();
+        // A client that needs the form of a bookmark makes it known.
+        let start = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+        let options = "allowWatchBookmarks=true&timeoutSeconds=1";
+        assert_eq!(
+            proxy.get(&format!("{CONFIG_MAPS}?watch=1&{start}&{options}")).await.status,
+            200
+        );
         outage.begin(&proxy).await;
         // The bookmark is due two seconds before the end.
         let path = format!(

@@ -19,9 +19,13 @@ fn is_reflectors_watch(request: &&LoggedRequest) -> bool {
 }
 
 /// Returns the API server of the reflector's latest watch.
-fn server(rig: &Rig) -> usize {
-    let recent = rig.proxy.upstream.requests().recent();
-    recent.iter().rfind(is_reflectors_watch).unwrap().server
+async fn server(rig: &Rig) -> usize {
+    let latest = || {
+        let recent = rig.proxy.upstream.requests().recent();
+        recent.iter().rfind(is_reflectors_watch).map(|watch| watch.server)
+    };
+    eventually("the reflector's watch begins", async || latest().is_some()).await;
+    latest().unwrap()
 }
 
 /// The reflector's server stops while the others lag behind it.
@@ -31,7 +35,7 @@ async fn a_reflector_that_moves_waits_for_servers_that_lag_and_takes_nothing_bac
     let upstream = &rig.proxy.upstream;
     rig.proxy.warm(CONFIGMAPS).await;
     rig.proxy.catch_up(CONFIGMAPS).await;
-    let home = server(&rig);
+    let home = server(&rig).await;
     let others: Vec<usize> = (0..3).filter(|server| *server != home).collect();
     others.iter().for_each(|server| upstream.pause_caches(*server));
     upstream.store().create(configmap("ns1", "ahead", 1)).unwrap();
@@ -58,7 +62,7 @@ async fn a_reflector_that_moves_waits_for_servers_that_lag_and_takes_nothing_bac
     upstream.resume_caches(others[1]);
     // The next event of the client's watch is the next event.
     assert_eq!(watch.event().await["object"]["metadata"]["name"], "behind");
-    assert_eq!(server(&rig), others[1]);
+    assert_eq!(server(&rig).await, others[1]);
     let relists = rig.proxy.metric("weir_reflector_relists_total", &[]).await;
     let starts = rig.proxy.metric("weir_reflector_relists_total", &[r#"cause="start""#]).await;
     assert_eq!(relists, starts, "no list but the first ones");
@@ -74,7 +78,7 @@ async fn a_deleted_object_is_not_shown_again_by_a_server_that_lags() {
     upstream.store().create(configmap("ns1", "doomed", 1)).unwrap();
     rig.proxy.warm(CONFIGMAPS).await;
     rig.proxy.catch_up(CONFIGMAPS).await;
-    let home = server(&rig);
+    let home = server(&rig).await;
     (0..3).filter(|server| *server != home).for_each(|server| upstream.pause_caches(server));
     upstream.store().delete("v1", "configmaps", "ns1", "doomed").unwrap();
     rig.proxy.catch_up(CONFIGMAPS).await;

@@ -280,10 +280,11 @@ async fn a_watch_of_a_client_outlives_the_server_of_its_reflector() {
     };
     let current = || {
         let recent = rig.proxy.upstream.requests().recent();
-        recent.iter().rfind(is_reflector).unwrap().server
+        recent.iter().rfind(is_reflector).map(|watch| watch.server)
     };
+    eventually("the reflector's watch begins", async || current().is_some()).await;
     let first = current();
-    rig.proxy.upstream.stop_server(first);
+    rig.proxy.upstream.stop_server(first.unwrap());
     eventually("the reflector moved", async || current() != first).await;
     rig.proxy.upstream.store().create(configmap("ns1", "late", 1)).unwrap();
     watch.until("late").await;
