@@ -209,6 +209,21 @@ impl CachedResource {
         listed.or(*self.watch_cache.progress().borrow())
     }
 
+    /// Notes changes that the watchers are about to see. The successor of a retired cache must show
+    /// nothing older.
+    pub(crate) fn note_applying(&self, changes: &[Change]) {
+        if self.lifecycle.is_retiring()
+            && let Some(shown) = changes.iter().map(Change::resource_version).max()
+        {
+            self.raise_floor(shown);
+        }
+    }
+
+    /// Raises the floor of the resource to what the cache has shown.
+    pub(crate) fn raise_floor(&self, shown: ResourceVersion) {
+        self.context.floors.raise(&self.key.gvr, shown, self.generation.current());
+    }
+
     /// Returns the floor of the resource, if that is above `shown`.
     pub(crate) fn floor_above(&self, shown: Option<ResourceVersion>) -> Option<ResourceVersion> {
         let floor = self.context.floors.get(&self.key.gvr, self.generation.current());

@@ -111,13 +111,12 @@ impl CacheHandle {
     /// reached a resourceVersion that the upstream returned after that. Only watches from a
     /// resourceVersion may use it, and those that find a proof of freshness of their own.
     pub async fn wait_until_caught_up(&self, timeout: Duration) -> Result<(), Refusal> {
-        let mut behind = self.cached().lifecycle.behind();
-        if !*behind.borrow() {
+        let lifecycle = &self.cached().lifecycle;
+        if !lifecycle.is_behind() {
             return Ok(());
         }
         let _waiter = self.cached().usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
-        let caught_up = async { behind.wait_for(|behind| !*behind).await.is_ok() };
-        self.wait(timeout, caught_up, Refusal::NotReady).await
+        self.wait(timeout, lifecycle.opened(), Refusal::NotReady).await
     }
 
     /// Returns the span of the list by which the reflector filled the cache, unless that list had
@@ -320,7 +319,7 @@ impl CacheHandle {
     }
 
     /// Returns the cache, for the decision whether another Weir may be filled from it.
-    pub(crate) fn cached_resource(&self) -> &CachedResource {
+    pub(crate) fn cached_resource(&self) -> &Arc<CachedResource> {
         &self.cached
     }
 

@@ -197,27 +197,53 @@ async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proo
     }
 }
 
-/// Brings a cache that began in the past to `needed`, a resourceVersion that the upstream returned
-/// after the cache was created. Then all reads may use its state.
-pub(crate) fn catch_up(cached: Arc<CachedResource>, needed: ResourceVersion) {
+/// Lets a cache that began in the past answer all reads when it has come to `needed`, which the
+/// upstream returned after the cache was created.
+pub(crate) fn catch_up(cached: &Arc<CachedResource>, needed: ResourceVersion) {
+    if cached.lifecycle.know_target(needed, cached.generation.current()) {
+        spawn_catching_up(Arc::clone(cached));
+    }
+}
+
+/// Lets a cache answer only watches from a resourceVersion until it has come to `needed`, which
+/// another cache of the resource has shown in `generation`.
+pub(crate) fn hold(cached: &Arc<CachedResource>, needed: ResourceVersion, generation: u64) {
+    if cached.lifecycle.hold_until(needed, generation) {
+        spawn_catching_up(Arc::clone(cached));
+    }
+}
+
+/// Brings a cache to what it needs, and opens it. There is one task while a cache is held.
+pub(crate) fn spawn_catching_up(cached: Arc<CachedResource>) {
     let (tasks, cancel) = (cached.context.tasks.clone(), cached.lifecycle.cancel().clone());
     let work = async move {
-        let mut needed = needed;
-        // A relist may end the wait meanwhile.
-        while cached.lifecycle.is_behind() {
+        // A relist may open it meanwhile.
+        while let Some(needed) = cached.lifecycle.needed() {
             // After a short watch that failed, the cache's own watch may bring an event.
-            if by_watch(&cached, needed).await.is_ok()
-                || cached.reaches_within(needed, CATCH_UP_RETRY).await
-            {
-                // Another cache of the resource may have stopped meanwhile, further ahead.
-                match cached.floor_above(cached.shown()) {
-                    Some(floor) => needed = floor,
-                    None => cached.lifecycle.set_behind(false),
-                }
+            let has_come = by_watch(&cached, needed).await.is_ok()
+                || cached.reaches_within(needed, CATCH_UP_RETRY).await;
+            if has_come && open(&cached, false) {
+                return;
             }
         }
     };
     tasks.spawn(cancel.run_until_cancelled_owned(work));
+}
+
+/// Opens a cache to all reads if it has come as far as other caches of the resource have shown.
+/// `is_present` says that the upstream listed its state after it was created. Returns whether it is
+/// open.
+pub(crate) fn open(cached: &Arc<CachedResource>, is_present: bool) -> bool {
+    let (shown, generation) = (cached.shown(), cached.generation.current());
+    if cached.lifecycle.is_behind()
+        && let Some(floor) = cached.floor_above(shown)
+    {
+        match is_present {
+            true => catch_up(cached, floor),
+            false => hold(cached, floor, generation),
+        }
+    }
+    cached.lifecycle.open_at(shown, generation, is_present)
 }
 
 /// Waits for the outcome of a short watch that can show `needed`, and returns whether its bookmark

@@ -57,16 +57,12 @@ impl WatchListSupport {
         self.answer.lock().is_some_and(|answer| !answer.is_valid())
     }
 
-    /// Returns true to one of several callers when an answer has expired. The others, and later
-    /// calls, get true again after [`UNSUPPORTED_FOR`] without an answer.
-    pub(crate) fn claim_attempt(&self) -> bool {
-        let mut answer = self.answer.lock();
-        let expired = answer.as_mut().filter(|answer| !answer.is_valid());
-        let is_claimed = expired.is_some();
-        if let Some(expired) = expired {
+    /// Notes an attempt to renew an answer that has expired. The next one follows after
+    /// [`UNSUPPORTED_FOR`] without an answer.
+    pub(crate) fn note_attempt(&self) {
+        if let Some(expired) = self.answer.lock().as_mut().filter(|answer| !answer.is_valid()) {
             expired.expires = Some(Instant::now() + UNSUPPORTED_FOR);
         }
-        is_claimed
     }
 
     /// Notes that a watch-list reached the end of its initial events. This stays valid: an upstream
@@ -111,11 +107,13 @@ mod tests {
             let support = WatchListSupport::default();
             assert!(support.is_worth_trying() && support.last_answer().is_none());
             learn(&support);
-            assert!(!support.is_worth_trying() && support.is_known() && !support.claim_attempt());
+            assert!(!support.is_worth_trying() && support.is_known());
             tokio::time::advance(UNSUPPORTED_FOR).await;
             assert!(support.is_worth_trying() && support.has_expired());
             assert_eq!(support.last_answer(), Some(false), "until it is learned again");
-            assert!(support.claim_attempt() && !support.claim_attempt(), "one attempt at a time");
+            assert!(support.has_expired());
+            support.note_attempt();
+            assert!(!support.has_expired(), "one attempt at a time");
         }
     }
 

@@ -1,5 +1,5 @@
-//! The attempts of a cache to learn what a list does not show, of which one runs at a time. What an
-//! attempt is says [`watch_list_attempt`](crate::cache::watch_list_attempt).
+//! The attempts of a cache to learn what a list does not show, of which one runs at a time.
+//! [`watch_list_attempt`](crate::cache::watch_list_attempt) says what an attempt is.
 //!
 //! Lock order: the map of the [`SingleFlight`], then `failed`.
 

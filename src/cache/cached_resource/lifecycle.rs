@@ -21,9 +21,8 @@ use crate::cache::refusal::Refusal;
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     created: Instant,
-    /// Whether the state may be one from before `created`: the first list is at a resourceVersion
-    /// that a watcher requested, and the upstream was further ahead.
-    behind: watch::Sender<bool>,
+    /// Whether the state is only for watches that start at a resourceVersion.
+    behind: watch::Sender<Behind>,
     /// The lowest resourceVersion from which a watcher wants to start; `u64::MAX` if there is none.
     lowest_start: AtomicU64,
     /// Whether an earlier cache of the same key exceeded a byte budget.
@@ -43,12 +42,24 @@ pub(crate) struct Lifecycle {
     ended: watch::Sender<Option<Refusal>>,
 }
 
+/// Whether a state is only for watches that start at a resourceVersion, since clients may know a
+/// later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Behind {
+    /// All reads may use it.
+    No,
+    /// It is from before the cache was created, and nobody has asked the upstream since.
+    Unknown,
+    /// Another cache of the resource, or a probe, has shown this resourceVersion.
+    Until { needed: ResourceVersion, generation: u64 },
+}
+
 impl Lifecycle {
     /// Starts the life of a cache whose reflector ends with `cancel`.
     pub(crate) fn new(cancel: CancellationToken) -> Self {
         Self {
             created: Instant::now(),
-            behind: watch::Sender::new(false),
+            behind: watch::Sender::new(Behind::No),
             lowest_start: AtomicU64::new(u64::MAX),
             was_over_budget: AtomicBool::new(false),
             seed_generation: AtomicU32::new(0),
@@ -63,20 +74,97 @@ impl Lifecycle {
         }
     }
 
-    /// Sets whether the state may be one from before the cache was created. Such a state is only
-    /// for watches that start at a resourceVersion.
-    pub(crate) fn set_behind(&self, behind: bool) {
-        self.behind.send_if_modified(|was| std::mem::replace(was, behind) != behind);
+    /// Notes that the state will be one from before the cache was created: it is listed at a
+    /// resourceVersion that a watcher requested, or came from a sibling.
+    pub(crate) fn begin_in_the_past(&self) {
+        self.behind.send_replace(Behind::Unknown);
     }
 
-    /// Whether the state may be one from before the cache was created.
+    /// Undoes [`Self::begin_in_the_past`]: there is no state, and a list of the upstream follows.
+    pub(crate) fn begin_in_the_present(&self) {
+        self.behind.send_replace(Behind::No);
+    }
+
+    /// Closes the state to reads until the cache has come to `needed`, in a generation of the
+    /// upstream's history. Returns whether it was open.
+    pub(crate) fn hold_until(&self, needed: ResourceVersion, generation: u64) -> bool {
+        let mut was_open = false;
+        self.behind.send_if_modified(|behind| {
+            was_open = *behind == Behind::No;
+            let until = Behind::Until { needed, generation };
+            let rises = match *behind {
+                Behind::No => true,
+                // The probe that will tell comes later, and is not below what was shown.
+                Behind::Unknown => false,
+                Behind::Until { needed: known, generation: of } => {
+                    (of, known) < (generation, needed)
+                }
+            };
+            if rises {
+                *behind = until;
+            }
+            rises
+        });
+        was_open
+    }
+
+    /// Notes how far a cache that began in the past has to come. Returns whether that was unknown,
+    /// or nothing held the cache.
+    pub(crate) fn know_target(&self, needed: ResourceVersion, generation: u64) -> bool {
+        let was_unknown = self.behind.send_if_modified(|behind| {
+            let was_unknown = *behind == Behind::Unknown;
+            if was_unknown {
+                *behind = Behind::Until { needed, generation };
+            }
+            was_unknown
+        });
+        was_unknown || self.hold_until(needed, generation)
+    }
+
+    /// Opens the state to all reads, if it is at `shown` in `generation` and nothing later is
+    /// needed. `is_present` says that the upstream listed it after the cache was created. Returns
+    /// whether it is open.
+    pub(crate) fn open_at(
+        &self,
+        shown: Option<ResourceVersion>,
+        generation: u64,
+        is_present: bool,
+    ) -> bool {
+        let mut is_open = true;
+        self.behind.send_if_modified(|behind| {
+            let opens = match *behind {
+                Behind::No => return false,
+                Behind::Unknown => is_present,
+                // What was needed in another history has no meaning in this one.
+                Behind::Until { needed, generation: of } => {
+                    of != generation || Some(needed) <= shown
+                }
+            };
+            if opens {
+                *behind = Behind::No;
+            }
+            is_open = opens;
+            opens
+        });
+        is_open
+    }
+
+    /// Returns what the cache has to come to before all reads may use its state, if that is known.
+    pub(crate) fn needed(&self) -> Option<ResourceVersion> {
+        match *self.behind.borrow() {
+            Behind::Until { needed, .. } => Some(needed),
+            Behind::No | Behind::Unknown => None,
+        }
+    }
+
+    /// Whether the state is only for watches that start at a resourceVersion.
     pub(crate) fn is_behind(&self) -> bool {
-        *self.behind.borrow()
+        *self.behind.borrow() != Behind::No
     }
 
-    /// Returns a receiver of whether the state may be one from before the cache was created.
-    pub(crate) fn behind(&self) -> watch::Receiver<bool> {
-        self.behind.subscribe()
+    /// Waits until all reads may use the state. Cancel safe.
+    pub(crate) async fn opened(&self) -> bool {
+        self.behind.subscribe().wait_for(|behind| *behind == Behind::No).await.is_ok()
     }
 
     /// Notes that a watcher wants to start at `after`.
@@ -240,3 +328,50 @@ impl Lifecycle {
 /// with it, since the pages of a large collection are compared by their metadata; after so many
 /// times, the API server lists the collection.
 const SEED_GENERATIONS_MAX: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rv(number: u64) -> Option<ResourceVersion> {
+        Some(ResourceVersion(number))
+    }
+
+    fn lifecycle() -> Lifecycle {
+        Lifecycle::new(CancellationToken::new())
+    }
+
+    #[test]
+    fn a_held_state_opens_at_the_highest_that_is_needed() {
+        let lifecycle = lifecycle();
+        assert!(lifecycle.hold_until(ResourceVersion(10), 0), "it was open");
+        assert!(!lifecycle.hold_until(ResourceVersion(20), 0));
+        assert!(!lifecycle.hold_until(ResourceVersion(15), 0));
+        assert!(!lifecycle.open_at(rv(19), 0, true) && lifecycle.needed() == rv(20));
+        assert!(lifecycle.open_at(rv(20), 0, false) && !lifecycle.is_behind());
+        assert!(lifecycle.open_at(None, 0, false), "it is open already");
+    }
+
+    #[test]
+    fn a_cache_from_the_past_opens_at_its_probe_or_with_a_list() {
+        let lifecycle = lifecycle();
+        lifecycle.begin_in_the_past();
+        assert!(!lifecycle.hold_until(ResourceVersion(10), 0) && lifecycle.needed().is_none());
+        assert!(!lifecycle.open_at(rv(30), 0, false), "nobody knows how far it has to come");
+        assert!(lifecycle.know_target(ResourceVersion(40), 0));
+        assert!(!lifecycle.know_target(ResourceVersion(41), 0), "it is caught up with already");
+        assert!(!lifecycle.open_at(rv(40), 0, false) && lifecycle.open_at(rv(41), 0, false));
+        lifecycle.begin_in_the_past();
+        assert!(lifecycle.open_at(rv(1), 0, true));
+    }
+
+    #[test]
+    fn what_was_needed_in_a_lost_history_is_not_waited_for() {
+        let lifecycle = lifecycle();
+        lifecycle.hold_until(ResourceVersion(100), 0);
+        assert!(!lifecycle.hold_until(ResourceVersion(30), 1) && lifecycle.needed() == rv(30));
+        lifecycle.hold_until(ResourceVersion(200), 0);
+        assert_eq!(lifecycle.needed(), rv(30));
+        assert!(lifecycle.open_at(rv(1), 2, false));
+    }
+}

@@ -15,3 +15,13 @@ pub enum Change {
     /// Nothing else changed up to this resourceVersion (a bookmark).
     Progress(ResourceVersion),
 }
+
+impl Change {
+    /// Returns the resourceVersion of the change.
+    pub(crate) fn resource_version(&self) -> ResourceVersion {
+        match self {
+            Self::Upsert(object) | Self::Delete(object) => object.resource_version,
+            Self::Progress(resource_version) => *resource_version,
+        }
+    }
+}

@@ -94,13 +94,6 @@ impl<L: ListWatch> Driver<L> {
         self.held().max(self.cached.context.floors.get(&self.cached.key.gvr, generation))
     }
 
-    /// Lets all reads use the state, unless it is below the floor.
-    pub(super) fn open_to_all_reads(&self) {
-        if self.cached.floor_above(self.cached.shown()).is_none() {
-            self.cached.lifecycle.set_behind(false);
-        }
-    }
-
     /// Whether a rewind was detected that this reflector has not followed yet.
     pub(super) fn is_rewound(&self) -> bool {
         self.generation.has_changed().unwrap_or(false)
@@ -181,17 +174,8 @@ impl<L: ListWatch> Driver<L> {
             return self.confirm_rewind(self.floor_at_list_start, resource_version).await;
         }
         let count = objects.len();
-        let was_behind = self.cached.lifecycle.is_behind();
-        // Another cache of the resource may have stopped while the list was on its way.
-        let shown = self.cached.shown().max(Some(resource_version));
-        let floor = self.cached.floor_above(shown);
-        self.cached.lifecycle.set_behind(was_behind || floor.is_some());
-        if !self.apply_list(objects, resource_version) {
-            self.cached.lifecycle.set_behind(was_behind);
+        if !self.publish(objects, resource_version) {
             return Err(Failure::Overtaken);
-        }
-        if let Some(floor) = floor {
-            proof::catch_up(self.cached.clone(), floor);
         }
         self.cached.account.set_listing(0);
         self.lists.note_success();
@@ -200,6 +184,25 @@ impl<L: ListWatch> Driver<L> {
         let first = self.cached.lifecycle.mark_ready();
         tracing::info!(objects = count, %resource_version, first, "listed");
         Ok(())
+    }
+
+    /// Applies a complete list. Only watches from a resourceVersion may use it while it is below
+    /// the floor, which other caches of the resource may have raised since the list was requested.
+    /// Returns false if a proof of freshness has moved the cache past it.
+    fn publish(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
+        let (cached, generation) = (&self.cached, self.cached.generation.current());
+        let shown = cached.shown().max(Some(resource_version));
+        // The floor may also rise while a first list is applied.
+        let needed = match cached.floor_above(shown) {
+            None if self.held().is_none() => Some(resource_version),
+            floor => floor,
+        };
+        let was_open = needed.is_some_and(|needed| cached.lifecycle.hold_until(needed, generation));
+        let is_applied = self.apply_list(objects, resource_version);
+        if !proof::open(cached, false) && was_open {
+            proof::spawn_catching_up(Arc::clone(cached));
+        }
+        is_applied
     }
 
     /// Applies a complete list. Returns false if a proof of freshness has moved the cache past it.

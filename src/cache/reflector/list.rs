@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::GATHER_DURATION;
+use crate::cache::proof;
 use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
@@ -61,7 +62,7 @@ impl<L: ListWatch> Driver<L> {
             span.succeed();
         }
         if listed.is_ok() && not_older.is_none() {
-            self.open_to_all_reads();
+            proof::open(&cached, true);
         }
         listed
     }

@@ -148,7 +148,7 @@ impl<L: ListWatch> Driver<L> {
         let (floor, generation) = (self.floor(), self.cached.generation.current());
         let probed = probe(&*self.upstream).await?;
         if self.cached.lifecycle.is_behind() {
-            proof::catch_up(self.cached.clone(), probed.resource_version);
+            proof::catch_up(&self.cached, probed.resource_version);
         }
         self.cached.observe_count(generation, probed);
         if floor > Some(probed.resource_version) {
@@ -305,6 +305,7 @@ impl<L: ListWatch> Driver<L> {
         }
         if !changes.is_empty() {
             let context = &self.cached.context;
+            self.cached.note_applying(&changes);
             self.cached.watch_cache.apply(changes, context.clock.at(received));
             context.metrics.applied(received.elapsed());
             self.note_readable();

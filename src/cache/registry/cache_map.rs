@@ -7,8 +7,8 @@
 //! Lock order: a shard of `caches`, then a shard of the floors or the generation of a cache; the
 //! retired caches, with no other lock. No lock is held across an await.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -29,8 +29,9 @@ pub(super) struct CacheMap {
     /// At least the number of caches in `caches` that hold one namespace. It is increased before a
     /// cache is inserted, and decreased after it was removed.
     namespaced: AtomicUsize,
-    /// The caches that were retired and still apply events for their watchers.
-    retired: Mutex<Vec<Weak<CachedResource>>>,
+    /// The resources of the caches that were retired and still apply events for their watchers,
+    /// once for each cache.
+    retired: Mutex<Vec<GroupVersionResource>>,
     /// The length of `retired`.
     retired_len: AtomicUsize,
 }
@@ -72,10 +73,8 @@ impl CacheMap {
 
     fn get(&self, key: &CacheKey) -> Option<CacheHandle> {
         let handle = self.caches.get(key).map(|cached| CacheHandle::new(cached.clone()))?;
-        if self.retired_len.load(Ordering::Acquire) > 0
-            && let Some(cached) = self.caches.get(key).map(|cached| Arc::clone(&cached))
-        {
-            self.hold_successor(cached);
+        if self.retired_len.load(Ordering::Acquire) > 0 {
+            self.hold_successor(handle.cached_resource());
         }
         Some(handle)
     }
@@ -193,31 +192,28 @@ impl CacheMap {
     /// Lets the cache of the cluster answer no more until it has come as far as those of the
     /// namespaces.
     fn hold_cluster(&self, cluster: Arc<CachedResource>) {
-        if cluster.lifecycle.is_behind() {
-            return;
-        }
         let generation = cluster.generation.current();
         let others = self.scopes_of(&cluster.key).filter(|other| other.key.is_namespaced());
         let shown = others.filter(|other| other.generation.current() == generation);
         if let Some(furthest) = shown.filter_map(|other| other.shown()).max() {
-            hold_if_older(cluster, furthest, generation);
+            hold_if_older(&cluster, furthest, generation);
         }
     }
 
-    /// Notes a cache that was retired and removed. It applies events for its watchers until its
+    /// Notes that a cache was retired and removed. It applies events for its watchers until its
     /// reflector ends, and its successor may get the same events later.
-    pub(super) fn add_retired(&self, cached: &Arc<CachedResource>) {
+    pub(super) fn add_retired(&self, gvr: &GroupVersionResource) {
         let mut retired = self.retired.lock();
-        // One whose reflector ended just now is noted after it was forgotten.
-        retired.retain(|it| it.strong_count() > 0);
-        retired.push(Arc::downgrade(cached));
+        retired.push(gvr.clone());
         self.retired_len.store(retired.len(), Ordering::Release);
     }
 
-    /// Forgets a cache whose reflector has ended, if it was retired.
-    pub(super) fn remove_retired(&self, ended: &Arc<CachedResource>) {
+    /// Notes that the reflector of a retired cache has ended.
+    pub(super) fn remove_retired(&self, gvr: &GroupVersionResource) {
         let mut retired = self.retired.lock();
-        retired.retain(|it| it.as_ptr() != Arc::as_ptr(ended));
+        if let Some(place) = retired.iter().position(|it| it == gvr) {
+            retired.swap_remove(place);
+        }
         self.retired_len.store(retired.len(), Ordering::Release);
     }
 
@@ -228,21 +224,15 @@ impl CacheMap {
     }
 
     /// Lets a cache answer no more until it has come as far as the retired caches of its resource,
-    /// in its representation.
-    fn hold_successor(&self, successor: Arc<CachedResource>) {
-        if successor.lifecycle.is_behind() {
-            return;
-        }
-        let (key, generation) = (&successor.key, successor.generation.current());
-        let retired: Vec<_> = self.retired.lock().iter().filter_map(Weak::upgrade).collect();
-        let furthest = retired
-            .iter()
-            .filter(|it| it.key.gvr == key.gvr && it.key.representation == key.representation)
-            .filter(|it| it.generation.current() == generation)
-            .filter_map(|it| it.shown())
-            .max();
-        if let Some(furthest) = furthest {
-            hold_if_older(successor, furthest, generation);
+    /// which raise the floor. A cache without a state compares its list with the floor itself.
+    fn hold_successor(&self, successor: &Arc<CachedResource>) {
+        let is_one = self.retired.lock().contains(&successor.key.gvr);
+        let shown = successor.shown();
+        if is_one
+            && shown.is_some()
+            && let Some(floor) = successor.floor_above(shown)
+        {
+            proof::hold(successor, floor, successor.generation.current());
         }
     }
 
@@ -255,7 +245,7 @@ impl CacheMap {
             return;
         }
         for other in self.scopes_of(&ended.key) {
-            hold_if_older(other, shown, generation);
+            hold_if_older(&other, shown, generation);
         }
     }
 
@@ -284,18 +274,19 @@ impl CacheMap {
 
 /// Lets a cache answer no more until it has come as far as `shown`, if it has shown less of the
 /// history `generation`.
-fn hold_if_older(cached: Arc<CachedResource>, shown: ResourceVersion, generation: u64) {
+fn hold_if_older(cached: &Arc<CachedResource>, shown: ResourceVersion, generation: u64) {
     let is_older = cached.shown().is_some_and(|held| held < shown);
     if is_older && cached.generation.current() == generation {
-        cached.lifecycle.set_behind(true);
-        proof::catch_up(cached, shown);
+        // For one that began in the past, and is to come to a probe that may be older.
+        cached.context.floors.raise(&cached.key.gvr, shown, generation);
+        proof::hold(cached, shown, generation);
     }
 }
 
 /// Stores how far a cache came. Called before a successor can start.
 pub(super) fn raise_floor(cached: &CachedResource) {
     if let Some(shown) = cached.shown() {
-        cached.context.floors.raise(&cached.key.gvr, shown, cached.generation.current());
+        cached.raise_floor(shown);
     }
 }
 

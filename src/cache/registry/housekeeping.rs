@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use crate::api::resource::Representation;
 use crate::cache::cached_resource::CachedResource;
@@ -98,13 +98,11 @@ impl Inner {
         if !self.context.watch_list.has_expired() {
             return;
         }
-        let ready =
-            self.caches.all().into_iter().find(|cached| cached.watch_cache.state().is_some());
-        if let Some(cached) = ready
-            && self.context.watch_list.claim_attempt()
-        {
-            // Nobody waits for it.
-            drop(watch_list_attempt::start(&cached));
+        let caches = self.caches.all();
+        let mut ready = caches.iter().filter(|cached| cached.watch_cache.state().is_some());
+        // Nobody waits for it.
+        if ready.any(|cached| watch_list_attempt::start(cached).is_some()) {
+            self.context.watch_list.note_attempt();
         }
     }
 
@@ -136,17 +134,22 @@ impl Inner {
     /// Removes a cache whose resource is gone, or is written in other bytes now. Its watches
     /// continue until the upstream ends its own watch, as watches at the upstream do: the upstream
     /// still sends the deletions of the objects of a definition that is removed.
-    fn retire(&self, cached: &Arc<CachedResource>, reason: Refusal) {
+    fn retire(self: &Arc<Self>, cached: &Arc<CachedResource>, reason: Refusal) {
         if !self.caches.close_if(cached, |_| true) {
             return;
         }
+        self.caches.add_retired(&cached.key.gvr);
         cached.lifecycle.retire(reason);
-        self.caches.add_retired(cached);
-        let cached = Arc::clone(cached);
+        let (registry, cached) = (Arc::clone(self), Arc::clone(cached));
         let over = self.context.cancel.clone();
         self.context.tasks.spawn(over.run_until_cancelled_owned(async move {
-            tokio::time::sleep(RETIREMENT_MAX).await;
-            cached.lifecycle.stop(reason);
+            // It ends by itself, or is asked to.
+            let ended = timeout(RETIREMENT_MAX, cached.lifecycle.ended()).await;
+            if ended.is_err() {
+                cached.lifecycle.stop(reason);
+                cached.lifecycle.ended().await;
+            }
+            registry.caches.remove_retired(&cached.key.gvr);
         }));
     }
 

@@ -171,7 +171,9 @@ impl Inner {
             let list_watch = upstream.clone().dyn_list_watch();
             let context = Arc::clone(&self.context);
             let cached = Arc::new(CachedResource::new(key, resource, list_watch, context));
-            cached.lifecycle.set_behind(list_at.is_some());
+            if list_at.is_some() {
+                cached.lifecycle.begin_in_the_past();
+            }
             if let Some(through) = self.quarantines.doubtful_through(&cached.key) {
                 cached.watch_cache.rewind(through);
                 let report = self.quarantines.report(&cached.key);
@@ -224,7 +226,10 @@ impl Inner {
         // A retired cache ended because discovery changed. Discovery decides about the resource,
         // and a successor may already run.
         if !cached.lifecycle.is_retiring() {
-            if cached.lifecycle.is_ready() {
+            // Lists may be readable where watches are not, so a state alone proves nothing.
+            let is_readable = refusal != Refusal::Unreadable
+                || cached.lifecycle.created().elapsed() > READABLE_AFTER;
+            if cached.lifecycle.is_ready() && is_readable {
                 self.negative_cache.forget(&cached.key).await;
             }
             let attempts = match refusal {
@@ -236,7 +241,6 @@ impl Inner {
         self.finish_warming(cached);
         raise_floor(cached);
         self.caches.hold_others(cached);
-        self.caches.remove_retired(cached);
         cached.series.retire();
         self.context.metrics.stopped(refusal.as_str());
         self.caches.remove_if(cached, |_| true);
@@ -266,3 +270,6 @@ pub(super) fn check(resource: &ApiResource) -> Result<(), Refusal> {
         Ok(())
     }
 }
+
+/// After so long a cache had events that could be parsed, or its watch was open without any.
+const READABLE_AFTER: Duration = Duration::from_secs(600);

@@ -64,7 +64,8 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     {
         return Err(Reason::Selector);
     }
-    if may_owe_end_bookmark(plan) {
+    // One from a resourceVersion starts its cache there.
+    if matches!(plan.start, Start::State(_)) && may_owe_end_bookmark(plan) {
         read.expect_bookmark().await;
     }
     let handle = match cache_for(&read, plan.start).await {
@@ -301,9 +302,11 @@ async fn owes_end_bookmark(
     if !may_owe_end_bookmark(plan) {
         return Ok(false);
     }
-    let learned = handle.learn_bookmark(read.services.freshness_timeout());
-    read.while_usable(learned.map(Ok)).await?;
     let may_owe = plan.bookmarks && plan.marks_initial_end;
+    if may_owe || handle.upstream_has_watch_list().is_none() {
+        let learned = handle.learn_bookmark(read.services.freshness_timeout());
+        read.while_usable(learned.map(Ok)).await?;
+    }
     match handle.upstream_has_watch_list() {
         None => return Err(Reason::Refused(Refusal::NotReady)),
         Some(false) if plan.asks_watch_list => return Err(Reason::Options),

@@ -101,20 +101,20 @@ impl<L: ListWatch> Driver<L> {
         let ProvedSeed { seed_generation, objects, at, running, probed, .. } = seed;
         let generation = cached.generation.current();
         cached.lifecycle.set_seed_generation(seed_generation);
-        cached.lifecycle.set_behind(true);
+        cached.lifecycle.begin_in_the_past();
         self.options.list_at = None;
         if let Err(failure) = self.commit(objects, at).await {
             cached.lifecycle.set_seed_generation(0);
-            cached.lifecycle.set_behind(false);
+            cached.lifecycle.begin_in_the_present();
             return Err(failure);
         }
         if self.is_rewound() {
             return Ok(State::Listing(ListCause::Rewound));
         }
         if probed.resource_version > at {
-            proof::catch_up(cached.clone(), probed.resource_version);
+            proof::catch_up(&cached, probed.resource_version);
         } else {
-            self.open_to_all_reads();
+            proof::open(&cached, true);
         }
         if cached.resource.shape == Shape::Custom {
             self.byte_checks.note_seeded();

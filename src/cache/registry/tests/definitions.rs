@@ -98,3 +98,27 @@ async fn a_cache_of_a_changed_definition_verifies_its_bytes() {
         assert_eq!(rig.registry.inner.caches.len(), 0);
     }
 }
+
+/// The list of the new one was computed before an event that the retired one has shown.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_on_its_way_is_not_shown_before_it_is_as_far_as_the_retired_cache() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let feed = full(&script, 1);
+    let retired = rig.ready("configmaps", "").await.unwrap();
+    let successor = script.on_watch();
+    rig.source.resources.lock()[0] =
+        Arc::new(ApiResource { kind: "Other".into(), ..config_maps() });
+    rig.source.changes.send_modify(|changes| *changes += 1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    feed.send(vec![upsert("new", 2000)]);
+    let shown = || retired.cache().state().unwrap().resource_version();
+    eventually("the event", || shown() == ResourceVersion(2000)).await;
+    let events = async {
+        successor.send(vec![upsert("1", 1), bookmark(objects_end(), true)]);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        successor.send(vec![upsert("new", 2000)]);
+    };
+    let (ready, ()) = tokio::join!(rig.ready("configmaps", ""), events);
+    assert_eq!(ready.unwrap().cache().state().unwrap().resource_version(), ResourceVersion(2000));
+}

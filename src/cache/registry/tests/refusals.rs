@@ -111,6 +111,31 @@ async fn an_unreadable_resource_is_tried_again_soon_and_then_rarely() {
     assert_eq!(waits.len(), 8);
 }
 
+/// What stands before an API server may let lists pass and spoil watches. A list a minute, for
+/// ever, would cost more than the cache saves.
+#[tokio::test(start_paused = true)]
+async fn a_resource_with_unreadable_watches_is_listed_ever_more_rarely() {
+    let source = ScriptedSource::new(vec![config_maps()], |_, _| {
+        let script = Arc::new(Script::default());
+        full(&script, 1).fail(UpstreamError::Malformed("not a watch event".to_owned()));
+        for _ in 0..9 {
+            script.on_watch_fail(UpstreamError::Malformed("not a watch event".to_owned()));
+        }
+        script.on_probe(objects_end());
+        script
+    });
+    let rig = Rig::new(config(), source);
+    let mut lists = 0;
+    let mut is_refused = true;
+    for _ in 0..3600 {
+        let ready = rig.ready("configmaps", "").await;
+        lists += usize::from(ready.is_ok() && is_refused);
+        is_refused = ready.is_err();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!((10..20).contains(&lists), "{lists} lists");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_excluded_or_unsuitable_resource_is_refused_without_a_request() {
     let pattern = |resource: &str| ResourcePattern {
