@@ -48,6 +48,9 @@ struct Inner {
     counts: BTreeMap<&'static str, u64>,
     /// Weir keeps streams through a relist: they get the difference of two states.
     keeps_streams: bool,
+    /// A Weir reads from another one that keeps few events, and so lists again when its watch
+    /// breaks.
+    reads_short_history: bool,
     /// When a cache last had a cause to relist, or a watch was answered that its
     /// resourceVersion has expired.
     last_cause: Option<Instant>,
@@ -88,6 +91,7 @@ impl Checker {
             counts: BTreeMap::new(),
             has_scopes: plan.narrow,
             keeps_streams: plan.keeps_streams,
+            reads_short_history: plan.in_a_row && plan.history_bytes.is_some(),
             last_cause: None,
             relisted_until: 0,
             load: Load::default(),
@@ -212,7 +216,7 @@ impl Inner {
         if !self.keeps_streams {
             return false;
         }
-        if self.write_log.has_expired() {
+        if self.write_log.has_expired() || self.reads_short_history {
             self.last_cause = Some(Instant::now());
         }
         self.checked("W3");
