@@ -191,14 +191,16 @@ impl<L: ListWatch> Driver<L> {
     /// Returns false if a proof of freshness has moved the cache past it.
     fn publish(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
         let (cached, generation) = (&self.cached, self.cached.generation.current());
+        // Not held without a cause: requests that wait for the first list take it as their proof.
         let shown = cached.shown().max(Some(resource_version));
-        // The floor may also rise while a first list is applied.
-        let needed = match cached.floor_above(shown) {
-            None if self.held().is_none() => Some(resource_version),
-            floor => floor,
-        };
-        let was_open = needed.is_some_and(|needed| cached.lifecycle.hold_until(needed, generation));
+        let was_open = cached
+            .floor_above(shown)
+            .is_some_and(|floor| cached.lifecycle.hold_until(floor, generation));
         let is_applied = self.apply_list(objects, resource_version);
+        // The floor may also have risen meanwhile.
+        if let Some(floor) = cached.floor_above(cached.shown()) {
+            proof::hold(cached, floor, generation);
+        }
         if !proof::open(cached, false) && was_open {
             proof::spawn_catching_up(Arc::clone(cached));
         }
