@@ -66,14 +66,17 @@ async fn a_crowd_takes_no_more_than_the_seats_and_leaves_others_theirs() {
     // A level of its own.
     assert_eq!(proxy.call(&of("weirs-own", "/api/v1/nodes")).await.status, 200);
 
-    // A flow that finds no seats is refused in time.
-    let refused = proxy.call(&of("bobs", &format!("{LIST}?timeout=1s"))).await;
+    // A flow that finds no seats is refused in time, in the form that its request asked for before
+    // it was packed.
+    let call = of("bobs", &format!("{LIST}?timeout=1s")).header("audit-id", "bobs-request");
+    let refused = proxy.call(&call.header("accept", "application/yaml")).await;
+    assert_eq!(refused.headers["audit-id"], "bobs-request");
     assert_eq!(refused.status, 429, "{}", refused.text());
     assert_eq!(refused.headers["x-weir-shed"], "time-out");
     let after: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=30).contains(&after), "{after}");
     let text = refused.text();
-    assert!(text.contains("\"reason\":\"TooManyRequests\""), "{text}");
+    assert!(text.contains("\nreason: TooManyRequests"), "{text}");
     assert!(!format!("{text}{:?}", refused.headers).contains("global-default"), "{text}");
     let reason = ["priority_level=\"global-default\"", "reason=\"time-out\""];
     assert_eq!(proxy.metric("weir_flowcontrol_rejected_requests_total", &reason).await, 1.0);

@@ -189,6 +189,15 @@ impl Proxy {
         eventually("weir has it all", async || self.get(&list).await.cache() == "hit").await;
     }
 
+    /// Waits until a cache of a resource has its watch open, which its first reads do not wait for.
+    pub(crate) async fn until_watched(&self, resource: &str) {
+        let labels = [&*format!("resource=\"{resource}\""), "state=\"watching\""];
+        eventually("the watch is open", async || {
+            self.metric("weir_reflector_state", &labels).await > 0.0
+        })
+        .await;
+    }
+
     /// Stops Weir and waits for its end.
     pub(crate) async fn stop(&mut self) {
         self.stop.cancel();

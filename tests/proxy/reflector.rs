@@ -49,6 +49,7 @@ async fn informers_converge_after_their_history_is_gone() {
     let proxy = Proxy::seeded().await;
     let informers = Informers::start(&proxy);
     informers.converge(&proxy).await;
+    proxy.until_watched("configmaps").await;
     let mut random = fastrand::Rng::with_seed(8);
     proxy.upstream.faults().add("watch", "configmaps", 1, Action::TooManyRequests(1));
     proxy.upstream.faults().cut_watches(Some("configmaps"), Cut::Reset);
@@ -83,6 +84,7 @@ async fn watches_continue_through_a_relist_with_the_changes() {
     let path = "/api/v1/namespaces/relist/configmaps";
     proxy.warm(CONFIGMAPS).await;
     proxy.catch_up(CONFIGMAPS).await;
+    proxy.until_watched("configmaps").await;
     let held = proxy.upstream.store().revision();
     let mut watches = Vec::new();
     for _ in 0..WATCHES {
