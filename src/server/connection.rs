@@ -124,7 +124,7 @@ impl ConnectionServer {
             let guard = requests.begin_request(!request.body().is_end_stream());
             let timeouts = (request.version() == Version::HTTP_2).then(|| timeouts.clone());
             let answered = Arc::clone(&router).handle(Arc::clone(&client), request);
-            // As an `async` block that awaits it, it would have room for it twice.
+            // An `async` block that awaits the future would have room for it twice.
             Box::pin(answered.map(move |(mut response, sent, meter)| {
                 let held = response.extensions_mut().remove::<HeldBytes>();
                 let lane = response.extensions_mut().remove::<Lane>();

@@ -113,7 +113,7 @@ async fn the_first_watch_fills_the_cache_from_its_resource_version() {
     .await;
 }
 
-/// What a list does not show, the first client that needs it asks for, and the others share that.
+/// The first client that needs a fact which no list shows has Weir ask for it. The others share it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_informers_of_a_cold_cache_cost_one_watch_more() {
     let proxy = Proxy::seeded().await;

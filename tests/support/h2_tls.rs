@@ -1,4 +1,4 @@
-//! What clients of tests and benches over TLS and HTTP/2 have in common.
+//! The common parts of the clients of tests and benches over TLS and HTTP/2.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

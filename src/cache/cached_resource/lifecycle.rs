@@ -94,7 +94,7 @@ impl Lifecycle {
             let until = Behind::Until { needed, generation };
             let rises = match *behind {
                 Behind::No => true,
-                // The probe that will tell comes later, and is not below what was shown.
+                // A later probe sets the target, and compares it with the floor.
                 Behind::Unknown => false,
                 Behind::Until { needed: known, generation: of } => {
                     (of, known) < (generation, needed)
@@ -135,7 +135,7 @@ impl Lifecycle {
             let opens = match *behind {
                 Behind::No => return false,
                 Behind::Unknown => is_present,
-                // What was needed in another history has no meaning in this one.
+                // A target of another history has no meaning in this one.
                 Behind::Until { needed, generation: of } => {
                     of != generation || Some(needed) <= shown
                 }

@@ -271,5 +271,5 @@ pub(super) fn check(resource: &ApiResource) -> Result<(), Refusal> {
     }
 }
 
-/// After so long a cache had events that could be parsed, or its watch was open without any.
+/// A cache of this age had events that could be parsed, or its watch was open without any.
 const READABLE_AFTER: Duration = Duration::from_secs(600);

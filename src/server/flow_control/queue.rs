@@ -256,7 +256,7 @@ impl Queue {
     }
 }
 
-/// What becomes of a request for seats.
+/// The outcome of a request for seats.
 pub(super) enum Answer {
     /// It has them; `None` if its level is not known, so that it needs none.
     Seated(Option<SeatHold>),

@@ -161,7 +161,7 @@ impl FlowControl {
     }
 }
 
-/// What a request has asked for.
+/// The seats of a request, or the wait for them.
 pub(crate) enum Seats {
     /// It may be forwarded, and holds these meanwhile, if it needs any.
     Now(Option<SeatHold>),

@@ -34,7 +34,7 @@ pub(super) struct Sendable<'a> {
 /// Seats, if a request needs any, or a refusal.
 type SeatResult = Result<Option<SeatHold>, Rejected>;
 
-/// What becomes of a request that asks for seats.
+/// The next step of a request that asks for seats.
 enum NextStep<'a, 'b> {
     /// It is sent or refused by this.
     Decided(BoxFuture<'a, Reply>),

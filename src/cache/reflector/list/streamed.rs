@@ -20,8 +20,8 @@ use crate::upstream::lister_watcher::{
 
 impl<L: ListWatch> Driver<L> {
     /// Lists without pages and reads the objects as they arrive. A relist that watchers may see
-    /// ends with a bookmark for them, whose form must be known then. What else a list does not show
-    /// is learned when it is needed ([`watch_list_attempt`]).
+    /// ends with a bookmark for them, whose form must be known then. Other facts that a list does
+    /// not show are learned when a client needs them ([`watch_list_attempt`]).
     pub(super) async fn streamed_list(
         &mut self,
         not_older: Option<ResourceVersion>,

@@ -157,7 +157,7 @@ async fn a_resource_that_cannot_be_parsed_ends_the_reflector() {
     assert_eq!(rig.task.await.unwrap(), Refusal::Unreadable);
 }
 
-/// What stands before an API server may answer for it for a while.
+/// A proxy before an API server may answer for it for a while.
 #[tokio::test(start_paused = true)]
 async fn a_cache_with_a_state_outlives_a_few_malformed_responses() {
     let (rig, feed) = Rig::established(context(config())).await;

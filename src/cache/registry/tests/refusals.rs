@@ -111,7 +111,7 @@ async fn an_unreadable_resource_is_tried_again_soon_and_then_rarely() {
     assert_eq!(waits.len(), 8);
 }
 
-/// What stands before an API server may let lists pass and spoil watches. A list a minute, for
+/// A proxy before an API server may let lists pass and spoil watches. A list a minute, for
 /// ever, would cost more than the cache saves.
 #[tokio::test(start_paused = true)]
 async fn a_resource_with_unreadable_watches_is_listed_ever_more_rarely() {
