@@ -270,7 +270,7 @@ pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", 
 /// label. The last one is for watches and lists without a proof.
 pub const PROOF_STEPS: [&str; 5] = ["held", "event", "list", "short-watch", "forwarded"];
 /// The comparisons with the upstream, for the `check` label.
-pub const CHECKS: [&str; 3] = ["count", "page", "bytes"];
+pub const CHECKS: [&str; 4] = ["count", "order", "page", "bytes"];
 /// The outcomes of a comparison with the upstream, for the `outcome` label.
 pub const CHECK_OUTCOMES: [&str; 7] =
     ["equal", "different", "upstream", "malformed", "refused", "inconclusive", "skipped"];

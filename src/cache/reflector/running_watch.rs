@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::api::resource_version::ResourceVersion;
+use crate::cache::reflector::event_order::EventOrder;
 use crate::upstream::lister_watcher::UpstreamEvent;
 
 /// An open watch.
@@ -16,15 +18,24 @@ pub(super) struct RunningWatch<W> {
     pub(super) deadline: Instant,
     /// Whether it brought any events.
     pub(super) received_any: bool,
+    /// Its last event.
+    pub(super) order: EventOrder,
     /// Events that were read but not applied yet.
     pub(super) pending: Vec<UpstreamEvent>,
 }
 
 impl<W> RunningWatch<W> {
-    /// Creates the state of a watch that was requested with `timeout_seconds`.
-    pub(super) fn new(watch: W, opened: Instant, timeout_seconds: u32) -> Self {
+    /// Creates the state of a watch that was requested with `timeout_seconds`, and whose events are
+    /// after `from`.
+    pub(super) fn new(
+        watch: W,
+        opened: Instant,
+        timeout_seconds: u32,
+        from: ResourceVersion,
+    ) -> Self {
         let deadline = opened + Duration::from_secs(timeout_seconds.into()) + DEADLINE_GRACE;
-        Self { watch, opened, deadline, received_any: false, pending: Vec::new() }
+        let order = EventOrder::after(from);
+        Self { watch, opened, deadline, received_any: false, order, pending: Vec::new() }
     }
 
     /// Whether it ends too early for its own time-out to be the reason.

@@ -3,6 +3,7 @@
 mod bookmarks;
 mod clusters;
 mod definitions;
+mod disorder;
 mod lists;
 mod refusals;
 mod returns;

@@ -4,17 +4,18 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::sync::watch::Receiver;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::api::resource::Shape;
-use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
+use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::Change;
 use crate::cache::metrics::EventLabel;
 use crate::cache::probe::{RESPONSE_TIMEOUT, probe};
 use crate::cache::proof;
 use crate::cache::reflector::driver::Driver;
+use crate::cache::reflector::event_order::EventOrder;
 use crate::cache::reflector::failure::Failure;
+use crate::cache::reflector::interrupt::{Interrupt, next_interrupt};
 use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
 use crate::cache::reflector::state::{ListCause, State, Verify};
 use crate::cache::refusal::Refusal;
@@ -28,38 +29,6 @@ enum ReadStep {
     Applied,
     /// The watch ended without an error.
     Eof,
-}
-
-/// A reason to interrupt a watch.
-enum Interrupt {
-    /// The upstream's history was rewound.
-    Rewound,
-    /// A new list was requested, because the upstream may write the same objects in other bytes
-    /// now.
-    Relist,
-    /// A check of the history was requested.
-    Verify,
-    /// The definition changed, and the bytes are due to be verified once more.
-    VerifyBytes,
-    /// The watch is open past its own time-out: its connection is dead.
-    Overdue,
-}
-
-/// Waits for the first reason to interrupt a watch.
-async fn next_interrupt(
-    requests: &ReflectorRequests,
-    mut generation: Receiver<u64>,
-    deadline: Instant,
-    byte_check: Option<Instant>,
-) -> Interrupt {
-    tokio::select! {
-        biased;
-        _ = generation.changed() => Interrupt::Rewound,
-        () = requests.relist_requested() => Interrupt::Relist,
-        () = requests.verify_requested() => Interrupt::Verify,
-        () = sleep_until(byte_check.unwrap_or(deadline)), if byte_check.is_some() => Interrupt::VerifyBytes,
-        () = sleep_until(deadline) => Interrupt::Overdue,
-    }
 }
 
 impl<L: ListWatch> Driver<L> {
@@ -76,7 +45,7 @@ impl<L: ListWatch> Driver<L> {
         match with_timeout(RESPONSE_TIMEOUT, self.upstream.watch(request)).await {
             Ok(watch) => {
                 self.learn_warnings();
-                let running = RunningWatch::new(watch, opened, timeout_seconds);
+                let running = RunningWatch::new(watch, opened, timeout_seconds, held);
                 // Only a probe shows how far a cache that began in the past has to go.
                 let is_behind = self.cached.lifecycle.is_behind();
                 let verify = match verify {
@@ -275,20 +244,27 @@ impl<L: ListWatch> Driver<L> {
         };
         running.received_any = true;
         let received = running.watch.received().unwrap_or_else(Instant::now);
-        self.apply(events, received)?;
+        self.apply(events, &mut running.order, received)?;
         Ok(ReadStep::Applied)
     }
 
     /// Applies all events of one read as one step. An error among them ends the watch after the
     /// events before it were applied.
-    fn apply(&mut self, events: Vec<UpstreamEvent>, received: Instant) -> Result<(), Failure> {
+    fn apply(
+        &mut self,
+        events: Vec<UpstreamEvent>,
+        order: &mut EventOrder,
+        received: Instant,
+    ) -> Result<(), Failure> {
         let mut changes = Vec::with_capacity(events.len());
-        let mut failure = None;
+        let (mut failure, mut has_late_event) = (None, false);
         for event in events {
             self.count_event(&event);
+            let reached = order.resource_version();
+            let is_late = !order.note(&event);
             changes.push(match event {
                 UpstreamEvent::Upsert(object) => Change::Upsert(object),
-                UpstreamEvent::Delete(object) if self.was_relisted(&object) => {
+                UpstreamEvent::Delete(object) if self.was_relisted(&object, reached) => {
                     failure = Some(Failure::Expired);
                     break;
                 }
@@ -302,6 +278,7 @@ impl<L: ListWatch> Driver<L> {
                     break;
                 }
             });
+            has_late_event |= is_late;
         }
         if !changes.is_empty() {
             let context = &self.cached.context;
@@ -311,7 +288,20 @@ impl<L: ListWatch> Driver<L> {
             self.note_readable();
             self.account_state()?;
         }
+        if has_late_event {
+            self.note_late_event(order);
+        }
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Asks for a comparison after an event that came too late, which the cache ignores.
+    fn note_late_event(&self, order: &mut EventOrder) {
+        self.cached.series.checked("order", "different");
+        self.cached.findings.suspect();
+        if !std::mem::replace(&mut order.is_reported, true) {
+            let held = self.held();
+            tracing::error!(?held, "an event came after a newer one; the cache is compared");
+        }
     }
 
     fn count_event(&self, event: &UpstreamEvent) {
@@ -325,11 +315,11 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Whether an event deletes a held object at a resourceVersion that is not newer than the held
-    /// one. Another Weir that keeps its streams through a relist sends so what is gone
+    /// one, or than what the watch has `reached`. Another Weir that keeps its streams through a relist sends so what is gone
     /// (`docs/decisions/relist-deletions.md`). The events after it show no states in between.
-    fn was_relisted(&self, deleted: &Object) -> bool {
+    fn was_relisted(&self, deleted: &Object, reached: ResourceVersion) -> bool {
         let Some(held) = self.cached.watch_cache.state() else { return false };
-        deleted.resource_version <= held.resource_version()
+        deleted.resource_version <= held.resource_version().max(reached)
             && held
                 .get(&deleted.key)
                 .is_some_and(|held| held.resource_version <= deleted.resource_version)

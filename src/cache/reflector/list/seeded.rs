@@ -228,7 +228,7 @@ impl<L: ListWatch> Driver<L> {
         let watch = with_timeout(RESPONSE_TIMEOUT, self.upstream.watch(request)).await;
         let watch = watch.map_err(|error| NotSeeded::from_upstream(&error))?;
         self.learn_warnings();
-        Ok(RunningWatch::new(watch, opened, timeout_seconds))
+        Ok(RunningWatch::new(watch, opened, timeout_seconds, at))
     }
 
     /// Compares parts of a list with the upstream at its resourceVersion.

@@ -92,7 +92,8 @@ impl<L: ListWatch> Driver<L> {
                 // State and events come from one instance, which ends the watch when it learns of
                 // a changed definition.
                 self.byte_checks.note_same();
-                let mut running = RunningWatch::new(watch, opened, timeout_seconds);
+                let mut running =
+                    RunningWatch::new(watch, opened, timeout_seconds, resource_version);
                 running.pending = events.collect();
                 return Ok(State::Watching(running));
             }

@@ -1,0 +1,42 @@
+//! Events that come twice or too late.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_doubled_event_changes_nothing() {
+    let (rig, feed) = Rig::established(context(config())).await;
+    let mut watcher =
+        rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    feed.send(vec![upsert("b", 11), upsert("b", 11)]);
+    feed.send(vec![upsert("b", 11), upsert("c", 12)]);
+    rig.reaches(12).await;
+    assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 2, .. }));
+    assert!(feed.is_held() && !rig.cached.findings.is_suspected());
+}
+
+/// The cache ignores it, as it does after a list, and has its pages compared.
+#[tokio::test(start_paused = true)]
+async fn an_event_after_a_newer_one_is_suspect() {
+    let (rig, feed) = Rig::established(context(config())).await;
+    feed.send(vec![upsert("b", 12)]);
+    rig.reaches(12).await;
+    assert!(!rig.cached.findings.is_suspected());
+    feed.send(vec![upsert("c", 11), upsert("d", 13)]);
+    rig.reaches(13).await;
+    assert!(rig.cached.findings.is_suspected() && feed.is_held());
+    assert_eq!(rig.names(), ["a", "b", "d"]);
+}
+
+/// Another Weir sends so what is gone after a relist. The events between show nothing of that.
+#[tokio::test(start_paused = true)]
+async fn a_second_deletion_at_one_resource_version_costs_a_list() {
+    let (rig, feed) = Rig::established(context(config())).await;
+    feed.send(vec![upsert("b", 11), upsert("c", 12)]);
+    rig.reaches(12).await;
+    let delete = |name| UpstreamEvent::Delete(object(name, 13));
+    feed.send(vec![delete("b"), delete("c")]);
+    let next = rig.script.on_watch();
+    next.send(vec![upsert("a", 9), bookmark(14, true)]);
+    rig.reaches(14).await;
+    assert_eq!(rig.names(), ["a"]);
+}
