@@ -278,6 +278,9 @@ pub struct CacheConfig {
     /// The time in which all objects of a cache are compared once. Shorter in tests; there is no
     /// setting for it.
     pub verify_round: Duration,
+    /// About so many bytes of whole objects are compared in a round, over all caches. Fewer in
+    /// tests; there is no setting for it.
+    pub verify_whole_bytes: usize,
 }
 
 /// Clients that get objects without `metadata.managedFields` in lists and watches from a cache,

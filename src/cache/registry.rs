@@ -14,6 +14,7 @@
 //! Lock order: that of [`cache_map`].
 
 mod cache_map;
+mod cache_walk;
 mod eviction;
 mod forward_budget;
 mod housekeeping;

@@ -216,6 +216,10 @@ pub const VERIFY: VerifyMode = VerifyMode::Observe;
 /// 100,000 objects are 200 pages of metadata: one each 3 seconds.
 pub const VERIFY_ROUND: Duration = Duration::from_secs(600);
 
+/// A megabyte of whole objects costs kube-apiserver some 3 ms more than its metadata: so many cost
+/// less than a tenth of a percent of a core (`docs/decisions/verified-caches.md`).
+pub const VERIFY_WHOLE_BYTES: usize = 128 * 1024 * 1024;
+
 /// Logs start, stop, failures and recoveries, and nothing for each request.
 pub const LOG_FILTER: &str = "info";
 
@@ -321,6 +325,7 @@ impl Default for CacheConfig {
             consistent_lists: CONSISTENT_LISTS,
             verify: VERIFY,
             verify_round: VERIFY_ROUND,
+            verify_whole_bytes: VERIFY_WHOLE_BYTES,
             drop_managed_fields: Vec::new(),
             siblings: SiblingsConfig::default(),
         }

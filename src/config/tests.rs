@@ -347,6 +347,7 @@ fn full_config() -> Config {
             consistent_lists: ConsistentLists::Auto,
             verify: VerifyMode::Enforce,
             verify_round: defaults::VERIFY_ROUND,
+            verify_whole_bytes: defaults::VERIFY_WHOLE_BYTES,
             drop_managed_fields: vec![DropRule {
                 agents: vec![AgentPattern::parse("exporter/*").unwrap()],
                 resources: vec!["pods".parse().unwrap()],

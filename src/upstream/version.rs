@@ -25,6 +25,8 @@ pub struct UpstreamVersion {
     pub minor: u32,
     /// The whole version, such as `v1.36.2`. A change forces a relist.
     pub git_version: String,
+    /// Whether other instances have shown another version lately.
+    pub is_mixed: bool,
 }
 
 impl UpstreamVersion {
@@ -65,6 +67,7 @@ impl UpstreamVersion {
             major: version.major.parse().ok()?,
             minor: version.minor.trim_end_matches('+').parse().ok()?,
             git_version: version.git_version,
+            is_mixed: false,
         })
     }
 }
@@ -128,7 +131,9 @@ pub(super) async fn follow(
                 let has_changed = seen.note(version);
                 upstream.inner.metrics.versions(seen.all());
                 known.send_if_modified(|known| {
+                    let is_mixed = seen.0.len() > 1;
                     let oldest = seen.oldest().cloned();
+                    let oldest = oldest.map(|oldest| UpstreamVersion { is_mixed, ..oldest });
                     let differs = *known != oldest;
                     *known = oldest;
                     differs
@@ -244,7 +249,7 @@ mod tests {
     async fn a_control_plane_of_mixed_versions_changes_twice_and_not_with_each_answer() {
         let version = |minor: u32| {
             let git_version = format!("v1.{minor}.0");
-            UpstreamVersion { major: 1, minor, git_version }
+            UpstreamVersion { major: 1, minor, git_version, is_mixed: false }
         };
         let mut seen = SeenVersions::default();
         let mut note = async |minor| {

@@ -38,10 +38,20 @@ async fn beside(first: &Proxy, siblings: &[SocketAddr]) -> Proxy {
 
 /// The same with another time limit.
 async fn within(first: &Proxy, siblings: &[SocketAddr], timeout: Duration) -> Proxy {
+    adjusted(first, siblings, |config| config.cache.siblings.timeout = timeout).await
+}
+
+/// The same with other settings.
+async fn adjusted(
+    first: &Proxy,
+    siblings: &[SocketAddr],
+    adjust: impl FnOnce(&mut Config),
+) -> Proxy {
     let urls = siblings.iter().map(|address| format!("http://{address}")).collect();
     let adjust = |config: &mut Config| {
         config.cache.siblings.addresses = urls;
-        config.cache.siblings.timeout = timeout;
+        config.cache.siblings.timeout = Duration::from_secs(60);
+        adjust(config);
     };
     Proxy::before(first.upstream.clone(), "", adjust).await
 }

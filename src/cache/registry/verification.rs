@@ -2,44 +2,45 @@
 //! difference (`docs/decisions/verified-caches.md`).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::page_comparison::{KeyDifference, PageComparison};
+use crate::cache::core::state::State;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::refusal::Refusal;
+use crate::cache::registry::cache_walk::{CacheWalk, NextPage};
 use crate::cache::registry::inner::Inner;
-use crate::cache::verification::check::{Checked, PagePlan, check, page_objects, pages};
+use crate::cache::verification::check::{Checked, WHOLE_EVERY_MAX, check, pages, whole_every};
 use crate::cache::verification::findings::WrongSide;
 use crate::cache::verification::pace::{Candidate, CheckEnd, ETCD_PAGE_GAP, PAGE_GAP, Pace};
-use crate::cache::verification::walk::{WHOLE_EVERY, Walk};
+use crate::cache::verification::walk::RoundPages;
+use crate::codec::object::Key;
 use crate::config::VerifyMode;
-use crate::upstream::lister_watcher::ExactServer;
 use crate::upstream::version::UpstreamVersion;
 
 /// The data of the task.
 struct Verifier {
     pace: Pace<CacheKey>,
     walks: HashMap<CacheKey, CacheWalk>,
+    /// The changes of the upstream's version so far.
+    version_changes: u64,
+    /// No bytes are compared before: API servers of two versions may write the same objects in
+    /// other bytes.
+    bytes_from: Duration,
     /// The caches that are listed again. A handle keeps them from being idle.
     refilled: HashMap<CacheKey, CacheHandle>,
 }
 
-/// The walk through one cache.
-struct CacheWalk {
-    /// Another cache of the key begins another walk.
-    cached: Weak<CachedResource>,
-    walk: Walk,
-    /// Since when bytes differ that had the same resourceVersion.
-    unsettled_since: Option<Duration>,
-    /// Whether the next page is read from another API server.
-    asks_other: bool,
-    /// Whether the metadata alone of a page were compared in this round.
-    has_metadata_page: bool,
+/// A cache that can be compared.
+struct Verifiable {
+    candidate: Candidate<CacheKey>,
+    pages: RoundPages,
+    cached: Arc<CachedResource>,
 }
 
 impl Inner {
@@ -48,8 +49,13 @@ impl Inner {
         let registry = Arc::clone(self);
         let cancel = self.context.cancel.clone();
         self.context.tasks.spawn(cancel.run_until_cancelled_owned(async move {
-            let (walks, refilled) = (HashMap::new(), HashMap::new());
-            let mut verifier = Verifier { pace: Pace::new(), walks, refilled };
+            let mut verifier = Verifier {
+                pace: Pace::new(),
+                walks: HashMap::new(),
+                version_changes: *registry.source.version_changes().borrow(),
+                bytes_from: Duration::ZERO,
+                refilled: HashMap::new(),
+            };
             loop {
                 tokio::time::sleep(PAGE_GAP).await;
                 registry.verify_next(&mut verifier).await;
@@ -80,15 +86,32 @@ impl Inner {
         let Some(gap) = self.page_gap() else { return };
         let now = self.context.clock.now().0;
         verifier.pace.pause(*self.verification_paused_until.lock());
-        let caches = self.verifiable(verifier);
-        let candidates: Vec<_> = caches.iter().map(|(candidate, _)| candidate.clone()).collect();
+        let caches = self.verifiable(verifier, round, now);
+        let candidates: Vec<_> = caches.iter().map(|it| it.candidate.clone()).collect();
         let Some(key) = verifier.pace.choose(&candidates, round, now, fastrand::f64) else {
             return;
         };
-        let Some((candidate, cached)) = caches.iter().find(|(it, _)| it.key == key) else { return };
-        let end = self.verify_page(verifier, cached, mode).await;
+        let Some(chosen) = caches.iter().find(|it| it.candidate.key == key) else { return };
+        let end = self.verify_page(verifier, chosen, (mode, round)).await;
         let now = self.context.clock.now().0;
-        verifier.pace.checked(candidate, end, round, gap, now);
+        let is_urgent = self.is_urgent(verifier, &chosen.cached, round, now);
+        let candidate = Candidate { is_urgent, ..chosen.candidate.clone() };
+        verifier.pace.checked(&candidate, end, round, gap, now);
+    }
+
+    /// Whether the pages of a cache are compared one after the other.
+    fn is_urgent(
+        &self,
+        verifier: &Verifier,
+        cached: &CachedResource,
+        round: Duration,
+        now: Duration,
+    ) -> bool {
+        let walk = verifier.walks.get(&cached.key);
+        let may_hurry = walk.is_none_or(|walk| walk.may_hurry(round, now));
+        (cached.findings.is_suspected() && may_hurry)
+            || cached.lifecycle.is_comparison_due()
+            || self.quarantines.is_closed(&cached.key)
     }
 
     /// Returns the least time between two pages; `None` if nothing may be compared now.
@@ -103,78 +126,137 @@ impl Inner {
     fn verifiable(
         &self,
         verifier: &mut Verifier,
-    ) -> Vec<(Candidate<CacheKey>, Arc<CachedResource>)> {
-        let mut caches = Vec::new();
+        round: Duration,
+        now: Duration,
+    ) -> Vec<Verifiable> {
+        let mut states = Vec::new();
         for cached in self.caches.all() {
             let is_settled = cached.lifecycle.is_watching() && cached.is_ready();
-            let Some(state) = cached.watch_cache.state().filter(|_| is_settled) else { continue };
-            let pages = pages(state.len(), state.weight());
-            let is_urgent = cached.findings.is_suspected()
-                || cached.lifecycle.is_comparison_due()
-                || self.quarantines.is_closed(&cached.key);
-            caches.push((Candidate { key: cached.key.clone(), pages, is_urgent }, cached));
+            let state = cached.watch_cache.state().filter(|_| is_settled);
+            states.extend(state.map(|state| (cached, state)));
         }
-        verifier.walks.retain(|_, walk| walk.cached.strong_count() > 0);
-        caches
+        verifier.walks.retain(|_, walk| walk.is_held());
+        let weight = states.iter().map(|(_, it)| it.store().weight()).sum();
+        let whole_every = self.whole_every(verifier, weight, round, now);
+        let verifiable = |(cached, state): (Arc<CachedResource>, Arc<State>)| {
+            let pages = pages(state.len(), state.store().weight(), whole_every);
+            let is_urgent = self.is_urgent(verifier, &cached, round, now);
+            // What is urgent is a round of the first walk.
+            let more_whole = if is_urgent { 0 } else { pages.more_whole };
+            let pages = RoundPages { more_whole, ..pages };
+            let key = cached.key.clone();
+            let candidate = Candidate { key, pages: pages.total(), is_urgent };
+            Verifiable { candidate, pages, cached }
+        };
+        states.into_iter().map(verifiable).collect()
+    }
+
+    /// Returns in how many rounds all bytes are compared; `None` while none are: the upstream's
+    /// version has changed lately, or its API servers have several.
+    fn whole_every(
+        &self,
+        verifier: &mut Verifier,
+        weight: usize,
+        round: Duration,
+        now: Duration,
+    ) -> Option<u32> {
+        let changes = *self.source.version_changes().borrow();
+        let version = self.source.version();
+        let version = version.borrow();
+        let is_mixed = version.as_ref().is_some_and(|version| version.is_mixed);
+        if is_mixed || changes != verifier.version_changes {
+            verifier.version_changes = changes;
+            verifier.bytes_from = now + round * VERSION_ROUNDS;
+        }
+        if now < verifier.bytes_from {
+            return None;
+        }
+        // Older API servers read exact pages from etcd, and are asked for few.
+        let has_snapshots = version.as_ref().is_some_and(UpstreamVersion::has_snapshots);
+        let most = self.context.config().verify_whole_bytes;
+        Some(if has_snapshots { whole_every(weight, most) } else { WHOLE_EVERY_MAX })
     }
 
     /// Compares one page of a cache.
     async fn verify_page(
         &self,
         verifier: &mut Verifier,
-        cached: &Arc<CachedResource>,
-        mode: VerifyMode,
+        chosen: &Verifiable,
+        (mode, round): (VerifyMode, Duration),
     ) -> CheckEnd {
-        let Some(state) = cached.watch_cache.state() else { return CheckEnd::Inconclusive };
+        let Verifiable { candidate, cached, pages } = chosen;
         let now = self.context.clock.now().0;
-        let walk = verifier.walks.entry(cached.key.clone()).or_insert_with(|| begin_walk(cached));
-        if walk.cached.as_ptr() != Arc::as_ptr(cached) {
-            *walk = begin_walk(cached);
+        let has_bytes = now >= verifier.bytes_from;
+        let begin = || CacheWalk::begin(cached);
+        let walk = verifier.walks.entry(cached.key.clone()).or_insert_with(begin);
+        if !walk.is_through(cached) {
+            *walk = begin();
         }
-        let server = if walk.asks_other { ExactServer::OtherIfKnown } else { ExactServer::Own };
-        let settling = self.context.config().verify_round / SETTLING_PARTS;
-        let is_settled =
-            walk.unsettled_since.is_some_and(|since| now.saturating_sub(since) >= settling);
-        let plan = PagePlan::new(state, &walk.walk, server);
-        let checked = check(cached, &plan, is_settled).await;
-        let label = if plan.is_whole { "bytes" } else { "page" };
+        if candidate.is_urgent && cached.findings.is_suspected() {
+            walk.hurry(cached.findings.suspicions());
+        }
+        // Not before the walk: a suspicion that its round covers is of this state, or of an earlier
+        // one.
+        let Some(state) = cached.watch_cache.state() else { return CheckEnd::Inconclusive };
+        let next = walk.next_page(state, pages, has_bytes);
+        let checked = check(cached, &next.plan, walk.is_settled(round, now)).await;
+        let label = if next.plan.is_whole { "bytes" } else { "page" };
         cached.series.checked(label, checked.as_str());
-        walk.asks_other = !walk.asks_other;
+        walk.note_read();
         let compared = match &checked {
             Checked::Equal(compared) => compared,
             Checked::Different(wrong, compared) => {
-                report(cached, plan.at(), *wrong, compared);
+                report(cached, next.plan.at(), *wrong, compared);
                 if *wrong == WrongSide::Unknown {
+                    walk.note_failure(&next);
                     return CheckEnd::Inconclusive;
                 }
                 compared
             }
             Checked::Unsettled(_) => {
-                walk.unsettled_since.get_or_insert(now);
+                walk.note_unsettled(now);
+                walk.note_failure(&next);
                 return CheckEnd::Inconclusive;
             }
-            Checked::Malformed | Checked::Inconclusive => return CheckEnd::Inconclusive,
+            Checked::Malformed | Checked::Inconclusive => {
+                walk.note_failure(&next);
+                return CheckEnd::Inconclusive;
+            }
             Checked::Refused => return CheckEnd::Refused,
         };
         cached.findings.checked();
         cached.series.page_checked();
-        walk.unsettled_since = None;
-        let is_round = walk.walk.advance(compared.through.clone(), plan.is_whole);
-        let is_by_bytes = plan.is_whole && !walk.has_metadata_page;
-        walk.has_metadata_page = !is_round && !is_by_bytes;
         let is_wrong = matches!(checked, Checked::Different(WrongSide::Cache, _));
         if is_wrong && (mode == VerifyMode::Enforce || cached.lifecycle.is_seeded()) {
             self.note_wrong_seed(cached);
             verifier.walks.remove(&cached.key);
             verifier.refilled.remove(&cached.key);
             self.quarantine(cached);
-        } else if is_round {
-            cached.findings.round_done();
-            cached.lifecycle.note_round(is_by_bytes);
+        } else {
+            let through = compared.through.clone();
+            self.go_on(verifier, cached, &next, through);
+        }
+        CheckEnd::Conclusive
+    }
+
+    /// Goes on after a page was compared, and ends the round that it completes.
+    fn go_on(
+        &self,
+        verifier: &mut Verifier,
+        cached: &Arc<CachedResource>,
+        page: &NextPage,
+        through: Option<Key>,
+    ) {
+        let Some(walk) = verifier.walks.get_mut(&cached.key) else { return };
+        let suspicions = cached.findings.suspicions();
+        let now = self.context.clock.now().0;
+        let Some(round) = walk.advance(page, through, suspicions, now) else { return };
+        cached.findings.round_done(round.suspicions);
+        cached.lifecycle.note_round(round.is_by_bytes);
+        if !cached.findings.is_suspected() {
             verifier.refilled.remove(&cached.key);
             self.quarantines.release(&cached.key, &self.context);
         }
-        CheckEnd::Conclusive
     }
 
     /// Stops a cache that was proved wrong. Its clients list elsewhere until its successor was
@@ -209,20 +291,6 @@ impl Inner {
             }
         }
     }
-}
-
-/// Begins a walk: after a random key, or at the begin of a collection that one page may hold.
-fn begin_walk(cached: &Arc<CachedResource>) -> CacheWalk {
-    let state = cached.watch_cache.state();
-    let state = state.filter(|state| state.len() > page_objects(state.len()) as usize);
-    let after = state.and_then(|state| {
-        let number = fastrand::usize(..=state.len());
-        let before = number.checked_sub(1)?;
-        state.store().iter().nth(before).map(|object| object.key.clone())
-    });
-    let walk = Walk::new(after, fastrand::u32(..WHOLE_EVERY));
-    let cached = Arc::downgrade(cached);
-    CacheWalk { cached, walk, unsettled_since: None, asks_other: false, has_metadata_page: false }
 }
 
 /// Reports a difference: keys and resourceVersions, never values.
@@ -260,8 +328,7 @@ fn describe(difference: &KeyDifference) -> String {
     format!("{key:?}: held {}, upstream {}", version(*held), version(*upstream))
 }
 
-/// For a tenth of a round, a minute, bytes must differ under one resourceVersion: a changed
-/// definition, and the release of an API server, are noticed sooner.
-const SETTLING_PARTS: u32 = 10;
+/// For so many rounds after the upstream's version was seen to change, no bytes are compared.
+const VERSION_ROUNDS: u32 = 3;
 /// How long nothing is compared after memory was short.
 const OVERLOAD_PAUSE: Duration = Duration::from_secs(60);

@@ -24,7 +24,7 @@ use crate::cache::core::page_comparison::{
 };
 use crate::cache::core::state::State;
 use crate::cache::verification::findings::WrongSide;
-use crate::cache::verification::walk::Walk;
+use crate::cache::verification::walk::{RoundPages, Walk};
 use crate::codec::list::ListPage;
 use crate::codec::object::{Key, Object};
 use crate::upstream::error::UpstreamError;
@@ -63,6 +63,17 @@ impl Checked {
     }
 }
 
+/// When a page has whole objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WholeObjects {
+    /// Always.
+    Always,
+    /// If they are so few bytes that they cost hardly more than their metadata.
+    IfSmall,
+    /// Never: their bytes prove nothing now.
+    Never,
+}
+
 /// A page of a state that is to be compared.
 #[derive(Debug)]
 pub(crate) struct PagePlan {
@@ -75,9 +86,16 @@ pub(crate) struct PagePlan {
 }
 
 impl PagePlan {
-    /// Plans the next page of a walk through the present state.
-    pub(crate) fn new(state: Arc<State>, walk: &Walk, server: ExactServer) -> Self {
+    /// Plans the next page of a walk through the present state. `bytes` says when it has whole
+    /// objects.
+    pub(crate) fn new(
+        state: Arc<State>,
+        walk: &Walk,
+        bytes: WholeObjects,
+        server: ExactServer,
+    ) -> Self {
         let after = walk.after().cloned();
+        let is_whole_due = bytes == WholeObjects::Always;
         let most = page_objects(state.len());
         let (mut limit, mut weight, mut is_small, mut is_cut) = (0, 0_usize, true, false);
         let low = after.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(key.as_str()));
@@ -85,14 +103,14 @@ impl PagePlan {
         for object in state.store().scan_from(&everything, low).take(most as usize) {
             weight = weight.saturating_add(object.weight());
             is_small &= weight <= SMALL_BYTES;
-            is_cut = (walk.is_whole_due() && limit > 0 && weight > WHOLE_BYTES_MAX)
+            is_cut = (is_whole_due && limit > 0 && weight > WHOLE_BYTES_MAX)
                 || (limit >= PAGE_OBJECTS && weight > PAGE_BYTES_MAX);
             if is_cut {
                 break;
             }
             limit += 1;
         }
-        let is_whole = is_small || walk.is_whole_due();
+        let is_whole = is_whole_due || (is_small && bytes == WholeObjects::IfSmall);
         // Where the cache has few objects left, the upstream may have more.
         let limit = if is_cut { limit.max(1) } else { most };
         Self { state, after, limit, is_whole, server }
@@ -240,12 +258,28 @@ pub(crate) fn page_objects(collection: usize) -> u32 {
     part.clamp(PAGE_OBJECTS, PAGE_OBJECTS_MAX)
 }
 
-/// Returns the pages of a round through a collection, at least one.
-pub(crate) fn pages(objects: usize, weight: usize) -> u32 {
+/// Returns the pages of a round through a collection. One in `whole_every` of its bytes is compared
+/// in each round; `None` if none is.
+pub(crate) fn pages(objects: usize, weight: usize, whole_every: Option<u32>) -> RoundPages {
     let parts = |whole: usize, part: usize| u32::try_from(whole / part).unwrap_or(u32::MAX);
     let least = parts(objects, page_objects(objects) as usize);
+    let whole = least.max(parts(weight, WHOLE_BYTES_MAX)).saturating_add(1);
+    if whole_every == Some(1) {
+        return RoundPages { all: whole, is_whole: true, more_whole: 0 };
+    }
     let by_weight = parts(weight, PAGE_BYTES_MAX).min(parts(objects, PAGE_OBJECTS as usize));
-    least.max(by_weight).saturating_add(1)
+    let all = least.max(by_weight).saturating_add(1);
+    // Small pages have whole objects anyway.
+    let more_whole = whole_every.filter(|_| weight > SMALL_BYTES);
+    let more_whole = more_whole.map_or(0, |every| whole.div_ceil(every.max(1)));
+    RoundPages { all, is_whole: false, more_whole }
+}
+
+/// Returns in how many rounds all bytes are compared, if all caches together weigh `weight` bytes,
+/// and `most` of them are compared in a round.
+pub(crate) fn whole_every(weight: usize, most: usize) -> u32 {
+    let parts = u32::try_from(weight.div_ceil(most.max(1))).unwrap_or(u32::MAX);
+    parts.clamp(1, WHOLE_EVERY_MAX)
 }
 
 /// The objects of a page, if a round has few.
@@ -259,6 +293,8 @@ const PAGES_USUAL: u32 = 50;
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The most bytes of a page of whole objects, which has at least one object.
 const WHOLE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// All bytes are compared in so many rounds at most.
+pub(crate) const WHOLE_EVERY_MAX: u32 = 50;
 /// Pages of so few bytes always have whole objects, which then cost hardly more than metadata.
 const SMALL_BYTES: usize = 64 * 1024;
 /// How long the cache's watch and the cluster may take to be confirmed.

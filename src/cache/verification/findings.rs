@@ -4,7 +4,7 @@
 //!
 //! Lock order: the lock alone.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -59,8 +59,10 @@ pub struct CheckReport {
 #[derive(Debug, Default)]
 pub(crate) struct CheckFindings {
     report: Mutex<CheckReport>,
-    /// Whether another check has found a difference, so that the pages are to be compared soon.
-    is_suspected: AtomicBool,
+    /// The number of differences that other checks have found.
+    suspicions: AtomicU32,
+    /// The number of them at the begin of the last round that is complete.
+    compared: AtomicU32,
 }
 
 impl CheckFindings {
@@ -85,18 +87,23 @@ impl CheckFindings {
         self.report.lock().difference = Some(difference);
     }
 
-    /// Asks for a round soon: the number of objects differs.
+    /// Asks for a round soon: the number of objects differs, or an event came too late.
     pub(crate) fn suspect(&self) {
-        self.is_suspected.store(true, Ordering::Relaxed);
+        self.suspicions.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that a round is complete.
-    pub(crate) fn round_done(&self) {
-        self.is_suspected.store(false, Ordering::Relaxed);
+    /// Returns the number of calls of [`Self::suspect`].
+    pub(crate) fn suspicions(&self) -> u32 {
+        self.suspicions.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a round is complete. There were so many suspicions when it began.
+    pub(crate) fn round_done(&self, suspicions: u32) {
+        self.compared.store(suspicions, Ordering::Relaxed);
     }
 
     /// Whether a round is to be made soon.
     pub(crate) fn is_suspected(&self) -> bool {
-        self.is_suspected.load(Ordering::Relaxed)
+        self.suspicions() != self.compared.load(Ordering::Relaxed)
     }
 }

@@ -11,8 +11,8 @@ use crate::cache::core::page_comparison::{
     ExactPage, KeyDifference, MalformedPage, PageComparison, compare,
 };
 use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
-use crate::cache::verification::check::{page_objects, pages};
-use crate::cache::verification::walk::Walk;
+use crate::cache::verification::check::{page_objects, pages, whole_every};
+use crate::cache::verification::walk::{RoundPages, Walk};
 use crate::codec::json;
 use crate::codec::json::tests::config_maps;
 use crate::codec::object::{Key, Object};
@@ -21,16 +21,32 @@ use crate::codec::object::{Key, Object};
 fn large_collections_have_larger_pages_and_not_more() {
     let sizes = [0, 10, 25_000, 100_000, 250_000, 1_000_000].map(page_objects);
     assert_eq!(sizes, [500, 500, 500, 2_000, 5_000, 5_000]);
+    let round = |objects, weight, every| {
+        let RoundPages { all, is_whole, more_whole } = pages(objects, weight, every);
+        (all, is_whole, more_whole)
+    };
     for (objects, weight, expected) in [
-        (0, 0, 1),
-        (499, 1 << 30, 1),
-        (25_000, 20 << 20, 51),
-        (100_000, 100 << 20, 51),
-        (100_000, 1 << 30, 129),
-        (100_000, 100 << 30, 201),
+        (0, 0, (1, true, 0)),
+        (499, 1 << 20, (1, true, 0)),
+        // Pages of whole objects have at most 4 MiB.
+        (499, 100 << 20, (26, true, 0)),
+        (25_000, 20 << 20, (51, true, 0)),
+        (100_000, 100 << 20, (51, true, 0)),
+        (100_000, 1 << 30, (129, false, 33)),
+        (100_000, 100 << 30, (201, false, 513)),
     ] {
-        assert_eq!(pages(objects, weight), expected, "{objects} objects of {weight} bytes");
+        let every = Some(whole_every(weight, 128 << 20));
+        assert_eq!(round(objects, weight, every), expected, "{objects} of {weight} bytes");
     }
+    assert_eq!(round(100_000, 100 << 20, None), (51, false, 0));
+    assert_eq!(round(100, 60 << 10, Some(50)), (1, false, 0), "whole anyway");
+}
+
+#[test]
+fn all_pages_have_whole_objects_while_these_are_few_bytes() {
+    let sizes =
+        [0, 1, 128 << 20, (128 << 20) + 1, 1 << 30, 1 << 40].map(|it| whole_every(it, 128 << 20));
+    assert_eq!(sizes, [1, 1, 1, 2, 8, 50]);
 }
 
 /// The objects of the upstream: each key's resourceVersion and uid.
@@ -99,7 +115,7 @@ impl Rig {
         let objects = world.iter().map(|(key, state)| proper(key, *state)).collect();
         cache.replace(objects, ResourceVersion(at), NOW);
         let worlds = BTreeMap::from([(at, world)]);
-        let walk = Walk::new((start > 0).then(|| key(start)), 0);
+        let walk = Walk::new((start > 0).then(|| key(start)));
         Self { cache, worlds, pending: VecDeque::new(), walk, page_objects }
     }
 
@@ -144,7 +160,7 @@ impl Rig {
         let has_more = rest.next().is_some();
         let page = ExactPage { after: after.as_ref(), objects: &objects, has_more, is_whole: true };
         let compared = compare(&state, page).unwrap();
-        let is_round = self.walk.advance(compared.through.clone(), true);
+        let is_round = self.walk.advance(compared.through.clone());
         (compared, is_round)
     }
 

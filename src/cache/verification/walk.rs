@@ -1,9 +1,12 @@
-//! The walk through the pages of one cache.
+//! The walks through the pages of one cache.
 //!
 //! In a collection of several pages it begins after a random key, so that a Weir that is restarted
 //! often still checks all objects. It goes on behind the last object of each page, and from the end
 //! of the collection to its begin. Keys may come and go meanwhile: each page is a check of its own.
 //! A round is complete once the walk has passed the key at which the round began.
+//!
+//! Where not all pages can have whole objects, a second walk compares only such pages, in turn with
+//! those of the first. It passes the whole collection once in several rounds.
 
 use crate::codec::object::Key;
 
@@ -16,15 +19,12 @@ pub(crate) struct Walk {
     began_after: Option<Key>,
     /// Whether the round has passed the end of the collection.
     has_wrapped: bool,
-    /// The pages of metadata since the last one of whole objects.
-    pages: u32,
 }
 
 impl Walk {
-    /// Begins a walk after a key. `pages` is how many pages of metadata count as read already: a
-    /// random number, so that small caches do not all have their first page of whole objects late.
-    pub(crate) fn new(after: Option<Key>, pages: u32) -> Self {
-        Self { began_after: after.clone(), after, has_wrapped: false, pages }
+    /// Begins a walk after a key.
+    pub(crate) fn new(after: Option<Key>) -> Self {
+        Self { began_after: after.clone(), after, has_wrapped: false }
     }
 
     /// Returns the key after which the next page begins.
@@ -32,15 +32,14 @@ impl Walk {
         self.after.as_ref()
     }
 
-    /// Whether the turn of a page of whole objects has come.
-    pub(crate) fn is_whole_due(&self) -> bool {
-        self.pages + 1 >= WHOLE_EVERY
+    /// Begins a round at the present position.
+    pub(crate) fn begin_round(&mut self) {
+        (self.began_after, self.has_wrapped) = (self.after.clone(), false);
     }
 
     /// Goes on after a page was compared. `through` is its last key, if another page follows.
     /// Returns whether that completed a round.
-    pub(crate) fn advance(&mut self, through: Option<Key>, was_whole: bool) -> bool {
-        self.pages = if was_whole { 0 } else { self.pages.saturating_add(1) };
+    pub(crate) fn advance(&mut self, through: Option<Key>) -> bool {
         let is_end = through.is_none();
         self.after = through;
         let is_past_begin = self.has_wrapped && self.after >= self.began_after;
@@ -50,15 +49,36 @@ impl Walk {
             is_past_begin || (is_end && (self.has_wrapped || self.began_after.is_none()));
         self.has_wrapped |= is_end;
         if is_complete {
-            self.began_after = self.after.clone();
-            self.has_wrapped = false;
+            self.begin_round();
         }
         is_complete
     }
 }
 
-/// One in this number of pages has whole objects, which are compared byte by byte.
-pub(crate) const WHOLE_EVERY: u32 = 50;
+/// The pages of a round through one cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RoundPages {
+    /// The pages of the first walk, which passes the whole collection; at least one.
+    pub(crate) all: u32,
+    /// Whether they have whole objects.
+    pub(crate) is_whole: bool,
+    /// The pages of the second walk, which have whole objects.
+    pub(crate) more_whole: u32,
+}
+
+impl RoundPages {
+    /// Returns the number of all pages.
+    pub(crate) fn total(&self) -> u32 {
+        self.all.saturating_add(self.more_whole)
+    }
+
+    /// Whether the page with this number is one of the second walk, whose pages are spread evenly.
+    pub(crate) fn is_second(&self, number: u32) -> bool {
+        let [number, more, total] = [number, self.more_whole, self.total()].map(u64::from);
+        let before = |number: u64| number * more / total.max(1);
+        before(number % total.max(1) + 1) > before(number % total.max(1))
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -70,32 +90,36 @@ mod tests {
 
     #[test]
     fn a_round_wraps_and_passes_its_begin() {
-        let mut walk = Walk::new(key("m"), 0);
-        assert!(!walk.advance(key("t"), false));
-        assert!(!walk.advance(None, false), "the end");
+        let mut walk = Walk::new(key("m"));
+        assert!(!walk.advance(key("t")));
+        assert!(!walk.advance(None), "the end");
         assert_eq!(walk.after(), None);
-        assert!(!walk.advance(key("f"), false));
-        assert!(walk.advance(key("p"), false), "past m");
+        assert!(!walk.advance(key("f")));
+        assert!(walk.advance(key("p")), "past m");
         assert_eq!(walk.after(), key("p").as_ref(), "the next round goes on");
-        assert!(!walk.advance(None, false));
-        assert!(walk.advance(None, false), "one page holds everything now");
+        assert!(!walk.advance(None));
+        assert!(walk.advance(None), "one page holds everything now");
     }
 
     #[test]
     fn a_single_page_is_a_round() {
-        let mut walk = Walk::new(None, 0);
-        assert!(walk.advance(None, false));
-        assert!(walk.advance(None, false));
+        let mut walk = Walk::new(None);
+        assert!(walk.advance(None));
+        assert!(walk.advance(None));
     }
 
     #[test]
-    fn every_fiftieth_page_is_whole() {
-        let mut walk = Walk::new(None, 0);
-        let whole = (0..100).filter(|_| {
-            let is_whole = walk.is_whole_due();
-            walk.advance(None, is_whole);
-            is_whole
-        });
-        assert_eq!(whole.collect::<Vec<_>>(), [49, 99]);
+    fn the_pages_of_the_second_walk_are_spread_evenly() {
+        for (all, more_whole) in [(1, 0), (51, 0), (51, 1), (1, 1), (3, 5), (100, 33)] {
+            let pages = RoundPages { all, is_whole: false, more_whole };
+            let second: Vec<_> = (0..2 * pages.total()).map(|it| pages.is_second(it)).collect();
+            let count = |of: &[bool]| of.iter().filter(|it| **it).count();
+            let (first, next) = second.split_at(pages.total() as usize);
+            assert_eq!((count(first), first), (more_whole as usize, next));
+            for window in second.windows(10) {
+                let expected = 10.0 * f64::from(more_whole) / f64::from(pages.total());
+                assert!((count(window) as f64 - expected).abs() < 2.0, "{all} and {more_whole}");
+            }
+        }
     }
 }

@@ -307,5 +307,5 @@ pub(super) fn empty() -> http_body_util::combinators::UnsyncBoxBody<Bytes, std::
 
 /// Returns a version of the upstream by its minor number.
 pub(super) fn release(minor: u32) -> UpstreamVersion {
-    UpstreamVersion { major: 1, minor, git_version: format!("v1.{minor}.0") }
+    UpstreamVersion { major: 1, minor, git_version: format!("v1.{minor}.0"), is_mixed: false }
 }

@@ -257,7 +257,8 @@ async fn a_streamed_list_ends_with_its_resource_version() {
 async fn lists_are_streamed_in_json_since_1_34() {
     let server = TestServer::start(ServerOptions::http2(), |_| async { answer(200, "") }).await;
     let upstream = server.upstream(true).await;
-    let known = |minor| UpstreamVersion { major: 1, minor, git_version: String::new() };
+    let known =
+        |minor| UpstreamVersion { major: 1, minor, git_version: String::new(), is_mixed: false };
     let (json, protobuf) = (Representation::Json, Representation::Protobuf);
     for (representation, version, streamed) in [
         (json, Some(known(34)), true),

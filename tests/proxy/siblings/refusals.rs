@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use weir::config::{ShadowMode, VerifyMode};
+use weir::config::{Config, ShadowMode, VerifyMode};
 use weir::simulator::{Action, Damage, Simulator, SimulatorOptions};
 
-use super::{ANY, CONFIGMAPS, SEED, beside, first, without_configmaps};
+use super::{ANY, CONFIGMAPS, SEED, adjusted, beside, first, without_configmaps};
 use crate::client::{self, Call};
 use crate::harness::{Proxy, configmap, pod, seed};
 use crate::wait::eventually;
@@ -51,7 +51,8 @@ async fn a_list_that_is_too_large_is_refused() {
     assert_eq!((second.seeds("refused").await, first.seeds_served("large").await), (1.0, 1.0));
 }
 
-/// The pages of a large cache are compared by their metadata, after which it is sent on.
+/// The pages of caches that are too large together are compared by their metadata, after which
+/// such a cache is sent on. Of others every byte is compared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_cache_that_came_from_a_sibling_is_sent_on_after_its_comparison() {
     let upstream = without_configmaps().await;
@@ -63,8 +64,9 @@ async fn a_large_cache_that_came_from_a_sibling_is_sent_on_after_its_comparison(
     let mut last = Proxy::before(upstream, "", |_| {}).await;
     last.warm(CONFIGMAPS).await;
     last.until_watching(1).await;
-    for generation in 1..=2 {
-        let next = beside(&last, &[last.plain()]).await;
+    for (whole_bytes, generation) in [(1, 1), (1, 2), (usize::MAX, 0)] {
+        let adjust = |config: &mut Config| config.cache.verify_whole_bytes = whole_bytes;
+        let next = adjusted(&last, &[last.plain()], adjust).await;
         assert_eq!(next.get(ANY).await.cache(), "hit");
         next.has_adopted(1).await;
         next.until_watching(1).await;

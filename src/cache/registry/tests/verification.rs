@@ -239,6 +239,81 @@ async fn bytes_that_differ_count_once_they_have_differed_for_long() {
     assert_eq!(checked.wrong(), Some(WrongSide::Cache));
 }
 
+/// API servers of two versions may write the same objects in other bytes.
+#[tokio::test(start_paused = true)]
+async fn no_bytes_are_compared_while_the_upstream_has_two_versions() {
+    let checked = checked(VerifyMode::Enforce).await;
+    checked.answers.lock().is_rewritten = true;
+    let set_mixed = |is_mixed| {
+        checked.rig.source.version.send_modify(|version| {
+            version.as_mut().unwrap().is_mixed = is_mixed;
+        });
+    };
+    set_mixed(true);
+    for _ in 0..5 {
+        checked.round().await;
+    }
+    set_mixed(false);
+    tokio::time::sleep(2 * ROUND).await;
+    assert!(checked.outcomes("equal") >= 5, "their metadata are");
+    assert_eq!((checked.outcomes("inconclusive"), checked.wrong()), (0, None));
+    tokio::time::sleep(3 * ROUND).await;
+    assert_eq!(checked.wrong(), Some(WrongSide::Cache));
+}
+
+/// So that an upstream that gives cause for them all the time is not asked without end.
+#[tokio::test(start_paused = true)]
+async fn suspicions_hurry_one_round_after_another_of_the_usual_time() {
+    let checked = checked(VerifyMode::Observe).await;
+    let findings = &checked._handle.cached_resource().findings;
+    findings.suspect();
+    eventually_every(STEP, "it was compared", || checked.outcomes("equal") == 1).await;
+    let began = tokio::time::Instant::now();
+    for count in 2..5 {
+        findings.suspect();
+        eventually_every(STEP, "it was compared again", || checked.outcomes("equal") == count)
+            .await;
+        assert!(findings.is_suspected() || began.elapsed() >= ROUND);
+    }
+    assert!(began.elapsed() >= 2 * ROUND, "{:?}", began.elapsed());
+}
+
+/// Such as a page that is too large.
+#[tokio::test(start_paused = true)]
+async fn whole_objects_that_cannot_be_read_do_not_stop_the_comparison() {
+    let checked = checked(VerifyMode::Enforce).await;
+    let of = Arc::clone(&checked.answers);
+    *checked.script.exact.lock() = Some(Box::new(move |request: &ExactRequest| {
+        let is_whole = request.is_whole && matches!(request.part, ExactPart::Page { .. });
+        if is_whole { Err(UpstreamError::TooLong(1)) } else { answer(&of.lock(), request) }
+    }));
+    checked.lose("3", 1001);
+    for _ in 0..6 {
+        checked.round().await;
+    }
+    assert_eq!(checked.wrong(), Some(WrongSide::Cache));
+}
+
+/// Such as those of a custom resource whose conversion is not stable.
+#[tokio::test(start_paused = true)]
+async fn bytes_that_prove_nothing_do_not_stop_the_comparison() {
+    let checked = checked(VerifyMode::Enforce).await;
+    checked.answers.lock().is_rewritten = true;
+    let of = Arc::clone(&checked.answers);
+    *checked.script.exact.lock() = Some(Box::new(move |request: &ExactRequest| {
+        let mut page = answer(&of.lock(), request)?;
+        if matches!(request.part, ExactPart::Object(_)) {
+            page.objects = vec![object("1", 999)];
+        }
+        Ok(page)
+    }));
+    for _ in 0..6 {
+        checked.round().await;
+    }
+    assert!(checked.outcomes("inconclusive") >= 4 && checked.outcomes("equal") >= 1);
+    assert_eq!(checked.outcomes("different") + checked.outcomes("upstream"), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rewind_meanwhile_makes_a_difference_meaningless() {
     let checked = checked(VerifyMode::Enforce).await;
@@ -256,7 +331,7 @@ async fn a_rewind_meanwhile_makes_a_difference_meaningless() {
     assert!(!checked.rig.metric("weir_cache_quarantined{"));
 }
 
-/// The pages of a small cache are compared byte by byte.
+/// While caches are not large, their pages are compared byte by byte.
 #[tokio::test(start_paused = true)]
 async fn a_seeded_cache_counts_as_listed_once_each_byte_was_compared() {
     let checked = checked(VerifyMode::Observe).await;

@@ -250,6 +250,9 @@ impl Weirs {
         let verify = self.plan.verify;
         config.cache.verify = if verify { VerifyMode::Enforce } else { VerifyMode::Off };
         config.cache.verify_round = VERIFY_ROUND;
+        if self.plan.seed.is_multiple_of(2) {
+            config.cache.verify_whole_bytes = VERIFY_WHOLE_BYTES;
+        }
         if let Some(siblings) = &self.plan.siblings {
             // Its own address is among them.
             let mut hosts =
@@ -319,5 +322,7 @@ fn name(number: usize) -> String {
 
 /// Small caches have one page, so that each is compared twice a minute.
 const VERIFY_ROUND: Duration = Duration::from_secs(30);
+/// So few that most pages of more than 64 KiB have metadata alone.
+const VERIFY_WHOLE_BYTES: usize = 64 * 1024;
 /// The deadline of a shutdown is 10 s; a virtual minute leaves room for its end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
