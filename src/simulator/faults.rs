@@ -65,8 +65,15 @@ pub enum Cut {
 pub enum Damage {
     /// A watch does not send the object's next event.
     LostEvent,
-    /// A watch sends the object's next state as it was before, under the new resourceVersion.
+    /// A watch sends the object's next event twice in a row.
+    DoubledEvent,
+    /// A watch sends the object's next event after the one that follows it.
+    LateEvent,
+    /// A watch sends the object's next state as it was before, under the new resourceVersion. A
+    /// deleted object is there again.
     OldBody,
+    /// A watch sends the object's next state in another namespace, `elsewhere`.
+    OtherNamespace,
     /// The watch caches do not have the object; etcd does.
     Hidden,
 }

@@ -5,6 +5,7 @@
 //! A slow reader fills its channel. Its cursor then falls out of the history's window, and the
 //! stream ends.
 
+mod damage;
 mod frames;
 mod start;
 mod watcher;
@@ -77,6 +78,7 @@ pub(super) async fn watch(
         began: 0,
         cursor: 0,
         running: false,
+        late: None,
     };
     // A watch whose time-out is over at the start has no events.
     if options.timeout_seconds.is_some_and(|seconds| seconds < 0) {

@@ -5,19 +5,27 @@ use std::time::Duration;
 use weir::config::VerifyMode;
 use weir::simulator::{Damage, Simulator, SimulatorOptions};
 
+use crate::client::Call;
 use crate::harness::{Proxy, configmap, seed};
 use crate::wait::eventually;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
 const DAMAGED: &str = "ns1/cm-b";
 
-/// Starts a Weir that compares all objects each second, with a warm cache of config maps.
+/// Starts a Weir that compares all objects each second, byte by byte, with a warm cache of config
+/// maps.
 async fn verified(mode: VerifyMode) -> Proxy {
+    verified_by(mode, usize::MAX).await
+}
+
+/// The same for a number of bytes, about, that are compared each second.
+async fn verified_by(mode: VerifyMode, whole_bytes: usize) -> Proxy {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
     let proxy = Proxy::before(upstream, "", |config| {
         config.cache.verify = mode;
         config.cache.verify_round = Duration::from_secs(1);
+        config.cache.verify_whole_bytes = whole_bytes;
     })
     .await;
     proxy.warm(CONFIGMAPS).await;
@@ -50,7 +58,7 @@ impl Proxy {
         let list = format!("{CONFIGMAPS}?resourceVersion=0");
         eventually("the cache answers again, and rightly", async || {
             let answer = self.get(&list).await;
-            let direct = self.direct(&crate::client::Call::get(&list)).await;
+            let direct = self.direct(&Call::get(&list)).await;
             answer.cache() == "hit" && answer.json()["items"] == direct.json()["items"]
         })
         .await;
@@ -97,6 +105,75 @@ async fn an_old_body_under_a_new_resource_version_is_found() {
     proxy.equals_upstream().await;
 }
 
+/// Of a collection of several pages, whose metadata are right.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_body_in_a_large_collection_is_found() {
+    let proxy = verified(VerifyMode::Enforce).await;
+    for number in 0..1200 {
+        proxy.upstream.store().create(configmap("ns1", &format!("n-{number}"), number)).unwrap();
+    }
+    proxy.change_damaged(Damage::OldBody);
+    eventually("the cache is replaced", async || proxy.quarantines().await >= 2.0).await;
+    proxy.equals_upstream().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_that_is_there_again_after_its_deletion_is_found() {
+    let proxy = verified(VerifyMode::Enforce).await;
+    proxy.upstream.faults().damage("configmaps", DAMAGED, Damage::OldBody);
+    let call = Call::new(http::Method::DELETE, "/api/v1/namespaces/ns1/configmaps/cm-b");
+    assert_eq!(proxy.direct(&call).await.status, 200);
+    eventually("the cache is replaced", async || proxy.quarantines().await >= 2.0).await;
+    proxy.equals_upstream().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_in_another_namespace_is_found() {
+    let proxy = verified(VerifyMode::Enforce).await;
+    proxy.change_damaged(Damage::OtherNamespace);
+    let elsewhere = "/api/v1/namespaces/elsewhere/configmaps?resourceVersion=0";
+    eventually("the cache is replaced", async || proxy.quarantines().await >= 2.0).await;
+    proxy.equals_upstream().await;
+    assert_eq!(proxy.get(elsewhere).await.json()["items"], serde_json::json!([]));
+}
+
+/// The cache ignores it, and is compared at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_that_comes_too_late_is_found() {
+    let proxy = verified(VerifyMode::Enforce).await;
+    let list = proxy.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await.json();
+    let at = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={at}&timeoutSeconds=60");
+    let mut watch = proxy.watch(&path).await;
+    proxy.change_damaged(Damage::LateEvent);
+    assert_eq!(watch.event().await["object"]["metadata"]["name"], "cm-a", "cm-b is late");
+    let last = watch.event().await;
+    assert_eq!((&last["type"], &last["object"]["code"]), (&"ERROR".into(), &410.into()), "{last}");
+    proxy.equals_upstream().await;
+    let observed = verified(VerifyMode::Observe).await;
+    observed.change_damaged(Damage::LateEvent);
+    eventually("it is counted", async || {
+        observed.metric("weir_cache_checks_total", &["check=\"order\""]).await == 1.0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_doubled_event_changes_nothing() {
+    let proxy = verified(VerifyMode::Enforce).await;
+    let list = proxy.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await.json();
+    let at = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={at}&timeoutSeconds=60");
+    let mut watch = proxy.watch(&path).await;
+    proxy.change_damaged(Damage::DoubledEvent);
+    for name in ["cm-b", "cm-a"] {
+        assert_eq!(watch.event().await["object"]["metadata"]["name"], name);
+    }
+    let compared = proxy.checks("equal").await;
+    eventually("it was compared", async || proxy.checks("equal").await > compared + 1.0).await;
+    assert_eq!(proxy.checks("different").await + proxy.quarantines().await, 0.0);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_cache_is_only_reported_by_default() {
     let proxy = verified(VerifyMode::Observe).await;
@@ -120,7 +197,7 @@ async fn an_api_server_whose_cache_is_wrong_is_reported_and_weirs_is_kept() {
 /// Metadata in protobuf, of a custom resource too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn right_caches_of_every_kind_are_equal() {
-    let proxy = verified(VerifyMode::Enforce).await;
+    let proxy = verified_by(VerifyMode::Enforce, 1024).await;
     for number in 0..1200 {
         proxy.upstream.store().create(configmap("ns2", &format!("n-{number}"), number)).unwrap();
     }

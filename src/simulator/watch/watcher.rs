@@ -9,16 +9,17 @@ use bytes::Bytes;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 
+use super::damage;
 use super::frames::Frames;
 use super::start::WatchStart;
-use crate::simulator::faults::{Cut, Damage};
+use crate::simulator::faults::Cut;
 use crate::simulator::kinds::Kind;
 use crate::simulator::list;
 use crate::simulator::object::Object;
 use crate::simulator::selector::Selector;
 use crate::simulator::shared::Shared;
 use crate::simulator::status::ApiError;
-use crate::simulator::store::MissedEvents;
+use crate::simulator::store::{Event, MissedEvents};
 
 /// The time before the end of a watch at which the upstream sends the last bookmark.
 const LAST_BOOKMARK_LEAD: Duration = Duration::from_secs(2);
@@ -66,6 +67,8 @@ pub(super) struct Watcher {
     pub(super) cursor: u64,
     /// Whether the cursor is known to be within the history.
     pub(super) running: bool,
+    /// An event that is to be sent after the next one.
+    pub(super) late: Option<Event>,
 }
 
 impl Watcher {
@@ -227,19 +230,21 @@ impl Watcher {
             }
         };
         self.running = true;
-        for mut event in events {
-            if let Some(object) = event.new.as_ref().or(event.old.as_ref()) {
-                match self.shared.faults.take_damage(self.server, &self.kind.resource, &object.key)
-                {
-                    Some(Damage::LostEvent) => continue,
-                    Some(Damage::OldBody) => {
-                        let before = event.old.as_ref();
-                        let before = before.map(|old| old.at(&self.kind, event.revision));
-                        event.new = before.map(Arc::new).or(event.new);
-                    }
-                    Some(Damage::Hidden) | None => {}
-                }
-            }
+        for event in events {
+            self.send_event(event).await?;
+        }
+        self.cursor = self.cursor.max(current);
+        Ok(())
+    }
+
+    /// Sends an event that matches the selector, or what an injected damage makes of it.
+    async fn send_event(&mut self, event: Event) -> Result<(), WatchEnd> {
+        let object = event.new.as_ref().or(event.old.as_ref());
+        let damage = object.and_then(|object| {
+            self.shared.faults.take_damage(self.server, &self.kind.resource, &object.key)
+        });
+        let (events, late) = damage::apply(&self.kind, event, damage);
+        for event in events.into_iter().chain(self.late.take()) {
             let old = event.old.filter(|object| self.selector.matches(object));
             let new = event.new.filter(|object| self.selector.matches(object));
             let frame = match (old, new) {
@@ -252,7 +257,7 @@ impl Watcher {
             };
             self.send(frame.map_err(WatchEnd::Failed)?).await?;
         }
-        self.cursor = self.cursor.max(current);
+        self.late = late;
         Ok(())
     }
 

@@ -26,13 +26,30 @@ pub(super) enum Damage {
     LostCreation,
     LostChange,
     LostDeletion,
-    /// The object has another content under the right resourceVersion.
-    OtherBytes,
+    /// The deleted object is there again, as after an old event that came a second time.
+    Undeleted,
+    /// The object has its old content under the new resourceVersion, as after two events in the
+    /// wrong order.
+    OldBody,
+    /// The object is in another namespace.
+    OtherNamespace,
+    /// An event comes after the one that follows it.
+    LateEvent,
+    /// An event comes twice in a row.
+    DoubledEvent,
 }
 
 impl Damage {
-    pub(super) const ALL: [Self; 4] =
-        [Self::LostCreation, Self::LostChange, Self::LostDeletion, Self::OtherBytes];
+    pub(super) const ALL: [Self; 8] = [
+        Self::LostCreation,
+        Self::LostChange,
+        Self::LostDeletion,
+        Self::Undeleted,
+        Self::OldBody,
+        Self::OtherNamespace,
+        Self::LateEvent,
+        Self::DoubledEvent,
+    ];
 
     /// Returns the name of the object whose event is damaged.
     pub(super) fn victim(self) -> &'static str {
@@ -40,8 +57,17 @@ impl Damage {
             Self::LostCreation => "victim-created",
             Self::LostChange => "victim-changed",
             Self::LostDeletion => "victim-deleted",
-            Self::OtherBytes => "victim-with-other-bytes",
+            Self::Undeleted => "victim-there-again",
+            Self::OldBody => "victim-with-its-old-body",
+            Self::OtherNamespace => "victim-elsewhere",
+            Self::LateEvent => "victim-late",
+            Self::DoubledEvent => "victim-twice",
         }
+    }
+
+    /// Whether it makes the cache wrong.
+    pub(super) fn is_harmful(self) -> bool {
+        self != Self::DoubledEvent
     }
 }
 
@@ -127,13 +153,13 @@ impl Damager {
 
     /// Passes on the whole frames of a watch.
     fn damaged(self: Arc<Self>, body: Body, is_binary: bool) -> UnsyncBoxBody<Bytes, kube::Error> {
-        let mut pending = BytesMut::new();
+        let (mut pending, mut late) = (BytesMut::new(), Vec::new());
         let chunks = body.into_data_stream();
         let frames = chunks.map_ok(move |chunk| {
             pending.extend_from_slice(&chunk);
             let mut out = Vec::new();
             while let Some(length) = frame_length(&pending, is_binary) {
-                out.extend(self.one(pending.split_to(length).to_vec()));
+                out.extend(self.one(pending.split_to(length).to_vec(), &mut late));
             }
             out
         });
@@ -141,18 +167,33 @@ impl Damager {
         StreamBody::new(frames.map_ok(|out| Frame::data(Bytes::from(out))).boxed()).boxed_unsync()
     }
 
-    fn one(&self, mut frame: Vec<u8>) -> Vec<u8> {
+    /// Returns what is sent in place of a frame. `late` is sent after the next one.
+    fn one(&self, frame: Vec<u8>, late: &mut Vec<u8>) -> Vec<u8> {
         let is_victims = memmem::find(&frame, self.damage.victim().as_bytes()).is_some();
         if !is_victims || !self.is_armed.swap(false, Ordering::AcqRel) {
-            return frame;
+            return [frame, std::mem::take(late)].concat();
         }
-        if self.damage != Damage::OtherBytes {
-            return Vec::new();
+        match self.damage {
+            Damage::LostCreation | Damage::LostChange | Damage::LostDeletion => Vec::new(),
+            Damage::Undeleted => replaced(&frame, "\"DELETED\"", "\"MODIFIED\""),
+            Damage::OldBody => replaced(&frame, super::AFTER, super::BEFORE),
+            Damage::OtherNamespace => {
+                replaced(&frame, "\"namespace\":\"default\"", "\"namespace\":\"elsewhere\"")
+            }
+            Damage::LateEvent => {
+                *late = frame;
+                Vec::new()
+            }
+            Damage::DoubledEvent => frame.repeat(2),
         }
-        let at = memmem::find(&frame, super::AFTER.as_bytes()).expect("the new value is there");
-        frame.splice(at..at + super::BEFORE.len(), super::BEFORE.bytes());
-        frame
     }
+}
+
+/// Replaces a text in a frame of JSON.
+fn replaced(frame: &[u8], old: &str, new: &str) -> Vec<u8> {
+    let at = memmem::find(frame, old.as_bytes()).expect("the text is there");
+    let (before, after) = (&frame[..at], &frame[at + old.len()..]);
+    [before, new.as_bytes(), after].concat()
 }
 
 /// Returns the length of the first frame, if it is whole.
