@@ -40,6 +40,15 @@ impl Component {
             .stderr(output);
         Self(command.spawn().unwrap())
     }
+
+    /// Starts a program that finds its kubeconfig by KUBECONFIG, with its output in a file of
+    /// `dir`.
+    pub(super) fn program(path: &Path, kubeconfig: &Path, dir: &Path, output: &str) -> Self {
+        let output = std::fs::File::create(dir.join(output)).unwrap();
+        let mut command = Command::new(path);
+        command.env("KUBECONFIG", kubeconfig).stdout(output.try_clone().unwrap()).stderr(output);
+        Self(command.spawn().unwrap())
+    }
 }
 
 impl Drop for Component {

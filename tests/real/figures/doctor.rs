@@ -3,6 +3,8 @@
 //! informers of kube-rs have none, and nothing is to be found about them at any time.
 //!
 //! `WEIR_SECONDS` is how long it lasts (600). A shorter run requires no finding.
+//! `WEIR_CONTROLLERS` is a program, such as one of controller-runtime, that reads KUBECONFIG and
+//! behaves well, too.
 
 mod client;
 mod habits;
@@ -48,6 +50,10 @@ pub(super) fn ten_minutes() {
 
     let kubeconfig = |user: &str| write_kubeconfig(&credentials, port, user);
     let _components = components(&kubeconfig, dir.path());
+    let controllers = std::env::var_os("WEIR_CONTROLLERS").map(PathBuf::from);
+    let _controllers = controllers
+        .as_deref()
+        .map(|path| Component::program(path, &kubeconfig("controllers"), dir.path(), CONTROLLERS));
     let events = runtime.block_on(async {
         let pages = watcher::Config::default();
         let streams = watcher::Config::default().streaming_lists();
@@ -74,6 +80,14 @@ pub(super) fn ten_minutes() {
         time.as_secs(),
         weir.metric("weir_requests_total", &[]),
     );
+    if controllers.is_some() {
+        let text = std::fs::read_to_string(dir.path().join(CONTROLLERS)).unwrap();
+        eprintln!(
+            "{} lines of the controllers, the last: {:?}",
+            text.lines().count(),
+            text.lines().last()
+        );
+    }
     let (found, wrong) = report(&clients, &seen);
     assert!(events.iter().all(|count| *count > 20) && pods > 10, "the load did not run");
     if time.as_secs() >= TEN_MINUTES {
@@ -179,8 +193,11 @@ fn report(clients: &[Planted], seen: &BTreeMap<Key, Seen>) -> (usize, usize) {
 }
 
 const TEN_MINUTES: u64 = 600;
-const OTHER_USERS: [&str; 6] = ["manager", "scheduler", "kubectl", "pages", "streams", "load"];
+const OTHER_USERS: [&str; 7] =
+    ["manager", "scheduler", "kubectl", "pages", "streams", "controllers", "load"];
 const POLL_INTERVAL: Duration = Duration::from_secs(3);
+/// The output of the program in `WEIR_CONTROLLERS`.
+const CONTROLLERS: &str = "controllers.txt";
 /// The output of kubectl.
 const PODS: &str = "pods.txt";
 const CONFIG_MAPS: &str = "config-maps.txt";
