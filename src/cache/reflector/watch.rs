@@ -315,8 +315,9 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Whether an event deletes a held object at a resourceVersion that is not newer than the held
-    /// one, or than what the watch has `reached`. Another Weir that keeps its streams through a relist sends so what is gone
-    /// (`docs/decisions/relist-deletions.md`). The events after it show no states in between.
+    /// one, or than what the watch has `reached`. Another Weir that keeps its streams through a
+    /// relist sends so what is gone (`docs/decisions/relist-deletions.md`). The events after it
+    /// show no states in between.
     fn was_relisted(&self, deleted: &Object, reached: ResourceVersion) -> bool {
         let Some(held) = self.cached.watch_cache.state() else { return false };
         deleted.resource_version <= held.resource_version().max(reached)
