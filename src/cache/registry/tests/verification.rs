@@ -268,7 +268,7 @@ async fn suspicions_hurry_one_round_after_another_of_the_usual_time() {
     let findings = &checked._handle.cached_resource().findings;
     findings.suspect();
     eventually_every(STEP, "it was compared", || checked.outcomes("equal") == 1).await;
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     for count in 2..5 {
         findings.suspect();
         eventually_every(STEP, "it was compared again", || checked.outcomes("equal") == count)
