@@ -17,6 +17,13 @@ pub(crate) enum Expect {
 
 use Expect::{Cache, Either, Upstream};
 
+impl Expect {
+    /// What is expected once the history may not reach back far enough.
+    pub(super) fn without_history(self) -> Self {
+        if self == Cache { Either } else { self }
+    }
+}
+
 /// Returns the server that must answer a read.
 pub(crate) fn expected(read: &ReadRequest) -> Expect {
     if !read.collection.cached || read.head || form(read) == Form::Upstream {
