@@ -288,23 +288,30 @@ impl Registry {
         self.inner.caches.waiting(gvr, namespace)
     }
 
-    /// Completes when a cache can take over a watch that is forwarded. Starts no cache, and looks
-    /// only every few seconds, at a random time: the watches are to end one after another. Cancel
-    /// safe.
+    /// Completes when a cache can take over a watch that is forwarded. Looks only every few
+    /// seconds, at a random time: the watches are to end one after another. Starts no cache unless
+    /// `retries` is set. Then the cache is tried again once a stored refusal of it is over, since
+    /// no other client may ask for it. Cancel safe.
     pub fn takeover(
         &self,
         gvr: &GroupVersionResource,
         namespace: &str,
         representation: Representation,
+        retries: bool,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (inner, gvr) = (Arc::clone(&self.inner), gvr.clone());
         let namespace = namespace.to_owned();
         async move {
-            let can_take_over = || {
+            loop {
+                pause().await;
+                if retries {
+                    drop(inner.get(&gvr, &namespace, representation, None).await);
+                }
                 let cache = inner.usable(&gvr, &namespace, representation);
-                cache.is_some_and(|cache| cache.is_ready())
-            };
-            until(can_take_over).await;
+                if cache.is_some_and(|cache| cache.is_ready()) {
+                    return;
+                }
+            }
         }
     }
 
@@ -315,7 +322,9 @@ impl Registry {
     ) -> impl Future<Output = ()> + Send + use<> {
         let (inner, gvr) = (Arc::clone(&self.inner), gvr.clone());
         async move {
-            until(|| inner.source.peek(&gvr).is_some()).await;
+            while inner.source.peek(&gvr).is_none() {
+                pause().await;
+            }
         }
     }
 
@@ -337,14 +346,9 @@ impl Registry {
     }
 }
 
-/// Looks again and again whether a forwarded watch may end, until it may.
-async fn until(mut may_end: impl FnMut() -> bool) {
-    loop {
-        tokio::time::sleep(TAKEOVER_INTERVAL.mul_f64(1.0 + fastrand::f64())).await;
-        if may_end() {
-            return;
-        }
-    }
+/// Waits until the next look whether a forwarded watch may end.
+async fn pause() {
+    tokio::time::sleep(TAKEOVER_INTERVAL.mul_f64(1.0 + fastrand::f64())).await;
 }
 
 /// The shortest time between two looks whether a cache can take over a forwarded watch; the longest

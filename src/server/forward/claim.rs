@@ -13,7 +13,8 @@
 //!   can take over.
 //! * While discovery cannot rule out that an aggregated API server serves the resource, or an API
 //!   server refused the list of the cache, as one that starts does, or sent what cannot be parsed,
-//!   a watch holds no permit. It also ends when a cache can take over.
+//!   a watch holds no permit. It also ends when a cache can take over, and has a refused cache tried
+//!   again.
 //! * While reviews of its client's token or permission have no answer, a watch holds no permit, and
 //!   a cache may be ready. It ends after a while, when a cache can take over: then the client is
 //!   reviewed again.
@@ -118,7 +119,7 @@ impl ForwardClaim {
         let permit = registry.forward_permit(&request.gvr, is_over_budget);
         let permit = Some(SharedPermit { _permit: permit.ok_or_else(exhausted)?, _share: share });
         caches.herd.served(known);
-        let watch = WatchRules::new(registry, context, request, is_over_budget);
+        let watch = WatchRules::new(registry, context, request, (is_over_budget, false));
         Ok(Some(Self { permit, watch }))
     }
 
@@ -139,7 +140,7 @@ impl ForwardClaim {
             return None;
         }
         let request = context.info.resource.as_ref()?;
-        let mut watch = WatchRules::new(registry, context, request, false)?;
+        let mut watch = WatchRules::new(registry, context, request, (false, is_refused))?;
         if is_unreviewed {
             let (until, takeover) = (UNREVIEWED_FOR.mul_f64(1.0 + fastrand::f64()), watch.takeover);
             watch.takeover = async move {
@@ -168,11 +169,13 @@ impl ForwardClaim {
 }
 
 impl WatchRules {
+    /// Returns the rules of a forwarded watch: whether its permit counts only until it has begun,
+    /// and whether it has the cache tried again.
     fn new(
         registry: &Registry,
         context: &RequestContext<'_>,
         request: &ResourceRequest,
-        until_begun: bool,
+        (until_begun, retries): (bool, bool),
     ) -> Option<Self> {
         let RequestContext { parts, has_body, info, resource, .. } = context;
         let consistent_lists = registry.config().consistent_lists;
@@ -183,7 +186,8 @@ impl WatchRules {
             Some(resource) => {
                 let target = Target::resolve(parts, info, Some(&options), resource).ok()?;
                 let representation = resource.representation(target.form);
-                registry.takeover(&request.gvr, &request.namespace, representation).boxed()
+                let namespace = &request.namespace;
+                registry.takeover(&request.gvr, namespace, representation, retries).boxed()
             }
         };
         let is_marked = plan.bookmarks && plan.marks_initial_end && registry.may_have_watch_lists();

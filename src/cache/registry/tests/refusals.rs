@@ -62,6 +62,26 @@ async fn moving_from_a_namespace_to_the_cluster_never_goes_back_in_time() {
     assert_eq!(*rig.ready("configmaps", "mine").await.unwrap().scope(), Scope::Cluster);
 }
 
+/// Its clients may all have a watch that is forwarded.
+#[tokio::test(start_paused = true)]
+async fn a_forwarded_watch_has_a_refused_cache_tried_again() {
+    let script = Arc::new(Script::default());
+    script.forbid();
+    let rig = Rig::new(config(), one(&script));
+    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Forbidden);
+    let gvr = config_maps().gvr;
+    let takeover = |retries| rig.registry.takeover(&gvr, "", Representation::Json, retries);
+    let (mut passive, mut active) = (Box::pin(takeover(false)), Box::pin(takeover(true)));
+    let second = Duration::from_secs(1);
+    assert!(tokio::time::timeout(300 * second, &mut active).await.is_err(), "refused");
+    assert!(script.lists.lock().len() + script.watches.lock().len() < 20, "rarely");
+    script.refuse(None, None);
+    let _feed = full(&script, 1);
+    assert!(tokio::time::timeout(90 * second, &mut passive).await.is_err(), "nobody asks");
+    tokio::time::timeout(90 * second, &mut active).await.unwrap();
+    tokio::time::timeout(10 * second, &mut passive).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_resource_is_tried_again_soon_and_then_rarely() {
     let script = Arc::new(Script::default());
