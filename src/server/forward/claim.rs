@@ -13,8 +13,8 @@
 //!   can take over.
 //! * While discovery cannot rule out that an aggregated API server serves the resource, or an API
 //!   server refused the list of the cache, as one that starts does, or sent what cannot be parsed,
-//!   a watch holds no permit. It also ends when a cache can take over, and has a refused cache tried
-//!   again.
+//!   a watch holds no permit. It also ends when a cache can take over, and has a refused cache
+//!   tried again.
 //! * While reviews of its client's token or permission have no answer, a watch holds no permit, and
 //!   a cache may be ready. It ends after a while, when a cache can take over: then the client is
 //!   reviewed again.
