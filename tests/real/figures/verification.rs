@@ -26,7 +26,9 @@ pub(super) fn cost() {
     eprintln!("{objects} config maps of 200 bytes, created in {:.0?}", began.elapsed());
     // Weir reads as many.
     let usual = (objects / 50).clamp(500, 5_000);
-    for (what, limit) in [("metadata", 500), ("metadata", usual), ("whole objects", 500)] {
+    for (what, limit) in
+        [("metadata", 500), ("metadata", usual), ("whole objects", 500), ("whole objects", usual)]
+    {
         let page = MiddlePage { objects, limit, is_whole: what != "metadata" };
         let per_page = runtime.block_on(page.cost(&plane, &direct));
         let share = per_page * objects as f64 / limit as f64 / 600.0 * 100.0;
