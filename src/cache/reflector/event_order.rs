@@ -28,7 +28,7 @@ impl EventOrder {
         Self { resource_version, key: None, is_reported: false }
     }
 
-    /// Returns the highest resourceVersion so far.
+    /// Returns the highest resourceVersion of the events and bookmarks.
     pub(super) fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }

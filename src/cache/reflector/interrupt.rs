@@ -1,4 +1,4 @@
-//! What interrupts an open watch of a reflector.
+//! The interrupts of an open watch of a reflector.
 
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};

@@ -188,6 +188,6 @@ impl CacheWalk {
 /// For a tenth of a round, a minute, bytes must differ under one resourceVersion: a changed
 /// definition, and the release of an API server, are noticed sooner.
 const SETTLING_PARTS: u32 = 10;
-/// After so many comparisons of its bytes that proved nothing, the metadata of a page are compared,
-/// and the walk goes on: an object may have other bytes each time.
+/// The comparisons of a page's bytes, if they prove nothing, before its metadata are compared, and
+/// the walk goes on: an object may have other bytes each time.
 const BYTE_FAILURES_MAX: u32 = 4;

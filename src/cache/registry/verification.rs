@@ -27,7 +27,7 @@ use crate::upstream::version::UpstreamVersion;
 struct Verifier {
     pace: Pace<CacheKey>,
     walks: HashMap<CacheKey, CacheWalk>,
-    /// The changes of the upstream's version so far.
+    /// The number of changes of the upstream's version.
     version_changes: u64,
     /// No bytes are compared before: API servers of two versions may write the same objects in
     /// other bytes.
@@ -141,7 +141,7 @@ impl Inner {
         let verifiable = |(cached, state): (Arc<CachedResource>, Arc<State>)| {
             let pages = pages(state.len(), state.store().weight(), whole_every);
             let is_urgent = self.is_urgent(verifier, &cached, round, now);
-            // What is urgent is a round of the first walk.
+            // A round of the first walk is urgent.
             let more_whole = if is_urgent { 0 } else { pages.more_whole };
             let pages = RoundPages { more_whole, ..pages };
             let key = cached.key.clone();
@@ -328,7 +328,7 @@ fn describe(difference: &KeyDifference) -> String {
     format!("{key:?}: held {}, upstream {}", version(*held), version(*upstream))
 }
 
-/// For so many rounds after the upstream's version was seen to change, no bytes are compared.
+/// The number of rounds without a comparison of bytes, after the upstream's version has changed.
 const VERSION_ROUNDS: u32 = 3;
 /// How long nothing is compared after memory was short.
 const OVERLOAD_PAUSE: Duration = Duration::from_secs(60);

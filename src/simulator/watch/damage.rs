@@ -1,4 +1,4 @@
-//! What an injected damage makes of an event. Pure.
+//! The events that are sent in place of a damaged one. Pure.
 
 use std::sync::Arc;
 
