@@ -32,8 +32,7 @@ async fn first() -> Proxy {
 
 /// Starts another Weir before the upstream of `first`, which may ask these siblings.
 async fn beside(first: &Proxy, siblings: &[SocketAddr]) -> Proxy {
-    // The tests assert the outcome, however slow the machine is.
-    within(first, siblings, Duration::from_secs(60)).await
+    adjusted(first, siblings, |_| {}).await
 }
 
 /// The same with another time limit.
@@ -50,6 +49,7 @@ async fn adjusted(
     let urls = siblings.iter().map(|address| format!("http://{address}")).collect();
     let adjust = |config: &mut Config| {
         config.cache.siblings.addresses = urls;
+        // The tests assert the outcome, however slow the machine is.
         config.cache.siblings.timeout = Duration::from_secs(60);
         adjust(config);
     };

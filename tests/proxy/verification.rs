@@ -41,6 +41,13 @@ impl Proxy {
         self.upstream.store().update(configmap("ns2", "cm-a", 78)).unwrap();
     }
 
+    /// Lists from the cache, and returns the path of a watch from there.
+    async fn path_after_list(&self) -> String {
+        let list = self.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await.json();
+        let at = list["metadata"]["resourceVersion"].as_str().unwrap();
+        format!("{CONFIGMAPS}?watch=1&resourceVersion={at}&timeoutSeconds=60")
+    }
+
     async fn checks(&self, outcome: &str) -> f64 {
         let outcome = format!("outcome=\"{outcome}\"");
         let labels = [outcome.as_str(), "resource=\"configmaps\""];
@@ -68,9 +75,7 @@ impl Proxy {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cache_that_lost_an_event_is_replaced_and_its_clients_list() {
     let proxy = verified(VerifyMode::Enforce).await;
-    let list = proxy.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await.json();
-    let at = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={at}&timeoutSeconds=60");
+    let path = proxy.path_after_list().await;
     let mut watch = proxy.watch(&path).await;
     assert_eq!(watch.cache(), "hit");
     proxy.change_damaged(Damage::LostEvent);
@@ -105,7 +110,7 @@ async fn an_old_body_under_a_new_resource_version_is_found() {
     proxy.equals_upstream().await;
 }
 
-/// Of a collection of several pages, whose metadata are right.
+/// The collection has several pages, whose metadata are right.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_body_in_a_large_collection_is_found() {
     let proxy = verified(VerifyMode::Enforce).await;
@@ -141,10 +146,7 @@ async fn an_object_in_another_namespace_is_found() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_comes_too_late_is_found() {
     let proxy = verified(VerifyMode::Enforce).await;
-    let list = proxy.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await.json();
-    let at = list["metadata"]["resourceVersion"].as_str().unwrap();
-    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={at}&timeoutSeconds=60");
-    let mut watch = proxy.watch(&path).await;
+    let mut watch = proxy.watch(&proxy.path_after_list().await).await;
     proxy.change_damaged(Damage::LateEvent);
     assert_eq!(watch.event().await["object"]["metadata"]["name"], "cm-a", "cm-b is late");
     let last = watch.event().await;
@@ -161,10 +163,7 @@ async fn an_event_that_comes_too_late_is_found() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_doubled_event_changes_nothing() {
     let proxy = verified(VerifyMode::Enforce).await;
-    let list = proxy.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await.json();
-    let at = list["metadata"]["resourceVersion"].as_str().unwrap();
-    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={at}&timeoutSeconds=60");
-    let mut watch = proxy.watch(&path).await;
+    let mut watch = proxy.watch(&proxy.path_after_list().await).await;
     proxy.change_damaged(Damage::DoubledEvent);
     for name in ["cm-b", "cm-a"] {
         assert_eq!(watch.event().await["object"]["metadata"]["name"], name);

@@ -52,7 +52,7 @@ async fn a_list_that_is_too_large_is_refused() {
 }
 
 /// The pages of caches that are too large together are compared by their metadata, after which
-/// such a cache is sent on. Of others every byte is compared.
+/// such a cache is sent on. Other caches are compared byte by byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_cache_that_came_from_a_sibling_is_sent_on_after_its_comparison() {
     let upstream = without_configmaps().await;
