@@ -278,8 +278,8 @@ pub struct CacheConfig {
     /// The time in which all objects of a cache are compared once. Shorter in tests; there is no
     /// setting for it.
     pub verify_round: Duration,
-    /// About so many bytes of whole objects are compared in a round, over all caches. Fewer in
-    /// tests; there is no setting for it.
+    /// The bytes of whole objects that are compared in a round, over all caches, as a rough limit.
+    /// Fewer in tests; there is no setting for it.
     pub verify_whole_bytes: usize,
 }
 

@@ -216,8 +216,8 @@ pub const VERIFY: VerifyMode = VerifyMode::Observe;
 /// 100,000 objects are 200 pages of metadata: one each 3 seconds.
 pub const VERIFY_ROUND: Duration = Duration::from_secs(600);
 
-/// A megabyte of whole objects costs kube-apiserver some 3 ms more than its metadata: so many cost
-/// less than a tenth of a percent of a core (`docs/decisions/verified-caches.md`).
+/// A megabyte of whole objects costs kube-apiserver some 3 ms more than its metadata. 128 MiB in a
+/// round cost less than a tenth of a percent of a core (`docs/decisions/verified-caches.md`).
 pub const VERIFY_WHOLE_BYTES: usize = 128 * 1024 * 1024;
 
 /// Logs start, stop, failures and recoveries, and nothing for each request.

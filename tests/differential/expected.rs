@@ -18,7 +18,7 @@ pub(crate) enum Expect {
 use Expect::{Cache, Either, Upstream};
 
 impl Expect {
-    /// What is expected once the history may not reach back far enough.
+    /// Returns the expectation for a history that may not reach back far enough.
     pub(super) fn without_history(self) -> Self {
         if self == Cache { Either } else { self }
     }

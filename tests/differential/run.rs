@@ -368,7 +368,7 @@ const TRIES: usize = 2;
 /// of its own writes.
 const TRIES_MOVING: usize = 5;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
-/// For how long a cache's history surely reaches back.
+/// The shortest time for which a cache's history reaches back.
 const HISTORY_MIN: Duration = Duration::from_secs(45);
 /// How long Weir may refuse a request because the machine is overloaded.
 const SHED_MAX: Duration = Duration::from_secs(120);

@@ -97,7 +97,7 @@ impl CheckFindings {
         self.suspicions.load(Ordering::Relaxed)
     }
 
-    /// Notes that a round is complete. There were so many suspicions when it began.
+    /// Notes that a round is complete, with the number of suspicions at its begin.
     pub(crate) fn round_done(&self, suspicions: u32) {
         self.compared.store(suspicions, Ordering::Relaxed);
     }

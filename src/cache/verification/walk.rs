@@ -1,9 +1,9 @@
 //! The walks through the pages of one cache.
 //!
-//! In a collection of several pages it begins after a random key, so that a Weir that is restarted
-//! often still checks all objects. It goes on behind the last object of each page, and from the end
-//! of the collection to its begin. Keys may come and go meanwhile: each page is a check of its own.
-//! A round is complete once the walk has passed the key at which the round began.
+//! In a collection of several pages a walk begins after a random key, so that a Weir that is
+//! restarted often still checks all objects. It goes on behind the last object of each page, and
+//! from the end of the collection to its begin. Keys may come and go meanwhile: each page is a
+//! check of its own. A round is complete once the walk has passed the key at which the round began.
 //!
 //! Where not all pages can have whole objects, a second walk compares only such pages, in turn with
 //! those of the first. It passes the whole collection once in several rounds.
