@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::RETRY_AFTER;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -41,6 +42,8 @@ pub(crate) struct Seen {
     pub(crate) failed: AtomicUsize,
     /// Responses to watches, by status and `X-Weir-Cache`.
     pub(crate) answers: Mutex<BTreeMap<String, usize>>,
+    /// Refusals of lists and watches, by the seconds of their `Retry-After`.
+    pub(crate) pauses: Mutex<BTreeMap<u64, usize>>,
     /// Milliseconds from a change until its event.
     pub(crate) lags: Mutex<Vec<f64>>,
 }
@@ -69,8 +72,8 @@ impl Node {
                     let versions = Arc::clone(&versions);
                     tasks.spawn(async move {
                         while !sender.is_closed() {
-                            node.watch(sender.clone(), watch, &versions).await;
-                            sleep(jittered(BACK_OFF)).await;
+                            let pause = node.watch(sender.clone(), watch, &versions).await;
+                            sleep(pause.unwrap_or_else(|| jittered(BACK_OFF))).await;
                         }
                     });
                 }
@@ -126,41 +129,38 @@ impl Node {
         }
     }
 
-    /// Lists unless a resourceVersion is known, and watches until the stream ends.
-    async fn watch(&self, sender: Sender, watch: usize, versions: &[Mutex<Option<String>>]) {
-        let Some(version) = versions.get(watch) else { return };
+    /// Lists unless a resourceVersion is known, and watches until the stream ends. Returns the pause
+    /// that the server asks for, which client-go keeps exactly.
+    async fn watch(
+        &self,
+        sender: Sender,
+        watch: usize,
+        versions: &[Mutex<Option<String>>],
+    ) -> Option<Duration> {
+        let version = versions.get(watch)?;
         let (path, selector) = self.target(watch);
         let known = version.lock().clone();
         let from = match known {
             Some(from) => from,
             None => {
                 let list = format!("{path}?fieldSelector={selector}&resourceVersion=0");
-                let Some(list) = self.send(sender.clone(), Method::GET, &list, Bytes::new()).await
-                else {
-                    return;
-                };
+                let list = self.send(sender.clone(), Method::GET, &list, Bytes::new()).await?;
                 if !list.status().is_success() {
-                    self.seen.failed.fetch_add(1, Ordering::Relaxed);
-                    return;
+                    return self.refused(&list);
                 }
-                let Ok(body) = list.into_body().collect().await else { return };
-                let Some(from) = last_version(&body.to_bytes()) else { return };
-                from
+                last_version(&list.into_body().collect().await.ok()?.to_bytes())?
             }
         };
         let path = format!(
             "{path}?watch=1&fieldSelector={selector}&resourceVersion={from}&allowWatchBookmarks=true&timeoutSeconds=480"
         );
         *version.lock() = Some(from);
-        let Some(mut stream) = self.send(sender, Method::GET, &path, Bytes::new()).await else {
-            return;
-        };
+        let mut stream = self.send(sender, Method::GET, &path, Bytes::new()).await?;
         let from = stream.headers().get("x-weir-cache").and_then(|value| value.to_str().ok());
         let answer = format!("{} {}", stream.status().as_u16(), from.unwrap_or_default());
         *self.seen.answers.lock().entry(answer).or_default() += 1;
         if !stream.status().is_success() {
-            self.seen.failed.fetch_add(1, Ordering::Relaxed);
-            return;
+            return self.refused(&stream);
         }
         let _open = OpenWatch::new(&self.seen);
         while let Some(Ok(frame)) = stream.body_mut().frame().await {
@@ -175,6 +175,15 @@ impl Node {
                 *version.lock() = Some(last);
             }
         }
+        None
+    }
+
+    /// Counts a refusal, and returns the time that it names.
+    fn refused(&self, response: &Response<Incoming>) -> Option<Duration> {
+        self.seen.failed.fetch_add(1, Ordering::Relaxed);
+        let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+        *self.seen.pauses.lock().entry(seconds).or_default() += 1;
+        Some(Duration::from_secs(seconds))
     }
 
     fn note(&self, data: &[u8]) {

@@ -26,7 +26,7 @@ use crate::node::{CHANGED, NAMED, Node, PODS, Seen, WATCHES, name};
 use crate::weir_process::{Weir, free_address};
 
 const WEIR: &str = "weirs-own";
-const RECOVERY_MAX: Duration = Duration::from_secs(120);
+const RECOVERY_MAX: Duration = Duration::from_secs(300);
 
 pub(crate) struct Testbed {
     upstream: Simulator,
@@ -175,6 +175,10 @@ impl Testbed {
         let began = Instant::now();
         while self.watches() < WATCHES * self.nodes.len() && began.elapsed() < RECOVERY_MAX {
             sleep(Duration::from_millis(50)).await;
+        }
+        let pauses = std::mem::take(&mut *self.seen.pauses.lock());
+        if !pauses.is_empty() {
+            println!("  refusals by the seconds of Retry-After: {pauses:?}");
         }
         let missing = (WATCHES * self.nodes.len()).saturating_sub(self.watches());
         if missing > 0 {
