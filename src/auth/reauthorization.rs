@@ -84,6 +84,11 @@ impl Reauthorization {
                     return;
                 }
             }
+            if let Some(later) = waiting.scheduled.begin()
+                && self.ends_before(later, &mut waiting).await
+            {
+                return;
+            }
             if self.is_revoked().await {
                 return;
             }

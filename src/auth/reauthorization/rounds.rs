@@ -11,6 +11,10 @@
 //! ahead, until a round of every user takes as long as the budget needs for all questions. So the
 //! interval stretches by itself, and users are served in the order in which they are due.
 //!
+//! A task may wake late, or waits until a decision that is remembered has expired. So each review
+//! also takes a place when it is about to begin, and reviews that are late together begin one by
+//! one.
+//!
 //! A question that roles decide here costs nothing.
 
 use std::collections::HashMap;
@@ -27,6 +31,9 @@ pub(super) struct Rounds<U> {
     per_review: Duration,
     /// Before this time all reviews are reserved.
     free_at: Instant,
+    /// When the next review may begin: one `per_review` after the last one, or after the last
+    /// `per_review` in which none began. So a task that wakes a little late delays no other.
+    next_begin: Instant,
     users: HashMap<U, UserRounds>,
     /// The questions of all users that cost a review.
     costly: u32,
@@ -61,6 +68,8 @@ struct Reservation {
     /// The last round in which a review was reserved for it, and for when.
     round: u64,
     at: Instant,
+    /// The last round in which its review began. Its time is then in `at`.
+    begun: u64,
 }
 
 /// The next step of one watch.
@@ -77,7 +86,8 @@ impl<U: Copy + Eq + Hash> Rounds<U> {
     /// suffices, which has `reviews_per_second`.
     pub(super) fn new(interval: Duration, reviews_per_second: u32, now: Instant) -> Self {
         let per_review = Duration::from_secs(1) / reviews_per_second.max(1);
-        Self { interval, per_review, free_at: now, users: HashMap::new(), costly: 0 }
+        let users = HashMap::new();
+        Self { interval, per_review, free_at: now, next_begin: now, users, costly: 0 }
     }
 
     /// Adds a watch, and whether each of its questions costs a review now. The first round of a new
@@ -95,7 +105,8 @@ impl<U: Copy + Eq + Hash> Rounds<U> {
         let rounds = self.users.entry(user).or_insert_with(new);
         rounds.watches += 1;
         for (question, _) in questions {
-            let new = || Reservation { watches: 0, is_costly: false, round: rounds.round, at: now };
+            let round = rounds.round;
+            let new = || Reservation { watches: 0, is_costly: false, round, at: now, begun: round };
             rounds.questions.entry(*question).or_insert_with(new).watches += 1;
         }
         let round = rounds.round;
@@ -168,6 +179,31 @@ impl<U: Copy + Eq + Hash> Rounds<U> {
         }
         rounds.due = rounds.due.max(at + self.interval);
         Step::Check { at, round: rounds.round }
+    }
+
+    /// Begins the reviews of a check whose time has come. Returns a later time at which the watch
+    /// is to ask, if other reviews begin until then.
+    pub(super) fn begin(
+        &mut self,
+        user: U,
+        questions: &[Question],
+        now: Instant,
+    ) -> Option<Instant> {
+        let rounds = self.users.get_mut(&user)?;
+        let mut at = now;
+        for question in questions {
+            let asked = rounds.questions.get_mut(question).filter(|it| it.is_costly);
+            let Some(reservation) = asked else { continue };
+            if reservation.begun != reservation.round {
+                reservation.begun = reservation.round;
+                let earliest = now.checked_sub(self.per_review).unwrap_or(now);
+                let begins = self.next_begin.max(earliest);
+                reservation.at = begins.max(now);
+                self.next_begin = begins + self.per_review;
+            }
+            at = at.max(reservation.at);
+        }
+        (at > now).then_some(at)
     }
 
     /// Returns the time between two rounds of a user that the budget allows for the present

@@ -108,6 +108,13 @@ impl ScheduledWatch {
         rounds.next(self.user, &self.questions, self.round, Instant::now())
     }
 
+    /// Begins the reviews of a check whose time has come. Returns a later time to ask at, if other
+    /// reviews begin until then.
+    pub(super) fn begin(&self) -> Option<Instant> {
+        let mut rounds = self.schedule.rounds.lock();
+        rounds.begin(self.user, &self.questions, Instant::now())
+    }
+
     /// Notes that the watch is checked in this round.
     pub(super) fn set_round(&mut self, round: u64) {
         self.round = round;

@@ -16,6 +16,8 @@ struct Watch {
     last: u64,
     /// When the task wakes, and whether it checks then.
     step: Step,
+    /// Whether the reviews of the check have begun.
+    has_begun: bool,
 }
 
 /// The rounds, their watches, and the reviews that the checks cost.
@@ -62,7 +64,8 @@ impl Model {
         self.opened += 1;
         self.wakes.insert((step.time(), self.opened));
         let questions = questions.to_vec();
-        self.watches.insert(self.opened, Watch { user, questions, last, step });
+        let watch = Watch { user, questions, last, step, has_begun: false };
+        self.watches.insert(self.opened, watch);
     }
 
     /// Closes the `nth` of the open watches.
@@ -80,6 +83,15 @@ impl Model {
             self.now = time.max(self.now);
             let watch = self.watches.get_mut(&number).unwrap();
             if let Step::Check { round, .. } = watch.step {
+                let begins = std::mem::replace(&mut watch.has_begun, true);
+                if !begins
+                    && let Some(at) = self.rounds.begin(watch.user, &watch.questions, self.now)
+                {
+                    watch.step = Step::Check { at, round };
+                    self.wakes.insert((at, number));
+                    continue;
+                }
+                watch.has_begun = false;
                 for question in &watch.questions {
                     let times = self.reviewed.entry((watch.user, *question)).or_default();
                     // A result is remembered for some seconds.
@@ -158,6 +170,24 @@ fn more_questions_than_the_budget_has_reviews_stretch_the_interval() {
         model.close(50);
     }
     assert_eq!(model.rounds.interval(), INTERVAL);
+}
+
+#[test]
+fn tasks_that_wake_late_ask_one_by_one() {
+    let mut model = Model::new();
+    for user in 0..40 {
+        for asked in questions(user, 39) {
+            model.open(user, &asked);
+        }
+    }
+    model.run_until(model.now + INTERVAL);
+    for stall in 1..6 {
+        // No task runs, and then all whose time has come wake at once.
+        model.now += Duration::from_secs(stall);
+        model.run_until(model.now + INTERVAL);
+    }
+    assert!(model.rate_max() <= RATE as usize + 1, "{} in a second", model.rate_max());
+    assert!(model.gap_max() <= INTERVAL + Duration::from_secs(15), "{:?}", model.gap_max());
 }
 
 #[test]
