@@ -10,7 +10,8 @@
 //! §2.5). Nor is it known just after a count has begun. A crowd is refused within milliseconds, and
 //! one client served meanwhile would pass for the rate of two seconds. The rate of the first
 //! seconds is too low in most cases, since a crowd's handshakes take the processors. An appointment
-//! cannot be made earlier later on, so that none is far away by then.
+//! cannot be made earlier later on, so that none is further away than twice the time for which a
+//! rate was counted, or eight seconds.
 //!
 //! Who would get an appointment after the latest one gets any time of the later half. Else all of
 //! them would come at once.
@@ -95,10 +96,10 @@ impl Appointments {
         whole_seconds(seconds * (1.0 + JITTER * random))
     }
 
-    /// Returns the time until the latest appointment.
+    /// Returns the time until the latest appointment: twice the time for which a rate was counted.
     fn longest(&self, now: Duration) -> Duration {
-        let is_settled = now.saturating_sub(self.counted_since) >= SETTLED_AFTER;
-        if is_settled { LONGEST } else { LONGEST_AT_FIRST }
+        let counted = now.saturating_sub(self.counted_since);
+        counted.saturating_mul(2).clamp(LONGEST_AT_FIRST, LONGEST)
     }
 
     /// Begins the slice of the present time.
@@ -130,10 +131,8 @@ pub const SECONDS_MIN: u32 = 1;
 /// The longest one: kube-apiserver's longest is 30 s.
 pub const SECONDS_MAX: u32 = 32;
 const LONGEST: Duration = Duration::from_secs(SECONDS_MAX as u64);
-/// The longest one while the rate is that of the first seconds.
+/// The longest one just after a count has begun.
 const LONGEST_AT_FIRST: Duration = Duration::from_secs(8);
-/// After this time, the rate of the first seconds no longer counts.
-const SETTLED_AFTER: Duration = Duration::from_secs(4);
 /// After this time without a refusal, those of before do not count.
 const OVER_AFTER: Duration = Duration::from_secs(60);
 /// The rate is that of this time.

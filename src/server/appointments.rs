@@ -165,7 +165,7 @@ mod tests {
         let herd = HerdAppointments::new(metrics);
         let [pods, nodes] = ["pods", "nodes"].map(|it| GroupVersionResource::new("", "v1", it));
         assert_eq!(herd.for_cache(Some(&pods), 500), 1);
-        for _ in 0..40 {
+        for _ in 0..80 {
             tokio::time::advance(Duration::from_millis(100)).await;
             herd.served(Some(&pods));
             herd.served(Some(&nodes));

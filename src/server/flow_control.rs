@@ -12,6 +12,7 @@
 //! Lock order: the doctor, then a batch, then the costs; `sources`, then the [`queue`], whose lock
 //! is otherwise taken alone. No lock is held across an await.
 
+mod hits;
 pub(crate) mod limits;
 pub(crate) mod memo;
 pub(crate) mod meter;

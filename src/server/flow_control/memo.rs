@@ -1,6 +1,7 @@
 //! The memory of a connection for flow control. It has the candidates of the last user: most
 //! connections have one user, so that a request compares no subject. It has the last lists, so that
-//! a repeated one is known as such, the last GETs, and the last refusals.
+//! a repeated one is known as such, the last GETs, the last refusals, and the hits that are not
+//! charged yet.
 //!
 //! Lock order: each lock alone.
 
@@ -15,12 +16,15 @@ use tokio::time::Instant;
 
 use crate::auth::user::{User, UserKey};
 use crate::flow::candidates::Candidates;
+use crate::server::flow_control::hits::{HitSampler, Hits};
 use crate::server::flow_control::plan::ActivePlan;
+use crate::server::flow_control::requester::Requester;
 
 /// The memory of a connection.
 #[derive(Default)]
 pub(crate) struct FlowMemo {
     users: Mutex<Memo>,
+    hits: HitSampler,
     /// Hashes of the last different lists, the latest last.
     lists: Mutex<SmallVec<[u64; LISTS_MAX]>>,
     /// Hashes of the last objects that were read, and when.
@@ -98,6 +102,18 @@ impl FlowMemo {
         }
         gets.push((object, now));
         false
+    }
+
+    /// Notes a GET that was answered from a cache. Returns what is charged now, with those before
+    /// it, or `None` if it is charged later. Each hit of an unknown sender is charged, and each one
+    /// that may come again after a refusal.
+    pub(super) fn note_hit(&self, sender: &Requester, now: Instant, hit: Hits) -> Option<Hits> {
+        let user = match sender {
+            Requester::User(user) => Some(user.key()),
+            Requester::Sidecar => None,
+            Requester::Unidentified | Requester::Token(_) => return Some(hit),
+        };
+        if self.has_refusals() { Some(hit) } else { self.hits.note(user, now, hit) }
     }
 
     /// Whether requests were refused that may not have come again.

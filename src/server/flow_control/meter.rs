@@ -1,7 +1,8 @@
 //! Counts what a request costs: its CPU time while Weir works for it, the bytes of its response,
 //! and the seats that it takes in the API server, by estimate.
 //!
-//! A response of one piece is charged with its head, so that it costs nothing more. The body of a
+//! A response of one piece is charged with its head, so that it costs nothing more; many GETs over
+//! one connection are charged together ([`hits`](super::hits)). The body of a
 //! longer one has a [`Meter`], which charges from time to time, and at the end.
 //!
 //! CPU time is the time for which the request's own code ran: the look-up, the encoding, the
@@ -23,6 +24,7 @@ use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::habit::Start;
 use crate::flow::seats::{CollectionSize, Work};
+use crate::server::flow_control::hits::Hits;
 use crate::server::flow_control::plan::Class;
 use crate::server::flow_control::rules::Admission;
 use crate::server::flow_control::twins::OpenTwin;
@@ -76,17 +78,25 @@ impl FlowControl {
         let admission = context.admission.take();
         let context = &*context;
         let requester = &Self::requester(context);
-        let Classified { class, origin: client, hash, habit } = self.classify(context, requester);
         let body = answered.response.body();
         let is_watch = context.info.verb == Verb::Watch && !body.is_end_stream();
         let short = body.size_hint().exact().filter(|bytes| *bytes <= PIECE_BYTES as u64);
+        let mut charged = Hits { requests: 1, bytes: short.unwrap_or(0), busy: answered.busy };
+        let may_be_sampled = answered.status == CacheStatus::Hit
+            && context.info.verb == Verb::Get
+            && short.is_some()
+            && admission.is_none();
+        if may_be_sampled {
+            charged = context.client.flows.note_hit(requester, context.started, charged)?;
+        }
+        let Classified { class, origin: client, hash, habit } = self.classify(context, requester);
         let mut upstream = context.forwarded.filter(|_| context.takes_seats());
         let mut cost = Cost {
-            requests: 1.0,
+            requests: f64::from(charged.requests),
             forwarded: f64::from(u8::from(answered.status == CacheStatus::Forward)),
             refused: f64::from(u8::from(answered.status == CacheStatus::Error)),
-            cpu_seconds: answered.busy.as_secs_f64(),
-            bytes: short.unwrap_or(0) as f64,
+            cpu_seconds: charged.busy.as_secs_f64(),
+            bytes: charged.bytes as f64,
             ..Cost::default()
         };
         self.add_signs(context, answered.response, client, &mut cost);

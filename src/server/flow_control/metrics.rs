@@ -275,7 +275,7 @@ impl LevelMetrics {
 }
 
 impl ClassMetrics {
-    /// Adds a cost, which has at most one request.
+    /// Adds the cost of a request, of a part of one, or of several that were answered alike.
     pub(super) fn add(&self, cost: &Cost) {
         let Cost { requests, forwarded, refused, bytes, seat_seconds, .. } = *cost;
         if requests > 0.0 {
@@ -284,7 +284,7 @@ impl ClassMetrics {
                 (false, true) => &self.refused,
                 (false, false) => &self.cached,
             }
-            .inc();
+            .inc_by(requests as u64);
         }
         if bytes > 0.0 {
             self.bytes.inc_by(bytes as u64);
