@@ -11,7 +11,6 @@ pub mod metrics;
 #[cfg(test)]
 mod tests;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,7 +23,7 @@ use crate::auth::bearer::{Bearer, BearerToken};
 use crate::auth::metrics::AuthMetrics;
 use crate::auth::peer::Peer;
 use crate::auth::standing::Standing;
-use crate::auth::token_review::{FlowKey, TokenReviews};
+use crate::auth::token_review::{FlowKey, TokenMemo, TokenReviews};
 use crate::auth::trust::{CertificateIdentity, ProxyHeaders, Reloader, TrustStore};
 use crate::auth::user::{Credential, Identity, User};
 use crate::auth::x509::handshake::Hints;
@@ -148,29 +147,25 @@ impl Authenticator {
         &self,
         presented: &PresentedCredential,
     ) -> Result<Identity, AuthenticationError> {
-        self.authenticate_as(presented, FlowKey::Watches).await
+        self.authenticate_as(presented, FlowKey::Watches, &TokenMemo::default()).await
     }
 
     /// Authenticates a client. Its address decides which limit applies to its token reviews.
     pub async fn authenticate_from(
         &self,
         presented: &PresentedCredential,
-        address: Option<IpAddr>,
+        peer: &Peer,
     ) -> Result<Identity, AuthenticationError> {
-        self.authenticate_as(presented, FlowKey::from_address(address)).await
+        self.authenticate_as(presented, FlowKey::from_address(peer.address), &peer.token).await
     }
 
     /// Returns the standing of the credential of a request that is forwarded with it.
-    pub(crate) async fn standing(
-        &self,
-        presented: &PresentedCredential,
-        address: Option<IpAddr>,
-    ) -> Standing {
+    pub(crate) async fn standing(&self, presented: &PresentedCredential, peer: &Peer) -> Standing {
         match presented {
             PresentedCredential::User(identity) => Standing::of_user(&identity.user),
             PresentedCredential::Token(token) => {
-                let flow = FlowKey::from_address(address);
-                Standing::of_token(self.reviews.standing(token, flow).await)
+                let flow = FlowKey::from_address(peer.address);
+                Standing::of_token(self.reviews.standing(token, flow, &peer.token).await)
             }
             PresentedCredential::None
             | PresentedCredential::Invalid
@@ -183,11 +178,12 @@ impl Authenticator {
         &self,
         presented: &PresentedCredential,
         flow: FlowKey,
+        memo: &TokenMemo,
     ) -> Result<Identity, AuthenticationError> {
         let (credential, identity) = match presented {
             PresentedCredential::None => (Credential::None, self.anonymous_identity()),
             PresentedCredential::Token(token) => {
-                (Credential::Token, self.reviews.review(token, flow).await)
+                (Credential::Token, self.reviews.review(token, flow, memo).await)
             }
             PresentedCredential::User(identity) => (identity.credential, unexpired(identity)),
             PresentedCredential::Invalid => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use rustls_pki_types::CertificateDer;
 
+use crate::auth::token_review::TokenMemo;
 use crate::auth::trust::{CertificateVerdict, TrustSnapshot};
 
 /// The client of a connection. Cheap to clone; clones share the cached verdict on the certificates.
@@ -21,6 +22,8 @@ pub struct Peer {
     /// verify no signatures. It belongs to these certificates: a caller that changes them must
     /// create a new `Peer`.
     pub(crate) verdict: Arc<ArcSwapOption<CertificateVerdict>>,
+    /// The last token on the connection.
+    pub(crate) token: Arc<TokenMemo>,
 }
 
 /// Returns the key by which limits count a client. An IPv6 host can choose among the addresses of
@@ -41,7 +44,7 @@ impl Peer {
             all.iter().map(|certificate| certificate.clone().into_owned()).collect()
         };
         let certificates = certificates.filter(|all| !all.is_empty()).map(owned);
-        Self { certificates, address, verdict: Arc::default() }
+        Self { certificates, address, ..Self::default() }
     }
 
     /// Returns the verdict on the certificates at `now` (seconds since 1970); `None` if there are

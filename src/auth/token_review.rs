@@ -33,6 +33,7 @@ mod answer;
 mod cache;
 mod failure;
 mod forwarded;
+mod memo;
 pub mod metrics;
 mod standing;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub(crate) use crate::auth::token_review::admission::FlowKey;
 use crate::auth::token_review::admission::{Admission, QueueFull, QueueSlot};
 use crate::auth::token_review::answer::ReviewStatus;
 use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, TokenKey, Unanswered};
+pub(crate) use crate::auth::token_review::memo::TokenMemo;
 use crate::auth::token_review::metrics::{
     LookupResult, ReviewLimit, ReviewResult, TokenReviewMetrics,
 };
@@ -147,20 +149,21 @@ impl TokenReviews {
     }
 
     /// Returns the identity of the token's user. `flow` is the client that the request counts for
-    /// if the token is not in the cache.
+    /// if the token is not in the cache. `memo` is that of its connection.
     ///
     /// Takes at most about 12 s: the wait for a permit, and the review.
     pub(crate) async fn review(
         &self,
         token: &BearerToken,
         flow: FlowKey,
+        memo: &TokenMemo,
     ) -> Result<Identity, AuthenticationError> {
         let inner = &self.inner;
         if token.as_bytes().len() > TOKEN_BYTES_MAX {
             inner.metrics.limited(ReviewLimit::TokenSize);
             return Err(AuthenticationError::Unavailable);
         }
-        let key = TokenKey::new(&inner.key, token.as_bytes());
+        let key = memo.hash(&inner.key, token.as_bytes());
         match inner.lookup(&key).await {
             Lookup::Fresh(identity) => {
                 inner.metrics.looked_up(LookupResult::Authenticated);

@@ -152,10 +152,12 @@ async fn open_watches_have_their_own_limit_of_reviews() {
     let token = |name: &str| PresentedCredential::Token(name.to_owned().into());
     for n in 0..256 {
         let (authenticator, client) = (Arc::clone(&authenticator), token(&format!("client{n}")));
-        tokio::spawn(async move { authenticator.authenticate_from(&client, None).await });
+        tokio::spawn(
+            async move { authenticator.authenticate_from(&client, &Peer::default()).await },
+        );
     }
     tokio::task::yield_now().await;
-    let client = authenticator.authenticate_from(&token("client"), None).await;
+    let client = authenticator.authenticate_from(&token("client"), &Peer::default()).await;
     assert_eq!(client.unwrap_err(), AuthenticationError::Unavailable);
     let watch = {
         let (authenticator, watch) = (Arc::clone(&authenticator), token("watch"));

@@ -8,14 +8,20 @@ use std::time::Duration;
 use crate::auth::bearer::BearerToken;
 use crate::auth::token_review::admission::FlowKey;
 use crate::auth::token_review::cache::{Lookup, TokenKey};
+use crate::auth::token_review::memo::TokenMemo;
 use crate::auth::token_review::standing::{TokenProof, TokenStanding};
 use crate::auth::token_review::{TOKEN_BYTES_MAX, TokenReviews, answer};
 
 impl TokenReviews {
     /// Returns whether the upstream is known to accept a token, and keeps what its response to the
     /// request will show. An unknown token is reviewed first, for at most [`PROOF_WAIT_MAX`].
-    pub(crate) async fn standing(&self, token: &BearerToken, flow: FlowKey) -> TokenStanding {
-        let key = TokenKey::new(&self.inner.key, token.as_bytes());
+    pub(crate) async fn standing(
+        &self,
+        token: &BearerToken,
+        flow: FlowKey,
+        memo: &TokenMemo,
+    ) -> TokenStanding {
+        let key = memo.hash(&self.inner.key, token.as_bytes());
         let mut user = self.inner.cache.named(&key).await;
         let proof = match self.inner.cache.recently_good(&key).await {
             Some(good) => {
@@ -24,13 +30,15 @@ impl TokenReviews {
                 }
                 TokenProof::Good(good.user)
             }
-            None => match tokio::time::timeout(PROOF_WAIT_MAX, self.review(token, flow)).await {
-                Ok(Ok(identity)) => {
-                    let known = user.insert(identity.user);
-                    TokenProof::Good(Some(known.name_key()))
+            None => {
+                match tokio::time::timeout(PROOF_WAIT_MAX, self.review(token, flow, memo)).await {
+                    Ok(Ok(identity)) => {
+                        let known = user.insert(identity.user);
+                        TokenProof::Good(Some(known.name_key()))
+                    }
+                    Ok(Err(_)) | Err(_) => TokenProof::Unknown(answer::expiry(token.as_str())),
                 }
-                Ok(Err(_)) | Err(_) => TokenProof::Unknown(answer::expiry(token.as_str())),
-            },
+            }
         };
         TokenStanding::new(Arc::clone(&self.inner.cache), key, proof, user)
     }

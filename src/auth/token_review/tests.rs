@@ -108,7 +108,7 @@ fn token(text: &str) -> BearerToken {
 
 /// Reviews a token and returns the name of its user.
 async fn review(reviews: &TokenReviews, text: &str) -> Result<String, AuthenticationError> {
-    reviews.review(&token(text), FlowKey::Socket).await.map(|identity| {
+    reviews.review(&token(text), FlowKey::Socket, &TokenMemo::default()).await.map(|identity| {
         assert!(!identity.stale);
         identity.user.name.clone()
     })
@@ -172,16 +172,16 @@ fn jwt(name: &str, left: Duration) -> String {
 async fn a_token_is_not_accepted_beyond_its_expiry() {
     let (script, reviews) = scripted(TTL * 10);
     let short = token(&jwt("good", Duration::from_secs(4)));
-    let identity = reviews.review(&short, FlowKey::Socket).await.unwrap();
+    let identity = reviews.review(&short, FlowKey::Socket, &TokenMemo::default()).await.unwrap();
     assert!(identity.not_after.is_some_and(|end| end > SystemTime::now()));
     advance(Duration::from_secs(3)).await;
-    reviews.review(&short, FlowKey::Socket).await.unwrap();
+    reviews.review(&short, FlowKey::Socket, &TokenMemo::default()).await.unwrap();
     assert_eq!(script.reviews(), 1);
     advance(Duration::from_secs(1)).await;
     // Not even while the upstream is down.
     script.fail(connection_lost());
     assert_eq!(
-        reviews.review(&short, FlowKey::Socket).await.unwrap_err(),
+        reviews.review(&short, FlowKey::Socket, &TokenMemo::default()).await.unwrap_err(),
         AuthenticationError::Unavailable
     );
     assert_eq!(script.reviews(), 2);
@@ -305,14 +305,24 @@ async fn an_expired_result_is_used_for_its_grace_while_the_upstream_is_down() {
     {
         let (script, reviews) = scripted(grace);
         let good = token("good");
-        assert_eq!(stale(reviews.review(&good, FlowKey::Socket).await), Ok(false));
+        assert_eq!(
+            stale(reviews.review(&good, FlowKey::Socket, &TokenMemo::default()).await),
+            Ok(false)
+        );
         script.fail(error);
         advance(TTL).await;
         let expected = if used { Ok(true) } else { Err(AuthenticationError::Unavailable) };
-        assert_eq!(stale(reviews.review(&good, FlowKey::Socket).await), expected);
-        assert_eq!(stale(reviews.review(&good, FlowKey::Socket).await), expected, "cached");
+        assert_eq!(
+            stale(reviews.review(&good, FlowKey::Socket, &TokenMemo::default()).await),
+            expected
+        );
+        assert_eq!(
+            stale(reviews.review(&good, FlowKey::Socket, &TokenMemo::default()).await),
+            expected,
+            "cached"
+        );
         advance(grace).await;
-        let after = stale(reviews.review(&good, FlowKey::Socket).await);
+        let after = stale(reviews.review(&good, FlowKey::Socket, &TokenMemo::default()).await);
         assert_eq!(after, Err(AuthenticationError::Unavailable));
     }
     // A refused token is not accepted again.
@@ -331,7 +341,7 @@ async fn an_expired_result_is_used_for_its_grace_while_the_upstream_is_down() {
 async fn an_expired_result_is_not_used_after_an_old_outage() {
     let (script, reviews) = scripted(Duration::from_secs(600));
     let from = FlowKey::from_address(Some(IpAddr::from([10, 0, 0, 1])));
-    assert!(reviews.review(&token("good"), from).await.is_ok());
+    assert!(reviews.review(&token("good"), from, &TokenMemo::default()).await.is_ok());
     script.fail(connection_lost());
     for name in ["other", "another"] {
         assert_eq!(review(&reviews, name).await, UNAVAILABLE);
@@ -341,14 +351,16 @@ async fn an_expired_result_is_not_used_after_an_old_outage() {
     *script.latency.lock() = Duration::from_secs(1);
     for n in 0..admission::ADDRESS_SLOTS_MAX {
         let reviews = reviews.clone();
-        tokio::spawn(async move { reviews.review(&token(&format!("bad{n}")), from).await });
+        tokio::spawn(async move {
+            reviews.review(&token(&format!("bad{n}")), from, &TokenMemo::default()).await
+        });
     }
     sleep(Duration::from_millis(1)).await;
-    let newcomer = reviews.review(&token("newcomer"), from).await;
+    let newcomer = reviews.review(&token("newcomer"), from, &TokenMemo::default()).await;
     assert_eq!(newcomer.unwrap_err(), AuthenticationError::TooManyRequests);
     // A recently good token is reviewed without waiting behind others.
     let started = Instant::now();
-    assert!(!reviews.review(&token("good"), from).await.unwrap().stale);
+    assert!(!reviews.review(&token("good"), from, &TokenMemo::default()).await.unwrap().stale);
     assert_eq!(started.elapsed().as_secs(), 1);
 }
 
@@ -368,7 +380,10 @@ async fn one_address_does_not_delay_others() {
         let reviews = reviews.clone();
         tokio::spawn(async move {
             let from = FlowKey::from_address(Some(IpAddr::from([10, 0, 0, 1])));
-            reviews.review(&token(&format!("bad{n}")), from).await.map(|_| ())
+            reviews
+                .review(&token(&format!("bad{n}")), from, &TokenMemo::default())
+                .await
+                .map(|_| ())
         })
     });
     let flood: Vec<_> = flood.collect();
@@ -377,7 +392,11 @@ async fn one_address_does_not_delay_others() {
     assert_eq!(reviews.inner.in_flight.len(), admission::ADDRESS_SLOTS_MAX);
     let started = Instant::now();
     let other = reviews
-        .review(&token("good"), FlowKey::from_address(Some(IpAddr::from([10, 0, 0, 2]))))
+        .review(
+            &token("good"),
+            FlowKey::from_address(Some(IpAddr::from([10, 0, 0, 2]))),
+            &TokenMemo::default(),
+        )
         .await;
     assert!(other.is_ok());
     assert_eq!(started.elapsed().as_secs(), 1);
@@ -398,15 +417,16 @@ async fn a_flood_does_not_delay_open_watches() {
         let from = FlowKey::from_address((host > 0).then(|| IpAddr::from([10, 0, 0, host])));
         for n in 0..admission::ADDRESS_SLOTS_MAX {
             let (reviews, bad) = (reviews.clone(), token(&format!("bad{n} {from:?}")));
-            tokio::spawn(async move { reviews.review(&bad, from).await });
+            tokio::spawn(async move { reviews.review(&bad, from, &TokenMemo::default()).await });
         }
     }
     sleep(Duration::from_millis(1)).await;
     assert_eq!(reviews.inner.in_flight.len(), admission::SLOTS_MAX);
     let (other, socket) = (token("good"), token("good too"));
+    let memo = TokenMemo::default();
     let (watch, client) = tokio::join!(
-        reviews.review(&other, FlowKey::Watches),
-        reviews.review(&socket, FlowKey::Socket)
+        reviews.review(&other, FlowKey::Watches, &memo),
+        reviews.review(&socket, FlowKey::Socket, &memo)
     );
     assert!(watch.is_ok());
     // This client did not cause the flood, so its request is forwarded instead of rejected.
@@ -425,7 +445,12 @@ async fn a_flood_of_bad_tokens_does_not_delay_good_ones() {
         let flood = (0..1000).map(|m: usize| {
             let from = IpAddr::from([10, 0, 0, u8::try_from(m % 7).unwrap()]);
             let (reviews, bad) = (reviews.clone(), token(&format!("bad{n}-{m}")));
-            async move { reviews.review(&bad, FlowKey::from_address(Some(from))).await.map(|_| ()) }
+            async move {
+                reviews
+                    .review(&bad, FlowKey::from_address(Some(from)), &TokenMemo::default())
+                    .await
+                    .map(|_| ())
+            }
         });
         let flood = tokio::spawn(join_all(flood));
         tokio::task::yield_now().await;

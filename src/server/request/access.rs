@@ -127,7 +127,7 @@ impl Access {
     pub(crate) async fn standing(&self, client: &Client, caller: &Caller) -> Standing {
         match (&self.gateway, caller) {
             (Some(gateway), Caller::Client(presented)) => {
-                gateway.authenticator.standing(presented, client.peer.address).await
+                gateway.authenticator.standing(presented, &client.peer).await
             }
             _ => Standing::own(),
         }
@@ -137,8 +137,8 @@ impl Access {
     /// allowed to send it. While no API server is usable, this decision counts as one of a review.
     pub(crate) async fn learn_allowed(&self, context: &RequestContext<'_>, caller: &Caller) {
         let (Some(gateway), Caller::Client(presented)) = (&self.gateway, caller) else { return };
-        let address = context.client.peer.address;
-        let identity = gateway.authenticator.authenticate_from(presented, address).await;
+        let peer = &context.client.peer;
+        let identity = gateway.authenticator.authenticate_from(presented, peer).await;
         let Some(identity) = identity.ok().filter(|identity| !identity.stale) else { return };
         let attributes = Attributes::from_request(&context.info);
         gateway.authorizer.learn_allowed(&identity.user, &attributes, context.started).await;
@@ -161,7 +161,7 @@ impl Access {
             _ => return Err(Reason::Identity.into()),
         };
         let authenticator = &gateway.authenticator;
-        let identity = authenticator.authenticate_from(presented, client.peer.address).await;
+        let identity = authenticator.authenticate_from(presented, &client.peer).await;
         let identity = identity.map_err(|error| match error {
             AuthenticationError::Unauthorized => {
                 Rejection::new(forbidden::unauthorized(), UNAUTHENTICATED).into()

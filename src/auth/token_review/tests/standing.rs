@@ -3,14 +3,15 @@
 use super::*;
 
 async fn is_proven(reviews: &TokenReviews, text: &str) -> bool {
-    reviews.standing(&token(text), FlowKey::Socket).await.is_proven()
+    reviews.standing(&token(text), FlowKey::Socket, &TokenMemo::default()).await.is_proven()
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_token_is_reviewed_once_before_it_is_forwarded() {
     let (script, reviews) = scripted(Duration::ZERO);
     for _ in 0..5 {
-        let standing = reviews.standing(&token("alice"), FlowKey::Socket).await;
+        let standing =
+            reviews.standing(&token("alice"), FlowKey::Socket, &TokenMemo::default()).await;
         assert!(standing.is_proven() && standing.user().is_some());
         // Longer than the result of the review is valid.
         advance(TTL * 2).await;
@@ -24,7 +25,7 @@ async fn an_unknown_token_is_reviewed_once_before_it_is_forwarded() {
 async fn a_token_is_proven_by_the_response_where_reviews_fail() {
     let (script, reviews) = scripted(Duration::ZERO);
     script.fail(status_error(403));
-    let standing = reviews.standing(&token("alice"), FlowKey::Socket).await;
+    let standing = reviews.standing(&token("alice"), FlowKey::Socket, &TokenMemo::default()).await;
     assert!(!standing.is_proven());
     for status in [StatusCode::UNAUTHORIZED, StatusCode::SERVICE_UNAVAILABLE] {
         standing.answered(status).await;
@@ -51,7 +52,7 @@ async fn a_slow_review_delays_a_forwarded_request_for_a_second_at_most() {
 #[tokio::test(start_paused = true)]
 async fn a_token_that_the_upstream_refused_is_reviewed_again() {
     let (script, reviews) = scripted(Duration::ZERO);
-    let standing = reviews.standing(&token("alice"), FlowKey::Socket).await;
+    let standing = reviews.standing(&token("alice"), FlowKey::Socket, &TokenMemo::default()).await;
     script.revoked.store(true, Ordering::SeqCst);
     assert!(is_proven(&reviews, "alice").await, "nothing shows the revocation yet");
     standing.answered(StatusCode::UNAUTHORIZED).await;
