@@ -86,7 +86,7 @@ impl Fixture {
 
     async fn user(&self, headers: &HeaderMap) -> Arc<User> {
         let presented = self.authenticator.presented_credential(&self.peer, headers);
-        let found = self.authenticator.authenticate_from(&presented, self.peer.address).await;
+        let found = self.authenticator.authenticate_from(&presented, &self.peer).await;
         found.expect("the token is good").user
     }
 

@@ -1,5 +1,5 @@
-//! The client of a connection: its address and its certificates. Certificates are verified with
-//! each request, not in the handshake (`docs/decisions/certificates-per-request.md`).
+//! The client of a connection: its address, its certificates and its last token. Certificates are
+//! verified with each request, not in the handshake (`docs/decisions/certificates-per-request.md`).
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use rustls_pki_types::CertificateDer;
 use crate::auth::token_review::TokenMemo;
 use crate::auth::trust::{CertificateVerdict, TrustSnapshot};
 
-/// The client of a connection. Cheap to clone; clones share the cached verdict on the certificates.
+/// The client of a connection. Cheap to clone; clones share the cached verdict on the certificates,
+/// and the last token.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     /// The certificates that the client presented, its own first; `None` if there are none. The
@@ -22,7 +23,7 @@ pub struct Peer {
     /// verify no signatures. It belongs to these certificates: a caller that changes them must
     /// create a new `Peer`.
     pub(crate) verdict: Arc<ArcSwapOption<CertificateVerdict>>,
-    /// The last token on the connection.
+    /// The last accepted token on the connection.
     pub(crate) token: Arc<TokenMemo>,
 }
 

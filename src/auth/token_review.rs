@@ -23,7 +23,8 @@
 //! Memory, at most: [`cache::IDENTITIES_BYTES_MAX`] (64 MiB) of users; about 17 MiB of hashes of
 //! refused and of recently good tokens; [`admission::SLOTS_MAX`] tokens under review, of at most
 //! [`TOKEN_BYTES_MAX`] each (32 MiB together), and the same again for tokens that were recently
-//! good, and for open watches, which hold their tokens anyway.
+//! good, and for open watches, which hold their tokens anyway; and of each connection with an
+//! accepted token that token, at most 4 KiB ([`memo`]).
 //!
 //! Lock order: `in_flight`, then the lock of the admission. The lock of [`ReviewBackoff`] is never
 //! held together with another one. No lock is held across an await.
@@ -167,6 +168,7 @@ impl TokenReviews {
         match inner.lookup(&key).await {
             Lookup::Fresh(identity) => {
                 inner.metrics.looked_up(LookupResult::Authenticated);
+                memo.accept(key, token.as_bytes());
                 return Ok(identity.to_identity(false));
             }
             Lookup::Refused => {

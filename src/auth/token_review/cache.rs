@@ -32,8 +32,8 @@ pub(super) struct TokenCache {
     stale_grace: Duration,
 }
 
-/// Stands for a token in the cache: a keyed hash, so that neither memory nor timing reveals the
-/// token.
+/// Stands for a token in the cache: a keyed hash, so that neither the memory of the cache nor its
+/// timing reveals the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TokenKey([u8; 32]);
 

@@ -25,6 +25,7 @@ impl TokenReviews {
         let mut user = self.inner.cache.named(&key).await;
         let proof = match self.inner.cache.recently_good(&key).await {
             Some(good) => {
+                memo.accept(key, token.as_bytes());
                 if user.is_none() {
                     self.review_beside(key, token).await;
                 }

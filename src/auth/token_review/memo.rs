@@ -1,10 +1,10 @@
-//! The last token of a connection with its keyed hash, so that a connection whose requests have the
-//! same token hashes it once. To hash the token of a service account takes a quarter of the time
-//! of a GET from the cache.
+//! The last accepted token of a connection with its keyed hash, so that a connection whose requests
+//! have the same token hashes it once. To hash the token of a service account takes a quarter of
+//! the time of a GET from the cache.
 //!
-//! The token is kept from the second request with it on: most connections of watches have no second
-//! one. It is compared in a time that depends on its length only, since users may share a
-//! connection.
+//! A token is kept from its second use on: most connections of watches have no second request.
+//! One that no review has accepted is not kept, so that nobody unknown fills memory. Tokens are
+//! compared in a time that depends on their length only, since users may share a connection.
 
 use std::fmt;
 
@@ -12,32 +12,36 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use parking_lot::Mutex;
 
-use crate::auth::token_review::TOKEN_BYTES_MAX;
 use crate::auth::token_review::cache::TokenKey;
 
-/// The last token of a connection. Its `Debug` output does not show it.
+/// The last accepted token of a connection. Its `Debug` output does not show it.
 #[derive(Default)]
 pub(crate) struct TokenMemo(Mutex<Option<LastToken>>);
 
 struct LastToken {
     key: TokenKey,
-    /// `None` after the first request with it.
+    /// `None` after the first use.
     token: Option<Box<[u8]>>,
 }
 
 impl TokenMemo {
-    /// Returns the keyed hash of a token.
+    /// Returns the keyed hash of a token. The key must always be the same one.
     pub(super) fn hash(&self, key: &hmac::Key, token: &[u8]) -> TokenKey {
-        if let Some(known) = self.known(token) {
-            return known;
+        self.known(token).unwrap_or_else(|| TokenKey::new(key, token))
+    }
+
+    /// Notes that a token with this hash was accepted.
+    pub(super) fn accept(&self, key: TokenKey, token: &[u8]) {
+        let mut last = self.0.lock();
+        match &*last {
+            Some(LastToken { key: known, token: Some(_) }) if *known == key => {}
+            Some(LastToken { key: known, .. })
+                if *known == key && token.len() <= KEPT_BYTES_MAX =>
+            {
+                *last = Some(LastToken { key, token: Some(token.into()) });
+            }
+            _ => *last = Some(LastToken { key, token: None }),
         }
-        let hash = TokenKey::new(key, token);
-        if token.len() <= TOKEN_BYTES_MAX {
-            let mut last = self.0.lock();
-            let is_again = last.as_ref().is_some_and(|last| last.key == hash);
-            *last = Some(LastToken { key: hash, token: is_again.then(|| token.into()) });
-        }
-        hash
     }
 
     fn known(&self, token: &[u8]) -> Option<TokenKey> {
@@ -53,6 +57,9 @@ impl fmt::Debug for TokenMemo {
     }
 }
 
+/// A longer token is hashed each time. Those of service accounts have about 1 KB.
+const KEPT_BYTES_MAX: usize = 4_096;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,19 +74,28 @@ mod tests {
             for token in pair.iter().flat_map(|token| [token; 3]) {
                 let hash = memo.hash(&key, token.as_bytes());
                 assert_eq!(hash, TokenKey::new(&key, token.as_bytes()), "{token}");
+                memo.accept(hash, token.as_bytes());
             }
         }
     }
 
     #[test]
-    fn only_a_token_that_comes_again_is_kept() {
+    fn only_a_token_that_was_accepted_twice_is_kept() {
         let (memo, key) = (TokenMemo::default(), random_key());
         let kept = |token: &str| {
-            memo.hash(&key, token.as_bytes());
+            memo.accept(TokenKey::new(&key, token.as_bytes()), token.as_bytes());
             memo.known(token.as_bytes()).is_some()
         };
-        assert_eq!(["a", "a", "b", "a", "a"].map(kept), [false, true, false, false, true]);
-        let long = "x".repeat(TOKEN_BYTES_MAX + 1);
-        assert_eq!([kept(&long), kept(&long), kept("a")], [false, false, true]);
+        assert_eq!(
+            ["a", "a", "a", "b", "a", "a"].map(kept),
+            [false, true, true, false, false, true]
+        );
+        let long = "x".repeat(KEPT_BYTES_MAX + 1);
+        assert_eq!([&long, &long, "a"].map(kept), [false, false, false]);
+        // A refused token is only hashed.
+        for _ in 0..3 {
+            memo.hash(&key, b"refused");
+        }
+        assert!(memo.known(b"refused").is_none());
     }
 }
