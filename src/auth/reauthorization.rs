@@ -13,7 +13,8 @@
 //!
 //! Latency of a revocation: the time until the next check, which is at most one and a half
 //! intervals after the start of a watch and one interval later on, stretched or not; plus at most
-//! `allowTTL` until the cached decision has expired; plus the time of the review. A check that
+//! `allowTTL` until the cached decision has expired; plus the time of the review. Where the budget
+//! is used up, the time for which Weir's tasks did not run is added. A check that
 //! fails because the upstream is down does not end the watch; the next one follows an interval
 //! later.
 
@@ -84,7 +85,7 @@ impl Reauthorization {
                     return;
                 }
             }
-            if let Some(later) = waiting.scheduled.begin()
+            if let Some(later) = waiting.scheduled.begin(round)
                 && self.ends_before(later, &mut waiting).await
             {
                 return;

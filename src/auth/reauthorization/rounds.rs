@@ -11,9 +11,8 @@
 //! ahead, until a round of every user takes as long as the budget needs for all questions. So the
 //! interval stretches by itself, and users are served in the order in which they are due.
 //!
-//! A task may wake late, or waits until a decision that is remembered has expired. So each review
-//! also takes a place when it is about to begin, and reviews that are late together begin one by
-//! one.
+//! A task may wake late, or may wait until a cached decision expires. So each review also takes a
+//! place when it is about to begin, and reviews that are late together begin one by one.
 //!
 //! A question that roles decide here costs nothing.
 
@@ -68,7 +67,7 @@ struct Reservation {
     /// The last round in which a review was reserved for it, and for when.
     round: u64,
     at: Instant,
-    /// The last round in which its review began. Its time is then in `at`.
+    /// The last round in which its review began; `at` is then the time at which it began.
     begun: u64,
 }
 
@@ -181,12 +180,14 @@ impl<U: Copy + Eq + Hash> Rounds<U> {
         Step::Check { at, round: rounds.round }
     }
 
-    /// Begins the reviews of a check whose time has come. Returns a later time at which the watch
-    /// is to ask, if other reviews begin until then.
+    /// Begins the reviews of a check for `round` whose time has come. Returns a later time at which
+    /// the watch is to ask, if other reviews begin until then. A review that began some time ago
+    /// was for others, and its answer may have expired.
     pub(super) fn begin(
         &mut self,
         user: U,
         questions: &[Question],
+        round: u64,
         now: Instant,
     ) -> Option<Instant> {
         let rounds = self.users.get_mut(&user)?;
@@ -194,14 +195,19 @@ impl<U: Copy + Eq + Hash> Rounds<U> {
         for question in questions {
             let asked = rounds.questions.get_mut(question).filter(|it| it.is_costly);
             let Some(reservation) = asked else { continue };
-            if reservation.begun != reservation.round {
-                reservation.begun = reservation.round;
-                let earliest = now.checked_sub(self.per_review).unwrap_or(now);
-                let begins = self.next_begin.max(earliest);
-                reservation.at = begins.max(now);
-                self.next_begin = begins + self.per_review;
+            // The next round may have reserved another time already.
+            let is_latest = reservation.round == round;
+            if is_latest && reservation.begun == round && now < reservation.at + SHARED_FOR {
+                at = at.max(reservation.at);
+                continue;
             }
-            at = at.max(reservation.at);
+            let earliest = now.checked_sub(self.per_review).unwrap_or(now);
+            let begins = self.next_begin.max(earliest);
+            self.next_begin = begins + self.per_review;
+            at = at.max(begins);
+            if is_latest {
+                (reservation.begun, reservation.at) = (round, begins.max(now));
+            }
         }
         (at > now).then_some(at)
     }
@@ -212,6 +218,9 @@ impl<U: Copy + Eq + Hash> Rounds<U> {
         self.interval.max(self.per_review.saturating_mul(self.costly))
     }
 }
+
+/// For this time after its begin a review is shared by all who ask.
+const SHARED_FOR: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -108,11 +108,11 @@ impl ScheduledWatch {
         rounds.next(self.user, &self.questions, self.round, Instant::now())
     }
 
-    /// Begins the reviews of a check whose time has come. Returns a later time to ask at, if other
-    /// reviews begin until then.
-    pub(super) fn begin(&self) -> Option<Instant> {
+    /// Begins the reviews of a check for a round whose time has come. Returns a later time to ask
+    /// at, if other reviews begin until then.
+    pub(super) fn begin(&self, round: u64) -> Option<Instant> {
         let mut rounds = self.schedule.rounds.lock();
-        rounds.begin(self.user, &self.questions, Instant::now())
+        rounds.begin(self.user, &self.questions, round, Instant::now())
     }
 
     /// Notes that the watch is checked in this round.

@@ -85,7 +85,8 @@ impl Model {
             if let Step::Check { round, .. } = watch.step {
                 let begins = std::mem::replace(&mut watch.has_begun, true);
                 if !begins
-                    && let Some(at) = self.rounds.begin(watch.user, &watch.questions, self.now)
+                    && let Some(at) =
+                        self.rounds.begin(watch.user, &watch.questions, round, self.now)
                 {
                     watch.step = Step::Check { at, round };
                     self.wakes.insert((at, number));
@@ -188,6 +189,30 @@ fn tasks_that_wake_late_ask_one_by_one() {
     }
     assert!(model.rate_max() <= RATE as usize + 1, "{} in a second", model.rate_max());
     assert!(model.gap_max() <= INTERVAL + Duration::from_secs(15), "{:?}", model.gap_max());
+}
+
+#[test]
+fn a_watch_that_asks_long_after_the_others_takes_a_place_of_its_own() {
+    let (now, question) = (Instant::now(), Question::Permission(1));
+    let mut rounds = Rounds::new(INTERVAL, 1, now);
+    rounds.enter(1, &[(question, true)], now, INTERVAL);
+    let late = now + INTERVAL;
+    assert_eq!(rounds.next(1, &[question], 0, late), Step::Check { at: late, round: 1 });
+    let begin = |rounds: &mut Rounds<u32>, round, millis| {
+        let at = late + Duration::from_millis(millis);
+        rounds.begin(1, &[question], round, at).map(|later| later - at)
+    };
+    assert_eq!(begin(&mut rounds, 1, 0), None);
+    assert_eq!(begin(&mut rounds, 1, 500), None, "shares the review");
+    // The answer has expired: another review.
+    assert_eq!(begin(&mut rounds, 1, 5_000), None);
+    assert_eq!(rounds.next_begin, late + Duration::from_secs(5));
+    // The next round has reserved its time, and a watch is late for this one.
+    let next = late + INTERVAL;
+    assert_eq!(rounds.next(1, &[question], 1, next), Step::Check { at: next, round: 2 });
+    assert_eq!(begin(&mut rounds, 1, 60_000), None);
+    assert_eq!(begin(&mut rounds, 2, 60_000), None);
+    assert_eq!(rounds.next_begin, next + Duration::from_secs(1), "two places");
 }
 
 #[test]
