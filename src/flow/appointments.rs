@@ -11,10 +11,10 @@
 //! one client served meanwhile would pass for the rate of two seconds. The rate of the first
 //! seconds is too low in most cases, since a crowd's handshakes take the processors. An appointment
 //! cannot be made earlier later on, so that none is further away than twice the time for which a
-//! rate was counted, or eight seconds.
+//! rate was counted, or eight seconds, before the part at random.
 //!
-//! Who would get an appointment after the latest one gets any time of the later half. Else all of
-//! them would come at once.
+//! A client whose appointment would be after the latest one gets a random time in the later half,
+//! so that these clients do not all come back at once.
 //!
 //! Pure: the present time, counted from any begin, and the randomness are arguments.
 
@@ -213,6 +213,24 @@ mod tests {
         }
         assert_eq!(book.book(300, 0.0, start + ms(400)), 1);
         assert_eq!(book.book(3_000, 0.0, start + ms(400)), 2);
+    }
+
+    #[test]
+    fn the_first_appointments_are_at_most_ten_seconds_away() {
+        let start = Duration::from_secs(100);
+        let mut book = Appointments::new(start);
+        for millis in 0..500 {
+            book.served(start + ms(millis));
+        }
+        // A thousand a second, and 50,000 come.
+        let mut by_second = BTreeMap::<u32, usize>::new();
+        for number in 0..50_000 {
+            let random = f64::from(number % 100) / 100.0;
+            *by_second.entry(book.book(4_000, random, start + ms(500))).or_default() += 1;
+        }
+        assert_eq!(by_second.keys().next_back(), Some(&10));
+        // Who finds no place in that time comes at any time of the later half.
+        assert!((5..=8).all(|second| by_second[&second] > 8_000), "{by_second:?}");
     }
 
     /// The clients of a herd, of whom each obeys.

@@ -171,7 +171,6 @@ mod tests {
             herd.served(Some(&nodes));
         }
         // 200 wait, and ten are served in a second.
-        // 200 wait, and ten are served in a second.
         assert!((10..=15).contains(&herd.for_cache(Some(&pods), 200)));
         // Nothing was counted before the first refusal.
         assert_eq!(herd.for_cache(Some(&nodes), 200), 1);
