@@ -18,6 +18,8 @@ mod client;
 mod cpu;
 #[path = "overload/crowd.rs"]
 mod crowd;
+#[path = "overload/floor.rs"]
+mod floor;
 #[path = "overload/group.rs"]
 mod group;
 #[path = "overload/rows.rs"]
@@ -52,6 +54,9 @@ async fn main() {
     let asked: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
     if let [crowd::CROWD, address] = *asked.iter().map(String::as_str).collect::<Vec<_>>() {
         return crowd::run(address.parse().expect("an address")).await;
+    }
+    if asked.first().is_some_and(|it| it == floor::FLOOR) {
+        floor::run().await;
     }
     let is_asked = |row: &str| asked.is_empty() || asked.iter().any(|it| it == row);
     let upstream = upstream().await;

@@ -12,9 +12,10 @@ use weir::simulator::Simulator;
 
 use crate::client::{Client, LIST, LIST_FORWARDED, Latencies, POD, POD_FORWARDED, Steady, steady};
 use crate::crowd::Crowd;
+use crate::floor::Floor;
 use crate::group::Group;
 use crate::tcp::TcpCounters;
-use crate::weir_process::{Weir, free_address};
+use crate::weir_process::free_address;
 use crate::weirs_times::WeirsTimes;
 use crate::{USERS, weir, weir_with_admin};
 
@@ -91,8 +92,8 @@ async fn measure(
     [gets.await.expect("it ends"), lists.await.expect("it ends")]
 }
 
-/// The CPU time of a refusal, and of a GET from the cache. Few file descriptors lead to the last
-/// stage.
+/// The CPU time of a refusal, of a GET from the cache, and of a refusal by hyper alone. Few file
+/// descriptors lead to the last stage.
 pub(crate) async fn refusals(upstream: &Simulator) {
     let weir = weir(upstream, &[], Some(DESCRIPTORS)).await;
     let address = weir.address;
@@ -118,31 +119,42 @@ pub(crate) async fn refusals(upstream: &Simulator) {
     println!("\nrefusals: {} connections lead to the last stage", idle.len());
     let rest = idle.split_off(FLOODING);
     for (what, path, code) in [("a GET", POD, 200), ("a refusal", LIST, 429)] {
-        for connections in [1, FLOODING] {
-            let mut took = Duration::ZERO;
-            for _ in 0..BURSTS {
-                // A connection may have 200 refusals a second.
-                sleep(Duration::from_secs(1)).await;
-                let before = cpu_of_threads(&weir);
-                let flood = idle.iter_mut().take(connections).map(|client| async move {
-                    for _ in 0..BURST {
-                        assert_eq!(client.get(path).await.code, code, "{what}");
-                    }
-                });
-                futures::future::join_all(flood).await;
-                took += cpu_of_threads(&weir).saturating_sub(before);
-            }
-            let took = took.as_secs_f64() / f64::from(BURSTS * BURST) / connections as f64;
-            println!("  {what} over {connections} connections: {:.1} us of CPU", took * 1e6);
-        }
+        bursts(what, &mut idle, &weir.proc(), path, code).await;
     }
     drop(rest);
+    let floor = Floor::start().await;
+    let mut clients = Vec::new();
+    for _ in 0..FLOODING {
+        clients.push(Client::open(4, floor.address).await);
+    }
+    bursts("a refusal by hyper alone", &mut clients, &floor.proc(), LIST, 429).await;
 }
 
-/// Returns the CPU time of the threads that Weir has now, in nanoseconds: that of the process has a
-/// resolution of 10 ms, and a burst takes 3. No thread ends in a burst.
-fn cpu_of_threads(weir: &Weir) -> Duration {
-    let tasks = std::fs::read_dir(format!("{}/task", weir.proc())).expect("it runs");
+/// Prints the CPU time that a request takes in a process, over one connection and over all.
+async fn bursts(what: &str, clients: &mut [Client], proc: &str, path: &str, code: u16) {
+    for connections in [1, clients.len()] {
+        let mut took = Duration::ZERO;
+        for _ in 0..BURSTS {
+            // A connection may have 200 refusals a second.
+            sleep(Duration::from_secs(1)).await;
+            let before = cpu_of_threads(proc);
+            let flood = clients.iter_mut().take(connections).map(|client| async move {
+                for _ in 0..BURST {
+                    assert_eq!(client.get(path).await.code, code, "{what}");
+                }
+            });
+            futures::future::join_all(flood).await;
+            took += cpu_of_threads(proc).saturating_sub(before);
+        }
+        let took = took.as_secs_f64() / f64::from(BURSTS * BURST) / connections as f64;
+        println!("  {what} over {connections} connections: {:.1} us of CPU", took * 1e6);
+    }
+}
+
+/// Returns the CPU time of the threads that a process has now, in nanoseconds: that of the process
+/// has a resolution of 10 ms, and a burst takes 3. No thread ends in a burst.
+fn cpu_of_threads(proc: &str) -> Duration {
+    let tasks = std::fs::read_dir(format!("{proc}/task")).expect("it runs");
     let of = |task: std::io::Result<std::fs::DirEntry>| {
         crate::cpu::time_of(&task.expect("a thread").path().to_string_lossy())
     };
