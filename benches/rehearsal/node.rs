@@ -129,8 +129,8 @@ impl Node {
         }
     }
 
-    /// Lists unless a resourceVersion is known, and watches until the stream ends. Returns the pause
-    /// that the server asks for, which client-go keeps exactly.
+    /// Lists unless a resourceVersion is known, and watches until the stream ends. Returns the
+    /// pause that the server asks for, which client-go keeps exactly.
     async fn watch(
         &self,
         sender: Sender,
