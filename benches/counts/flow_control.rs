@@ -2,6 +2,7 @@
 //! starts. A difference between whole requests shows less, since it varies by ten times as much.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -19,28 +20,38 @@ use crate::cases::Case;
 /// The requests of a case.
 const TIMES: usize = 1_000;
 const CACHED: &str = "flow control of a cached GET";
+const BUSY: &str = "the same, of a busy connection";
 const FORWARDED: &str = "flow control of a forwarded GET";
 /// The most instructions that flow control may add, of an optimized build.
-pub(crate) const TARGETS: [(&str, f64); 2] = [(CACHED, 2_500.0), (FORWARDED, 10_000.0)];
+pub(crate) const TARGETS: [(&str, f64); 3] =
+    [(CACHED, 2_500.0), (BUSY, 500.0), (FORWARDED, 10_000.0)];
+/// The time between two requests of a connection whose hits are charged one by one.
+const APART: Duration = Duration::from_millis(100);
 const PATH: &str = "/api/v1/namespaces/default/configmaps/cm";
 
 /// Flow control of a GET that is answered from the cache.
 pub(crate) fn cached() -> Case {
-    case(CACHED, true)
+    case(CACHED, Some(APART))
+}
+
+/// The same where GETs follow one another at once.
+pub(crate) fn busy() -> Case {
+    case(BUSY, Some(Duration::ZERO))
 }
 
 /// Flow control of a GET that is forwarded.
 pub(crate) fn forwarded() -> Case {
-    case(FORWARDED, false)
+    case(FORWARDED, None)
 }
 
-fn case(name: &'static str, is_cached: bool) -> Case {
+/// Requests that are answered from the cache, so much apart, or that are forwarded.
+fn case(name: &'static str, cached: Option<Duration>) -> Case {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = Rc::new(runtime.expect("a runtime"));
     let client = runtime.block_on(client());
     // A request borrows its client, and there are two in the life of this process.
     let client: &'static SampleClient = Box::leak(Box::new(client));
-    let path = if is_cached { format!("{PATH}?resourceVersion=0") } else { PATH.to_owned() };
+    let path = if cached.is_some() { format!("{PATH}?resourceVersion=0") } else { PATH.to_owned() };
     let request = Request::get(path).header("user-agent", "kubelet/v1.36.2 (linux/amd64)");
     let body = Bytes::from(vec![b'x'; 400]);
     let request = request.body(()).expect("a request");
@@ -51,10 +62,9 @@ fn case(name: &'static str, is_cached: bool) -> Case {
         let _entered = runtime.enter();
         for _ in 0..TIMES {
             // Nothing waits.
-            let done = if is_cached {
-                request.hit().now_or_never().is_some()
-            } else {
-                request.forward().now_or_never() == Some(true)
+            let done = match cached {
+                Some(later) => request.hit(later).now_or_never().is_some(),
+                None => request.forward().now_or_never() == Some(true),
             };
             assert!(done, "{name}");
         }

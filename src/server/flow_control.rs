@@ -6,8 +6,9 @@
 //! counts what a response costs while it is sent. [`report`] is what operators see, on the admin
 //! listener only; [`metrics`] name no client.
 //!
-//! Each request adds its costs to one of several batches, so that threads do not wait for each
-//! other, and a full batch is added to the windows.
+//! Costs are added to one of several batches, so that threads do not wait for each other, and a
+//! full batch is added to the windows. Many alike GETs of one connection are charged together
+//! ([`hits`]).
 //!
 //! Lock order: the doctor, then a batch, then the costs; `sources`, then the [`queue`], whose lock
 //! is otherwise taken alone. No lock is held across an await.
@@ -37,8 +38,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING};
+use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -194,22 +195,33 @@ impl FlowControl {
     }
 
     /// Classifies a request whose sender is known as far as it will be.
-    fn classify(&self, context: &RequestContext<'_>, requester: &Requester) -> Classified {
+    /// `client` is what [`Self::client`] returns.
+    fn classify(
+        &self,
+        context: &RequestContext<'_>,
+        requester: &Requester,
+        client: u64,
+        is_read_again: bool,
+    ) -> Classified {
         let active = self.active.load();
         let info = &context.info;
         let Placement { class, flow, .. } = placement(&active, context, requester);
-        let agent = requester::agent(context.agent.as_ref());
-        let resource = info.resource.as_ref().map(|it| (&it.gvr, &it.subresource));
         let path = requester::path(info);
-        let who = (requester, agent, &class.schema, flow);
-        let mut hash = self.hasher.hash_one((who, resource, path, info.verb_label()));
+        let mut hash = self.hasher.hash_one((client, &class.schema, flow, path, info.verb_label()));
         let mut habit = context.habit;
-        habit.is_repeated = self.is_repeated(context, hash, habit);
+        habit.is_repeated = is_read_again || self.is_list_repeated(context, hash, habit);
         let origin = hash;
         if matches!(info.verb, Verb::List | Verb::Watch) || habit.is_repeated {
             hash = self.hasher.hash_one((hash, habit));
         }
         Classified { class: Arc::clone(class), origin, hash, habit }
+    }
+
+    /// Returns what stands for the sender of a request, its user agent and the resource.
+    fn client(&self, context: &RequestContext<'_>, requester: &Requester) -> u64 {
+        let agent = context.agent.as_ref().map(HeaderValue::as_bytes);
+        let resource = context.info.resource.as_ref().map(|it| (&it.gvr, &it.subresource));
+        self.hasher.hash_one((requester, agent, resource))
     }
 
     /// Returns the origin of a request.

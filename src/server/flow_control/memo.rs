@@ -16,15 +16,14 @@ use tokio::time::Instant;
 
 use crate::auth::user::{User, UserKey};
 use crate::flow::candidates::Candidates;
-use crate::server::flow_control::hits::{HitSampler, Hits};
+use crate::server::flow_control::hits::{HitKind, Hits, UnchargedHits};
 use crate::server::flow_control::plan::ActivePlan;
-use crate::server::flow_control::requester::Requester;
 
 /// The memory of a connection.
 #[derive(Default)]
 pub(crate) struct FlowMemo {
     users: Mutex<Memo>,
-    hits: HitSampler,
+    hits: UnchargedHits,
     /// Hashes of the last different lists, the latest last.
     lists: Mutex<SmallVec<[u64; LISTS_MAX]>>,
     /// Hashes of the last objects that were read, and when.
@@ -105,20 +104,20 @@ impl FlowMemo {
     }
 
     /// Notes a GET that was answered from a cache. Returns what is charged now, with those before
-    /// it, or `None` if it is charged later. Each hit of an unknown sender is charged, and each one
-    /// that may come again after a refusal.
-    pub(super) fn note_hit(&self, sender: &Requester, now: Instant, hit: Hits) -> Option<Hits> {
-        let user = match sender {
-            Requester::User(user) => Some(user.key()),
-            Requester::Sidecar => None,
-            Requester::Unidentified | Requester::Token(_) => return Some(hit),
-        };
-        if self.has_refusals() { Some(hit) } else { self.hits.note(user, now, hit) }
+    /// it, or `None` if it is charged later. Each hit that may be early after a refusal is charged.
+    pub(super) fn note_hit(&self, kind: HitKind, now: Instant, hit: Hits) -> Option<Hits> {
+        if self.has_refusals(now) { Some(hit) } else { self.hits.note(kind, now, hit) }
     }
 
-    /// Whether requests were refused that may not have come again.
-    pub(super) fn has_refusals(&self) -> bool {
-        self.has_refusals.load(Ordering::Relaxed)
+    /// Whether requests were refused that would come too early at `now`. Forgets the others.
+    pub(super) fn has_refusals(&self, now: Instant) -> bool {
+        if !self.has_refusals.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut refusals = self.refusals.lock();
+        refusals.retain(|(_, until)| now < *until);
+        self.has_refusals.store(!refusals.is_empty(), Ordering::Relaxed);
+        !refusals.is_empty()
     }
 
     /// Notes that a request was refused, and may come again at `until`.
@@ -181,14 +180,16 @@ mod tests {
     #[test]
     fn a_refused_request_is_early_before_its_time() {
         let (memo, start) = (FlowMemo::default(), Instant::now());
-        assert!(!memo.has_refusals());
+        assert!(!memo.has_refusals(start));
         memo.refuse(1, start + 2 * SECOND);
-        assert!(memo.has_refusals());
+        assert!(memo.has_refusals(start));
         assert!(!memo.is_early(2, start), "another request");
         assert!(memo.is_early(1, start + SECOND));
-        assert!(!memo.has_refusals(), "each refusal counts once");
+        assert!(!memo.has_refusals(start), "each refusal counts once");
         memo.refuse(1, start + 2 * SECOND);
         assert!(!memo.is_early(1, start + 2 * SECOND));
+        memo.refuse(1, start + 2 * SECOND);
+        assert!(!memo.has_refusals(start + 2 * SECOND), "it would not be early any more");
         for request in 0..100 {
             memo.refuse(request, start);
         }

@@ -81,15 +81,19 @@ impl FlowControl {
         let body = answered.response.body();
         let is_watch = context.info.verb == Verb::Watch && !body.is_end_stream();
         let short = body.size_hint().exact().filter(|bytes| *bytes <= PIECE_BYTES as u64);
+        let client = self.client(context, requester);
+        let kind = self.hit_kind(context, client);
         let mut charged = Hits { requests: 1, bytes: short.unwrap_or(0), busy: answered.busy };
-        let may_be_sampled = answered.status == CacheStatus::Hit
+        if answered.status == CacheStatus::Hit
             && context.info.verb == Verb::Get
             && short.is_some()
-            && admission.is_none();
-        if may_be_sampled {
-            charged = context.client.flows.note_hit(requester, context.started, charged)?;
+            && admission.is_none()
+        {
+            charged = context.client.flows.note_hit(kind, context.started, charged)?;
         }
-        let Classified { class, origin: client, hash, habit } = self.classify(context, requester);
+        let is_read_again = kind.is_read_again;
+        let Classified { class, origin: sign, hash, habit } =
+            self.classify(context, requester, client, is_read_again);
         let mut upstream = context.forwarded.filter(|_| context.takes_seats());
         let mut cost = Cost {
             requests: f64::from(charged.requests),
@@ -99,7 +103,7 @@ impl FlowControl {
             bytes: charged.bytes as f64,
             ..Cost::default()
         };
-        self.add_signs(context, answered.response, client, &mut cost);
+        self.add_signs(context, answered.response, sign, &mut cost);
         if Self::has_signs(context, answered.response) {
             let origin = self.origin(context, requester, &class, habit);
             self.note_signs(context, answered.response, &origin);
@@ -200,27 +204,64 @@ fn seat_seconds(work: Work, since: Instant, bytes: u64, class: &Class) -> f64 {
     work.seats(bytes, class.seats_max) as f64 * since.elapsed().as_secs_f64()
 }
 
-/// A future, and for how long it ran.
+/// For how long a request's own code has run. The clock is read where the code waits, and never for
+/// a request that does not wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Busy {
+    before: Duration,
+    /// Since when the code runs; `None` while it waits.
+    since: Option<Instant>,
+    is_measured: bool,
+}
+
+impl Busy {
+    /// Starts at the arrival of a request. One that is not measured took no time.
+    pub(crate) fn new(arrived: Instant, is_measured: bool) -> Self {
+        let since = is_measured.then_some(arrived);
+        Self { before: Duration::ZERO, since, is_measured }
+    }
+
+    /// Returns the time until `now`.
+    pub(crate) fn until(&self, now: Instant) -> Duration {
+        self.before + self.since.map_or(Duration::ZERO, |it| now.saturating_duration_since(it))
+    }
+
+    fn wait(&mut self) {
+        if self.is_measured {
+            self.before = self.until(Instant::now());
+            self.since = None;
+        }
+    }
+
+    fn go_on(&mut self) {
+        if self.is_measured && self.since.is_none() {
+            self.since = Some(Instant::now());
+        }
+    }
+}
+
+/// A future, and for how long the code of its request has run.
 pub(crate) struct Timed<F> {
     future: F,
-    is_measured: bool,
-    busy: Duration,
+    busy: Busy,
 }
 
 impl<F> Timed<F> {
-    /// Measures a future, or only says that it took no time.
-    pub(crate) fn new(future: F, is_measured: bool) -> Self {
-        Self { future, is_measured, busy: Duration::ZERO }
+    /// Goes on with a request.
+    pub(crate) fn new(future: F, busy: Busy) -> Self {
+        Self { future, busy }
     }
 }
 
 impl<F: Future + Unpin> Future for Timed<F> {
-    type Output = (F::Output, Duration);
+    type Output = (F::Output, Busy);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let began = self.is_measured.then(Instant::now);
+        self.busy.go_on();
         let polled = Pin::new(&mut self.future).poll(context);
-        self.busy += began.map_or(Duration::ZERO, |began| began.elapsed());
+        if polled.is_pending() {
+            self.busy.wait();
+        }
         polled.map(|output| (output, self.busy))
     }
 }

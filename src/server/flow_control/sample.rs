@@ -20,7 +20,7 @@ use crate::server::accept::listener::ListenerKind;
 use crate::server::connection::client::{Client, ConnectionStanding};
 use crate::server::drain::Drain;
 use crate::server::flow_control::memo::FlowMemo;
-use crate::server::flow_control::meter::{Answered, Timed};
+use crate::server::flow_control::meter::{Answered, Busy, Timed};
 use crate::server::flow_control::reading::Reading;
 use crate::server::flow_control::seats::Seats;
 use crate::server::flow_control::{FlowControl, habit};
@@ -104,8 +104,10 @@ impl SampleClient {
 }
 
 impl SampleRequest<'_> {
-    /// Does what flow control does for a request that is answered from a cache.
-    pub async fn hit(&mut self) {
+    /// Does what flow control does for a request that is answered from a cache, and that came so
+    /// much later than the last one.
+    pub async fn hit(&mut self, later: Duration) {
+        self.context.started += later;
         let busy = self.begin().await;
         self.end(CacheStatus::Hit, busy);
     }
@@ -133,7 +135,9 @@ impl SampleRequest<'_> {
         context.habit = habit(&context.info, &context.parts.headers);
         context.agent = context.parts.headers.get(USER_AGENT).cloned();
         context.forwarded = None;
-        let ((), busy) = Timed::new(ready(()), client.flow.charges()).await;
+        let busy = Busy::new(context.started, client.flow.charges());
+        let ((), busy) = Timed::new(ready(()), busy).await;
+        let busy = busy.until(context.started);
         if client.flow.has_rules() { Duration::ZERO } else { busy }
     }
 

@@ -14,6 +14,7 @@ use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::doctor::says_who;
 use crate::flow::habit::{Habit, Start};
+use crate::server::flow_control::hits::HitKind;
 use crate::server::flow_control::requester::{self, Requester};
 use crate::server::flow_control::twins::OpenTwin;
 use crate::server::flow_control::{FlowControl, selectors};
@@ -21,27 +22,33 @@ use crate::server::http::body::Body;
 use crate::server::request::context::RequestContext;
 
 impl FlowControl {
-    /// Whether the same was asked for before over the same connection. `origin` stands for the
+    /// Whether the same list was asked for before over the same connection. `origin` stands for the
     /// client, the verb and the resource.
-    pub(super) fn is_repeated(
+    pub(super) fn is_list_repeated(
         &self,
         context: &RequestContext<'_>,
         origin: u64,
         habit: Habit,
     ) -> bool {
         let info = &context.info;
-        match (info.verb, &info.resource) {
-            (Verb::List, request) if habit.start != Start::Continue => {
-                let namespace = request.as_ref().map(|it| &it.namespace);
-                let list = self.hasher.hash_one((origin, habit, namespace, selectors(info)));
-                context.client.flows.is_repeated(list)
-            }
-            (Verb::Get, Some(request)) if request.subresource.is_empty() => {
-                let object = self.hasher.hash_one((origin, &request.namespace, &request.name));
-                context.client.flows.is_read_again(object, context.started)
-            }
-            _ => false,
+        if info.verb != Verb::List || habit.start == Start::Continue {
+            return false;
         }
+        let namespace = info.resource.as_ref().map(|it| &it.namespace);
+        let list = self.hasher.hash_one((origin, habit, namespace, selectors(info)));
+        context.client.flows.is_repeated(list)
+    }
+
+    /// Returns what GETs must have in common to be charged together.
+    pub(super) fn hit_kind(&self, context: &RequestContext<'_>, client: u64) -> HitKind {
+        let Some(request) = &context.info.resource else { return HitKind::default() };
+        let subject = self.hasher.hash_one((client, &request.namespace));
+        let reads_object = context.info.verb == Verb::Get && request.subresource.is_empty();
+        let is_read_again = reads_object && {
+            let object = self.hasher.hash_one((subject, &request.name));
+            context.client.flows.is_read_again(object, context.started)
+        };
+        HitKind { subject, is_read_again }
     }
 
     /// Adds the signs in a response to the cost: a refusal, a warning.
@@ -54,7 +61,7 @@ impl FlowControl {
     ) {
         let memo = &context.client.flows;
         let refused_for = refused_for(response);
-        if memo.has_refusals() || refused_for.is_some() {
+        if memo.has_refusals(context.started) || refused_for.is_some() {
             let request = context.info.resource.as_ref().map(|it| (&it.namespace, &it.name));
             let request =
                 self.hasher.hash_one((origin, context.habit, request, selectors(&context.info)));
@@ -125,7 +132,10 @@ fn refused_for(response: &Response<Body>) -> Option<Duration> {
         response.status(),
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
     );
-    let wait = parse_retry_after(response.headers()).filter(|_| is_refused)?;
+    if !is_refused {
+        return None;
+    }
+    let wait = parse_retry_after(response.headers())?;
     // A timer of the client may be a little early.
     Some(wait.min(RETRY_AFTER_MAX).mul_f64(0.9))
 }

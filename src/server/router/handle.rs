@@ -20,7 +20,7 @@ use crate::flow::habit::Habit;
 use crate::server::connection::client::Client;
 use crate::server::connection::list::ListedConnection;
 use crate::server::flow_control::habit;
-use crate::server::flow_control::meter::{Answered as ChargedAnswer, Meter, Timed};
+use crate::server::flow_control::meter::{Answered as ChargedAnswer, Busy, Meter, Timed};
 use crate::server::forward::upgrade::{close_if_not_upgraded, requested_upgrade};
 use crate::server::http::body::Body;
 use crate::server::http::cache_header::set_cache_header;
@@ -66,28 +66,27 @@ impl Router {
             let context = &mut self.begin(&client, &mut parts, has_body, first.is_some());
             let span = RequestTrace::log_span(context.trace.as_deref(), context.parts);
             let open = OpenRequest { in_flight, first, upgrade_requested, span };
-            let is_charged = self.charges();
-            let (unanswered, mut busy) = {
+            let busy = Busy::new(context.started, self.charges());
+            let (unanswered, busy) = {
                 let answered = self.answer(context, body).instrument(open.span.clone());
-                let (answered, busy) = Timed::new(Box::pin(answered), is_charged).await;
+                let (answered, busy) = Timed::new(Box::pin(answered), busy).await;
                 match answered {
                     Ok(reply) => return self.end(context, open, reply, busy),
                     Err(unanswered) => (unanswered, busy),
                 }
             };
-            let request = {
+            let (request, busy) = {
                 let prepared = self.prepare_forwarded(context, unanswered);
                 let prepared = prepared.instrument(open.span.clone());
-                let (prepared, more) = Timed::new(Box::pin(prepared), is_charged).await;
-                busy += more;
+                let (prepared, busy) = Timed::new(Box::pin(prepared), busy).await;
                 match prepared {
-                    Ok(request) => request,
+                    Ok(request) => (request, busy),
                     Err(refusal) => return self.end(context, open, *refusal, busy),
                 }
             };
             let forwarded = self.forward(context, request).instrument(open.span.clone());
-            let (reply, more) = Timed::new(Box::pin(forwarded), is_charged).await;
-            self.end(context, open, reply, busy + more)
+            let (reply, busy) = Timed::new(Box::pin(forwarded), busy).await;
+            self.end(context, open, reply, busy)
         }
     }
 
@@ -141,13 +140,13 @@ impl Router {
         self.flow_control.as_ref().is_some_and(|flow| flow.charges())
     }
 
-    /// Counts a request whose response is known. `busy` is for how long Weir worked for it.
+    /// Counts a request whose response is known. `busy` is for how long Weir has worked for it.
     fn end(
         &self,
         context: &mut RequestContext<'_>,
         open: OpenRequest<'_>,
         reply: Reply,
-        busy: Duration,
+        busy: Busy,
     ) -> Answered {
         let OpenRequest { in_flight, first, upgrade_requested, span } = open;
         let Reply { mut response, cache_status, reason } = reply;
@@ -159,7 +158,8 @@ impl Router {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             context.client.keep();
         }
-        let duration = context.started.elapsed();
+        let now = Instant::now();
+        let duration = now.saturating_duration_since(context.started);
         let code = response.status().as_u16();
         let sent = counts::count(context, &response, (cache_status, reason), duration);
         let headers = response.headers();
@@ -175,7 +175,7 @@ impl Router {
             set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
         }
         drop(in_flight);
-        let meter = self.charge(context, &response, cache_status, busy);
+        let meter = self.charge(context, &response, cache_status, busy.until(now));
         (response, sent, meter)
     }
 
