@@ -32,8 +32,8 @@ pub(crate) async fn run(testbed: &mut Testbed) {
     );
     println!("  API server: {} reviews, at most {most} in a second", last - first);
     testbed.print_metrics().await;
-    // One more may begin within a second, and arrive in it.
-    if most > REVIEWS_MAX + 1 {
+    // Two more may arrive in a second: 51 may begin in it, and one before it may arrive late.
+    if most > REVIEWS_MAX + 2 {
         testbed.fail(format!("reviews in a second: {most}, bound {REVIEWS_MAX}"));
     }
 }
