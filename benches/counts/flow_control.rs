@@ -45,7 +45,7 @@ pub(crate) fn forwarded() -> Case {
     case(FORWARDED, None)
 }
 
-/// Requests that are answered from the cache, so much apart, or that are forwarded.
+/// Requests from the cache with the given time between two of them, or forwarded requests.
 fn case(name: &'static str, cached: Option<Duration>) -> Case {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = Rc::new(runtime.expect("a runtime"));

@@ -1,5 +1,5 @@
 //! The CPU time of a refusal in a server that does nothing else: hyper, as a process of its own.
-//! What Weir's refusals take beyond it is Weir's.
+//! The rest of the CPU time of a refusal is Weir's own.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -229,14 +229,14 @@ mod tests {
             *by_second.entry(book.book(4_000, random, start + ms(500))).or_default() += 1;
         }
         assert_eq!(by_second.keys().next_back(), Some(&10));
-        // Who finds no place in that time comes at any time of the later half.
+        // The others come at a random time of the later half.
         assert!((5..=8).all(|second| by_second[&second] > 8_000), "{by_second:?}");
     }
 
     /// The clients of a herd, of whom each obeys.
     struct Crowd {
         clients: usize,
-        /// Those who may wait at once.
+        /// The number of clients that may wait at once.
         places: usize,
     }
 

@@ -219,7 +219,7 @@ impl<U: Copy + Eq + Hash> Rounds<U> {
     }
 }
 
-/// For this time after its begin a review is shared by all who ask.
+/// The time after the begin of a review in which all who ask share it.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -22,12 +22,12 @@ struct Uncharged {
     second: Option<Instant>,
     /// The hits in it.
     count: u32,
-    /// What all of `hits` have in common.
+    /// The kind of all of `hits`.
     kind: HitKind,
     hits: Hits,
 }
 
-/// What hits that are charged together have in common.
+/// The kind of a hit: only hits of one kind are charged together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HitKind {
     /// Stands for the sender, the user agent, the resource and the namespace.

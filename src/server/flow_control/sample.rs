@@ -104,8 +104,8 @@ impl SampleClient {
 }
 
 impl SampleRequest<'_> {
-    /// Does what flow control does for a request that is answered from a cache, and that came so
-    /// much later than the last one.
+    /// Does what flow control does for a request that is answered from a cache. It came `later`
+    /// than the last one.
     pub async fn hit(&mut self, later: Duration) {
         self.context.started += later;
         let busy = self.begin().await;
