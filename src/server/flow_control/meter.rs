@@ -204,8 +204,8 @@ fn seat_seconds(work: Work, since: Instant, bytes: u64, class: &Class) -> f64 {
     work.seats(bytes, class.seats_max) as f64 * since.elapsed().as_secs_f64()
 }
 
-/// The time for which a request's own code has run. The clock is read where the code waits, and never for
-/// a request that does not wait.
+/// The time for which a request's own code has run. The clock is read where the code waits, and
+/// never for a request that does not wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Busy {
     before: Duration,
