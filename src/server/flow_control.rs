@@ -7,11 +7,12 @@
 //! listener only; [`metrics`] name no client.
 //!
 //! Costs are added to one of several batches, so that threads do not wait for each other, and a
-//! full batch is added to the windows. Many alike GETs of one connection are charged together
-//! ([`hits`]).
+//! full batch is added to the windows. GETs that a cache answers are added up on their connection
+//! first ([`hits`]).
 //!
-//! Lock order: the doctor, then a batch, then the costs; `sources`, then the [`queue`], whose lock
-//! is otherwise taken alone. No lock is held across an await.
+//! Lock order: the doctor, then the [`hits`] of a connection, then a batch, then the costs;
+//! `sources`, then the [`queue`], whose lock is otherwise taken alone. No lock is held across an
+//! await.
 
 mod hits;
 pub(crate) mod limits;
@@ -34,7 +35,7 @@ mod watches_by_flow;
 use std::fmt;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -51,6 +52,7 @@ use crate::flow::doctor::{Doctor, Finding};
 use crate::flow::habit::{AskedForm, Habit, Start};
 use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
+use crate::server::flow_control::hits::UnchargedList;
 use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::metrics::FlowMetrics;
 use crate::server::flow_control::plan::{ActivePlan, Class, Placement};
@@ -64,6 +66,10 @@ use crate::upstream::Upstream;
 /// Classifies requests and adds up their costs.
 pub struct FlowControl {
     active: ArcSwap<ActivePlan>,
+    /// The number of the active plan.
+    plan_number: AtomicU64,
+    /// The connections with hits that are not charged yet.
+    uncharged: UnchargedList,
     batches: Box<[Mutex<Batch>]>,
     costs: Mutex<Costs>,
     doctor: Mutex<Doctor>,
@@ -109,12 +115,11 @@ impl FlowControl {
         let plan = by_user.then(|| Plan::built_in().with_levels(levels));
         queue.set_plan(plan.as_ref());
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let active = ActivePlan::new(Plan::built_in(), &config.overlay, &metrics);
         Arc::new(Self {
-            active: ArcSwap::from_pointee(ActivePlan::new(
-                Plan::built_in(),
-                &config.overlay,
-                &metrics,
-            )),
+            plan_number: AtomicU64::new(active.number),
+            active: ArcSwap::from_pointee(active),
+            uncharged: UnchargedList::default(),
             batches: (0..threads.min(BATCHES_MAX)).map(|_| Mutex::default()).collect(),
             costs: Mutex::new(Costs::new(Duration::ZERO, by_user)),
             doctor: Mutex::default(),
@@ -161,6 +166,7 @@ impl FlowControl {
             self.queue.set_plan(Some(&active.plan));
         }
         let before = self.active.swap(Arc::clone(&active));
+        self.plan_number.store(active.number, Ordering::Relaxed);
         let is_gone = |labels: &[&str; 2]| active.labels().all(|other| other != *labels);
         for [schema, level] in before.labels().filter(is_gone) {
             self.metrics.remove(schema, level);
@@ -171,9 +177,12 @@ impl FlowControl {
     /// time to time. Call this about once a second.
     pub fn tend(&self) {
         self.queue.tend();
-        if self.charges && self.tended.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXAMINED_EACH)
-        {
-            self.findings();
+        if !self.charges {
+            return;
+        }
+        self.charge_hits(EXAMINED_EACH);
+        if self.tended.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXAMINED_EACH) {
+            self.examine();
         }
     }
 
@@ -184,6 +193,11 @@ impl FlowControl {
 
     /// Returns what clients could do better, and shows it in the metrics.
     pub fn findings(&self) -> Vec<Finding> {
+        self.charge_hits(1);
+        self.examine()
+    }
+
+    fn examine(&self) -> Vec<Finding> {
         let mut doctor = self.doctor.lock();
         self.flush();
         let mut costs = self.costs.lock();
@@ -247,9 +261,14 @@ impl FlowControl {
         }
     }
 
-    /// Adds costs. `hash` stands for the origin.
+    /// Adds costs and counts them in the metrics. `hash` stands for the origin.
     fn charge(&self, hash: u64, class: &Class, cost: &Cost, origin: impl FnOnce() -> Origin) {
         class.metrics.add(cost);
+        self.add_cost(hash, cost, origin);
+    }
+
+    /// Adds costs that the metrics have counted. `hash` stands for the origin.
+    fn add_cost(&self, hash: u64, cost: &Cost, origin: impl FnOnce() -> Origin) {
         let own = THREAD.with(|number| *number) % self.batches.len().max(1);
         let Some(batch) = self.batches.get(own) else { return };
         let mut batch = batch.lock();
@@ -317,7 +336,8 @@ thread_local! {
     };
 }
 
-/// The metric of findings is as old as some scrapes are apart.
+/// The metric of findings is as old as some scrapes are apart. The sums of a connection are charged
+/// as often.
 const EXAMINED_EACH: usize = 10;
 
 /// Batches beyond the number of worker threads are not needed, and each may hold 64 origins.

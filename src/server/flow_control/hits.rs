@@ -1,136 +1,239 @@
-//! Which GETs from a cache are charged one by one, and which together.
+//! GETs that a cache answers, added up on their connection before they are charged.
 //!
-//! To classify a GET and to find its place among the costs takes some 2,000 instructions, 4 % of
-//! what a GET from the cache takes. So beyond [`EACH_CHARGED`] of them in a second over one
-//! connection, [`CHARGED_TOGETHER`] that are alike are charged at once. Alike are those of one
-//! sender, user agent, resource and namespace, so that they have the same class, flow and origin,
-//! and whose objects were all read just before, or all not. A connection that ends leaves a few
-//! uncharged.
+//! To classify a GET and to add its cost takes some 2,000 instructions, 4 % of what the whole GET
+//! takes. So the first one of a [`Pattern`] is classified, and those that are alike are only added
+//! to its sums: requests of one sender, user agent, resource and namespace, which have one class,
+//! flow and origin. [`FlowControl::tend`] charges the sums of each connection every ten seconds, and
+//! whoever reads the costs has all of them charged first. Nothing is a sample, and a connection that
+//! has ended is charged too: the list of those with sums keeps them. The metrics count each at once.
+//!
+//! A pattern ends after a minute, so that an API server's new warning is seen, and at once with a
+//! new plan.
+//!
+//! Lock order: the sums of a connection, then a batch. The list of connections alone.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use http::HeaderValue;
+use http::header::WARNING;
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
-/// The hits of a connection that are not charged yet.
+use crate::api::request_info::{ResourceRequest, Verb};
+use crate::api::resource::GroupVersionResource;
+use crate::flow::cost::Cost;
+use crate::flow::costs::Origin;
+use crate::server::flow_control::meter::{Answered, short_body};
+use crate::server::flow_control::plan::Class;
+use crate::server::flow_control::requester::Requester;
+use crate::server::flow_control::{Classified, FlowControl};
+use crate::server::metrics::CacheStatus;
+use crate::server::request::context::RequestContext;
+
+/// The hits of a connection that are not charged yet, by what they have in common.
 #[derive(Default)]
-pub(super) struct UnchargedHits(Mutex<Uncharged>);
+pub(super) struct UnchargedHits(Mutex<Patterns>);
 
 #[derive(Default)]
-struct Uncharged {
-    /// When the present second began.
-    second: Option<Instant>,
-    /// The hits in it.
-    count: u32,
-    /// The kind of all of `hits`.
-    kind: HitKind,
-    hits: Hits,
+struct Patterns {
+    /// The one that was begun first comes first.
+    patterns: Vec<Pattern>,
+    /// Whether the list of connections has this one.
+    is_listed: bool,
 }
 
-/// The kind of a hit: only hits of one kind are charged together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct HitKind {
-    /// Stands for the sender, the user agent, the resource and the namespace.
-    pub(super) subject: u64,
-    /// Whether the object was read just before.
-    pub(super) is_read_again: bool,
+/// Hits that are alike.
+struct Pattern {
+    alike: Alike,
+    class: Arc<Class>,
+    /// By whether the object was read just before.
+    sums: [Sum; 2],
+    /// How often its sums were charged.
+    age: u8,
+}
+
+/// What hits must have in common to be charged together.
+struct Alike {
+    /// The number of the plan.
+    plan: u64,
+    sender: Requester,
+    agent: Option<HeaderValue>,
+    gvr: GroupVersionResource,
+    namespace: Arc<str>,
+    /// Stands for these but the plan.
+    subject: u64,
+}
+
+/// The sum of hits, and to whom it is charged.
+struct Sum {
+    origin: Origin,
+    /// Stands for the origin.
+    hash: u64,
+    hits: Hits,
 }
 
 /// Hits that are charged together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Hits {
-    pub(super) requests: u32,
+struct Hits {
+    requests: u64,
     /// The bytes of their bodies.
-    pub(super) bytes: u64,
+    bytes: u64,
     /// For how long Weir worked for them.
-    pub(super) busy: Duration,
+    busy: Duration,
 }
 
-impl UnchargedHits {
-    /// Notes a hit at `now`. Returns what is to be charged: the hit and those before it that are
-    /// not charged yet, or `None` if it is charged later.
-    pub(super) fn note(&self, kind: HitKind, now: Instant, hit: Hits) -> Option<Hits> {
-        let mut uncharged = self.0.lock();
-        let is_over = |second: Instant| now.saturating_duration_since(second) >= SECOND;
-        if uncharged.second.is_none_or(is_over) {
-            (uncharged.second, uncharged.count) = (Some(now), 0);
+/// The connections with sums, the one that was charged longest ago first.
+#[derive(Default)]
+pub(super) struct UnchargedList(Mutex<VecDeque<Arc<UnchargedHits>>>);
+
+impl FlowControl {
+    /// Adds a request to the sums of its connection, if it is a GET that a cache answered and that
+    /// nothing else has to see. Returns whether it is.
+    pub(super) fn add_hit(&self, context: &RequestContext<'_>, answered: &Answered<'_>) -> bool {
+        if answered.status != CacheStatus::Hit || context.info.verb != Verb::Get {
+            return false;
         }
-        uncharged.count += 1;
-        if uncharged.hits.requests == 0 {
-            uncharged.kind = kind;
-        } else if uncharged.kind != kind {
-            return Some(hit);
-        }
-        let hits = &mut uncharged.hits;
-        hits.requests += hit.requests;
-        hits.bytes += hit.bytes;
-        hits.busy += hit.busy;
-        let is_charged = hits.requests >= CHARGED_TOGETHER || uncharged.count <= EACH_CHARGED;
-        is_charged.then(|| std::mem::take(&mut uncharged.hits))
-    }
-}
-
-const SECOND: Duration = Duration::from_secs(1);
-/// The hits in a second that are charged one by one: more than a client sends that polls.
-const EACH_CHARGED: u32 = 50;
-/// The hits that are charged together beyond that.
-const CHARGED_TOGETHER: u32 = 32;
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const HIT: Hits = Hits { requests: 1, bytes: 100, busy: Duration::from_micros(5) };
-
-    fn kind(subject: u64) -> HitKind {
-        HitKind { subject, is_read_again: false }
-    }
-
-    #[test]
-    fn hits_beyond_fifty_a_second_are_charged_together() {
-        let (hits, start) = (UnchargedHits::default(), Instant::now());
-        let charged = |millis: u64| {
-            let now = start + Duration::from_millis(millis);
-            hits.note(kind(1), now, HIT).map(|hits| hits.requests)
+        let (Some(bytes), Some(request)) = (short_body(answered.response), &context.info.resource)
+        else {
+            return false;
         };
-        assert!((0..50).all(|_| charged(0) == Some(1)));
-        let rest: Vec<_> = (0..70).filter_map(|_| charged(900)).collect();
-        assert_eq!(rest, [32, 32]);
-        // In the next second those that are left are charged, and then each one.
-        assert_eq!((charged(1_000), charged(1_001)), (Some(7), Some(1)));
+        let memo = &context.client.flows;
+        if !request.subresource.is_empty() || memo.has_refusals(context.started) {
+            return false;
+        }
+        let uncharged = memo.uncharged();
+        let hit = Hits { requests: 1, bytes, busy: answered.busy };
+        let plan = self.plan_number.load(Ordering::Relaxed);
+        let mut patterns = uncharged.0.lock();
+        let known = patterns
+            .patterns
+            .iter_mut()
+            .find(|pattern| pattern.alike.plan == plan && pattern.alike.is_of(context, request));
+        if let Some(pattern) = known {
+            let is_read_again = self.is_read_again(context, pattern.alike.subject, request);
+            pattern.add(is_read_again, hit);
+            return true;
+        }
+        drop(patterns);
+        let warns = answered.response.headers().contains_key(WARNING);
+        !warns && self.begin_pattern(context, request, plan, uncharged, hit)
     }
 
-    #[test]
-    fn hits_of_different_kinds_are_not_charged_together() {
-        let (hits, now) = (UnchargedHits::default(), Instant::now());
-        while hits.note(kind(1), now, HIT).is_some() {}
-        assert_eq!(hits.note(kind(2), now, HIT), Some(HIT));
-        let again = HitKind { is_read_again: true, ..kind(1) };
-        assert_eq!(hits.note(again, now, HIT), Some(HIT));
-        assert_eq!((0..31).filter_map(|_| hits.note(kind(1), now, HIT)).count(), 1);
-        assert_eq!(hits.note(kind(2), now, HIT), None);
+    /// Begins a pattern with its first hit.
+    fn begin_pattern(
+        &self,
+        context: &RequestContext<'_>,
+        request: &ResourceRequest,
+        plan: u64,
+        uncharged: &Arc<UnchargedHits>,
+        hit: Hits,
+    ) -> bool {
+        let sender = Self::requester(context);
+        let client = self.client(context, &sender);
+        let subject = self.subject(client, request);
+        let is_read_again = self.is_read_again(context, subject, request);
+        let sum = |is_read_again| {
+            let classified = self.classify(context, &sender, client, is_read_again);
+            let Classified { class, hash, habit, .. } = classified;
+            let origin = self.origin(context, &sender, &class, habit);
+            (class, Sum { origin, hash, hits: Hits::default() })
+        };
+        let ((class, once), (_, again)) = (sum(false), sum(true));
+        let alike = Alike {
+            plan,
+            sender,
+            agent: context.agent.clone(),
+            gvr: request.gvr.clone(),
+            namespace: Arc::clone(&request.namespace),
+            subject,
+        };
+        let mut pattern = Pattern { alike, class, sums: [once, again], age: 0 };
+        pattern.add(is_read_again, hit);
+        let mut patterns = uncharged.0.lock();
+        if patterns.patterns.len() >= PATTERNS_MAX {
+            self.charge_pattern(&mut patterns.patterns.remove(0));
+        }
+        patterns.patterns.push(pattern);
+        if !patterns.is_listed {
+            patterns.is_listed = true;
+            drop(patterns);
+            self.uncharged.0.lock().push_back(Arc::clone(uncharged));
+        }
+        true
     }
 
-    proptest! {
-        /// Whatever comes when, the hits of each kind are charged once, but for the last few.
-        #[test]
-        fn hits_are_charged_once(come in prop::collection::vec((0_u64..30, 0_u64..3), 1..900)) {
-            let (hits, mut now) = (UnchargedHits::default(), Instant::now());
-            let mut left = [0_i64; 3];
-            for (gap, subject) in come {
-                now += Duration::from_millis(gap);
-                let left = &mut left[subject as usize];
-                *left += 1;
-                if let Some(charged) = hits.note(kind(subject), now, HIT) {
-                    prop_assert_eq!(charged.bytes, HIT.bytes * u64::from(charged.requests));
-                    prop_assert_eq!(charged.busy, HIT.busy * charged.requests);
-                    *left -= i64::from(charged.requests);
-                }
+    /// Charges the sums of a part of the connections, so that each is charged once in `parts` calls.
+    pub(super) fn charge_hits(&self, parts: usize) {
+        let due: Vec<_> = {
+            let mut listed = self.uncharged.0.lock();
+            let count = listed.len().div_ceil(parts);
+            listed.drain(..count).collect()
+        };
+        for uncharged in due {
+            // One that has ended gets no more hits.
+            let is_open = Arc::strong_count(&uncharged) > 1;
+            if self.charge_connection(&uncharged) && is_open {
+                self.uncharged.0.lock().push_back(uncharged);
             }
-            prop_assert!(left.iter().all(|left| *left >= 0));
-            prop_assert!(left.iter().sum::<i64>() < i64::from(CHARGED_TOGETHER));
         }
     }
+
+    /// Charges the sums of a connection, and ends its patterns that are old or not used any more.
+    /// Returns whether there are others.
+    fn charge_connection(&self, uncharged: &UnchargedHits) -> bool {
+        let mut patterns = uncharged.0.lock();
+        patterns.patterns.retain_mut(|pattern| {
+            pattern.age = pattern.age.saturating_add(1);
+            self.charge_pattern(pattern) && pattern.age < AGE_MAX
+        });
+        patterns.is_listed = !patterns.patterns.is_empty();
+        if !patterns.is_listed {
+            patterns.patterns = Vec::new();
+        }
+        patterns.is_listed
+    }
+
+    /// Charges the sums of a pattern. Returns whether it had any.
+    fn charge_pattern(&self, pattern: &mut Pattern) -> bool {
+        let mut has_hits = false;
+        for Sum { origin, hash, hits } in &mut pattern.sums {
+            if hits.requests > 0 {
+                let Hits { requests, bytes, busy } = std::mem::take(hits);
+                let (requests, bytes) = (requests as f64, bytes as f64);
+                let cpu_seconds = busy.as_secs_f64();
+                let cost = Cost { requests, bytes, cpu_seconds, ..Cost::default() };
+                self.add_cost(*hash, &cost, || origin.clone());
+                has_hits = true;
+            }
+        }
+        has_hits
+    }
 }
+
+impl Pattern {
+    fn add(&mut self, is_read_again: bool, hit: Hits) {
+        self.class.metrics.add_hit(hit.bytes);
+        let [once, again] = &mut self.sums;
+        let sum = if is_read_again { again } else { once };
+        sum.hits.requests += hit.requests;
+        sum.hits.bytes += hit.bytes;
+        sum.hits.busy += hit.busy;
+    }
+}
+
+impl Alike {
+    fn is_of(&self, context: &RequestContext<'_>, request: &ResourceRequest) -> bool {
+        self.gvr == request.gvr
+            && self.namespace == request.namespace
+            && self.agent == context.agent
+            && self.sender.sent(&context.auth)
+    }
+}
+
+/// How often patterns of a connection are charged before they begin anew.
+const AGE_MAX: u8 = 6;
+/// Patterns of a connection at one time. A client that reads more resources at once has some begun
+/// anew.
+const PATTERNS_MAX: usize = 8;

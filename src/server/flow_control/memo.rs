@@ -1,13 +1,15 @@
 //! The memory of a connection for flow control. It has the candidates of the last user: most
 //! connections have one user, so that a request compares no subject. It has the last lists, so that
-//! a repeated one is known as such, the last GETs, the last refusals, and the hits that are not
+//! a repeated one is known as such, the last GETs, the last refusals, and the [`hits`] that are not
 //! charged yet.
+//!
+//! [`hits`]: super::hits
 //!
 //! Lock order: each lock alone.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,14 +18,15 @@ use tokio::time::Instant;
 
 use crate::auth::user::{User, UserKey};
 use crate::flow::candidates::Candidates;
-use crate::server::flow_control::hits::{HitKind, Hits, UnchargedHits};
+use crate::server::flow_control::hits::UnchargedHits;
 use crate::server::flow_control::plan::ActivePlan;
 
 /// The memory of a connection.
 #[derive(Default)]
 pub(crate) struct FlowMemo {
     users: Mutex<Memo>,
-    hits: UnchargedHits,
+    /// `None` before the first hit.
+    uncharged: OnceLock<Arc<UnchargedHits>>,
     /// Hashes of the last different lists, the latest last.
     lists: Mutex<SmallVec<[u64; LISTS_MAX]>>,
     /// Hashes of the last objects that were read, and when.
@@ -103,10 +106,9 @@ impl FlowMemo {
         false
     }
 
-    /// Notes a GET that was answered from a cache. Returns what is charged now, with those before
-    /// it, or `None` if it is charged later. Each hit that may be early after a refusal is charged.
-    pub(super) fn note_hit(&self, kind: HitKind, now: Instant, hit: Hits) -> Option<Hits> {
-        if self.has_refusals(now) { Some(hit) } else { self.hits.note(kind, now, hit) }
+    /// Returns the hits that are not charged yet.
+    pub(super) fn uncharged(&self) -> &Arc<UnchargedHits> {
+        self.uncharged.get_or_init(Arc::default)
     }
 
     /// Whether requests were refused that would come too early at `now`. Forgets the others.

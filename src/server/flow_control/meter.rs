@@ -1,9 +1,9 @@
 //! Counts what a request costs: its CPU time while Weir works for it, the bytes of its response,
 //! and the seats that it takes in the API server, by estimate.
 //!
-//! A response of one piece is charged with its head, so that it costs nothing more; many GETs over
-//! one connection are charged together ([`hits`](super::hits)). The body of a
-//! longer one has a [`Meter`], which charges from time to time, and at the end.
+//! A response of one piece is charged with its head, so that it costs nothing more; GETs that a
+//! cache answers are added up before ([`hits`](super::hits)). The body of a longer one has a
+//! [`Meter`], which charges from time to time, and at the end.
 //!
 //! CPU time is the time for which the request's own code ran: the look-up, the encoding, the
 //! relaying. It is without TLS and HTTP's framing, and with the time for which the system ran
@@ -24,7 +24,6 @@ use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::habit::Start;
 use crate::flow::seats::{CollectionSize, Work};
-use crate::server::flow_control::hits::Hits;
 use crate::server::flow_control::plan::Class;
 use crate::server::flow_control::rules::Admission;
 use crate::server::flow_control::twins::OpenTwin;
@@ -77,30 +76,24 @@ impl FlowControl {
     ) -> Option<Box<Meter>> {
         let admission = context.admission.take();
         let context = &*context;
+        if admission.is_none() && self.add_hit(context, answered) {
+            return None;
+        }
         let requester = &Self::requester(context);
         let body = answered.response.body();
         let is_watch = context.info.verb == Verb::Watch && !body.is_end_stream();
-        let short = body.size_hint().exact().filter(|bytes| *bytes <= PIECE_BYTES as u64);
+        let short = short_body(answered.response);
         let client = self.client(context, requester);
-        let kind = self.hit_kind(context, client);
-        let mut charged = Hits { requests: 1, bytes: short.unwrap_or(0), busy: answered.busy };
-        if answered.status == CacheStatus::Hit
-            && context.info.verb == Verb::Get
-            && short.is_some()
-            && admission.is_none()
-        {
-            charged = context.client.flows.note_hit(kind, context.started, charged)?;
-        }
-        let is_read_again = kind.is_read_again;
+        let is_read_again = self.is_object_read_again(context, client);
         let Classified { class, origin: sign, hash, habit } =
             self.classify(context, requester, client, is_read_again);
         let mut upstream = context.forwarded.filter(|_| context.takes_seats());
         let mut cost = Cost {
-            requests: f64::from(charged.requests),
+            requests: 1.0,
             forwarded: f64::from(u8::from(answered.status == CacheStatus::Forward)),
             refused: f64::from(u8::from(answered.status == CacheStatus::Error)),
-            cpu_seconds: charged.busy.as_secs_f64(),
-            bytes: charged.bytes as f64,
+            cpu_seconds: answered.busy.as_secs_f64(),
+            bytes: short.unwrap_or(0) as f64,
             ..Cost::default()
         };
         self.add_signs(context, answered.response, sign, &mut cost);
@@ -204,38 +197,41 @@ fn seat_seconds(work: Work, since: Instant, bytes: u64, class: &Class) -> f64 {
     work.seats(bytes, class.seats_max) as f64 * since.elapsed().as_secs_f64()
 }
 
-/// The time for which a request's own code has run. The clock is read where the code waits, and
-/// never for a request that does not wait.
-#[derive(Clone, Copy, Debug, Default)]
+/// Returns the length of a body of one piece, if it is known.
+pub(super) fn short_body(response: &Response<Body>) -> Option<u64> {
+    response.body().size_hint().exact().filter(|bytes| *bytes <= PIECE_BYTES as u64)
+}
+
+/// For how long a request has waited, while its own code did not run. The clock is read where the
+/// code waits, and never for a request that does not wait.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Busy {
-    before: Duration,
-    /// Since when the code runs; `None` while it waits.
+    waited: Duration,
+    /// Since when the code waits; `None` while it runs.
     since: Option<Instant>,
     is_measured: bool,
 }
 
 impl Busy {
-    /// Starts at the arrival of a request. One that is not measured took no time.
-    pub(crate) fn new(arrived: Instant, is_measured: bool) -> Self {
-        let since = is_measured.then_some(arrived);
-        Self { before: Duration::ZERO, since, is_measured }
+    /// Starts with a request. One that is not measured took no time.
+    pub(crate) fn new(is_measured: bool) -> Self {
+        Self { waited: Duration::ZERO, since: None, is_measured }
     }
 
-    /// Returns the time until `now`.
-    pub(crate) fn until(&self, now: Instant) -> Duration {
-        self.before + self.since.map_or(Duration::ZERO, |it| now.saturating_duration_since(it))
+    /// Returns for how long the code of a request has run that took `duration`.
+    pub(crate) fn of(&self, duration: Duration) -> Duration {
+        if self.is_measured { duration.saturating_sub(self.waited) } else { Duration::ZERO }
     }
 
     fn wait(&mut self) {
         if self.is_measured {
-            self.before = self.until(Instant::now());
-            self.since = None;
+            self.since = Some(Instant::now());
         }
     }
 
     fn go_on(&mut self) {
-        if self.is_measured && self.since.is_none() {
-            self.since = Some(Instant::now());
+        if let Some(since) = self.since.take() {
+            self.waited += since.elapsed();
         }
     }
 }

@@ -275,7 +275,13 @@ impl LevelMetrics {
 }
 
 impl ClassMetrics {
-    /// Adds the cost of a request, of a part of one, or of several that were answered alike.
+    /// Counts a request that a cache answered, and the bytes of its body.
+    pub(super) fn add_hit(&self, bytes: u64) {
+        self.cached.inc();
+        self.bytes.inc_by(bytes);
+    }
+
+    /// Adds the cost of a request, or of a part of one.
     pub(super) fn add(&self, cost: &Cost) {
         let Cost { requests, forwarded, refused, bytes, seat_seconds, .. } = *cost;
         if requests > 0.0 {

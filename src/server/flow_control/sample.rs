@@ -135,9 +135,9 @@ impl SampleRequest<'_> {
         context.habit = habit(&context.info, &context.parts.headers);
         context.agent = context.parts.headers.get(USER_AGENT).cloned();
         context.forwarded = None;
-        let busy = Busy::new(context.started, client.flow.charges());
+        let busy = Busy::new(client.flow.charges());
         let ((), busy) = Timed::new(ready(()), busy).await;
-        let busy = busy.until(context.started);
+        let busy = busy.of(Duration::ZERO);
         if client.flow.has_rules() { Duration::ZERO } else { busy }
     }
 

@@ -8,13 +8,12 @@ use http::header::WARNING;
 use http::{HeaderMap, Response, StatusCode, Version};
 use tokio::time::Instant;
 
-use crate::api::request_info::{RequestInfo, RequestScope, Verb};
+use crate::api::request_info::{RequestInfo, RequestScope, ResourceRequest, Verb};
 use crate::api::retry_after::parse_retry_after;
 use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::doctor::says_who;
 use crate::flow::habit::{Habit, Start};
-use crate::server::flow_control::hits::HitKind;
 use crate::server::flow_control::requester::{self, Requester};
 use crate::server::flow_control::twins::OpenTwin;
 use crate::server::flow_control::{FlowControl, selectors};
@@ -39,16 +38,30 @@ impl FlowControl {
         context.client.flows.is_repeated(list)
     }
 
-    /// Returns what GETs must have in common to be charged together.
-    pub(super) fn hit_kind(&self, context: &RequestContext<'_>, client: u64) -> HitKind {
-        let Some(request) = &context.info.resource else { return HitKind::default() };
-        let subject = self.hasher.hash_one((client, &request.namespace));
-        let reads_object = context.info.verb == Verb::Get && request.subresource.is_empty();
-        let is_read_again = reads_object && {
-            let object = self.hasher.hash_one((subject, &request.name));
-            context.client.flows.is_read_again(object, context.started)
-        };
-        HitKind { subject, is_read_again }
+    /// Returns what stands for the sender of a request, its user agent, the resource and the
+    /// namespace. `client` is what [`Self::client`] returns.
+    pub(super) fn subject(&self, client: u64, request: &ResourceRequest) -> u64 {
+        self.hasher.hash_one((client, &request.namespace))
+    }
+
+    /// Whether the object of a GET was read just before over the same connection. `subject` is what
+    /// [`Self::subject`] returns.
+    pub(super) fn is_read_again(
+        &self,
+        context: &RequestContext<'_>,
+        subject: u64,
+        request: &ResourceRequest,
+    ) -> bool {
+        let object = self.hasher.hash_one((subject, &request.name));
+        context.client.flows.is_read_again(object, context.started)
+    }
+
+    /// Whether a request is a GET of an object that was read just before over the same connection.
+    pub(super) fn is_object_read_again(&self, context: &RequestContext<'_>, client: u64) -> bool {
+        let object = context.info.resource.as_ref();
+        let object =
+            object.filter(|it| context.info.verb == Verb::Get && it.subresource.is_empty());
+        object.is_some_and(|it| self.is_read_again(context, self.subject(client, it), it))
     }
 
     /// Adds the signs in a response to the cost: a refusal, a warning.
@@ -150,7 +163,7 @@ fn deprecation(headers: &HeaderMap) -> Option<&str> {
 
 /// Whether it lists or watches the pods of all nodes.
 fn reads_all_pods(info: &RequestInfo) -> bool {
-    let is_pods = |request: &crate::api::request_info::ResourceRequest| {
+    let is_pods = |request: &ResourceRequest| {
         request.gvr.group.is_empty()
             && &*request.gvr.resource == "pods"
             && request.subresource.is_empty()

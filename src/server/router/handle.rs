@@ -66,7 +66,7 @@ impl Router {
             let context = &mut self.begin(&client, &mut parts, has_body, first.is_some());
             let span = RequestTrace::log_span(context.trace.as_deref(), context.parts);
             let open = OpenRequest { in_flight, first, upgrade_requested, span };
-            let busy = Busy::new(context.started, self.charges());
+            let busy = Busy::new(self.charges());
             let (unanswered, busy) = {
                 let answered = self.answer(context, body).instrument(open.span.clone());
                 let (answered, busy) = Timed::new(Box::pin(answered), busy).await;
@@ -175,7 +175,7 @@ impl Router {
             set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
         }
         drop(in_flight);
-        let meter = self.charge(context, &response, cache_status, busy.until(now));
+        let meter = self.charge(context, &response, cache_status, busy.of(duration));
         (response, sent, meter)
     }
 
