@@ -35,7 +35,7 @@ mod watches_by_flow;
 use std::fmt;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -85,6 +85,8 @@ pub struct FlowControl {
     /// The limits of the API servers, which the queue keeps.
     limits: Arc<ServerLimits>,
     rules: ArcSwap<Rules>,
+    /// Whether there are rules, so that a request without them does not load them.
+    has_rules: AtomicBool,
     /// The plan of the cluster, and what operators add to it.
     sources: Mutex<(Plan, FlowOverlay)>,
     metrics: FlowMetrics,
@@ -129,6 +131,7 @@ impl FlowControl {
             charges: config.mode != FlowControlMode::Off,
             queue,
             limits: ServerLimits::new(config, metrics.limits()),
+            has_rules: AtomicBool::new(!config.overlay.rules.is_empty()),
             rules: ArcSwap::from_pointee(Rules::new(&config.overlay.rules, &metrics)),
             sources: Mutex::new((Plan::built_in(), config.overlay.clone())),
             metrics,
@@ -156,6 +159,7 @@ impl FlowControl {
         if sources.1 != *overlay {
             sources.1 = overlay.clone();
             self.rules.store(Arc::new(self.rules.load().replaced(&overlay.rules, &self.metrics)));
+            self.has_rules.store(!overlay.rules.is_empty(), Ordering::Release);
             self.activate(&sources);
         }
     }
@@ -180,7 +184,7 @@ impl FlowControl {
         if !self.charges {
             return;
         }
-        self.charge_hits(EXAMINED_EACH);
+        self.charge_due_hits();
         if self.tended.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXAMINED_EACH) {
             self.examine();
         }
@@ -193,7 +197,7 @@ impl FlowControl {
 
     /// Returns what clients could do better, and shows it in the metrics.
     pub fn findings(&self) -> Vec<Finding> {
-        self.charge_hits(1);
+        self.charge_all_hits();
         self.examine()
     }
 
@@ -295,10 +299,16 @@ fn selectors(info: &RequestInfo) -> [Option<&str>; 2] {
 }
 
 /// Returns how a list or a watch is asked for. Other requests have the default.
+#[inline]
 pub(crate) fn habit(info: &RequestInfo, headers: &HeaderMap) -> Habit {
-    if !matches!(info.verb, Verb::List | Verb::Watch) {
-        return Habit::default();
+    if matches!(info.verb, Verb::List | Verb::Watch) {
+        collection_habit(info, headers)
+    } else {
+        Habit::default()
     }
+}
+
+fn collection_habit(info: &RequestInfo, headers: &HeaderMap) -> Habit {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let of = |name| info.query.first(name);
     Habit {
@@ -336,8 +346,7 @@ thread_local! {
     };
 }
 
-/// The metric of findings is as old as some scrapes are apart. The sums of a connection are charged
-/// as often.
+/// The metric of findings is as old as some scrapes are apart.
 const EXAMINED_EACH: usize = 10;
 
 /// Batches beyond the number of worker threads are not needed, and each may hold 64 origins.

@@ -3,9 +3,11 @@
 //! To classify a GET and to add its cost takes some 2,000 instructions, 4 % of what the whole GET
 //! takes. So the first one of a [`Pattern`] is classified, and those that are alike are only added
 //! to its sums: requests of one sender, user agent, resource and namespace, which have one class,
-//! flow and origin. [`FlowControl::tend`] charges the sums of each connection every ten seconds, and
+//! flow and origin. [`FlowControl::tend`] charges the sums of a connection every ten seconds, and
 //! whoever reads the costs has all of them charged first. Nothing is a sample, and a connection that
 //! has ended is charged too: the list of those with sums keeps them. The metrics count each at once.
+//!
+//! Connections that came together are charged a tenth at a time, so that no tick is long.
 //!
 //! A pattern ends after a minute, so that an API server's new warning is seen, and at once with a
 //! new plan.
@@ -13,6 +15,7 @@
 //! Lock order: the sums of a connection, then a batch. The list of connections alone.
 
 use std::collections::VecDeque;
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,11 +23,13 @@ use std::time::Duration;
 use http::HeaderValue;
 use http::header::WARNING;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::api::request_info::{ResourceRequest, Verb};
-use crate::api::resource::GroupVersionResource;
+use crate::api::resource::ApiResource;
 use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
+use crate::server::flow_control::memo::LastGets;
 use crate::server::flow_control::meter::{Answered, short_body};
 use crate::server::flow_control::plan::Class;
 use crate::server::flow_control::requester::Requester;
@@ -38,7 +43,6 @@ pub(super) struct UnchargedHits(Mutex<Patterns>);
 
 #[derive(Default)]
 struct Patterns {
-    /// The one that was begun first comes first.
     patterns: Vec<Pattern>,
     /// Whether the list of connections has this one.
     is_listed: bool,
@@ -50,6 +54,7 @@ struct Pattern {
     class: Arc<Class>,
     /// By whether the object was read just before.
     sums: [Sum; 2],
+    gets: LastGets,
     /// How often its sums were charged.
     age: u8,
 }
@@ -60,10 +65,9 @@ struct Alike {
     plan: u64,
     sender: Requester,
     agent: Option<HeaderValue>,
-    gvr: GroupVersionResource,
+    /// As discovery described it: the same one until it is described anew.
+    resource: Arc<ApiResource>,
     namespace: Arc<str>,
-    /// Stands for these but the plan.
-    subject: u64,
 }
 
 /// The sum of hits, and to whom it is charged.
@@ -84,9 +88,9 @@ struct Hits {
     busy: Duration,
 }
 
-/// The connections with sums, the one that was charged longest ago first.
+/// The connections with sums, and since when they have some. The oldest comes first.
 #[derive(Default)]
-pub(super) struct UnchargedList(Mutex<VecDeque<Arc<UnchargedHits>>>);
+pub(super) struct UnchargedList(Mutex<VecDeque<(Instant, Arc<UnchargedHits>)>>);
 
 impl FlowControl {
     /// Adds a request to the sums of its connection, if it is a GET that a cache answered and that
@@ -95,7 +99,9 @@ impl FlowControl {
         if answered.status != CacheStatus::Hit || context.info.verb != Verb::Get {
             return false;
         }
-        let (Some(bytes), Some(request)) = (short_body(answered.response), &context.info.resource)
+        let subject = (&context.info.resource, &context.resource);
+        let (Some(bytes), (Some(request), Some(resource))) =
+            (short_body(answered.response), subject)
         else {
             return false;
         };
@@ -103,37 +109,56 @@ impl FlowControl {
         if !request.subresource.is_empty() || memo.has_refusals(context.started) {
             return false;
         }
-        let uncharged = memo.uncharged();
         let hit = Hits { requests: 1, bytes, busy: answered.busy };
         let plan = self.plan_number.load(Ordering::Relaxed);
-        let mut patterns = uncharged.0.lock();
-        let known = patterns
-            .patterns
-            .iter_mut()
-            .find(|pattern| pattern.alike.plan == plan && pattern.alike.is_of(context, request));
+        let mut patterns = memo.uncharged().0.lock();
+        let known = patterns.patterns.iter_mut().find(|pattern| {
+            pattern.alike.plan == plan && pattern.alike.is_of(context, resource, request)
+        });
         if let Some(pattern) = known {
-            let is_read_again = self.is_read_again(context, pattern.alike.subject, request);
-            pattern.add(is_read_again, hit);
+            pattern.add(self.hasher.hash_one(&request.name), context.started, hit);
             return true;
         }
+        let is_full = patterns.patterns.len() >= PATTERNS_MAX;
         drop(patterns);
-        let warns = answered.response.headers().contains_key(WARNING);
-        !warns && self.begin_pattern(context, request, plan, uncharged, hit)
+        !is_full && self.add_first_hit(context, (resource, request), answered, plan, hit)
     }
 
-    /// Begins a pattern with its first hit.
+    /// Begins a pattern with its first hit, if nothing else has to see that.
+    #[inline(never)]
+    fn add_first_hit(
+        &self,
+        context: &RequestContext<'_>,
+        (resource, request): (&Arc<ApiResource>, &ResourceRequest),
+        answered: &Answered<'_>,
+        plan: u64,
+        hit: Hits,
+    ) -> bool {
+        if answered.response.headers().contains_key(WARNING) {
+            return false;
+        }
+        let mut pattern = self.begin_pattern(context, resource, &request.namespace, plan);
+        pattern.add(self.hasher.hash_one(&request.name), context.started, hit);
+        let uncharged = context.client.flows.uncharged();
+        let mut patterns = uncharged.0.lock();
+        patterns.patterns.push(pattern);
+        if !std::mem::replace(&mut patterns.is_listed, true) {
+            drop(patterns);
+            self.uncharged.0.lock().push_back((Instant::now(), Arc::clone(uncharged)));
+        }
+        true
+    }
+
+    /// Returns a pattern without hits.
     fn begin_pattern(
         &self,
         context: &RequestContext<'_>,
-        request: &ResourceRequest,
+        resource: &Arc<ApiResource>,
+        namespace: &Arc<str>,
         plan: u64,
-        uncharged: &Arc<UnchargedHits>,
-        hit: Hits,
-    ) -> bool {
+    ) -> Pattern {
         let sender = Self::requester(context);
         let client = self.client(context, &sender);
-        let subject = self.subject(client, request);
-        let is_read_again = self.is_read_again(context, subject, request);
         let sum = |is_read_again| {
             let classified = self.classify(context, &sender, client, is_read_again);
             let Classified { class, hash, habit, .. } = classified;
@@ -143,39 +168,39 @@ impl FlowControl {
         let ((class, once), (_, again)) = (sum(false), sum(true));
         let alike = Alike {
             plan,
-            sender,
             agent: context.agent.clone(),
-            gvr: request.gvr.clone(),
-            namespace: Arc::clone(&request.namespace),
-            subject,
+            resource: Arc::clone(resource),
+            namespace: Arc::clone(namespace),
+            sender,
         };
-        let mut pattern = Pattern { alike, class, sums: [once, again], age: 0 };
-        pattern.add(is_read_again, hit);
-        let mut patterns = uncharged.0.lock();
-        if patterns.patterns.len() >= PATTERNS_MAX {
-            self.charge_pattern(&mut patterns.patterns.remove(0));
-        }
-        patterns.patterns.push(pattern);
-        if !patterns.is_listed {
-            patterns.is_listed = true;
-            drop(patterns);
-            self.uncharged.0.lock().push_back(Arc::clone(uncharged));
-        }
-        true
+        Pattern { alike, class, sums: [once, again], gets: LastGets::default(), age: 0 }
     }
 
-    /// Charges the sums of a part of the connections, so that each is charged once in `parts` calls.
-    pub(super) fn charge_hits(&self, parts: usize) {
-        let due: Vec<_> = {
+    /// Charges the sums of all connections.
+    pub(super) fn charge_all_hits(&self) {
+        let all = std::mem::take(&mut *self.uncharged.0.lock());
+        self.charge_connections(all);
+    }
+
+    /// Charges the sums of connections that have had some for [`CHARGED_AFTER`], at most a tenth of
+    /// all. Call this every second.
+    pub(super) fn charge_due_hits(&self) {
+        let due: VecDeque<_> = {
             let mut listed = self.uncharged.0.lock();
-            let count = listed.len().div_ceil(parts);
+            let is_due = |(since, _): &&(Instant, _)| since.elapsed() >= CHARGED_AFTER;
+            let most = listed.len().div_ceil(CHARGED_AFTER.as_secs() as usize);
+            let count = listed.iter().take(most).take_while(is_due).count();
             listed.drain(..count).collect()
         };
-        for uncharged in due {
+        self.charge_connections(due);
+    }
+
+    fn charge_connections(&self, due: VecDeque<(Instant, Arc<UnchargedHits>)>) {
+        for (_, uncharged) in due {
             // One that has ended gets no more hits.
             let is_open = Arc::strong_count(&uncharged) > 1;
             if self.charge_connection(&uncharged) && is_open {
-                self.uncharged.0.lock().push_back(uncharged);
+                self.uncharged.0.lock().push_back((Instant::now(), uncharged));
             }
         }
     }
@@ -213,10 +238,11 @@ impl FlowControl {
 }
 
 impl Pattern {
-    fn add(&mut self, is_read_again: bool, hit: Hits) {
+    /// Adds a GET of an object, which arrived at `now`.
+    fn add(&mut self, object: u64, now: Instant, hit: Hits) {
         self.class.metrics.add_hit(hit.bytes);
         let [once, again] = &mut self.sums;
-        let sum = if is_read_again { again } else { once };
+        let sum = if self.gets.is_read_again(object, now) { again } else { once };
         sum.hits.requests += hit.requests;
         sum.hits.bytes += hit.bytes;
         sum.hits.busy += hit.busy;
@@ -224,16 +250,25 @@ impl Pattern {
 }
 
 impl Alike {
-    fn is_of(&self, context: &RequestContext<'_>, request: &ResourceRequest) -> bool {
-        self.gvr == request.gvr
+    fn is_of(
+        &self,
+        context: &RequestContext<'_>,
+        resource: &Arc<ApiResource>,
+        request: &ResourceRequest,
+    ) -> bool {
+        Arc::ptr_eq(&self.resource, resource)
             && self.namespace == request.namespace
             && self.agent == context.agent
             && self.sender.sent(&context.auth)
     }
 }
 
+/// Costs are at most this old, and some seconds more where many connections came together.
+const CHARGED_AFTER: Duration = Duration::from_secs(10);
 /// How often patterns of a connection are charged before they begin anew.
 const AGE_MAX: u8 = 6;
-/// Patterns of a connection at one time. A client that reads more resources at once has some begun
-/// anew.
+/// Patterns of a connection at one time. Further GETs are charged one by one.
 const PATTERNS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests;

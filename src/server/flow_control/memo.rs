@@ -29,13 +29,17 @@ pub(crate) struct FlowMemo {
     uncharged: OnceLock<Arc<UnchargedHits>>,
     /// Hashes of the last different lists, the latest last.
     lists: Mutex<SmallVec<[u64; LISTS_MAX]>>,
-    /// Hashes of the last objects that were read, and when.
-    gets: Mutex<SmallVec<[(u64, Instant); GETS_MAX]>>,
+    /// The last GETs that are not among the uncharged hits.
+    gets: Mutex<LastGets>,
     /// Hashes of requests that were refused, and when they may come again.
     refusals: Mutex<Vec<(u64, Instant)>>,
     /// Whether there are any.
     has_refusals: AtomicBool,
 }
+
+/// Hashes of the last objects that were read, and until when a GET reads one again.
+#[derive(Default)]
+pub(super) struct LastGets(SmallVec<[(u64, Instant); GETS_MAX]>);
 
 #[derive(Default)]
 struct Memo {
@@ -78,6 +82,21 @@ impl FlowMemo {
     }
 }
 
+impl LastGets {
+    /// Notes a GET of an object at `now`. Returns whether the same object was read just before.
+    pub(super) fn is_read_again(&mut self, object: u64, now: Instant) -> bool {
+        let until = now + READ_AGAIN_WITHIN;
+        if let Some((_, read)) = self.0.iter_mut().find(|(known, _)| *known == object) {
+            return now < std::mem::replace(read, until);
+        }
+        if self.0.len() == GETS_MAX {
+            self.0.remove(0);
+        }
+        self.0.push((object, until));
+        false
+    }
+}
+
 impl FlowMemo {
     /// Notes a list. Returns whether it is one of the last different ones.
     pub(super) fn is_repeated(&self, list: u64) -> bool {
@@ -94,16 +113,7 @@ impl FlowMemo {
 
     /// Notes a GET of an object at `now`. Returns whether the same object was read just before.
     pub(super) fn is_read_again(&self, object: u64, now: Instant) -> bool {
-        let mut gets = self.gets.lock();
-        if let Some((_, read)) = gets.iter_mut().find(|(known, _)| *known == object) {
-            let before = std::mem::replace(read, now);
-            return now.saturating_duration_since(before) < READ_AGAIN_WITHIN;
-        }
-        if gets.len() == GETS_MAX {
-            gets.remove(0);
-        }
-        gets.push((object, now));
-        false
+        self.gets.lock().is_read_again(object, now)
     }
 
     /// Returns the hits that are not charged yet.
@@ -112,10 +122,12 @@ impl FlowMemo {
     }
 
     /// Whether requests were refused that would come too early at `now`. Forgets the others.
+    #[inline]
     pub(super) fn has_refusals(&self, now: Instant) -> bool {
-        if !self.has_refusals.load(Ordering::Relaxed) {
-            return false;
-        }
+        self.has_refusals.load(Ordering::Relaxed) && self.still_has_refusals(now)
+    }
+
+    fn still_has_refusals(&self, now: Instant) -> bool {
         let mut refusals = self.refusals.lock();
         refusals.retain(|(_, until)| now < *until);
         self.has_refusals.store(!refusals.is_empty(), Ordering::Relaxed);
@@ -176,7 +188,7 @@ mod tests {
             assert!(!memo.is_read_again(object, start + 3 * SECOND), "many objects");
         }
         assert!(!memo.is_read_again(1, start + 3 * SECOND));
-        assert_eq!(memo.gets.lock().len(), GETS_MAX);
+        assert_eq!(memo.gets.lock().0.len(), GETS_MAX);
     }
 
     #[test]

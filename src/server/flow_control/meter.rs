@@ -74,17 +74,28 @@ impl FlowControl {
         context: &mut RequestContext<'_>,
         answered: &Answered<'_>,
     ) -> Option<Box<Meter>> {
-        let admission = context.admission.take();
-        let context = &*context;
-        if admission.is_none() && self.add_hit(context, answered) {
+        if context.admission.is_none() && self.add_hit(context, answered) {
             return None;
         }
+        self.charge_alone(context, answered)
+    }
+
+    /// Does the same for a request that is not added up with others. It has a frame of its own, so
+    /// that a hit does not pay for it.
+    #[inline(never)]
+    fn charge_alone(
+        self: &Arc<Self>,
+        context: &mut RequestContext<'_>,
+        answered: &Answered<'_>,
+    ) -> Option<Box<Meter>> {
+        let admission = context.admission.take();
+        let context = &*context;
         let requester = &Self::requester(context);
         let body = answered.response.body();
         let is_watch = context.info.verb == Verb::Watch && !body.is_end_stream();
         let short = short_body(answered.response);
         let client = self.client(context, requester);
-        let is_read_again = self.is_object_read_again(context, client);
+        let is_read_again = self.is_read_again(context, client);
         let Classified { class, origin: sign, hash, habit } =
             self.classify(context, requester, client, is_read_again);
         let mut upstream = context.forwarded.filter(|_| context.takes_seats());

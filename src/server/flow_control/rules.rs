@@ -100,10 +100,6 @@ impl Rules {
         Self { flows, watches, began: self.began, ..Self::new(rules, metrics) }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
-
     /// Applies all rules that match. `flow_of` returns a hash of a rule's flow.
     pub(super) fn apply(
         &self,

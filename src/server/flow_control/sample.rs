@@ -14,6 +14,8 @@ use prometheus::Registry;
 use tokio::time::Instant;
 
 use crate::api::request_info::RequestInfo;
+use crate::api::resource::{ApiResource, GroupVersionResource, Shape};
+use crate::api::selectable::SelectableFields;
 use crate::auth::peer::Peer;
 use crate::auth::user::{Credential, Identity, User};
 use crate::server::accept::listener::ListenerKind;
@@ -36,6 +38,8 @@ pub struct SampleClient {
     client: Arc<Client>,
     identity: Identity,
     upstream: Upstream,
+    /// Config maps, as discovery would describe them.
+    resource: Arc<ApiResource>,
 }
 
 /// A request of a client, and the response to it.
@@ -62,10 +66,31 @@ impl SampleClient {
         let client = Arc::new(client);
         let (user, credential) = (Arc::new(user), Credential::Token);
         let identity = Identity { user, credential, not_after: None, stale: false };
-        Self { flow, client, identity, upstream }
+        let gvr = GroupVersionResource::new("", "v1", "configmaps");
+        let resource = Arc::new(ApiResource {
+            kind: "ConfigMap".into(),
+            list_kind: "ConfigMapList".into(),
+            namespaced: true,
+            list_watchable: true,
+            shape: Shape::BuiltIn,
+            aggregated: false,
+            revision: 0,
+            selectable: Arc::new(SelectableFields::built_in(&gvr)),
+            gvr,
+        });
+        Self { flow, client, identity, upstream, resource }
     }
 
-    /// Returns the request with this head, whose response has `body`.
+    /// Returns another user of the same connection.
+    #[cfg(test)]
+    pub(super) fn with_user(&self, user: User) -> Self {
+        let (flow, client) = (Arc::clone(&self.flow), Arc::clone(&self.client));
+        let identity = Identity { user: Arc::new(user), ..self.identity.clone() };
+        let (upstream, resource) = (self.upstream.clone(), Arc::clone(&self.resource));
+        Self { flow, client, identity, upstream, resource }
+    }
+
+    /// Returns a request for config maps with this head, whose response has `body`.
     pub fn request<'a>(
         &'a self,
         parts: &'a mut Parts,
@@ -82,7 +107,7 @@ impl SampleClient {
             parts,
             has_body: false,
             info,
-            resource: None,
+            resource: Some(Arc::clone(&self.resource)),
             metrics,
             auth,
             agent: None,

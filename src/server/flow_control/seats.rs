@@ -3,6 +3,7 @@
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -91,7 +92,7 @@ impl FlowControl {
 
     /// Whether operators have rules.
     pub(crate) fn has_rules(&self) -> bool {
-        !self.rules.load().is_empty()
+        self.has_rules.load(Ordering::Acquire)
     }
 
     /// Applies operators' rules to a request. `bytes` is the size of its collection, if known. Of

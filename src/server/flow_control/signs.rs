@@ -38,30 +38,16 @@ impl FlowControl {
         context.client.flows.is_repeated(list)
     }
 
-    /// Returns what stands for the sender of a request, its user agent, the resource and the
-    /// namespace. `client` is what [`Self::client`] returns.
-    pub(super) fn subject(&self, client: u64, request: &ResourceRequest) -> u64 {
-        self.hasher.hash_one((client, &request.namespace))
-    }
-
-    /// Whether the object of a GET was read just before over the same connection. `subject` is what
-    /// [`Self::subject`] returns.
-    pub(super) fn is_read_again(
-        &self,
-        context: &RequestContext<'_>,
-        subject: u64,
-        request: &ResourceRequest,
-    ) -> bool {
-        let object = self.hasher.hash_one((subject, &request.name));
-        context.client.flows.is_read_again(object, context.started)
-    }
-
     /// Whether a request is a GET of an object that was read just before over the same connection.
-    pub(super) fn is_object_read_again(&self, context: &RequestContext<'_>, client: u64) -> bool {
-        let object = context.info.resource.as_ref();
-        let object =
-            object.filter(|it| context.info.verb == Verb::Get && it.subresource.is_empty());
-        object.is_some_and(|it| self.is_read_again(context, self.subject(client, it), it))
+    /// `client` is what [`Self::client`] returns.
+    pub(super) fn is_read_again(&self, context: &RequestContext<'_>, client: u64) -> bool {
+        let is_object = |request: &&ResourceRequest| {
+            context.info.verb == Verb::Get && request.subresource.is_empty()
+        };
+        context.info.resource.as_ref().filter(is_object).is_some_and(|request| {
+            let object = self.hasher.hash_one((client, &request.namespace, &request.name));
+            context.client.flows.is_read_again(object, context.started)
+        })
     }
 
     /// Adds the signs in a response to the cost: a refusal, a warning.
