@@ -85,6 +85,31 @@ ACCEPTED = {
     },
 }
 
+# The files and the environment that config/ and docs/ tell operators to configure.
+ACCEPTED["mounted files"] = {
+    "frontProxy": {"secretName": "weir-front-proxy"},
+    "extraVolumes": [
+        {"name": "files", "projected": {"sources": [{"secret": {"name": "a"}}, {"configMap": {"name": "b"}}]}},
+        {"name": "audit", "emptyDir": {"sizeLimit": "1Gi"}},
+    ],
+    "extraVolumeMounts": [
+        {"name": "files", "mountPath": "/etc/weir/files", "readOnly": True},
+        {"name": "audit", "mountPath": "/var/log/weir"},
+    ],
+    "env": [
+        {"name": "HTTPS_PROXY", "value": "http://proxy.example:3128"},
+        {"name": "NO_PROXY", "valueFrom": {"configMapKeyRef": {"name": "proxy", "key": "no-proxy"}}},
+    ],
+    "siblings": {"enabled": True},
+    "config": {
+        "authentication": {"clientCAFile": "/etc/weir/files/client-ca.crt"},
+        "upstream": {"kubeconfig": "/etc/weir/files/kubeconfig"},
+        "cache": {"siblings": {"caFile": "/etc/weir/files/siblings-ca.crt"}},
+        "tracing": {"endpoint": "https://collector:4318/v1/traces", "caFile": "/etc/weir/files/collector.crt"},
+        "audit": {"output": "/var/log/weir/audit.log"},
+    },
+}
+
 # Values that the chart must refuse, each with a part of the error.
 REFUSED = [
     ({"replica": 3}, "replica"),
@@ -106,6 +131,20 @@ REFUSED = [
     ({"extraArgs": "--log-filter=debug"}, "extraArgs"),
     ({"tls": {"secretName": ""}}, "secretName"),
     ({"tls": {"certManager": {"enabled": True}}}, "issuerRef"),
+    ({"frontProxy": {"secret": "a"}}, "secret"),
+    ({"frontProxy": {"secretName": "A"}}, "secretName"),
+    (
+        {"frontProxy": {"secretName": "a"}, "config": {"authentication": {"impersonate": True}}},
+        "excludes",
+    ),
+    ({"extraVolumes": [{"name": "a", "hostPath": {"path": "/"}}]}, "hostPath"),
+    ({"extraVolumes": [{"name": "tls", "secret": {"secretName": "a"}}]}, "extraVolumes"),
+    ({"extraVolumes": [{"name": "a"}]}, "extraVolumes"),
+    ({"extraVolumeMounts": [{"name": "a", "mountPath": "/a"}]}, "no volume"),
+    ({"extraVolumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "b"}]}, "subPath"),
+    ({"extraVolumeMounts": [{"name": "a", "mountPath": "/etc/weir/tls"}]}, "mountPath"),
+    ({"env": {"HTTPS_PROXY": "http://proxy:3128"}}, "env"),
+    ({"env": [{"name": "A"}]}, "env"),
     ({"rbac": {"create": "yes"}}, "create"),
     ({"rbac": {"impersonator": {"users": "jane"}}}, "users"),
     ({"proxyProtocol": {"trustedNetworks": "10.0.0.0/24"}}, "trustedNetworks"),
@@ -129,6 +168,10 @@ REFUSED = [
 
 # Objects of other projects' definitions, whose schemas are not known here.
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "Certificate"}
+
+# The kinds of volumes that the Pod Security Standard `restricted` allows.
+RESTRICTED_VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim"}
+RESTRICTED_VOLUMES |= {"projected", "secret"}
 
 failures = []
 
@@ -180,7 +223,7 @@ def check_pod(name, objects):
         check(context["seccompProfile"]["type"] == "RuntimeDefault", f"{name}: seccomp")
         check(not pod["automountServiceAccountToken"], f"{name}: mounts a token by itself")
         kinds = {kind for volume in pod["volumes"] for kind in volume if kind != "name"}
-        check(kinds <= {"configMap", "secret", "projected"}, f"{name}: volumes {kinds}")
+        check(kinds <= RESTRICTED_VOLUMES, f"{name}: volumes {kinds}")
         for word in ("hostNetwork", "hostPID", "hostIPC"):
             check(word not in pod, f"{name}: {word}")
         for container in pod["containers"]:
@@ -191,6 +234,23 @@ def check_pod(name, objects):
             mounts = container["volumeMounts"]
             check(not any("subPath" in mount for mount in mounts), f"{name}: subPath is never updated")
             check(container["image"].rpartition(":")[2] != "latest", f"{name}: the tag latest")
+
+
+def check_files(name, objects):
+    """Each file that the configuration names lies below a directory that the container has."""
+
+    def paths(part):
+        if isinstance(part, str):
+            return [part] if part.startswith("/") else []
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else []
+        return [path for one in inner for path in paths(one)]
+
+    container = of_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    named = paths(yaml.safe_load(configuration(objects)))
+    check(len(named) >= 3, f"{name}: files {named}")
+    for path in named:
+        check(any(path.startswith(f"{mount}/") for mount in mounts), f"{name}: {path} is not mounted")
 
 
 def check_configuration(name, text):
@@ -343,7 +403,7 @@ def values_are_described():
 
 
 # Groups whose members have the comments.
-UNDESCRIBED = {"image:", "tls:", "rbac:", "serviceAccount:", "service:", "pdb:", "resources:"}
+UNDESCRIBED = {"image:", "tls:", "frontProxy:", "rbac:", "serviceAccount:", "service:", "pdb:", "resources:"}
 UNDESCRIBED |= {"siblings:", "proxyProtocol:", "networkPolicy:", "serviceMonitor:", "prometheusRule:", "dashboards:"}
 UNDESCRIBED |= {"tolerations: []", "affinity: {}"}
 # Objects that may have any member.
@@ -359,6 +419,7 @@ def main():
         objects, notes = render(values)
         validate(name, objects)
         check_pod(name, objects)
+        check_files(name, objects)
         check_configuration(name, configuration(objects))
         check("https://weir.weir.svc" in notes, f"{name}: the notes do not name the address")
     for values, part in REFUSED:

@@ -96,10 +96,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $siblings := dict "service" $service "serverName" $host "caFile" "/etc/weir/tls/ca.crt" -}}
 {{- $_ := set $cache "siblings" (merge ($cache.siblings | default dict) $siblings) -}}
 {{- end -}}
+{{- if (.Values.frontProxy).secretName -}}
+{{- $authentication := $config.authentication -}}
+{{- if or $authentication.frontProxy $authentication.impersonate -}}
+{{- fail "frontProxy.secretName excludes config.authentication.frontProxy and config.authentication.impersonate" -}}
+{{- end -}}
+{{- $files := dict "certificateFile" "/etc/weir/front-proxy/tls.crt" "privateKeyFile" "/etc/weir/front-proxy/tls.key" -}}
+{{- $_ := set $authentication "frontProxy" $files -}}
+{{- end -}}
 {{- $_ := set $config "server" $server -}}
 {{- $_ := set $config "admin" $admin -}}
 {{- if $cache }}{{ $_ := set $config "cache" $cache }}{{ end -}}
 {{- toYaml $config -}}
+{{- end -}}
+
+{{/* The values' mounts, each of a volume of extraVolumes. */}}
+{{- define "weir.extraVolumeMounts" -}}
+{{- $volumes := list -}}
+{{- range .Values.extraVolumes }}{{ $volumes = append $volumes .name }}{{ end -}}
+{{- range .Values.extraVolumeMounts -}}
+{{- if not (has .name $volumes) -}}
+{{- fail (printf "extraVolumeMounts: extraVolumes has no volume %q" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (.Values.extraVolumeMounts | default list) -}}
 {{- end -}}
 
 {{/* A duration of whole seconds or minutes in seconds; 0 for one of another form. */}}
