@@ -253,6 +253,29 @@ def check_files(name, objects):
         check(any(path.startswith(f"{mount}/") for mount in mounts), f"{name}: {path} is not mounted")
 
 
+def grace_periods():
+    """The kubelet's time must exceed the drain, in whatever form the durations are written.
+
+    Each pair of durations is together as long as it says, in seconds; the binary reads them, too.
+    """
+    for delay, timeout, seconds in [
+        ("0", "1h30m", 5400),
+        ("10s", "2m", 130),
+        ("500ms", "1m30.5s", 91),
+        (".5s", "1.5m", 90.5),
+        ("1000000us", "5000000000ns", 6),
+        (0, "1h2m3s4ms", 3723.004),
+    ]:
+        server = {"shutdownDelay": delay, "shutdownTimeout": timeout}
+        values = {"config": {"server": server}, "terminationGracePeriodSeconds": int(seconds)}
+        refuses(values, "must exceed")
+        values["terminationGracePeriodSeconds"] += 1
+        objects, _ = render(values)
+        check_configuration(f"{delay} and {timeout}", configuration(objects))
+    for text in ("1..5s", "1h30"):
+        refuses({"config": {"server": {"shutdownTimeout": text}}}, "")
+
+
 def check_configuration(name, text):
     if not WEIR.exists():
         return
@@ -424,6 +447,7 @@ def main():
         check("https://weir.weir.svc" in notes, f"{name}: the notes do not name the address")
     for values, part in REFUSED:
         refuses(values, part)
+    grace_periods()
     same_as_base()
     same_optional_roles()
     monitoring()

@@ -122,26 +122,31 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml (.Values.extraVolumeMounts | default list) -}}
 {{- end -}}
 
-{{/* A duration of whole seconds or minutes in seconds; 0 for one of another form. */}}
-{{- define "weir.seconds" -}}
+{{/* A duration such as 30s, 1.5m or 1h30m in milliseconds, as src/config/units.rs reads it. */}}
+{{- define "weir.milliseconds" -}}
 {{- $text := toString . -}}
-{{- if regexMatch "^[0-9]+s$" $text -}}
-{{- trimSuffix "s" $text | int -}}
-{{- else if regexMatch "^[0-9]+m$" $text -}}
-{{- mul 60 (trimSuffix "m" $text | int) -}}
-{{- else -}}
-0
+{{- if not (regexMatch "^(0|(([0-9]+(\\.[0-9]*)?|\\.[0-9]+)(h|ms|m|s|us|ns))+)$" $text) -}}
+{{- fail (printf "expected a duration such as 30s, 5m or 1h30m, not %q" $text) -}}
 {{- end -}}
+{{- $units := dict "h" 3600000 "m" 60000 "s" 1000 "ms" 1 "us" 0.001 "ns" 0.000001 -}}
+{{- $sum := 0.0 -}}
+{{- range regexFindAll "[0-9.]+[a-z]+" $text -1 -}}
+{{- $number := regexFind "^[0-9.]+" . -}}
+{{- $unit := trimPrefix $number . -}}
+{{- $sum = addf $sum (mulf (float64 $number) (float64 (get $units $unit))) -}}
+{{- end -}}
+{{- ceil $sum | int64 -}}
 {{- end -}}
 
 {{/* Fails if the kubelet would kill a pod before it has drained. The defaults are a gateway's. */}}
 {{- define "weir.gracePeriod" -}}
 {{- $server := .Values.config.server | default dict -}}
-{{- $delay := include "weir.seconds" ($server.shutdownDelay | default "10s") | int -}}
-{{- $drain := add $delay (include "weir.seconds" ($server.shutdownTimeout | default "15s") | int) -}}
-{{- $grace := int .Values.terminationGracePeriodSeconds -}}
-{{- if le $grace (int $drain) -}}
-{{- fail (printf "terminationGracePeriodSeconds (%d) must exceed server.shutdownDelay and server.shutdownTimeout together (%d s)" $grace $drain) -}}
+{{- $delay := dig "shutdownDelay" "10s" $server -}}
+{{- $timeout := dig "shutdownTimeout" "15s" $server -}}
+{{- $drain := add (include "weir.milliseconds" $delay) (include "weir.milliseconds" $timeout) -}}
+{{- $grace := int64 .Values.terminationGracePeriodSeconds -}}
+{{- if le (mul $grace 1000) $drain -}}
+{{- fail (printf "terminationGracePeriodSeconds (%d) must exceed server.shutdownDelay (%v) and server.shutdownTimeout (%v) together" $grace $delay $timeout) -}}
 {{- end -}}
 {{- $grace -}}
 {{- end -}}
