@@ -276,6 +276,52 @@ def grace_periods():
         refuses({"config": {"server": {"shutdownTimeout": text}}}, "")
 
 
+def live_settings():
+    """The settings that a running Weir takes over, by the table of the code."""
+    table = (ROOT / "src/config/reload.rs").read_text().partition("const LIVE: &[&str] = &[")[2]
+    return set(re.findall(r'"([A-Za-z.]+)"', table.partition("];")[0]))
+
+
+def checksums():
+    """A change of a setting replaces the pods if the setting needs a restart, and only then."""
+
+    def settings(part, path):
+        if part.get("properties"):
+            for name, inner in part["properties"].items():
+                yield from settings(inner, [*path, name])
+        else:
+            yield path, part
+
+    def example(schema):
+        kind, pattern = schema["type"], schema.get("pattern", "")
+        if "enum" in schema:
+            return schema["enum"][-1]
+        if "string" in kind and pattern:
+            return "7s" if "ms" in pattern else "64Mi"
+        return {"boolean": True, "integer": 7, "array": [], "string": "x"}[kind]
+
+    def rendered(config):
+        objects, _ = render({"config": config})
+        annotations = of_kind(objects, "Deployment")[0]["spec"]["template"]["metadata"]["annotations"]
+        return annotations["checksum/config"], yaml.safe_load(configuration(objects))
+
+    live, met = live_settings(), set()
+    check(len(live) > 10, f"the table of src/config/reload.rs is not found: {live}")
+    default = rendered({})
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    for path, part in settings(schema["properties"]["config"], []):
+        config = example(part)
+        for name in reversed(path):
+            config = {name: config}
+        checksum, text = rendered(config)
+        name = ".".join(path)
+        met.add(name)
+        expected = name not in live and text != default[1]
+        replaces = checksum != default[0]
+        check(replaces == expected, f"{name}: a change replaces the pods: {replaces}, expected {expected}")
+    check(live <= met, f"live settings that the schema does not have: {live - met}")
+
+
 def check_configuration(name, text):
     if not WEIR.exists():
         return
@@ -448,6 +494,7 @@ def main():
     for values, part in REFUSED:
         refuses(values, part)
     grace_periods()
+    checksums()
     same_as_base()
     same_optional_roles()
     monitoring()

@@ -46,6 +46,60 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- mulf (float64 $number) (float64 (get $units $unit)) | int64 -}}
 {{- end -}}
 
+{{/*
+The settings that a running Weir takes over: LIVE in src/config/reload.rs. tests/deploy/chart.py
+compares both.
+*/}}
+{{- define "weir.liveSettings" -}}
+- cache.consistentLists
+- cache.dropManagedFields
+- cache.exclude
+- cache.historyBytesMax
+- cache.idleTimeout
+- cache.include
+- cache.maxStaleness
+- cache.onAway
+- cache.onRelist
+- cache.pageSize
+- cache.resourceBytesMax
+- cache.totalBytesMax
+- cache.verify
+- cache.warm
+- flowControl.levels
+- flowControl.rules
+- logging.filter
+- server.allowedHosts
+- server.cacheHeader
+- server.freshnessTimeout
+- server.shutdownDelay
+- server.shutdownTimeout
+- server.warmupTimeout
+- tracing.samplingRatePerMillion
+{{- end -}}
+
+{{/* The settings of a part of the configuration that need a restart, each on a line: PATH=JSON. */}}
+{{- define "weir.restartSettings" -}}
+{{- $live := .live -}}
+{{- $prefix := .prefix -}}
+{{- range $name, $value := .part -}}
+{{- $path := printf "%s%s" $prefix $name -}}
+{{- if not (has $path $live) -}}
+{{- if kindIs "map" $value -}}
+{{- include "weir.restartSettings" (dict "part" $value "prefix" (printf "%s." $path) "live" $live) -}}
+{{- else -}}
+{{- printf "%s=%s\n" $path (toJson $value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A hash that changes, and so replaces the pods, with each setting that needs a restart. */}}
+{{- define "weir.checksum" -}}
+{{- $config := include "weir.config" . | fromYaml -}}
+{{- $live := include "weir.liveSettings" . | fromYamlArray -}}
+{{- include "weir.restartSettings" (dict "part" $config "prefix" "" "live" $live) | sha256sum -}}
+{{- end -}}
+
 {{/* Weir's configuration: .Values.config, with what the chart knows better. */}}
 {{- define "weir.config" -}}
 {{- $config := deepCopy .Values.config -}}
