@@ -110,6 +110,11 @@ ACCEPTED["mounted files"] = {
     },
 }
 
+ACCEPTED["bytes as numbers"] = {
+    "resources": {"requests": {"memory": 1 << 30}, "limits": {"memory": 6 << 30}},
+    "config": {"cache": {"totalBytesMax": 2 << 30, "resourceBytesMax": 1 << 30, "historyBytesMax": 1 << 28}},
+}
+
 # Values that the chart must refuse, each with a part of the error.
 REFUSED = [
     ({"replica": 3}, "replica"),
@@ -143,7 +148,7 @@ REFUSED = [
     ({"extraVolumeMounts": [{"name": "a", "mountPath": "/a"}]}, "no volume"),
     ({"extraVolumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "b"}]}, "subPath"),
     ({"extraVolumeMounts": [{"name": "a", "mountPath": "/etc/weir/tls"}]}, "mountPath"),
-    ({"env": {"HTTPS_PROXY": "http://proxy:3128"}}, "env"),
+    ({"env": [{"name": "1", "value": "a"}]}, "env"),
     ({"env": [{"name": "A"}]}, "env"),
     ({"rbac": {"create": "yes"}}, "create"),
     ({"rbac": {"impersonator": {"users": "jane"}}}, "users"),
@@ -156,7 +161,12 @@ REFUSED = [
     ({"resources": {"limits": {"memory": "4 GB"}}}, "memory"),
     ({"resources": {"limit": {"memory": "4Gi"}}}, "limit"),
     ({"resources": {"limits": {"memory": "512Mi"}}}, "requests.memory"),
+    ({"resources": {"limits": {"memory": 1 << 29}}}, "requests.memory"),
+    ({"config": {"cache": {"resourceBytesMax": "2Gi"}}}, "more than cache.totalBytesMax"),
+    ({"config": {"cache": {"historyBytesMax": 1 << 30}}}, "more than cache.resourceBytesMax"),
     ({"podAnnotations": {"a": 1}}, "podAnnotations"),
+    ({"podLabels": {"app.kubernetes.io/name": "other"}}, "podLabels"),
+    ({"podLabels": {"app.kubernetes.io/instance": "other"}}, "podLabels"),
     ({"topologySpreadConstraints": [{"maxSkew": 0}]}, "topologySpreadConstraints"),
     ({"networkPolicy": {"monitoringNamespace": "Monitoring!"}}, "monitoringNamespace"),
     ({"serviceMonitor": {"interval": "often"}}, "interval"),

@@ -19,6 +19,17 @@ app.kubernetes.io/name: weir
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* The values' labels of the pods. */}}
+{{- define "weir.podLabels" -}}
+{{- $fixed := include "weir.selectorLabels" . | fromYaml -}}
+{{- range $name, $_ := .Values.podLabels -}}
+{{- if hasKey $fixed $name -}}
+{{- fail (printf "podLabels: %s is a label by which the chart selects the pods" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (.Values.podLabels | default dict) -}}
+{{- end -}}
+
 {{- define "weir.labels" -}}
 {{ include "weir.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
@@ -34,9 +45,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* A quantity such as 4Gi in bytes. */}}
+{{/* A quantity such as 4Gi, or a number, in bytes. */}}
 {{- define "weir.bytes" -}}
-{{- $text := toString . -}}
+{{- $text := kindIs "string" . | ternary . (toString (int64 .)) -}}
 {{- if not (regexMatch "^[0-9]+(\\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?$" $text) -}}
 {{- fail (printf "expected a quantity such as 512Mi or 4Gi, not %q" $text) -}}
 {{- end -}}
@@ -121,13 +132,21 @@ compares both.
 {{- $mi := 1048576 -}}
 {{- $request := dig "requests" "memory" "0" .Values.resources -}}
 {{- if gt (include "weir.bytes" $request | int64) $limit -}}
-{{- fail (printf "resources.requests.memory (%s) is more than resources.limits.memory (%s)" $request $memory) -}}
+{{- fail (printf "resources.requests.memory (%v) is more than resources.limits.memory (%v)" $request $memory) -}}
 {{- end -}}
 {{- $total := $cache.totalBytesMax | default (printf "%dMi" (div (mul $limit 40) (mul 100 $mi))) -}}
 {{- $_ := set $cache "totalBytesMax" $total -}}
 {{- if not $cache.resourceBytesMax -}}
 {{- $half := div (include "weir.bytes" $total | int64) (mul 2 $mi) -}}
 {{- $_ := set $cache "resourceBytesMax" (printf "%dMi" $half) -}}
+{{- end -}}
+{{- if gt (include "weir.bytes" $cache.resourceBytesMax | int64) (include "weir.bytes" $total | int64) -}}
+{{- fail (printf "cache.resourceBytesMax (%v) is more than cache.totalBytesMax (%v), which is 40 %% of resources.limits.memory (%v) unless it is set" $cache.resourceBytesMax $total $memory) -}}
+{{- end -}}
+{{- with $cache.historyBytesMax -}}
+{{- if gt (include "weir.bytes" . | int64) (include "weir.bytes" $cache.resourceBytesMax | int64) -}}
+{{- fail (printf "cache.historyBytesMax (%v) is more than cache.resourceBytesMax (%v), which is half of cache.totalBytesMax unless it is set" . $cache.resourceBytesMax) -}}
+{{- end -}}
 {{- end -}}
 {{- if not $cache.gzipBytesMax -}}
 {{- $_ := set $cache "gzipBytesMax" (printf "%dMi" (min 64 (div $limit (mul 40 $mi)))) -}}
@@ -140,7 +159,7 @@ compares both.
 {{- $sum = add $sum (include "weir.bytes" . | int64) -}}
 {{- end -}}
 {{- if gt (mul $sum 100) (mul $limit 70) -}}
-{{- fail (printf "cache.totalBytesMax, cache.gzipBytesMax and server.responseBytesMax add up to %d MiB, more than 70 %% of resources.limits.memory (%s)" (div $sum $mi) $memory) -}}
+{{- fail (printf "cache.totalBytesMax, cache.gzipBytesMax and server.responseBytesMax add up to %d MiB, more than 70 %% of resources.limits.memory (%v)" (div $sum $mi) $memory) -}}
 {{- end -}}
 {{- end -}}
 {{- if .Values.siblings.enabled -}}
