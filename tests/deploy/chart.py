@@ -228,6 +228,7 @@ def check_pod(name, objects):
     """The rules of the Pod Security Standard `restricted`, and what the chart promises beyond."""
     for deployment in of_kind(objects, "Deployment"):
         pod = deployment["spec"]["template"]["spec"]
+        check_probes(name, pod)
         context = pod["securityContext"]
         check(context["runAsNonRoot"] and context["runAsUser"] > 0, f"{name}: runs as root")
         check(context["seccompProfile"]["type"] == "RuntimeDefault", f"{name}: seccomp")
@@ -330,6 +331,14 @@ def checksums():
         replaces = checksum != default[0]
         check(replaces == expected, f"{name}: a change replaces the pods: {replaces}, expected {expected}")
     check(live <= met, f"live settings that the schema does not have: {live - met}")
+
+
+def check_probes(name, pod):
+    """Only readiness depends on the API server: its absence must not end a pod that starts."""
+    paths = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    for probe, path in paths.items():
+        asked = pod["containers"][0][probe]["httpGet"]["path"]
+        check(asked == path, f"{name}: {probe} asks {asked}")
 
 
 def check_configuration(name, text):
@@ -440,6 +449,7 @@ def static_pod():
     check(kinds == {"hostPath"}, f"static pod: volumes {kinds}")
     for word in ("serviceAccountName", "serviceAccount"):
         check(word not in pod["spec"], f"static pod: {word}")
+    check_probes("static pod", pod["spec"])
     container = pod["spec"]["containers"][0]
     check("env" not in container and "envFrom" not in container, "static pod: environment")
     check(container["imagePullPolicy"] == "Never", "static pod: it pulls its image")
@@ -510,6 +520,7 @@ def main():
     monitoring()
     files_of_the_chart()
     validate("base", base())
+    check_pod("base", base())
     static_pod()
     if not WEIR.exists():
         print("skipped: weir check of the chart's configurations (target/debug/weir is not built)")
