@@ -110,6 +110,8 @@ ACCEPTED["mounted files"] = {
     },
 }
 
+ACCEPTED["IPv6"] = {"listenAddress": "[::]"}
+ACCEPTED["one address"] = {"listenAddress": "[fd00::1]"}
 ACCEPTED["bytes as numbers"] = {
     "resources": {"requests": {"memory": 1 << 30}, "limits": {"memory": 6 << 30}},
     "config": {"cache": {"totalBytesMax": 2 << 30, "resourceBytesMax": 1 << 30, "historyBytesMax": 1 << 28}},
@@ -153,6 +155,9 @@ REFUSED = [
     ({"rbac": {"create": "yes"}}, "create"),
     ({"rbac": {"impersonator": {"users": "jane"}}}, "users"),
     ({"proxyProtocol": {"trustedNetworks": "10.0.0.0/24"}}, "trustedNetworks"),
+    ({"listenAddress": "::"}, "listenAddress"),
+    ({"listenAddress": "weir.example"}, "listenAddress"),
+    ({"listenAddress": "0.0.0.0:6440"}, "listenAddress"),
     ({"siblings": {"enabled": "yes"}}, "enabled"),
     ({"service": {"type": "ExternalName"}}, "type"),
     ({"service": {"port": 70000}}, "port"),

@@ -120,12 +120,13 @@ compares both.
 {{- $_ := set $config "apiVersion" "weir.dev/v1alpha1" -}}
 {{- $_ := set $config "kind" "WeirConfiguration" -}}
 {{- $files := dict "certificateFile" "/etc/weir/tls/tls.crt" "privateKeyFile" "/etc/weir/tls/tls.key" "caFile" "/etc/weir/tls/ca.crt" -}}
-{{- $listener := dict "listen" "https://0.0.0.0:6440" "certificate" $files -}}
+{{- $address := .Values.listenAddress | default "0.0.0.0" -}}
+{{- $listener := dict "listen" (printf "https://%s:6440" $address) "certificate" $files -}}
 {{- with .Values.proxyProtocol.trustedNetworks -}}
 {{- $_ := set $listener "proxyProtocol" (dict "trustedNetworks" .) -}}
 {{- end -}}
 {{- $_ := set $server "listeners" (list $listener) -}}
-{{- $_ := set $admin "listen" "0.0.0.0:6441" -}}
+{{- $_ := set $admin "listen" (printf "%s:6441" $address) -}}
 {{- $memory := dig "limits" "memory" "" .Values.resources -}}
 {{- if $memory -}}
 {{- $limit := include "weir.bytes" $memory | int64 -}}
