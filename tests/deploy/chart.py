@@ -110,6 +110,21 @@ ACCEPTED["mounted files"] = {
     },
 }
 
+ACCEPTED["autoscaling"] = {
+    "autoscaling": {
+        "enabled": True,
+        "metrics": [
+            {
+                "type": "Pods",
+                "pods": {
+                    "metric": {"name": "weir_connections"},
+                    "target": {"type": "AverageValue", "averageValue": "5000"},
+                },
+            }
+        ],
+    },
+    "rbac": {"extraRules": [{"apiGroups": ["cert-manager.io", "acme.cert-manager.io"], "resources": ["*"]}]},
+}
 ACCEPTED["IPv6"] = {"listenAddress": "[::]"}
 ACCEPTED["one address"] = {"listenAddress": "[fd00::1]"}
 ACCEPTED["bytes as numbers"] = {
@@ -158,6 +173,17 @@ REFUSED = [
     ({"listenAddress": "::"}, "listenAddress"),
     ({"listenAddress": "weir.example"}, "listenAddress"),
     ({"listenAddress": "0.0.0.0:6440"}, "listenAddress"),
+    ({"autoscaling": {"enabled": True, "minReplicas": 9}}, "less than"),
+    ({"autoscaling": {"enabled": True, "cpuUtilization": 0}}, "cpuUtilization or metrics"),
+    ({"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}}, "requests.cpu"),
+    ({"autoscaling": {"targetCPU": 50}}, "targetCPU"),
+    ({"rbac": {"extraRules": [{"apiGroups": [""], "resources": ["secrets"]}]}}, "rbac.secrets"),
+    ({"rbac": {"extraRules": [{"apiGroups": [""], "resources": ["*"]}]}}, "rbac.secrets"),
+    ({"rbac": {"extraRules": [{"apiGroups": ["*"], "resources": ["*"]}]}}, "apiGroups"),
+    (
+        {"rbac": {"extraRules": [{"apiGroups": ["a"], "resources": ["b"], "verbs": ["get"]}]}},
+        "verbs",
+    ),
     ({"siblings": {"enabled": "yes"}}, "enabled"),
     ({"service": {"type": "ExternalName"}}, "type"),
     ({"service": {"port": 70000}}, "port"),
@@ -346,6 +372,21 @@ def check_probes(name, pod):
         check(asked == path, f"{name}: {probe} asks {asked}")
 
 
+def autoscaling():
+    """Helm must not set the number of pods that the autoscaler sets."""
+    on, _ = render(ACCEPTED["autoscaling"])
+    off, _ = render({})
+    check("replicas" not in of_kind(on, "Deployment")[0]["spec"], "the chart resets the autoscaler")
+    check(of_kind(off, "Deployment")[0]["spec"]["replicas"] == 2, "no replicas without an autoscaler")
+    autoscaler = of_kind(on, "HorizontalPodAutoscaler")[0]["spec"]
+    check(len(autoscaler["metrics"]) == 2, f"metrics: {autoscaler['metrics']}")
+    check(autoscaler["behavior"]["scaleDown"]["stabilizationWindowSeconds"] >= 600, "scales down early")
+    check(not of_kind(off, "HorizontalPodAutoscaler"), "an autoscaler that nobody asked for")
+    role = next(one for one in of_kind(on, "ClusterRole") if one["metadata"]["name"] == "weir-cache")
+    extra = [rule for rule in role["rules"] if "cert-manager.io" in rule["apiGroups"]]
+    check([rule["verbs"] for rule in extra] == [["list", "watch"]], f"extraRules: {extra}")
+
+
 def check_configuration(name, text):
     if not WEIR.exists():
         return
@@ -497,7 +538,7 @@ def values_are_described():
 
 
 # Groups whose members have the comments.
-UNDESCRIBED = {"image:", "tls:", "frontProxy:", "rbac:", "serviceAccount:", "service:", "pdb:", "resources:"}
+UNDESCRIBED = {"image:", "autoscaling:", "tls:", "frontProxy:", "rbac:", "serviceAccount:", "service:", "pdb:", "resources:"}
 UNDESCRIBED |= {"siblings:", "proxyProtocol:", "networkPolicy:", "serviceMonitor:", "prometheusRule:", "dashboards:"}
 UNDESCRIBED |= {"tolerations: []", "affinity: {}"}
 # Objects that may have any member.
@@ -520,6 +561,7 @@ def main():
         refuses(values, part)
     grace_periods()
     checksums()
+    autoscaling()
     same_as_base()
     same_optional_roles()
     monitoring()
