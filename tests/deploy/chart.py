@@ -6,10 +6,12 @@ supports and of the newest that is known, each pod against the rules of the Pod 
 `restricted`, and each configuration by `weir check`, if that is built.
 """
 
+import contextlib
 import copy
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -387,6 +389,31 @@ def autoscaling():
     check([rule["verbs"] for rule in extra] == [["list", "watch"]], f"extraRules: {extra}")
 
 
+@contextlib.contextmanager
+def older_chart():
+    """The chart with the values of an older version. Helm's --reuse-values has the same effect."""
+    with tempfile.TemporaryDirectory() as directory:
+        chart = pathlib.Path(directory) / "weir"
+        shutil.copytree(CHART, chart)
+        shutil.copy(ROOT / "tests/deploy/older-values.yaml", chart / "values.yaml")
+        yield chart
+
+
+def upgrades():
+    """An upgrade that keeps the values of an older version makes what the defaults make."""
+    with older_chart() as chart:
+        for name, values in ACCEPTED.items():
+            # It needs the numbers of the new values.
+            if "autoscaling" in values:
+                continue
+            try:
+                older = comparable(render(values, chart)[0])
+            except helm.HelmError as error:
+                check(False, f"{name}: values of an older version: {error}")
+                continue
+            check(older == comparable(render(values)[0]), f"{name}: values of an older version differ")
+
+
 def check_configuration(name, text):
     if not WEIR.exists():
         return
@@ -562,6 +589,7 @@ def main():
     grace_periods()
     checksums()
     autoscaling()
+    upgrades()
     same_as_base()
     same_optional_roles()
     monitoring()

@@ -24,7 +24,7 @@ import urllib.request
 import helm_python as helm
 import yaml
 
-from chart import ACCEPTED, CHART, FOREIGN, ROOT, WEIR, of_kind, render
+from chart import ACCEPTED, CHART, FOREIGN, ROOT, WEIR, of_kind, older_chart, render
 
 ASSETS = pathlib.Path(os.environ.get("KUBEBUILDER_ASSETS", "/usr/local/kubebuilder/bin"))
 # The administrator of the test's API server.
@@ -143,11 +143,13 @@ def install(api):
         if not any(one["kind"] in FOREIGN for one in render(values)[0])
     }
     with helm.Config(kubeconfig_content=api.kubeconfig(TOKEN), namespace="weir") as config:
-        config.install(CHART, "weir", sets.pop("defaults"), namespace="weir")
+        with older_chart() as older:
+            config.install(older, "weir", sets.pop("defaults"), namespace="weir")
+        config.upgrade(CHART, "weir", {}, namespace="weir", reuse_values=True)
         for values in sets.values():
             config.upgrade(CHART, "weir", values, namespace="weir", reset_values=True)
         config.upgrade(CHART, "weir", {}, namespace="weir", reset_values=True)
-    return len(sets) + 2
+    return len(sets) + 3
 
 
 def check_admission(api):
