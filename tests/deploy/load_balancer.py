@@ -6,10 +6,12 @@
 A simulated API server, two Weirs before it, and a load balancer with the configuration of
 deploy/load-balancer before these. Clients read and watch through it. Both Weirs are killed at once,
 and are started again later. Each client must be answered within 10 s, and a watch that resumes must
-get each event once and in order, as a direct watch of the API server gets them.
+get each event once and in order, as a direct watch of the API server gets them. HAProxy must also use
+an API server that refuses anonymous checks.
 """
 
 import http.client
+import http.server
 import json
 import pathlib
 import re
@@ -269,6 +271,50 @@ def trial(kind, world):
     return problems
 
 
+class Answering(http.server.BaseHTTPRequestHandler):
+    """An API server that gives every request the status of its server."""
+
+    def do_GET(self):
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *arguments):
+        pass
+
+
+def without_anonymous_requests(world):
+    """HAProxy sends clients to an API server that lives, also if it does not answer anonymous checks."""
+    key, certificate = world.directory / "api.key", world.directory / "api.crt"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+         "-days", "1", "-subj", "/CN=api", "-keyout", key, "-out", certificate],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    problems = []
+    for status, is_usable in ((200, True), (401, True), (403, True), (500, False)):
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        server.status = status
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        world.api_port, port = server.server_address[1], free_port()
+        # No Weir listens.
+        weirs = [(free_port(), free_port()) for _ in range(2)]
+        path = configuration("haproxy", world, port, weirs)
+        balancer = world.start("haproxy", "haproxy", "-f", path)
+        # After two checks of each server.
+        time.sleep(4)
+        answer = get(port, "/version")
+        if (answer is not None) != is_usable:
+            problems.append(f"an API server that answers {status} to checks: {answer}")
+        balancer.terminate()
+        balancer.wait()
+        server.shutdown()
+    return problems
+
+
 def main():
     arguments = sys.argv[1:]
     weir = ROOT / "target/debug/weir"
@@ -286,6 +332,8 @@ def main():
             try:
                 world.start_api_server()
                 problems += [f"{kind}: {problem}" for problem in trial(kind, world)]
+                if kind == "haproxy":
+                    problems += without_anonymous_requests(world)
             finally:
                 world.stop()
     if problems:
