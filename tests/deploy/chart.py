@@ -523,6 +523,8 @@ def static_pod():
     for word in ("serviceAccountName", "serviceAccount"):
         check(word not in pod["spec"], f"static pod: {word}")
     check_probes("static pod", pod["spec"])
+    scraped = of_kind(base(), "Deployment")[0]["spec"]["template"]["metadata"]["annotations"]
+    check(pod["metadata"].get("annotations") == scraped, "static pod: Prometheus does not find it")
     container = pod["spec"]["containers"][0]
     check("env" not in container and "envFrom" not in container, "static pod: environment")
     check(container["imagePullPolicy"] == "Never", "static pod: it pulls its image")

@@ -3,6 +3,8 @@
 Weir starts first, with files of the host alone, while there is no API server; it becomes ready when
 the API server comes. A kubelet's client certificate gets answers from the cache, and forwarded
 requests reach the API server in the kubelet's name: it may write its own node, and not another's.
+Renewed certificates are taken over without a restart, and are those that WeirCertificateExpiring is
+about.
 
 Skipped without the tools of install.py.
 """
@@ -40,14 +42,14 @@ class Authority:
         curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
         return [*curve, "-nodes", "-subj", subject, "-keyout", f"{name}.key"]
 
-    def sign(self, name, subject, usage="clientAuth"):
+    def sign(self, name, subject, usage="clientAuth", days=1):
         (self.directory / "extensions").write_text(
             f"extendedKeyUsage={usage}\nsubjectAltName=IP:127.0.0.1,DNS:localhost\n"
         )
         self.openssl("req", *self.new_key(name, subject), "-out", "request")
         self.openssl(
             "x509", "-req", "-in", "request", "-CA", f"{self.name}.crt", "-CAkey", f"{self.name}.key",
-            "-CAcreateserial", "-days", "1", "-extfile", "extensions", "-out", f"{name}.crt",
+            "-CAcreateserial", "-days", str(days), "-extfile", "extensions", "-out", f"{name}.crt",
         )  # fmt: skip
 
 
@@ -149,12 +151,30 @@ def trial(directory):
         missing = [line for line in metrics if line.startswith("weir_missing_permissions{")]
         missing = [line for line in missing if not line.endswith(" 0") and '"resources"' not in line]
         check(not missing, f"the roles are not enough: {missing}")
+
+        name = "weir_certificate_expiry_timestamp_seconds{"
+
+        def expiries():
+            lines = request(f"http://{admin}/metrics")[2].splitlines()
+            return {line.split('"')[1]: float(line.split()[1]) for line in lines if line.startswith(name)}
+
+        before = expiries()
+        check(set(before) == {"serving", "client", "front-proxy"}, f"certificates: {before}")
+        cluster.sign("tls", "/CN=weir", "serverAuth", days=365)
+        cluster.sign("weir", "/CN=weir", days=365)
+        proxies.sign("front-proxy-client", "/CN=front-proxy-client", days=365)
+
+        def renewed():
+            return all(end > before[use] + 300 * 86400 for use, end in expiries().items())
+
+        wait_until("renewed certificates", renewed)
+        wait_until("the kubelet's write with them", lambda: write("one")[0] == 200)
     except SystemExit:
         print((directory / "weir.log").read_text()[-5000:], file=sys.stderr)
         raise
     finally:
         api.stop()
-    print("passed: the static pod before a real API server (a kubelet reads and writes)")
+    print("passed: the static pod before a real API server (a kubelet reads and writes; certificates are renewed)")
 
 
 if __name__ == "__main__":
