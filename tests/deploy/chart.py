@@ -262,26 +262,68 @@ def check_pod(name, objects):
     for deployment in of_kind(objects, "Deployment"):
         pod = deployment["spec"]["template"]["spec"]
         check_probes(name, pod)
-        context = pod["securityContext"]
-        check(context["runAsNonRoot"] and context["runAsUser"] > 0, f"{name}: runs as root")
-        check(context["seccompProfile"]["type"] == "RuntimeDefault", f"{name}: seccomp")
+        check_restricted(name, pod)
         check(not pod["automountServiceAccountToken"], f"{name}: mounts a token by itself")
-        kinds = {kind for volume in pod["volumes"] for kind in volume if kind != "name"}
-        check(kinds <= RESTRICTED_VOLUMES, f"{name}: volumes {kinds}")
-        for word in ("hostNetwork", "hostPID", "hostIPC"):
-            check(word not in pod, f"{name}: {word}")
         for container in pod["containers"]:
-            context = container["securityContext"]
-            check(context["allowPrivilegeEscalation"] is False, f"{name}: escalation")
-            check(context["readOnlyRootFilesystem"] is True, f"{name}: a root that is written to")
-            check(context["capabilities"] == {"drop": ["ALL"]}, f"{name}: capabilities")
-            mounts = container["volumeMounts"]
-            check(not any("subPath" in mount for mount in mounts), f"{name}: subPath is never updated")
-            check(container["image"].rpartition(":")[2] != "latest", f"{name}: the tag latest")
+            check_weir(name, container)
+
+
+def check_restricted(name, pod):
+    context = pod.get("securityContext", {})
+    check(context.get("runAsNonRoot") and context.get("runAsUser", 0) > 0, f"{name}: runs as root")
+    check(context.get("seccompProfile", {}).get("type") == "RuntimeDefault", f"{name}: seccomp")
+    kinds = {kind for volume in pod["volumes"] for kind in volume if kind != "name"}
+    check(kinds <= RESTRICTED_VOLUMES, f"{name}: volumes {kinds}")
+    for word in ("hostNetwork", "hostPID", "hostIPC"):
+        check(word not in pod, f"{name}: {word}")
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        context = container.get("securityContext", {})
+        check(context.get("allowPrivilegeEscalation") is False, f"{name}: escalation")
+        check(context.get("capabilities") == {"drop": ["ALL"]}, f"{name}: capabilities")
+
+
+def check_weir(name, container):
+    context = container.get("securityContext", {})
+    check(context.get("readOnlyRootFilesystem") is True, f"{name}: a root that is written to")
+    mounts = container["volumeMounts"]
+    check(not any("subPath" in mount for mount in mounts), f"{name}: subPath is never updated")
+    check(container["image"].rpartition(":")[2] != "latest", f"{name}: the tag latest")
+
+
+def sidecar_pod():
+    """The pod of docs/how-to/sidecar.md, with an image in place of the dots."""
+    text = (ROOT / "docs/how-to/sidecar.md").read_text()
+    block = re.search(r"```yaml\n(spec:.*?)```", text, re.DOTALL)[1]
+    spec = yaml.safe_load(block)["spec"]
+    for container in [*spec["initContainers"], *spec["containers"]]:
+        container["image"] = "weir:0.1.0"
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}
+
+
+def sidecar():
+    """The pod of docs/how-to/sidecar.md, with the configuration that the page names."""
+    pod = sidecar_pod()
+    validate("sidecar", [pod])
+    check_restricted("sidecar", pod["spec"])
+    weir = pod["spec"]["initContainers"][0]
+    check_weir("sidecar", weir)
+    text = (ROOT / "config/sidecar.yaml").read_text()
+    check_mounts("sidecar", yaml.safe_load(text), weir)
+    limit = weir.get("resources", {}).get("limits", {}).get("memory", "0Mi")
+    units = {"Mi": 1 << 20, "Gi": 1 << 30}
+    limit, total = (
+        int(size[:-2]) * units[size[-2:]] for size in (limit, yaml.safe_load(text)["cache"]["totalBytesMax"])
+    )
+    check(limit >= 2 * total, f"sidecar: a memory limit of {limit} for caches of {total}")
 
 
 def check_files(name, objects):
-    """Each file that the configuration names lies below a directory that the container has."""
+    container = of_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]
+    check_mounts(name, yaml.safe_load(configuration(objects)), container)
+
+
+def check_mounts(name, config, container):
+    """Each file that a configuration names lies below a directory that the container has."""
 
     def paths(part):
         if isinstance(part, str):
@@ -289,9 +331,8 @@ def check_files(name, objects):
         inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else []
         return [path for one in inner for path in paths(one)]
 
-    container = of_kind(objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0]
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
-    named = paths(yaml.safe_load(configuration(objects)))
+    named = paths(config)
     check(len(named) >= 3, f"{name}: files {named}")
     for path in named:
         check(any(path.startswith(f"{mount}/") for mount in mounts), f"{name}: {path} is not mounted")
@@ -599,6 +640,7 @@ def main():
     validate("base", base())
     check_pod("base", base())
     static_pod()
+    sidecar()
     if not WEIR.exists():
         print("skipped: weir check of the chart's configurations (target/debug/weir is not built)")
     if failures:

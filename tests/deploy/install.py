@@ -24,7 +24,7 @@ import urllib.request
 import helm_python as helm
 import yaml
 
-from chart import ACCEPTED, CHART, FOREIGN, ROOT, WEIR, of_kind, older_chart, render
+from chart import ACCEPTED, CHART, FOREIGN, ROOT, WEIR, of_kind, older_chart, render, sidecar_pod
 
 ASSETS = pathlib.Path(os.environ.get("KUBEBUILDER_ASSETS", "/usr/local/kubebuilder/bin"))
 # The administrator of the test's API server.
@@ -153,12 +153,15 @@ def install(api):
 
 
 def check_admission(api):
-    """The namespace enforces `restricted`: a pod of the chart is admitted, another one is not."""
+    """The namespace enforces `restricted`: a pod of the chart and one with a sidecar are admitted, another is not."""
     deployment = of_kind(render({})[0], "Deployment")[0]
     template = deployment["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": template["spec"]}
     path = "/api/v1/namespaces/weir/pods?dryRun=All"
     api.create(path, pod)
+    beside = sidecar_pod()
+    beside["spec"]["serviceAccountName"] = "default"
+    api.create(f"{path}&fieldValidation=Strict", beside)
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     status, _, text = api.call(path, "POST", pod)
     if status != 403:
