@@ -235,7 +235,7 @@ def check_probes(name, pod):
 
 
 def autoscaling():
-    """Helm must not set the number of pods that the autoscaler sets."""
+    """Helm must not set the number of pods that the autoscaler sets (install.py upgrades it)."""
     on, _ = render(ACCEPTED["autoscaling"])
     off, _ = render({})
     check("replicas" not in of_kind(on, "Deployment")[0]["spec"], "the chart resets the autoscaler")

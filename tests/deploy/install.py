@@ -149,7 +149,23 @@ def install(api):
         for values in sets.values():
             config.upgrade(CHART, "weir", values, namespace="weir", reset_values=True)
         config.upgrade(CHART, "weir", {}, namespace="weir", reset_values=True)
+        check_autoscaling(api, config)
     return len(sets) + 3
+
+
+def check_autoscaling(api, config):
+    """To turn the autoscaler on, and each later upgrade, leaves the number of pods as it is."""
+    path = "/apis/apps/v1/namespaces/weir/deployments/scaled-weir"
+    config.install(CHART, "scaled", {}, namespace="weir")
+    for expected in (2, 5):
+        config.upgrade(CHART, "scaled", ACCEPTED["autoscaling"], namespace="weir", reset_values=True)
+        replicas = json.loads(api.call(path)[2])["spec"]["replicas"]
+        if replicas != expected:
+            sys.exit(f"FAILED: {replicas} replicas after an upgrade with autoscaling, expected {expected}")
+        # As the autoscaler does.
+        scale = {"spec": {"replicas": 5}}
+        api.call(f"{path}/scale", "PATCH", scale, "application/merge-patch+json")
+    config.uninstall("scaled")
 
 
 def check_admission(api):
