@@ -29,6 +29,7 @@ LINKING = [
     "deploy/helm/weir/values.yaml",
     "tests/deploy/alerts.yaml",
     "tests/deploy/alerts-days.yaml",
+    "tests/deploy/objectives.yaml",
 ]
 
 # What stands for @ in a query. A variable of which all values are chosen is `.*`, so that a label

@@ -11,14 +11,18 @@ use serde_json::Value;
 
 use crate::{deploy, documents, root};
 
-const TESTS: [&str; 2] = ["tests/deploy/alerts.yaml", "tests/deploy/alerts-days.yaml"];
+const TESTS: [&str; 3] = [
+    "tests/deploy/alerts.yaml",
+    "tests/deploy/alerts-days.yaml",
+    "tests/deploy/objectives.yaml",
+];
 const HEADINGS: [&str; 4] = ["## Meaning\n", "## Impact\n", "## Diagnosis\n", "## Mitigation\n"];
 const RUNBOOKS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/runbooks/");
 
 #[test]
 fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
     run("promtool", &["check", "rules", "--lint=all", "deploy/prometheus/rules.yaml"]);
-    run("promtool", &["test", "rules", TESTS[0], TESTS[1]]);
+    run("promtool", &["test", "rules", TESTS[0], TESTS[1], TESTS[2]]);
 }
 
 #[test]
