@@ -148,7 +148,7 @@ impl Checker {
             }
         };
         let permission = spec.permission.as_str();
-        self.metrics.set_missing(permission, !granted);
+        self.metrics.set_missing(permission, spec.required && !granted);
         if before == Some(granted) {
             return false;
         }

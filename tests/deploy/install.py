@@ -238,8 +238,7 @@ def first_answer(api, directory):
         sys.exit("FAILED: a wrong token is accepted")
     metrics = request(f"http://{admin}/metrics")[2].splitlines()
     missing = [line for line in metrics if line.startswith("weir_missing_permissions{")]
-    # Weir may read the resources that the role names, and not all, on purpose.
-    missing = [line for line in missing if not line.endswith(" 0") and '"resources"' not in line]
+    missing = [line for line in missing if not line.endswith(" 0")]
     if missing:
         sys.exit(f"FAILED: {missing}: {(directory / 'weir.log').read_text()}")
     weir.terminate()

@@ -18,7 +18,7 @@ impl PermissionMetrics {
         let missing = gauge_vec(
             registry,
             "weir_missing_permissions",
-            "1 if Weir's own identity lacks an upstream permission that its configuration needs.",
+            "1 if Weir's own identity lacks an upstream permission that its configuration requires; 0 if it has it, or if the permission is optional.",
             &["permission"],
         )?;
         Ok(Self { missing, events: Events::default() })

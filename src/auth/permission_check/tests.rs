@@ -129,6 +129,34 @@ async fn reviews_are_posted_to_the_upstream() {
     assert_eq!(check.is_granted(Permission::Rbac), None);
 }
 
+/// A role with least privilege lacks some of these for ever, so an alert must not fire for them.
+#[tokio::test(start_paused = true)]
+async fn the_metric_has_no_optional_permission_as_missing() {
+    let post: PostReview = Arc::new(|_| Box::pin(async { Ok(review(false)) }));
+    let (mut authentication, authorization) = settings();
+    authentication.impersonate = true;
+    let registry = Registry::new();
+    let metrics = PermissionMetrics::register(&registry).unwrap();
+    let specs = spec::needed(&authentication, &authorization);
+    let count = specs.len();
+    let check = PermissionCheck::with_post(specs, post, metrics);
+    eventually_every(Duration::from_secs(1), "all checks", || check.missing().len() == count).await;
+    let text = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+    for (permission, value) in [
+        (Permission::Resources, 0),
+        (Permission::Definitions, 0),
+        (Permission::Impersonate, 0),
+        (Permission::TokenReviews, 1),
+        (Permission::SubjectAccessReviews, 1),
+        (Permission::AuthenticationConfig, 1),
+        (Permission::ImpersonateCredentialId, 1),
+    ] {
+        let name = permission.as_str();
+        let line = format!("weir_missing_permissions{{permission=\"{name}\"}} {value}\n");
+        assert!(text.contains(&line), "{line} is missing in\n{text}");
+    }
+}
+
 #[test]
 fn a_response_must_be_a_review() {
     assert!(is_allowed(&review(true)).unwrap());
