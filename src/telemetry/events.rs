@@ -53,6 +53,25 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// All kinds.
+    const ALL: [Self; 15] = [
+        Self::Relist,
+        Self::BackOff,
+        Self::CacheStopped,
+        Self::Budget,
+        Self::Quarantine,
+        Self::Definition,
+        Self::Rewind,
+        Self::Upstream,
+        Self::Version,
+        Self::Reload,
+        Self::Overload,
+        Self::Rights,
+        Self::Certificate,
+        Self::Credentials,
+        Self::Stop,
+    ];
+
     /// Returns the value of the `kind` label.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -117,6 +136,10 @@ impl Events {
             "Notable events, such as relists and reloads, by kind. The admin listener shows the last ones at /api/events.",
             &["kind"],
         )?;
+        // From 0 on, so that the first event is an increase, for an alert.
+        for kind in EventKind::ALL {
+            let _created = counts.with_label_values(&[kind.as_str()]);
+        }
         Ok(Self { counts: Some(counts), ..Self::default() })
     }
 
@@ -195,6 +218,19 @@ mod tests {
         assert_eq!(events.since(u64::MAX), []);
         let count = events.counts.unwrap().with_label_values(&["relist"]).get();
         assert_eq!(count, EVENTS_MAX as u64 + 13);
+    }
+
+    #[test]
+    fn each_kind_is_counted_from_zero_on() {
+        let registry = Registry::new();
+        let events = Events::register(&registry).unwrap();
+        events.note(EventKind::Quarantine, "v1/pods", "wrong");
+        let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        for (kind, count) in [("quarantine", 1), ("relist", 0), ("stop", 0)] {
+            let line = format!("weir_notable_events_total{{kind=\"{kind}\"}} {count}\n");
+            assert!(text.contains(&line), "{line} is missing in\n{text}");
+        }
+        assert_eq!(text.lines().filter(|line| !line.starts_with('#')).count(), 15);
     }
 
     #[test]

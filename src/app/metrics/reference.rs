@@ -102,9 +102,11 @@ No label has a value that a client chooses freely. A namespace is a value only w
 const OF_RESOURCE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
 
 /// Labels that mean something else in one family.
-const EXCEPTIONS: [(&str, &str); 15] = [
+const EXCEPTIONS: [(&str, &str); 17] = [
     ("weir_reflector_state", "caches × 2"),
-    ("weir_cache_checks_total", "caches × 3 × 7"),
+    ("weir_cache_checks_total", "caches × 4 × 7"),
+    ("weir_access_reviews_total", "9"),
+    ("weir_notable_events_total", "15"),
     ("weir_build_info", "1"),
     ("weir_tracing_spans_failed_total", "4"),
     ("weir_seeds_total", "12"),

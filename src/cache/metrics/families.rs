@@ -182,7 +182,7 @@ impl Families {
             )?,
             checks: counters(
                 "weir_cache_checks_total",
-                "Comparisons of a cache with the upstream at one resourceVersion, by check: count (the number of objects with the number that a probe brings), page (keys, resourceVersions and uids) or bytes (whole objects); and by outcome: equal, different (a page: etcd contradicts the cache), upstream (etcd contradicts an API server's watch cache), malformed (the API server's page is damaged), refused, inconclusive, or skipped (the history does not reach back).",
+                "Comparisons of a cache with the upstream at one resourceVersion, by check: count (the number of objects with the number that a probe brings), order (an event of the upstream came after a newer one, and was ignored; always different), page (keys, resourceVersions and uids) or bytes (whole objects); and by outcome: equal, different (a page: etcd contradicts the cache), upstream (etcd contradicts an API server's watch cache), malformed (the API server's page is damaged), refused, inconclusive, or skipped (the history does not reach back).",
                 &[
                     "group",
                     "version",

@@ -46,6 +46,17 @@ fn a_retired_cache_leaves_no_series() {
 }
 
 #[test]
+fn budgets_are_counted_from_zero_on() {
+    let registry = Registry::new();
+    let metrics = CacheMetrics::register(&registry).unwrap();
+    metrics.budget_refusal("total");
+    for (budget, count) in [("resource", 0), ("total", 1), ("caches", 0)] {
+        let line = format!("weir_cache_budget_refusals_total{{budget=\"{budget}\"}} {count}\n");
+        assert!(lines(&registry).contains(&line), "{line} is missing in\n{}", lines(&registry));
+    }
+}
+
+#[test]
 fn a_cache_shows_its_history_and_the_events_that_it_received() {
     let registry = Registry::new();
     let metrics = CacheMetrics::register(&registry).unwrap();
