@@ -28,6 +28,7 @@ LINKING = [
     "deploy/prometheus/rules.yaml",
     "deploy/helm/weir/values.yaml",
     "tests/deploy/alerts.yaml",
+    "tests/deploy/alerts-caches.yaml",
     "tests/deploy/alerts-days.yaml",
     "tests/deploy/objectives.yaml",
 ]

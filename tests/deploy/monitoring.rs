@@ -11,8 +11,9 @@ use serde_json::Value;
 
 use crate::{deploy, documents, root};
 
-const TESTS: [&str; 3] = [
+const TESTS: [&str; 4] = [
     "tests/deploy/alerts.yaml",
+    "tests/deploy/alerts-caches.yaml",
     "tests/deploy/alerts-days.yaml",
     "tests/deploy/objectives.yaml",
 ];
@@ -22,7 +23,7 @@ const RUNBOOKS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/ru
 #[test]
 fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
     run("promtool", &["check", "rules", "--lint=all", "deploy/prometheus/rules.yaml"]);
-    run("promtool", &["test", "rules", TESTS[0], TESTS[1], TESTS[2]]);
+    run("promtool", &[&["test", "rules"], &TESTS[..]].concat());
 }
 
 #[test]
