@@ -17,6 +17,7 @@ const TESTS: [&str; 4] = [
     "tests/deploy/alerts-days.yaml",
     "tests/deploy/objectives.yaml",
 ];
+const DASHBOARDS: [&str; 3] = ["overview.json", "caches.json", "upstream.json"];
 const HEADINGS: [&str; 4] = ["## Meaning\n", "## Impact\n", "## Diagnosis\n", "## Mitigation\n"];
 const RUNBOOKS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/runbooks/");
 
@@ -31,7 +32,7 @@ fn the_dashboards_and_the_charts_files_are_what_the_script_writes() {
     run("python3", &["-B", "deploy/grafana/dashboards.py", "--check"]);
     let rules = fs::read_to_string(deploy("prometheus/rules.yaml")).unwrap();
     assert_eq!(fs::read_to_string(deploy("helm/weir/files/rules/rules.yaml")).unwrap(), rules);
-    for name in ["overview.json", "caches.json", "upstream.json"] {
+    for name in DASHBOARDS {
         let written = fs::read_to_string(deploy("grafana").join(name)).unwrap();
         let chart = deploy("helm/weir/files/dashboards").join(name);
         assert!(fs::read_to_string(chart).unwrap() == written, "{name}");
@@ -83,6 +84,38 @@ fn each_alert_has_a_runbook() {
     }
 }
 
+/// A runbook fits where an alert has a metric of the panel in its expression.
+#[test]
+fn each_panel_says_what_is_bad_and_links_a_runbook_where_one_fits() {
+    let (alerts, records): (Vec<Value>, Vec<Value>) =
+        rules().into_iter().partition(|rule| rule["alert"].is_string());
+    let mut linked = BTreeSet::new();
+    for panel in panels() {
+        let title = panel["title"].as_str().unwrap();
+        let description = panel["description"].as_str().unwrap();
+        let bad = description.split_once("Bad: ").unwrap_or_default().1;
+        assert!(!bad.trim().is_empty(), "{title}: its description does not say what is bad");
+        let urls: BTreeSet<&str> = panel["links"].as_array().unwrap().iter().map(url).collect();
+        let shown: BTreeSet<String> =
+            panel["targets"].as_array().unwrap().iter().flat_map(metrics).collect();
+        // Also of the records that the alert reads.
+        let reads = |rule: &Value| {
+            let mut read = metrics(rule);
+            let is_read = |record: &&Value| read.contains(record["record"].as_str().unwrap());
+            let more: Vec<String> = records.iter().filter(is_read).flat_map(metrics).collect();
+            read.extend(more);
+            read
+        };
+        let is_fit = |rule: &&Value| !reads(rule).is_disjoint(&shown);
+        let mut fit = alerts.iter().filter(is_fit).map(runbook).peekable();
+        let is_linked = fit.peek().is_none() || fit.any(|url| urls.contains(url));
+        assert!(is_linked, "{title}: it has no link to the runbook of an alert on {shown:?}");
+        linked.extend(urls.into_iter().map(str::to_owned));
+    }
+    let all: BTreeSet<String> = alerts.iter().map(runbook).map(str::to_owned).collect();
+    assert_eq!(linked, all, "the runbooks to which panels link, and those of alerts");
+}
+
 /// In docs/reference/metrics.md, which a test compares with the registry.
 #[test]
 fn each_metric_of_rules_dashboards_and_runbooks_exists() {
@@ -108,6 +141,29 @@ fn each_metric_of_rules_dashboards_and_runbooks_exists() {
             assert!(records.contains(name), "{}: there is no rule {name}", file.display());
         }
     }
+}
+
+fn panels() -> Vec<Value> {
+    let file = |name| fs::read_to_string(deploy("grafana").join(name)).unwrap();
+    let dashboards = DASHBOARDS.map(|name| serde_json::from_str::<Value>(&file(name)).unwrap());
+    let panels = dashboards.iter().flat_map(|one| one["panels"].as_array().unwrap().clone());
+    panels.filter(|panel| panel["type"] != "row").collect()
+}
+
+/// The metrics and records in the expression of an alert or of a panel's target.
+fn metrics(of: &Value) -> BTreeSet<String> {
+    let text = of["expr"].as_str().unwrap();
+    let is_metric =
+        |word: &&str| ["weir_", "weir:", "process_"].iter().any(|prefix| word.starts_with(prefix));
+    words(text).filter(is_metric).map(str::to_owned).collect()
+}
+
+fn runbook(rule: &Value) -> &str {
+    rule["annotations"]["runbook_url"].as_str().unwrap()
+}
+
+fn url(link: &Value) -> &str {
+    link["url"].as_str().unwrap()
 }
 
 fn alerts() -> BTreeSet<String> {
