@@ -19,6 +19,8 @@ const TESTS: [&str; 4] = [
 ];
 const DASHBOARDS: [&str; 3] = ["overview.json", "caches.json", "upstream.json"];
 const HEADINGS: [&str; 4] = ["## Meaning\n", "## Impact\n", "## Diagnosis\n", "## Mitigation\n"];
+/// Where no Weir answers.
+const SILENT: [&str; 2] = ["WeirDown", "WeirInstanceUnreachable"];
 const RUNBOOKS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/runbooks/");
 
 #[test]
@@ -81,6 +83,26 @@ fn each_alert_has_a_runbook() {
         let name = file.unwrap().file_name().into_string().unwrap();
         let name = name.trim_end_matches(".md");
         assert!(name == "README" || alerts.contains(name), "docs/runbooks/{name}.md has no alert");
+    }
+}
+
+/// Each Diagnosis has what to ask Prometheus, what to ask the Weir of the alert, and which that is:
+/// `kubectl logs deploy/NAME` takes any pod.
+#[test]
+fn each_runbook_asks_prometheus_and_the_weir_of_its_alert() {
+    for name in alerts() {
+        let path = root().join("docs/runbooks").join(format!("{name}.md"));
+        let text = fs::read_to_string(path).unwrap();
+        for verb in ["logs", "port-forward", "exec"] {
+            assert!(!text.contains(&format!("{verb} deploy/")), "{name}: {verb} of any pod");
+        }
+        let says_which = !text.contains("POD") || text.contains("`POD` is ");
+        assert!(says_which, "{name}: it does not say which POD is");
+        let (_, diagnosis) = text.split_once("## Diagnosis\n").unwrap();
+        let (diagnosis, _) = diagnosis.split_once("## Mitigation\n").unwrap();
+        assert!(diagnosis.contains("```promql\n"), "{name}: its diagnosis has no query");
+        let asks_weir = diagnosis.contains("\n$ weir top");
+        assert_eq!(asks_weir, !SILENT.contains(&name.as_str()), "{name}: weir top");
     }
 }
 
