@@ -50,7 +50,10 @@ fn cost(finding: &Finding) -> String {
         format!("{:.1} MB/s", bytes / 1e6)
     };
     let [upstream, own] = [finding.upstream_cores, finding.cores].map(|cores| 1e3 * cores);
-    format!("{upstream:.1} thousandths of a core upstream, {own:.1} here, {bytes}")
+    // The first number is an estimate, of which only two digits say anything.
+    let upstream =
+        if upstream < 10.0 { format!("{upstream:.1}") } else { format!("{upstream:.0}") };
+    format!("about {upstream} mCPU on the API server, {own:.1} mCPU in Weir, {bytes}")
 }
 
 /// The limit keeps the list short enough to read.
@@ -79,6 +82,6 @@ mod tests {
         assert_eq!(item["client"], "jane, OpenAPI-Generator/37.0.2/python");
         assert!(item["fix"].as_str().unwrap().starts_with("Python: api_client"), "{item}");
         assert!(item["fixes"]["client-go"].as_str().unwrap().contains("DisableCompression"));
-        assert_eq!(item["cost"], "24.0 thousandths of a core upstream, 1.0 here, 2.0 MB/s");
+        assert_eq!(item["cost"], "about 24 mCPU on the API server, 1.0 mCPU in Weir, 2.0 MB/s");
     }
 }
