@@ -5,8 +5,8 @@
 //! [`plan`] holds the cluster's FlowSchemas and PriorityLevelConfigurations, or the built-in ones
 //! of kube-apiserver ([`built_in`]). [`classify`] finds the FlowSchema of a request as
 //! kube-apiserver does. [`seats`] estimates the seats that a request takes there. [`costs`] keeps
-//! the most expensive clients in bounded memory ([`hitters`]), with their habits ([`habit`]), which
-//! [`doctor`] judges. [`schedule`] decides which forwarded
+//! the most expensive clients in bounded memory ([`hitters`]), with their habits ([`habit`],
+//! [`deprecation`]), which [`doctor`] judges. [`schedule`] decides which forwarded
 //! request is sent next, and [`adaptive`] how many an API server gets at once. [`rules`] are
 //! operators' own, and [`rate_limit`] keeps their rates.
 //! [`read_pace`] finds the clients that do not read. [`lanes`] orders large answers, and
@@ -21,6 +21,7 @@ pub mod classify;
 pub mod cost;
 pub mod costs;
 pub mod departures;
+pub mod deprecation;
 pub mod doctor;
 pub mod habit;
 mod hash_of_hash;

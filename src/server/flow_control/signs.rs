@@ -12,6 +12,7 @@ use crate::api::request_info::{RequestInfo, RequestScope, ResourceRequest, Verb}
 use crate::api::retry_after::parse_retry_after;
 use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
+use crate::flow::deprecation::deprecation_of;
 use crate::flow::doctor::says_who;
 use crate::flow::habit::{Habit, Start};
 use crate::server::flow_control::requester::{self, Requester};
@@ -69,7 +70,7 @@ impl FlowControl {
                 memo.refuse(request, Instant::now() + wait);
             }
         }
-        if deprecation(response.headers()).is_some() {
+        if deprecation(response.headers(), &context.info).is_some() {
             cost.deprecated += 1.0;
         }
     }
@@ -82,7 +83,7 @@ impl FlowControl {
         response: &Response<Body>,
         origin: &Origin,
     ) {
-        if let Some(warning) = deprecation(response.headers()) {
+        if let Some(warning) = deprecation(response.headers(), &context.info) {
             self.costs.lock().note_warning(&origin.resource, warning);
         }
         if reads_all_pods(&context.info)
@@ -95,7 +96,7 @@ impl FlowControl {
 
     /// Whether [`Self::note_signs`] has anything to note.
     pub(super) fn has_signs(context: &RequestContext<'_>, response: &Response<Body>) -> bool {
-        deprecation(response.headers()).is_some() || reads_all_pods(&context.info)
+        deprecation(response.headers(), &context.info).is_some() || reads_all_pods(&context.info)
     }
 
     /// Counts a watch of a collection among the open ones of its process, if that is known. Returns
@@ -139,12 +140,18 @@ fn refused_for(response: &Response<Body>) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_MAX).mul_f64(0.9))
 }
 
-/// Returns the API server's warning that the API is deprecated.
-fn deprecation(headers: &HeaderMap) -> Option<&str> {
+/// Returns the API server's warning that the API of a request is deprecated.
+fn deprecation<'a>(headers: &'a HeaderMap, info: &RequestInfo) -> Option<&'a str> {
     let texts = headers.get_all(WARNING).iter().filter_map(|warning| warning.to_str().ok());
-    let mut texts = texts.filter(|text| text.contains("deprecated"));
-    let text = texts.next()?;
-    text.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"')).map(|(text, _)| text)
+    // Most responses have none.
+    let mut texts = texts.peekable();
+    texts.peek()?;
+    let gvr = &info.resource.as_ref()?.gvr;
+    let version = match &*gvr.group {
+        "" => gvr.version.to_string(),
+        group => format!("{group}/{}", gvr.version),
+    };
+    texts.find_map(|text| deprecation_of(text, &version))
 }
 
 /// Whether it lists or watches the pods of all nodes.
@@ -180,13 +187,23 @@ mod tests {
         assert_eq!(wait(503, "1"), Some(Duration::from_millis(900)));
         assert_eq!(wait(200, "1"), None);
         assert_eq!(wait(429, "soon"), None);
-        let warning = r#"299 - "v1 ComponentStatus is deprecated in v1.19+""#;
-        let headers = response(200, "warning", warning).headers().clone();
-        assert_eq!(deprecation(&headers), Some("v1 ComponentStatus is deprecated in v1.19+"));
-        let other = response(200, "warning", r#"299 - "unknown field""#).headers().clone();
-        assert_eq!(deprecation(&other), None);
-        let odd = response(200, "warning", "deprecated").headers().clone();
-        assert_eq!(deprecation(&odd), None);
+        let warned = |warnings: &[&str], path: &str| {
+            let mut headers = HeaderMap::new();
+            for warning in warnings {
+                headers.append(WARNING, warning.parse().unwrap());
+            }
+            let info = RequestInfo::parse(&Method::GET, path, "");
+            deprecation(&headers, &info).map(str::to_owned)
+        };
+        let of_webhook = r#"299 - "image "db:1" of pod secret-project is deprecated""#;
+        let of_server = r#"299 - "v1 ComponentStatus is deprecated in v1.19+""#;
+        let path = "/api/v1/componentstatuses";
+        let text = Some("v1 ComponentStatus is deprecated in v1.19+".to_owned());
+        assert_eq!(warned(&[of_webhook, of_server], path), text);
+        assert_eq!(warned(&[of_webhook], path), None);
+        assert_eq!(warned(&[of_server], "/apis/apps/v1/deployments"), None, "another API");
+        assert_eq!(warned(&[of_server], "/healthz"), None);
+        assert_eq!(warned(&[], path), None);
     }
 
     #[test]
