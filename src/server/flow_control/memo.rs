@@ -31,8 +31,8 @@ pub(crate) struct FlowMemo {
     lists: Mutex<SmallVec<[u64; LISTS_MAX]>>,
     /// The last GETs that are not among the uncharged hits.
     gets: Mutex<LastGets>,
-    /// Hashes of requests that were refused, and when they may come again.
-    refusals: Mutex<Vec<(u64, Instant)>>,
+    /// The last requests that were refused.
+    refusals: Mutex<Vec<Refusal>>,
     /// Whether there are any.
     has_refusals: AtomicBool,
 }
@@ -48,6 +48,17 @@ struct Memo {
     first: Option<UserKey>,
     /// Whether there were users of several names.
     is_shared: bool,
+}
+
+/// A request that was refused.
+#[derive(Clone, Copy)]
+struct Refusal {
+    /// A hash of the request.
+    request: u64,
+    /// When the response was made.
+    refused: Instant,
+    /// When it may come again.
+    until: Instant,
 }
 
 struct LastUser {
@@ -129,31 +140,36 @@ impl FlowMemo {
 
     fn still_has_refusals(&self, now: Instant) -> bool {
         let mut refusals = self.refusals.lock();
-        refusals.retain(|(_, until)| now < *until);
+        refusals.retain(|refusal| now < refusal.until);
         self.has_refusals.store(!refusals.is_empty(), Ordering::Relaxed);
         !refusals.is_empty()
     }
 
-    /// Notes that a request was refused, and may come again at `until`.
-    pub(super) fn refuse(&self, request: u64, until: Instant) {
+    /// Notes that a request was refused now, and may come again after `wait`. Of requests that are
+    /// in flight at the same time, the refusal of the first one counts: it ends first.
+    pub(super) fn refuse(&self, request: u64, now: Instant, wait: Duration) {
         let mut refusals = self.refusals.lock();
-        refusals.retain(|(known, _)| *known != request);
+        if refusals.iter().any(|refusal| refusal.request == request) {
+            return;
+        }
         if refusals.len() == REFUSALS_MAX {
             refusals.remove(0);
         }
-        refusals.push((request, until));
+        refusals.push(Refusal { request, refused: now, until: now + wait });
         self.has_refusals.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a request that arrived at `arrived` was refused, and came again too early.
+    /// Whether a request that arrived at `arrived` was refused before, and came again too early.
+    /// One that was in flight when the refusal was sent could not know of it.
     pub(super) fn is_early(&self, request: u64, arrived: Instant) -> bool {
         let mut refusals = self.refusals.lock();
-        let found = refusals.iter().position(|(known, _)| *known == request);
-        let until = found.map(|place| refusals.remove(place).1);
+        let is_again = |it: &Refusal| it.request == request && it.refused + IN_FLIGHT < arrived;
+        let found = refusals.iter().position(is_again);
+        let found = found.map(|place| refusals.remove(place));
         if refusals.is_empty() {
             self.has_refusals.store(false, Ordering::Relaxed);
         }
-        until.is_some_and(|until| arrived < until)
+        found.is_some_and(|refusal| arrived < refusal.until)
     }
 }
 
@@ -161,6 +177,8 @@ impl FlowMemo {
 const GETS_MAX: usize = 4;
 /// A leader election reads its lease every two seconds.
 const READ_AGAIN_WITHIN: Duration = Duration::from_millis(1500);
+/// The time that a refusal takes to the client, and a request back, at most.
+const IN_FLIGHT: Duration = Duration::from_millis(250);
 /// Requests that one connection has refused at once, as far as they matter.
 const REFUSALS_MAX: usize = 4;
 /// Controllers with more kinds of lists on one connection are few.
@@ -194,19 +212,36 @@ mod tests {
     #[test]
     fn a_refused_request_is_early_before_its_time() {
         let (memo, start) = (FlowMemo::default(), Instant::now());
+        let refuse = |request| memo.refuse(request, start, 2 * SECOND);
         assert!(!memo.has_refusals(start));
-        memo.refuse(1, start + 2 * SECOND);
+        refuse(1);
         assert!(memo.has_refusals(start));
-        assert!(!memo.is_early(2, start), "another request");
+        assert!(!memo.is_early(2, start + SECOND), "another request");
         assert!(memo.is_early(1, start + SECOND));
         assert!(!memo.has_refusals(start), "each refusal counts once");
-        memo.refuse(1, start + 2 * SECOND);
+        refuse(1);
         assert!(!memo.is_early(1, start + 2 * SECOND));
-        memo.refuse(1, start + 2 * SECOND);
+        refuse(1);
         assert!(!memo.has_refusals(start + 2 * SECOND), "it would not be early any more");
         for request in 0..100 {
-            memo.refuse(request, start);
+            refuse(request);
         }
         assert_eq!(memo.refusals.lock().len(), REFUSALS_MAX);
+    }
+
+    /// Requests that were sent together are all refused, each a little later, and each comes again
+    /// after its own `Retry-After`.
+    #[test]
+    fn requests_in_flight_do_not_know_of_a_refusal() {
+        let (memo, start) = (FlowMemo::default(), Instant::now());
+        let at = |tenths: u32| start + tenths * SECOND / 10;
+        for tenths in 1..=12 {
+            assert!(!memo.is_early(1, start), "it was sent before");
+            memo.refuse(1, at(tenths), 2 * SECOND);
+        }
+        for tenths in 21..=32 {
+            assert!(!memo.is_early(1, at(tenths)), "each comes after its own time");
+        }
+        assert!(!memo.has_refusals(at(33)));
     }
 }

@@ -61,13 +61,17 @@ impl FlowControl {
     ) {
         let memo = &context.client.flows;
         let refused_for = refused_for(response);
-        if memo.has_refusals(context.started) || refused_for.is_some() {
-            let request = context.info.resource.as_ref().map(|it| (&it.namespace, &it.name));
+        if (memo.has_refusals(context.started) || refused_for.is_some())
+            && is_distinct(&context.info)
+        {
+            let info = &context.info;
+            let request = info.resource.as_ref().map(|it| (&it.namespace, &it.name));
+            let path = info.non_resource.as_ref().map(|it| &it.path);
             let request =
-                self.hasher.hash_one((origin, context.habit, request, selectors(&context.info)));
+                self.hasher.hash_one((origin, context.habit, request, path, selectors(info)));
             cost.early_retries += f64::from(u8::from(memo.is_early(request, context.started)));
             if let Some(wait) = refused_for {
-                memo.refuse(request, Instant::now() + wait);
+                memo.refuse(request, Instant::now(), wait);
             }
         }
         if deprecation(response.headers(), &context.info).is_some() {
@@ -140,6 +144,13 @@ fn refused_for(response: &Response<Body>) -> Option<Duration> {
     Some(wait.min(RETRY_AFTER_MAX).mul_f64(0.9))
 }
 
+/// Whether two requests that look like this one are the same request. The name of an object that is
+/// created is in the body, which is not read: any two creations in a namespace look the same.
+fn is_distinct(info: &RequestInfo) -> bool {
+    let has_name = info.resource.as_ref().is_some_and(|it| !it.name.is_empty());
+    info.verb != Verb::Create || has_name
+}
+
 /// Returns the API server's warning that the API of a request is deprecated.
 fn deprecation<'a>(headers: &'a HeaderMap, info: &RequestInfo) -> Option<&'a str> {
     let texts = headers.get_all(WARNING).iter().filter_map(|warning| warning.to_str().ok());
@@ -204,6 +215,19 @@ mod tests {
         assert_eq!(warned(&[of_server], "/apis/apps/v1/deployments"), None, "another API");
         assert_eq!(warned(&[of_server], "/healthz"), None);
         assert_eq!(warned(&[], path), None);
+    }
+
+    #[test]
+    fn creations_look_the_same_and_other_requests_do_not() {
+        let is_one =
+            |method: &Method, path: &str| is_distinct(&RequestInfo::parse(method, path, ""));
+        assert!(!is_one(&Method::POST, "/api/v1/namespaces/ns1/events"));
+        assert!(!is_one(&Method::POST, "/apis/authorization.k8s.io/v1/subjectaccessreviews"));
+        assert!(is_one(&Method::POST, "/api/v1/namespaces/ns1/pods/one/eviction"));
+        for method in [Method::GET, Method::PUT, Method::PATCH, Method::DELETE] {
+            assert!(is_one(&method, "/api/v1/namespaces/ns1/pods/one"), "{method}");
+        }
+        assert!(is_one(&Method::GET, "/api/v1/pods"));
     }
 
     #[test]
