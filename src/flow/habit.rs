@@ -13,8 +13,8 @@ pub struct Habit {
     pub form: AskedForm,
     /// Whether it accepts gzip.
     pub takes_gzip: bool,
-    /// Whether the same was asked for on the same connection before; for a GET, within the last
-    /// seconds.
+    /// Whether the same was asked for on the same connection before: for a GET, within the last
+    /// seconds; for a list, three times without an hour between two of them.
     pub is_repeated: bool,
 }
 

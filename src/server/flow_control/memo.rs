@@ -27,8 +27,8 @@ pub(crate) struct FlowMemo {
     users: Mutex<Memo>,
     /// `None` before the first hit.
     uncharged: OnceLock<Arc<UnchargedHits>>,
-    /// Hashes of the last different lists, the latest last.
-    lists: Mutex<SmallVec<[u64; LISTS_MAX]>>,
+    /// The last different lists, the latest last.
+    lists: Mutex<SmallVec<[KnownList; LISTS_INLINE]>>,
     /// The last GETs that are not among the uncharged hits.
     gets: Mutex<LastGets>,
     /// The last requests that were refused.
@@ -48,6 +48,16 @@ struct Memo {
     first: Option<UserKey>,
     /// Whether there were users of several names.
     is_shared: bool,
+}
+
+/// A list that was asked for.
+struct KnownList {
+    /// A hash of the request.
+    list: u64,
+    /// When it was asked for last, in seconds since any moment.
+    second: u32,
+    /// How often it was repeated.
+    repeats: u8,
 }
 
 /// A request that was refused.
@@ -109,17 +119,21 @@ impl LastGets {
 }
 
 impl FlowMemo {
-    /// Notes a list. Returns whether it is one of the last different ones.
-    pub(super) fn is_repeated(&self, list: u64) -> bool {
+    /// Notes a list at `second`. Returns whether it is repeated again and again: a disturbance of
+    /// the API server, which all informers of a fleet see, costs each a list or two.
+    pub(super) fn is_repeated(&self, list: u64, second: u32) -> bool {
         let mut lists = self.lists.lock();
-        let is_known = lists.contains(&list);
-        if !is_known {
-            if lists.len() == LISTS_MAX {
-                lists.remove(0);
-            }
-            lists.push(list);
+        if let Some(known) = lists.iter_mut().find(|known| known.list == list) {
+            let is_forgotten = second.saturating_sub(known.second) > REPEATED_WITHIN_SECONDS;
+            known.second = second;
+            known.repeats = if is_forgotten { 0 } else { known.repeats.saturating_add(1) };
+            return known.repeats >= REPEATS_MIN;
         }
-        is_known
+        if lists.len() == LISTS_MAX {
+            lists.remove(0);
+        }
+        lists.push(KnownList { list, second, repeats: 0 });
+        false
     }
 
     /// Notes a GET of an object at `now`. Returns whether the same object was read just before.
@@ -173,7 +187,8 @@ impl FlowMemo {
     }
 }
 
-/// A loop reads few objects.
+/// A loop reads few objects. One over more than these is not found: each GET from a cache looks
+/// through them.
 const GETS_MAX: usize = 4;
 /// A leader election reads its lease every two seconds.
 const READ_AGAIN_WITHIN: Duration = Duration::from_millis(1500);
@@ -183,6 +198,12 @@ const IN_FLIGHT: Duration = Duration::from_millis(250);
 const REFUSALS_MAX: usize = 4;
 /// Controllers with more kinds of lists on one connection are few.
 const LISTS_MAX: usize = 16;
+/// Those for which no memory is allocated.
+const LISTS_INLINE: usize = 8;
+/// Repetitions of a list that are no habit yet.
+const REPEATS_MIN: u8 = 3;
+/// A list that comes later counts as a first one.
+const REPEATED_WITHIN_SECONDS: u32 = 3600;
 
 impl fmt::Debug for FlowMemo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -207,6 +228,21 @@ mod tests {
         }
         assert!(!memo.is_read_again(1, start + 3 * SECOND));
         assert_eq!(memo.gets.lock().0.len(), GETS_MAX);
+    }
+
+    #[test]
+    fn a_list_is_repeated_from_the_third_repetition_within_the_hour() {
+        let memo = FlowMemo::default();
+        let seen: Vec<_> = (0..6).map(|minute| memo.is_repeated(1, 60 * minute)).collect();
+        assert_eq!(seen, [false, false, false, true, true, true]);
+        assert!(!memo.is_repeated(2, 0), "another list");
+        for hour in 2..9 {
+            assert!(!memo.is_repeated(1, 3700 * hour), "one each hour, as disturbances come");
+        }
+        for list in 3..100 {
+            assert!(!memo.is_repeated(list, 0));
+        }
+        assert_eq!(memo.lists.lock().len(), LISTS_MAX);
     }
 
     #[test]

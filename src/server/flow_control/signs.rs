@@ -22,8 +22,8 @@ use crate::server::http::body::Body;
 use crate::server::request::context::RequestContext;
 
 impl FlowControl {
-    /// Whether the same list was asked for before over the same connection. `origin` stands for the
-    /// client, the verb and the resource.
+    /// Whether the same list was asked for several times before over the same connection. `origin`
+    /// stands for the client, the verb and the resource.
     pub(super) fn is_list_repeated(
         &self,
         context: &RequestContext<'_>,
@@ -36,7 +36,8 @@ impl FlowControl {
         }
         let namespace = info.resource.as_ref().map(|it| &it.namespace);
         let list = self.hasher.hash_one((origin, habit, namespace, selectors(info)));
-        context.client.flows.is_repeated(list)
+        let second = context.started.saturating_duration_since(self.started).as_secs();
+        context.client.flows.is_repeated(list, u32::try_from(second).unwrap_or(u32::MAX))
     }
 
     /// Whether a request is a GET of an object that was read just before over the same connection.
