@@ -1,9 +1,10 @@
 //! The heaviest of a stream's keys, in bounded memory: the Space-Saving algorithm (Metwally,
 //! Agrawal, El Abbadi 2005) with weights and decay.
 //!
-//! A summary keeps [`KEYS_MAX`] keys. A new key replaces the lightest one and inherits its weight
-//! as its possible error. So a weight is at most `error` too high and never too low, the error is
-//! at most the total weight divided by [`KEYS_MAX`], and every key with more than that is kept.
+//! A summary keeps a number of keys, [`KEYS_MAX`] by default. A new key replaces the lightest one
+//! and inherits its weight as its possible error. So a weight is at most `error` too high and never
+//! too low, the error is at most the total weight divided by the number of keys, and every key with
+//! more than that is kept.
 //! The costs of a key are counted from when it was last inserted: they are never too high.
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use crate::flow::hash_of_hash::BuildHashOfHash;
 /// The heaviest keys of a stream.
 #[derive(Debug)]
 pub struct Summary<K> {
+    keys_max: usize,
     counters: Vec<Counter<K>>,
     places: HashMap<u64, usize, BuildHashOfHash>,
     total: f64,
@@ -36,38 +38,42 @@ pub struct Counter<K> {
 
 impl<K> Default for Summary<K> {
     fn default() -> Self {
-        Self { counters: Vec::new(), places: HashMap::default(), total: 0.0, replaced: 0 }
+        Self::new(KEYS_MAX)
     }
 }
 
 impl<K> Summary<K> {
+    /// Returns a summary of at most `keys_max` keys.
+    pub fn new(keys_max: usize) -> Self {
+        let (counters, places) = (Vec::new(), HashMap::default());
+        Self { keys_max, counters, places, total: 0.0, replaced: 0 }
+    }
+
     /// Adds the cost of a key. `hash` stands for the key, which is only made if it is new: the hash
-    /// must be keyed, so that no client can make two keys with the same one.
-    pub fn add(&mut self, hash: u64, cost: &Cost, key: impl FnOnce() -> K) {
+    /// must be keyed, so that no client can make two keys with the same one. Returns the key.
+    pub fn add(&mut self, hash: u64, cost: &Cost, key: impl FnOnce() -> K) -> Option<&mut K> {
         let weight = cost.weight();
         self.total += weight;
-        if let Some(counter) = self.places.get(&hash).and_then(|it| self.counters.get_mut(*it)) {
+        if let Some(place) = self.places.get(&hash).copied() {
+            let counter = self.counters.get_mut(place)?;
             counter.weight += weight;
             counter.cost.add(cost);
-            return;
+            return Some(&mut counter.key);
         }
-        let (place, error) = match self.lightest() {
-            Some((place, weight)) if self.counters.len() >= KEYS_MAX => (Some(place), weight),
-            _ => (None, 0.0),
-        };
+        let lightest = if self.counters.len() >= self.keys_max { self.lightest() } else { None };
+        let error = lightest.map_or(0.0, |(_, weight)| weight);
         let counter = Counter { hash, key: key(), weight: weight + error, error, cost: *cost };
-        match place.and_then(|place| Some((place, self.counters.get_mut(place)?))) {
-            Some((place, lightest)) => {
+        let place = lightest.map_or(self.counters.len(), |(place, _)| place);
+        match self.counters.get_mut(place) {
+            Some(lightest) => {
                 let replaced = std::mem::replace(lightest, counter);
                 self.places.remove(&replaced.hash);
-                self.places.insert(hash, place);
                 self.replaced += 1;
             }
-            None => {
-                self.places.insert(hash, self.counters.len());
-                self.counters.push(counter);
-            }
+            None => self.counters.push(counter),
         }
+        self.places.insert(hash, place);
+        self.counters.get_mut(place).map(|counter| &mut counter.key)
     }
 
     /// Multiplies all weights and costs.
@@ -103,7 +109,7 @@ impl<K> Summary<K> {
     }
 }
 
-/// The keys of a summary.
+/// The keys of most summaries.
 pub const KEYS_MAX: usize = 200;
 
 #[cfg(test)]

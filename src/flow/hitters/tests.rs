@@ -62,6 +62,16 @@ fn the_bounds_hold_for_adversarial_streams() {
 }
 
 #[test]
+fn a_summary_has_as_many_keys_as_it_is_to_have() {
+    let mut summary = Summary::new(3);
+    for key in 0..10_u64 {
+        assert_eq!(summary.add(key, &cost(1.0), || key), Some(&mut { key }));
+    }
+    assert_eq!((summary.heaviest().len(), summary.replaced()), (3, 7));
+    assert_eq!(Summary::new(0).add(1, &cost(1.0), || 1), Some(&mut 1), "it has one at least");
+}
+
+#[test]
 fn decay_scales_everything() {
     let mut summary = Summary::default();
     summary.add(1, &cost(8.0), || ());
