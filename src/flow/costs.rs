@@ -184,12 +184,18 @@ impl Costs {
         Self { windows: WINDOWS.map(window), hasher, by_user, spread, warnings }
     }
 
-    /// Notes that a client read the pods of all nodes from an address, which `address` stands for.
-    pub fn note_reader(&mut self, now: Duration, user: &Text, agent: &Text, address: u64) {
-        self.spread.note(now, [&user.text, &agent.text], address);
+    /// Notes that a client began to watch the pods of all nodes from an address, which `address`
+    /// stands for.
+    pub fn open_reader(&mut self, now: Duration, user: &Text, agent: &Text, address: u64) {
+        self.spread.open(now, [&user.text, &agent.text], address);
     }
 
-    /// Returns from how many addresses clients read the pods of all nodes.
+    /// Notes that such a watch has ended.
+    pub fn close_reader(&mut self, user: &Text, agent: &Text, address: u64) {
+        self.spread.close([&user.text, &agent.text], address);
+    }
+
+    /// Returns from how many addresses clients watch the pods of all nodes.
     pub fn spread(&self) -> &Spread {
         &self.spread
     }

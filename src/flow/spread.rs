@@ -1,12 +1,13 @@
-//! The number of addresses from which a client reads the pods of all nodes, in bounded memory.
+//! The number of addresses from which a client watches the pods of all nodes at the same time, in
+//! bounded memory.
 //!
-//! A client is a user with a user agent. Addresses are kept as hashes. A client that was not seen
-//! for an hour is forgotten, and so is the one that was not seen for longest when there are too
-//! many.
+//! A client is a user with a user agent. Only open watches count: a program that runs now and then,
+//! or that is rolled out again, has a new address each time, but few at once. Addresses are kept as
+//! hashes. If there are too many clients, the one that opened no watch for longest is forgotten.
 
 use std::time::Duration;
 
-/// The addresses of the clients that read the pods of all nodes.
+/// The addresses of the clients that watch the pods of all nodes.
 #[derive(Debug, Default)]
 pub struct Spread {
     clients: Vec<Reader>,
@@ -16,52 +17,63 @@ pub struct Spread {
 struct Reader {
     user: Box<str>,
     agent: Box<str>,
-    /// The hash of each address, and when it was seen last.
-    addresses: Vec<(u64, Duration)>,
-    seen: Duration,
+    /// The hash of each address, and the number of its open watches.
+    addresses: Vec<(u64, u32)>,
+    /// When the last watch began.
+    began: Duration,
 }
 
 impl Spread {
-    /// Notes that a client read the pods of all nodes from an address at `now`.
-    pub fn note(&mut self, now: Duration, [user, agent]: [&str; 2], address: u64) {
-        let found = self.clients.iter_mut().find(|it| &*it.user == user && &*it.agent == agent);
-        let reader = match found {
-            Some(reader) => reader,
-            None => {
-                if self.clients.len() >= CLIENTS_MAX {
-                    let oldest = self.clients.iter().enumerate().min_by_key(|(_, it)| it.seen);
-                    let oldest = oldest.map_or(0, |(place, _)| place);
-                    self.clients.swap_remove(oldest);
-                }
-                let (user, agent) = (user.into(), agent.into());
-                self.clients.push(Reader { user, agent, addresses: Vec::new(), seen: now });
-                let Some(reader) = self.clients.last_mut() else { return };
-                reader
+    /// Notes that a client began to watch the pods of all nodes from an address at `now`.
+    pub fn open(&mut self, now: Duration, who: [&str; 2], address: u64) {
+        let place = self.place(who).unwrap_or_else(|| {
+            if self.clients.len() >= CLIENTS_MAX {
+                let oldest = self.clients.iter().enumerate().min_by_key(|(_, it)| it.began);
+                let oldest = oldest.map_or(0, |(place, _)| place);
+                self.clients.swap_remove(oldest);
             }
-        };
-        reader.seen = now;
-        reader.addresses.retain(|(_, seen)| now.saturating_sub(*seen) < FORGOTTEN_AFTER);
+            let [user, agent] = who.map(Into::into);
+            self.clients.push(Reader { user, agent, addresses: Vec::new(), began: now });
+            self.clients.len() - 1
+        });
+        let Some(reader) = self.clients.get_mut(place) else { return };
+        reader.began = now;
         let found = reader.addresses.iter_mut().find(|(known, _)| *known == address);
-        if let Some((_, seen)) = found {
-            *seen = now;
+        if let Some((_, count)) = found {
+            *count = count.saturating_add(1);
         } else if reader.addresses.len() < ADDRESSES_MAX {
-            reader.addresses.push((address, now));
+            reader.addresses.push((address, 1));
         }
     }
 
-    /// Returns the number of a client's addresses in the last hour, at most [`ADDRESSES_MAX`].
-    pub fn addresses(&self, now: Duration, [user, agent]: [&str; 2]) -> usize {
-        let reader = self.clients.iter().find(|it| &*it.user == user && &*it.agent == agent);
-        let is_new = |(_, seen): &&(u64, Duration)| now.saturating_sub(*seen) < FORGOTTEN_AFTER;
-        reader.map_or(0, |reader| reader.addresses.iter().filter(is_new).count())
+    /// Notes that such a watch has ended.
+    pub fn close(&mut self, who: [&str; 2], address: u64) {
+        let Some(place) = self.place(who) else { return };
+        let Some(reader) = self.clients.get_mut(place) else { return };
+        if let Some((_, count)) = reader.addresses.iter_mut().find(|(known, _)| *known == address) {
+            *count = count.saturating_sub(1);
+        }
+        reader.addresses.retain(|(_, count)| *count > 0);
+        if reader.addresses.is_empty() {
+            self.clients.swap_remove(place);
+        }
+    }
+
+    /// Returns the number of a client's addresses, at most [`ADDRESSES_MAX`].
+    pub fn addresses(&self, who: [&str; 2]) -> usize {
+        let reader = self.place(who).and_then(|place| self.clients.get(place));
+        reader.map_or(0, |reader| reader.addresses.len())
+    }
+
+    fn place(&self, [user, agent]: [&str; 2]) -> Option<usize> {
+        self.clients.iter().position(|it| &*it.user == user && &*it.agent == agent)
     }
 }
 
 /// More do not change what is said.
 pub const ADDRESSES_MAX: usize = 32;
-/// Few programs read all pods.
+/// Few programs watch all pods.
 const CLIENTS_MAX: usize = 64;
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
 mod tests {
@@ -70,17 +82,27 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn addresses_are_counted_once_and_forgotten() {
+    fn the_addresses_of_open_watches_are_counted_once() {
         let mut spread = Spread::default();
         for number in 0..100 {
-            spread.note(SECOND, ["jane", "agent/1"], number % 12);
-            spread.note(SECOND, ["joe", "agent/1"], 7);
+            spread.open(SECOND, ["jane", "agent/1"], number % 12);
+            spread.open(SECOND, ["joe", "agent/1"], 7);
         }
-        let of = |spread: &Spread, now, user| spread.addresses(now, [user, "agent/1"]);
-        assert_eq!(of(&spread, SECOND, "jane"), 12);
-        assert_eq!(of(&spread, SECOND, "joe"), 1);
-        assert_eq!(of(&spread, SECOND, "nobody"), 0);
-        assert_eq!(of(&spread, 3602 * SECOND, "jane"), 0);
+        let of = |spread: &Spread, user| spread.addresses([user, "agent/1"]);
+        assert_eq!(of(&spread, "jane"), 12);
+        assert_eq!(of(&spread, "joe"), 1);
+        assert_eq!(of(&spread, "nobody"), 0);
+        for number in 0..96 {
+            spread.close(["jane", "agent/1"], number % 12);
+        }
+        assert_eq!(of(&spread, "jane"), 4, "these began once more");
+        // A program that runs each few minutes, each time at a new address.
+        for address in 1_000..1_100 {
+            spread.open(SECOND, ["job", "agent/1"], address);
+            assert_eq!(of(&spread, "job"), 1);
+            spread.close(["job", "agent/1"], address);
+        }
+        assert_eq!(of(&spread, "job"), 0);
     }
 
     #[test]
@@ -88,12 +110,15 @@ mod tests {
         let mut spread = Spread::default();
         for number in 0..1_000_u32 {
             for address in 0..100 {
-                spread.note(number * SECOND, [&number.to_string(), ""], address);
+                spread.open(number * SECOND, [&number.to_string(), ""], address);
             }
         }
         assert_eq!(spread.clients.len(), CLIENTS_MAX);
         assert!(spread.clients.iter().all(|reader| reader.addresses.len() == ADDRESSES_MAX));
-        assert_eq!(spread.addresses(999 * SECOND, ["999", ""]), ADDRESSES_MAX);
-        assert_eq!(spread.addresses(999 * SECOND, ["1", ""]), 0);
+        assert_eq!(spread.addresses(["999", ""]), ADDRESSES_MAX);
+        assert_eq!(spread.addresses(["1", ""]), 0);
+        spread.close(["1", ""], 1);
+        spread.close(["999", ""], 99);
+        assert_eq!(spread.addresses(["999", ""]), ADDRESSES_MAX, "neither is known");
     }
 }

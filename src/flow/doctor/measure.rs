@@ -101,7 +101,7 @@ impl Rule {
             Self::NodeAgent if !is_kubectl(agent) => {
                 let addresses = sums.addresses;
                 let text = format!(
-                    "{addresses} addresses or more read all pods, without the field spec.nodeName"
+                    "{addresses} addresses or more watch all pods, without the field spec.nodeName"
                 );
                 let mut cost = sums.lists_of(|_| true);
                 cost.add(&watches);

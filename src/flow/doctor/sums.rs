@@ -97,7 +97,7 @@ pub(super) fn collect(now: Duration, costs: &Costs) -> BTreeMap<Who, Sums> {
     }
     for ([user, agent, resource], sums) in &mut all {
         if &**resource == PODS {
-            sums.addresses = costs.spread().addresses(now, [user, agent]);
+            sums.addresses = costs.spread().addresses([user, agent]);
         }
         sums.warning = costs.warning(resource).map(Into::into);
     }

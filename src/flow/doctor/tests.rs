@@ -194,12 +194,20 @@ fn a_program_on_each_node_that_reads_all_pods_is_found() {
     let text = |text: &str| Text::new(&world.hasher, text);
     let (nobody, agent, other) = (text(""), text(PYTHON), text("other/1"));
     for address in 0..9 {
-        world.costs.note_reader(world.now, &nobody, &agent, address);
-        world.costs.note_reader(world.now, &nobody, &other, address + 100);
+        world.costs.open_reader(world.now, &nobody, &agent, address);
+        world.costs.open_reader(world.now, &nobody, &other, address + 100);
     }
     assert_eq!(world.rules(), [], "nine addresses");
-    world.costs.note_reader(world.now, &nobody, &agent, 9);
+    world.costs.open_reader(world.now, &nobody, &agent, 9);
     assert_eq!(world.rules(), [Rule::NodeAgent]);
+    (0..6).for_each(|address| world.costs.close_reader(&nobody, &agent, address));
+    assert_eq!(world.rules(), []);
+    // A job, and the pods of roll-outs: one address after another.
+    for address in 100..200 {
+        world.costs.open_reader(world.now, &nobody, &agent, address);
+        world.costs.close_reader(&nobody, &agent, address);
+    }
+    assert_eq!(world.rules(), []);
 }
 
 #[test]

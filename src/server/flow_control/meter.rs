@@ -17,6 +17,7 @@ use std::time::Duration;
 use http::Response;
 use http_body::Body as _;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::request_info::Verb;
 use crate::codec::rope::PIECE_BYTES;
@@ -45,14 +46,23 @@ pub(crate) struct Meter {
     bytes: u64,
     /// Polls of the body so far.
     polls: u32,
-    /// Whether it is a watch, whose polls are sampled.
-    is_watch: bool,
+    /// `None` if it is no watch. A watch's polls are sampled.
+    watch: Option<MeteredWatch>,
     /// When it began.
     began: Instant,
     /// The part that is not charged yet.
     cost: Cost,
     /// What operators' rules have counted.
     admission: Option<Box<Admission>>,
+}
+
+/// What is known of a watch.
+#[derive(Debug)]
+struct MeteredWatch {
+    /// Cancelled when Weir ends it. `None` if it does not matter that it is short.
+    drained: Option<CancellationToken>,
+    /// Stands for the address from which it watches the pods of all nodes.
+    reader: Option<u64>,
     /// Counts it among the open watches of its process.
     _twin: Option<OpenTwin>,
 }
@@ -108,10 +118,8 @@ impl FlowControl {
             ..Cost::default()
         };
         self.add_signs(context, answered.response, sign, &mut cost);
-        if Self::has_signs(context, answered.response) {
-            let origin = self.origin(context, requester, &class, habit);
-            self.note_signs(context, answered.response, &origin);
-        }
+        let origin = || self.origin(context, requester, &class, habit);
+        self.note_warning(context, answered.response, origin);
         let size = answered.size.map(|(objects, bytes)| CollectionSize { objects, bytes });
         let work = upstream.map(|_| Work::of(&context.info, size));
         // A watch takes seats until it begins.
@@ -123,15 +131,19 @@ impl FlowControl {
         }
         if let Some(bytes) = short {
             admission.inspect(|admission| admission.charge(bytes));
-            self.charge(hash, &class, &cost, || self.origin(context, requester, &class, habit));
+            self.charge(hash, &class, &cost, origin);
             return None;
         }
-        let mut twin = None;
-        if is_watch && let Some((open, is_twin)) = self.open_twin(context, requester) {
-            cost.twin_watches += f64::from(u8::from(is_twin));
-            twin = Some(open);
-        }
-        let origin = self.origin(context, requester, &class, habit);
+        let origin = origin();
+        let watch = is_watch.then(|| {
+            let opened = self.open_twin(context, requester);
+            cost.twin_watches += f64::from(u8::from(opened.as_ref().is_some_and(|it| it.1)));
+            let reader = self.open_reader(context, answered.response, &origin);
+            // A watch of one object ends when its client has seen what it waits for.
+            let is_single = context.info.resource.as_ref().is_some_and(|it| !it.name.is_empty());
+            let drained = (!is_single).then(|| context.client.drain.started().clone());
+            MeteredWatch { drained, reader, _twin: opened.map(|(open, _)| open) }
+        });
         let upstream = work.zip(upstream);
         let flow = Arc::clone(self);
         let mut meter = Meter {
@@ -142,11 +154,10 @@ impl FlowControl {
             upstream,
             bytes: 0,
             polls: 0,
-            is_watch,
+            watch,
             began: Instant::now(),
             cost,
             admission,
-            _twin: twin,
         };
         meter.flush();
         Some(Box::new(meter))
@@ -157,24 +168,27 @@ impl Meter {
     /// Notes the begin of a poll of the body. Returns the time, if this poll is measured.
     pub(crate) fn begin_poll(&mut self) -> Option<Instant> {
         self.polls = self.polls.wrapping_add(1);
-        (!self.is_watch || self.polls.is_multiple_of(WATCH_SAMPLE)).then(Instant::now)
+        (self.watch.is_none() || self.polls.is_multiple_of(WATCH_SAMPLE)).then(Instant::now)
     }
 
     /// Whether the next piece of a body is the first one of a watch from a resourceVersion, which
     /// may be a 410.
     pub(crate) fn may_expire(&self) -> bool {
-        self.is_watch && self.bytes == 0 && self.origin.habit.start == Start::Version
+        self.watch.is_some() && self.bytes == 0 && self.origin.habit.start == Start::Version
     }
 
-    /// Notes that the watch began with a 410.
+    /// Notes that the watch began with a 410, with which it ends.
     pub(crate) fn expire(&mut self) {
         self.cost.expired_watches += 1.0;
+        if let Some(watch) = &mut self.watch {
+            watch.drained = None;
+        }
     }
 
     /// Notes the end of a poll, which returned a piece of so many bytes.
     pub(crate) fn end_poll(&mut self, began: Option<Instant>, bytes: Option<usize>) {
         if let Some(began) = began {
-            let sampled = if self.is_watch { f64::from(WATCH_SAMPLE) } else { 1.0 };
+            let sampled = if self.watch.is_some() { f64::from(WATCH_SAMPLE) } else { 1.0 };
             self.cost.cpu_seconds += sampled * began.elapsed().as_secs_f64();
         }
         let bytes = bytes.unwrap_or(0);
@@ -194,8 +208,14 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        if self.is_watch && self.began.elapsed() < SHORT_WATCH {
-            self.cost.short_watches += 1.0;
+        if let Some(MeteredWatch { drained, reader, .. }) = &self.watch {
+            let counts = drained.as_ref().is_some_and(|drained| !drained.is_cancelled());
+            if counts && self.began.elapsed() < SHORT_WATCH {
+                self.cost.short_watches += 1.0;
+            }
+            if let Some(address) = reader {
+                self.flow.close_reader(&self.origin, *address);
+            }
         }
         if let Some((work, since)) = self.upstream.take() {
             self.cost.seat_seconds += seat_seconds(work, since, self.bytes, &self.class);

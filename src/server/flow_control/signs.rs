@@ -80,28 +80,37 @@ impl FlowControl {
         }
     }
 
-    /// Notes the signs that have a table of their own: the warning of the API server, and the
-    /// addresses from which a client reads the pods of all nodes.
-    pub(super) fn note_signs(
+    /// Keeps the API server's warning that the API of a request is deprecated, if it has one.
+    pub(super) fn note_warning(
+        &self,
+        context: &RequestContext<'_>,
+        response: &Response<Body>,
+        origin: impl FnOnce() -> Origin,
+    ) {
+        if let Some(warning) = deprecation(response.headers(), &context.info) {
+            let origin = origin();
+            self.costs.lock().note_warning(&origin.resource, warning);
+        }
+    }
+
+    /// Counts a watch of the pods of all nodes for the address that it comes from. Returns what
+    /// stands for the address, if it is counted.
+    pub(super) fn open_reader(
         &self,
         context: &RequestContext<'_>,
         response: &Response<Body>,
         origin: &Origin,
-    ) {
-        if let Some(warning) = deprecation(response.headers(), &context.info) {
-            self.costs.lock().note_warning(&origin.resource, warning);
-        }
-        if reads_all_pods(&context.info)
-            && let Some(address) = context.client.peer.address
-        {
-            let (now, address) = (self.started.elapsed(), self.hasher.hash_one(address));
-            self.costs.lock().note_reader(now, &origin.user, &origin.agent, address);
-        }
+    ) -> Option<u64> {
+        let is_counted = response.status().is_success() && watches_all_pods(&context.info);
+        let address = context.client.peer.address.filter(|_| is_counted)?;
+        let (now, address) = (self.started.elapsed(), self.hasher.hash_one(address));
+        self.costs.lock().open_reader(now, &origin.user, &origin.agent, address);
+        Some(address)
     }
 
-    /// Whether [`Self::note_signs`] has anything to note.
-    pub(super) fn has_signs(context: &RequestContext<'_>, response: &Response<Body>) -> bool {
-        deprecation(response.headers(), &context.info).is_some() || reads_all_pods(&context.info)
+    /// Ends what [`Self::open_reader`] has counted.
+    pub(super) fn close_reader(&self, origin: &Origin, address: u64) {
+        self.costs.lock().close_reader(&origin.user, &origin.agent, address);
     }
 
     /// Counts a watch of a collection among the open ones of its process, if that is known. Returns
@@ -166,14 +175,14 @@ fn deprecation<'a>(headers: &'a HeaderMap, info: &RequestInfo) -> Option<&'a str
     texts.find_map(|text| deprecation_of(text, &version))
 }
 
-/// Whether it lists or watches the pods of all nodes.
-fn reads_all_pods(info: &RequestInfo) -> bool {
+/// Whether it watches the pods of all nodes.
+fn watches_all_pods(info: &RequestInfo) -> bool {
     let is_pods = |request: &ResourceRequest| {
         request.gvr.group.is_empty()
             && &*request.gvr.resource == "pods"
             && request.subresource.is_empty()
     };
-    matches!(info.verb, Verb::List | Verb::Watch)
+    info.verb == Verb::Watch
         && info.scope() == RequestScope::Cluster
         && info.resource.as_ref().is_some_and(is_pods)
         && !selectors(info).into_iter().flatten().any(|selector| selector.contains("spec.nodeName"))
@@ -234,12 +243,13 @@ mod tests {
     #[test]
     fn the_pods_of_all_nodes_are_all_pods() {
         let reads = |path: &str, query: &str| {
-            reads_all_pods(&RequestInfo::parse(&Method::GET, path, query))
+            watches_all_pods(&RequestInfo::parse(&Method::GET, path, query))
         };
         assert!(reads("/api/v1/pods", "watch=1"));
-        assert!(reads("/api/v1/pods", "fieldSelector=status.phase%3DRunning"));
-        assert!(!reads("/api/v1/pods", "fieldSelector=spec.nodeName%3Dn1"));
+        assert!(reads("/api/v1/pods", "watch=1&fieldSelector=status.phase%3DRunning"));
+        assert!(!reads("/api/v1/pods", "watch=1&fieldSelector=spec.nodeName%3Dn1"));
+        assert!(!reads("/api/v1/pods", ""), "a list, as of a job");
         assert!(!reads("/api/v1/namespaces/ns1/pods", "watch=1"));
-        assert!(!reads("/api/v1/nodes", ""));
+        assert!(!reads("/api/v1/nodes", "watch=1"));
     }
 }
