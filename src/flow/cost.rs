@@ -11,6 +11,8 @@ pub struct Cost {
     pub refused: f64,
     /// Bytes of response bodies.
     pub bytes: f64,
+    /// Seconds of the API server's CPU, by estimate.
+    pub upstream_seconds: f64,
     /// Seats of the API server, by estimate, times the seconds that they were taken.
     pub seat_seconds: f64,
     /// Seconds of Weir's CPU in which the requests were handled.
@@ -25,6 +27,8 @@ pub struct Cost {
     pub early_retries: f64,
     /// Responses with the API server's warning that the API is deprecated.
     pub deprecated: f64,
+    /// Forwarded lists so large that they should have been read in pages.
+    pub huge_lists: f64,
 }
 
 impl Cost {
@@ -34,6 +38,7 @@ impl Cost {
         self.forwarded += other.forwarded;
         self.refused += other.refused;
         self.bytes += other.bytes;
+        self.upstream_seconds += other.upstream_seconds;
         self.seat_seconds += other.seat_seconds;
         self.cpu_seconds += other.cpu_seconds;
         self.short_watches += other.short_watches;
@@ -41,6 +46,7 @@ impl Cost {
         self.twin_watches += other.twin_watches;
         self.early_retries += other.early_retries;
         self.deprecated += other.deprecated;
+        self.huge_lists += other.huge_lists;
     }
 
     /// Whether it shows a habit, whatever the verb.
@@ -50,14 +56,16 @@ impl Cost {
 
     /// Multiplies all numbers.
     pub fn scale(&mut self, factor: f64) {
-        let Self { requests, forwarded, refused, bytes, seat_seconds, cpu_seconds, .. } = self;
-        for number in [requests, forwarded, refused, bytes, seat_seconds, cpu_seconds] {
+        let Self { requests, forwarded, refused, bytes, upstream_seconds, .. } = self;
+        for number in [requests, forwarded, refused, bytes, upstream_seconds] {
             *number *= factor;
         }
-        let Self {
-            short_watches, expired_watches, twin_watches, early_retries, deprecated, ..
-        } = self;
-        for number in [short_watches, expired_watches, twin_watches, early_retries, deprecated] {
+        let Self { seat_seconds, cpu_seconds, short_watches, expired_watches, .. } = self;
+        for number in [seat_seconds, cpu_seconds, short_watches, expired_watches] {
+            *number *= factor;
+        }
+        let Self { twin_watches, early_retries, deprecated, huge_lists, .. } = self;
+        for number in [twin_watches, early_retries, deprecated, huge_lists] {
             *number *= factor;
         }
     }

@@ -19,8 +19,9 @@ use std::time::Duration;
 
 use crate::flow::costs::Costs;
 pub use crate::flow::doctor::advice::Library;
-use crate::flow::doctor::estimate::upstream_seconds;
-pub use crate::flow::doctor::estimate::{SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST};
+pub use crate::flow::doctor::estimate::{
+    GZIP_RATIO, SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST, seconds_per_sent_byte,
+};
 use crate::flow::doctor::measure::Measured;
 pub use crate::flow::doctor::measure::says_who;
 pub use crate::flow::doctor::rule::{Rule, Weight};
@@ -72,7 +73,7 @@ impl Doctor {
                     continue;
                 }
                 on.insert((rule, who.clone()));
-                let upstream_cores = upstream_seconds(&cost) / sums.seconds;
+                let upstream_cores = cost.upstream_seconds / sums.seconds;
                 let bytes_per_second = cost.bytes / sums.seconds;
                 findings.push(Finding {
                     rule,

@@ -30,6 +30,7 @@ pub(crate) mod seats;
 mod signs;
 pub(crate) mod source;
 mod twins;
+mod upstream_cost;
 mod watches_by_flow;
 
 use std::fmt;

@@ -1,14 +1,9 @@
 //! The estimate of what requests cost the API server, and numbers as people read them.
 
-use crate::flow::cost::Cost;
-
-/// Estimates the CPU time of the API server.
-pub(super) fn upstream_seconds(cost: &Cost) -> f64 {
-    if cost.forwarded <= 0.0 {
-        return 0.0;
-    }
-    let part = (cost.forwarded / cost.requests.max(1e-9)).min(1.0);
-    part * cost.bytes * SECONDS_PER_BYTE + cost.forwarded * SECONDS_PER_REQUEST
+/// Estimates the CPU time of the API server for a byte of a response as it was sent.
+pub fn seconds_per_sent_byte(is_protobuf: bool, is_gzip: bool) -> f64 {
+    let per_byte = if is_protobuf { SECONDS_PER_PROTOBUF_BYTE } else { SECONDS_PER_BYTE };
+    if is_gzip { GZIP_RATIO * per_byte } else { per_byte }
 }
 
 pub(super) fn interval(seconds: f64) -> String {
@@ -30,6 +25,10 @@ pub(super) fn bytes(bytes: f64) -> String {
 /// CPU seconds of kube-apiserver 1.36 for a byte of a list in JSON, as `benches/compare.rs`
 /// measured them.
 pub const SECONDS_PER_BYTE: f64 = 12e-9;
+/// Its CPU seconds for a byte of a list in protobuf.
+const SECONDS_PER_PROTOBUF_BYTE: f64 = 7e-9;
+/// The bytes of objects for each byte of a response that is compressed: typical of lists.
+pub const GZIP_RATIO: f64 = 8.0;
 /// Its CPU seconds for a GET or another small request.
 pub const SECONDS_PER_REQUEST: f64 = 0.25e-3;
 /// Its CPU seconds for an event that it sends to a watch.

@@ -55,9 +55,16 @@ impl Rule {
                     !key.habit.is_limited
                         && matches!(key.habit.start, Start::Unset | Start::Version)
                 });
-                let text = format!("lists without a limit, of {} each", bytes(mean(&lists)));
-                let size = mean(&lists) / UNPAGED_BYTES;
-                (lists.forwarded >= FEW).then_some((size, text, lists))
+                let is_habit = lists.forwarded >= FEW;
+                let often = if is_habit { mean(&lists) / UNPAGED_BYTES } else { 0.0 };
+                let huge = lists.huge_lists / HUGE_LISTS_MIN;
+                let text = if often >= huge {
+                    format!("lists without a limit, of {} each", bytes(mean(&lists)))
+                } else {
+                    let count = lists.huge_lists.ceil();
+                    format!("lists without a limit, of 5 MB or 5,000 objects: {count:.0}")
+                };
+                Some((often.max(huge), text, lists))
             }
             Self::RelistLoop if sums.watches.requests >= 0.5 => {
                 let lists = sums
@@ -158,18 +165,17 @@ impl Rule {
                 (sums.gets_of_minute >= 0.5).then(|| (gets.requests / POLLED_GETS_MIN, text, gets))
             }
             Self::Retries => {
-                let all = sums.all;
+                let count = sums.all.early_retries;
                 let text = format!(
-                    "{:.0} requests came before the Retry-After of a 429 or 503 was over",
-                    all.early_retries
+                    "{count:.0} requests came before the Retry-After of a 429 or 503 was over"
                 );
-                Some((all.early_retries / EARLY_RETRIES_MIN, text, all))
+                Some((count / EARLY_RETRIES_MIN, text, sums.early))
             }
             Self::Deprecated if !is_kubectl(agent) && !is_controller_manager(agent) => {
-                let all = sums.all;
+                let count = sums.all.deprecated;
                 let warning = sums.warning.as_deref().unwrap_or("the API is deprecated");
-                let text = format!("{:.0} responses with the warning: {warning}", all.deprecated);
-                Some((all.deprecated / FEW, text, all))
+                let text = format!("{count:.0} responses with the warning: {warning}");
+                Some((count / FEW, text, sums.deprecated))
             }
             Self::NoAgent if !says_who(agent) => {
                 let all = sums.all;
@@ -177,7 +183,8 @@ impl Rule {
                     if agent.is_empty() { "no user agent" } else { "a library's user agent" };
                 let every = interval(sums.seconds / all.requests.max(1e-9));
                 let text = format!("{named}, with a list or watch {every}");
-                Some((all.requests / LISTS_MIN, text, all))
+                // The requests cost the same with a name.
+                Some((all.requests / LISTS_MIN, text, Cost::default()))
             }
             _ => None,
         }
@@ -247,6 +254,8 @@ const FEW: f64 = 3.0;
 const SHORT_SHARE_MIN: f64 = 0.5;
 /// Some hundred pods.
 const UNPAGED_BYTES: f64 = 1e6;
+/// One, counted until it is a quarter of an hour old.
+const HUGE_LISTS_MIN: f64 = 0.8;
 /// The API server compresses from here on.
 const PLAIN_BYTES: f64 = 131_072.0;
 /// Less JSON in an hour is not worth a change.

@@ -24,6 +24,10 @@ pub(super) struct Sums {
     pub(super) gets: Cost,
     /// All requests that were counted here.
     pub(super) all: Cost,
+    /// Those that came before the `Retry-After` of their refusal was over.
+    pub(super) early: Cost,
+    /// Those of a deprecated API.
+    pub(super) deprecated: Cost,
     /// Lists in the last minute.
     pub(super) lists_of_minute: f64,
     /// GETs in the last minute.
@@ -51,6 +55,8 @@ impl Sums {
 
     fn add(&mut self, key: &HabitKey, cost: &Cost) {
         self.all.add(cost);
+        self.early.add(&part(cost, cost.early_retries));
+        self.deprecated.add(&part(cost, cost.deprecated));
         self.asks_metadata |= key.habit.form == AskedForm::Metadata;
         match key.verb {
             "watch" => {
@@ -102,6 +108,13 @@ pub(super) fn collect(now: Duration, costs: &Costs) -> BTreeMap<Who, Sums> {
         sums.warning = costs.warning(resource).map(Into::into);
     }
     all
+}
+
+/// Returns the part of a cost that so many of its requests have.
+fn part(cost: &Cost, requests: f64) -> Cost {
+    let mut part = *cost;
+    part.scale((requests / cost.requests.max(1e-9)).min(1.0));
+    part
 }
 
 /// Whether the resource is one of Kubernetes' own, which can be read in protobuf. Custom resources

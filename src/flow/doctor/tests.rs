@@ -93,6 +93,8 @@ impl World {
             seat_seconds: 0.01,
             ..Cost::default()
         };
+        cost.upstream_seconds =
+            cost.forwarded * (SECONDS_PER_REQUEST + it.bytes * SECONDS_PER_BYTE);
         (it.sign)(&mut cost);
         let hash = self.hasher.hash_one((it.agent, it.verb, it.resource, it.habit));
         batch.add(hash, &cost, || origin);
@@ -138,6 +140,8 @@ fn each_rule_finds_its_habit_and_not_the_good_version() {
     let paged = Requests { habit: Habit { is_limited: true, ..unset }, ..large };
     assert_eq!(of(&[paged, WATCH]), []);
     assert_eq!(of(&[Requests { bytes: 1e5, ..large }, WATCH]), [], "small");
+    let huge = Requests { count: 1, sign: |it| it.huge_lists = 1.0, ..consistent };
+    assert_eq!(of(&[huge, WATCH]), [Rule::UnpagedList], "one is enough");
 
     assert_eq!(of(&[Requests { habit: again, ..LIST }, WATCH]), [Rule::RelistLoop]);
     let fleet = Requests { count: 60, ..LIST };
@@ -157,6 +161,25 @@ fn each_rule_finds_its_habit_and_not_the_good_version() {
     assert_eq!(of(&[Requests { agent: PYTHON, ..json }]), [], "it cannot read protobuf");
     let protobuf = with(|it| it.form = AskedForm::Protobuf);
     assert_eq!(of(&[Requests { habit: protobuf, ..json }]), []);
+}
+
+#[test]
+fn a_finding_costs_what_its_requests_cost() {
+    let mut world = World::new();
+    // Twenty of a thousand requests come too early.
+    let base = Requests { is_forwarded: true, bytes: 0.0, resource: "leases", ..WATCH };
+    let early = Requests { verb: "update", count: 20, sign: |it| it.early_retries = 1.0, ..base };
+    let deprecated = Requests { count: 980, sign: |it| it.deprecated = 0.5, ..base };
+    let nameless = Requests { agent: "", count: 900, ..base };
+    world.run(&[early, deprecated, nameless]);
+    let findings = world.doctor.examine(world.now, &world.costs);
+    for (rule, requests) in [(Rule::Retries, 20.0), (Rule::Deprecated, 490.0), (Rule::NoAgent, 0.0)]
+    {
+        let finding = findings.iter().find(|it| it.rule == rule).unwrap();
+        let expected = requests * SECONDS_PER_REQUEST / 600.0;
+        let cores = finding.upstream_cores;
+        assert!((cores - expected).abs() <= 0.05 * expected, "{rule:?}: {cores}, {expected}");
+    }
 }
 
 #[test]

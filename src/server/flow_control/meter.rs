@@ -23,12 +23,13 @@ use crate::api::request_info::Verb;
 use crate::codec::rope::PIECE_BYTES;
 use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
+use crate::flow::doctor::SECONDS_PER_REQUEST;
 use crate::flow::habit::Start;
 use crate::flow::seats::{CollectionSize, Work};
 use crate::server::flow_control::plan::Class;
 use crate::server::flow_control::rules::Admission;
 use crate::server::flow_control::twins::OpenTwin;
-use crate::server::flow_control::{Classified, FlowControl};
+use crate::server::flow_control::{Classified, FlowControl, upstream_cost};
 use crate::server::http::body::Body;
 use crate::server::metrics::CacheStatus;
 use crate::server::request::context::RequestContext;
@@ -46,6 +47,10 @@ pub(crate) struct Meter {
     bytes: u64,
     /// Polls of the body so far.
     polls: u32,
+    /// The API server's CPU seconds for a byte, by estimate; 0 if the cache answers.
+    seconds_per_byte: f64,
+    /// The bytes from which it is a huge list, until that is counted.
+    huge_from: Option<u64>,
     /// `None` if it is no watch. A watch's polls are sampled.
     watch: Option<MeteredWatch>,
     /// When it began.
@@ -109,14 +114,15 @@ impl FlowControl {
         let Classified { class, origin: sign, hash, habit } =
             self.classify(context, requester, client, is_read_again);
         let mut upstream = context.forwarded.filter(|_| context.takes_seats());
-        let mut cost = Cost {
-            requests: 1.0,
-            forwarded: f64::from(u8::from(answered.status == CacheStatus::Forward)),
-            refused: f64::from(u8::from(answered.status == CacheStatus::Error)),
-            cpu_seconds: answered.busy.as_secs_f64(),
-            bytes: short.unwrap_or(0) as f64,
-            ..Cost::default()
-        };
+        let (mut cost, seconds_per_byte) = begin_cost(answered, short.unwrap_or(0));
+        let objects = answered.size.map(|(objects, _)| objects);
+        let is_forwarded = answered.status == CacheStatus::Forward;
+        let mut huge_from =
+            upstream_cost::huge_from(context, answered.response, objects).filter(|_| is_forwarded);
+        if huge_from.is_some_and(|from| short.is_some_and(|bytes| bytes >= from)) {
+            cost.huge_lists = 1.0;
+            huge_from = None;
+        }
         self.add_signs(context, answered.response, sign, &mut cost);
         let origin = || self.origin(context, requester, &class, habit);
         self.note_warning(context, answered.response, origin);
@@ -154,6 +160,8 @@ impl FlowControl {
             upstream,
             bytes: 0,
             polls: 0,
+            seconds_per_byte,
+            huge_from,
             watch,
             began: Instant::now(),
             cost,
@@ -194,6 +202,11 @@ impl Meter {
         let bytes = bytes.unwrap_or(0);
         self.bytes += bytes as u64;
         self.cost.bytes += bytes as f64;
+        self.cost.upstream_seconds += self.seconds_per_byte * bytes as f64;
+        if self.huge_from.is_some_and(|from| self.bytes >= from) {
+            self.huge_from = None;
+            self.cost.huge_lists += 1.0;
+        }
         if self.cost.bytes >= FLUSH_BYTES || self.polls.is_multiple_of(FLUSH_POLLS) {
             self.flush();
         }
@@ -222,6 +235,25 @@ impl Drop for Meter {
         }
         self.flush();
     }
+}
+
+/// Returns the cost of a response that begins with so many bytes, and the API server's CPU seconds
+/// for a byte, by estimate.
+fn begin_cost(answered: &Answered<'_>, bytes: u64) -> (Cost, f64) {
+    let is_forwarded = answered.status == CacheStatus::Forward;
+    let cost = Cost {
+        requests: 1.0,
+        refused: f64::from(u8::from(answered.status == CacheStatus::Error)),
+        cpu_seconds: answered.busy.as_secs_f64(),
+        bytes: bytes as f64,
+        ..Cost::default()
+    };
+    if !is_forwarded {
+        return (cost, 0.0);
+    }
+    let per_byte = upstream_cost::seconds_per_byte(answered.response.headers());
+    let upstream_seconds = SECONDS_PER_REQUEST + per_byte * bytes as f64;
+    (Cost { forwarded: 1.0, upstream_seconds, ..cost }, per_byte)
 }
 
 fn seat_seconds(work: Work, since: Instant, bytes: u64, class: &Class) -> f64 {
