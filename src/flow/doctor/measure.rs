@@ -232,7 +232,7 @@ pub fn says_who(agent: &str) -> bool {
 }
 
 /// The user agents of libraries whose program has set none.
-const LIBRARY_AGENTS: [&str; 10] = [
+const LIBRARY_AGENTS: [&str; 12] = [
     "OpenAPI-Generator/",
     "Swagger-Codegen/",
     "Go-http-client/",
@@ -264,6 +264,9 @@ const JSON_BYTES: f64 = 10e6;
 /// loop.
 const POLLED_GETS_MIN: f64 = 100.0;
 /// Watches that end with 410 and are not followed by a list.
+    "fabric8-kubernetes-client/",
+    // kubebuilder's scaffold.
+    "manager/v0.0.0",
 const DEAD_WATCHES_MIN: f64 = 5.0;
 /// One, counted until it is an hour old.
 const TWIN_WATCHES_MIN: f64 = 0.8;
