@@ -38,6 +38,8 @@ pub enum AskedForm {
     /// JSON, also where nothing is asked for.
     #[default]
     Json,
+    /// JSON and nothing else, as the dynamic clients of client-go ask, which cannot read protobuf.
+    OnlyJson,
     /// Protobuf.
     Protobuf,
     /// A table, as kubectl prints it.
@@ -63,6 +65,9 @@ impl Start {
 impl AskedForm {
     /// Reads the text of an `Accept` header: the first clause counts.
     pub fn of(accept: &str) -> Self {
+        if accept.trim() == "application/json" {
+            return Self::OnlyJson;
+        }
         let first = accept.split(',').next().unwrap_or_default().trim();
         if first.contains("as=Table") {
             return Self::Table;
@@ -124,6 +129,7 @@ mod tests {
             ),
             ("application/yaml", AskedForm::Other),
         ] {
+            ("application/json", AskedForm::OnlyJson),
             assert_eq!(AskedForm::of(accept), form, "{accept}");
         }
     }

@@ -133,7 +133,8 @@ impl Rule {
             }
             Self::WholeObjects if !is_kubectl(agent) => {
                 let is_whole = |key: &HabitKey| {
-                    matches!(key.habit.form, AskedForm::Json | AskedForm::Protobuf)
+                    use AskedForm::{Json, OnlyJson, Protobuf};
+                    matches!(key.habit.form, Json | OnlyJson | Protobuf)
                 };
                 let lists = sums.lists_of(is_whole);
                 if sums.asks_metadata {
