@@ -40,4 +40,5 @@ pub mod rules;
 pub mod schedule;
 pub mod schema;
 pub mod seats;
+pub mod seen;
 pub mod spread;

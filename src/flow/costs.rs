@@ -4,17 +4,22 @@
 //! A window forgets exponentially: what a client cost one window ago counts 37 %. Requests are
 //! first added up in a [`Batch`], so that a client that sends many costs one update of the windows.
 //!
-//! Memory: 2 windows x 5 summaries x [`KEYS_MAX`](crate::flow::hitters::KEYS_MAX) keys, of at most
-//! [`KEY_BYTES_MAX`] each, one and a half times that for habits: about 1 MiB.
+//! Habits are kept for the last hour only, and more of them: a client has one for each resource and
+//! verb. Those of kubectl and of kubelets are left out ([`is_examined`]), which would fill them.
+//!
+//! Memory: 2 windows x 4 summaries x [`KEYS_MAX`](crate::flow::hitters::KEYS_MAX) keys, of at most
+//! [`KEY_BYTES_MAX`] each, and [`HABITS_MAX`] habits, of one and a half times that: less than
+//! 1.5 MiB.
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::flow::cost::Cost;
-use crate::flow::habit::Habit;
+use crate::flow::habit::{Habit, is_examined};
 use crate::flow::hitters::Summary;
 use crate::flow::keyed_hash::BuildKeyedHash;
+use crate::flow::seen::Seen;
 use crate::flow::spread::Spread;
 
 /// The sender and the subject of a request.
@@ -89,6 +94,15 @@ pub struct HabitKey {
     pub habit: Habit,
 }
 
+/// A habit of a client, and when it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenHabit {
+    /// The habit.
+    pub key: HabitKey,
+    /// When it was seen.
+    pub seen: Seen,
+}
+
 /// The costs of one time window.
 #[derive(Debug)]
 pub struct Window {
@@ -97,13 +111,14 @@ pub struct Window {
     decayed: Duration,
     all: Cost,
     summaries: [Summary<Key>; 4],
-    habits: Summary<HabitKey>,
 }
 
 /// All windows.
 #[derive(Debug)]
 pub struct Costs {
     windows: [Window; 2],
+    /// How clients list and watch, with the weights of the longest window.
+    habits: Summary<SeenHabit>,
     hasher: BuildKeyedHash,
     /// Whether users are known (gateway mode).
     by_user: bool,
@@ -178,10 +193,10 @@ impl Costs {
             decayed: now,
             all: Cost::default(),
             summaries: Default::default(),
-            habits: Summary::default(),
         };
         let (hasher, spread, warnings) = (BuildKeyedHash::default(), Spread::default(), Vec::new());
-        Self { windows: WINDOWS.map(window), hasher, by_user, spread, warnings }
+        let (windows, habits) = (WINDOWS.map(window), Summary::new(HABITS_MAX));
+        Self { windows, habits, hasher, by_user, spread, warnings }
     }
 
     /// Notes that a client began to watch the pods of all nodes from an address, which `address`
@@ -225,15 +240,12 @@ impl Costs {
     pub fn add(&mut self, now: Duration, batch: &mut Batch) {
         self.decay(now);
         for Slot { origin, cost, .. } in batch.slots.drain(..) {
-            let Origin { user, agent, schema, flow, resource, verb, habit } = &origin;
+            let Origin { user, agent, schema, flow, resource, verb, .. } = &origin;
             let who = if self.by_user { user } else { agent };
             let schema_name = schema.as_deref().unwrap_or_default();
             let action = self.hasher.hash_one((who.hash, resource.hash, verb));
             let flow_hash = self.hasher.hash_one((schema_name, flow.hash));
-            let has_habit =
-                matches!(*verb, "list" | "watch") || habit.is_repeated || cost.shows_habit();
-            let habit_hash = has_habit
-                .then(|| self.hasher.hash_one((user.hash, agent.hash, resource.hash, verb, habit)));
+            self.add_habit(now, &origin, &cost);
             for window in &mut self.windows {
                 window.all.add(&cost);
                 let [users, agents, flows, actions] = &mut window.summaries;
@@ -246,15 +258,6 @@ impl Costs {
                         || [("flowSchema", cut(schema_name)), ("flow", flow.text.clone())].into();
                     flows.add(flow_hash, &cost, key);
                 }
-                if let Some(hash) = habit_hash {
-                    window.habits.add(hash, &cost, || HabitKey {
-                        user: user.text.clone(),
-                        agent: agent.text.clone(),
-                        resource: resource.text.clone(),
-                        verb,
-                        habit: *habit,
-                    });
-                }
                 let who_field = if self.by_user { "user" } else { "userAgent" };
                 actions.add(action, &cost, || {
                     let resource = ("resource", resource.text.clone());
@@ -265,9 +268,37 @@ impl Costs {
         batch.table = [0; TABLE_LENGTH];
     }
 
+    fn add_habit(&mut self, now: Duration, origin: &Origin, cost: &Cost) {
+        let Origin { user, agent, resource, verb, habit, .. } = origin;
+        let has_habit =
+            matches!(*verb, "list" | "watch") || habit.is_repeated || cost.shows_habit();
+        if !has_habit || !is_examined(&user.text, &agent.text) {
+            return;
+        }
+        let hash = self.hasher.hash_one((user.hash, agent.hash, resource.hash, verb, habit));
+        let seen = self.habits.add(hash, cost, || {
+            let texts = [user, agent, resource].map(|text| text.text.clone());
+            let [user, agent, resource] = texts;
+            let key = HabitKey { user, agent, resource, verb, habit: *habit };
+            SeenHabit { key, seen: Seen::new(now) }
+        });
+        if let Some(habit) = seen {
+            habit.seen.note(now, cost.requests > 0.0);
+        }
+    }
+
     /// Forgets what is due at `now`.
     pub fn decay(&mut self, now: Duration) {
-        self.windows.iter_mut().for_each(|window| window.decay(now));
+        let [minute, hour] = &mut self.windows;
+        minute.decay(now);
+        if let Some(factor) = hour.decay(now) {
+            self.habits.decay(factor);
+        }
+    }
+
+    /// Returns how clients list and watch.
+    pub fn habits(&self) -> &Summary<SeenHabit> {
+        &self.habits
     }
 
     /// Returns the windows, the shortest first.
@@ -278,7 +309,7 @@ impl Costs {
     /// Returns how many keys were replaced by others in all summaries.
     pub fn replaced(&self) -> u64 {
         let summaries = self.windows.iter().flat_map(|window| &window.summaries);
-        summaries.map(Summary::replaced).sum()
+        summaries.map(Summary::replaced).sum::<u64>() + self.habits.replaced()
     }
 }
 
@@ -304,11 +335,6 @@ impl Window {
         }
     }
 
-    /// Returns how clients list and watch.
-    pub fn habits(&self) -> &Summary<HabitKey> {
-        &self.habits
-    }
-
     /// Returns the seconds that the costs stand for at `now`: what a constant rate of 1 a second
     /// would have added up to. At least one second.
     pub fn seconds(&self, now: Duration) -> f64 {
@@ -316,16 +342,17 @@ impl Window {
         (length * (1.0 - (-age.as_secs_f64() / length).exp())).max(1.0)
     }
 
-    fn decay(&mut self, now: Duration) {
+    /// Returns the factor by which it decayed, if it did.
+    fn decay(&mut self, now: Duration) -> Option<f64> {
         let elapsed = now.saturating_sub(self.decayed);
         if elapsed < self.length / DECAYS {
-            return;
+            return None;
         }
         self.decayed = now;
         let factor = (-elapsed.as_secs_f64() / self.length.as_secs_f64()).exp();
         self.all.scale(factor);
         self.summaries.iter_mut().for_each(|summary| summary.decay(factor));
-        self.habits.decay(factor);
+        Some(factor)
     }
 }
 
@@ -337,6 +364,8 @@ fn cut(text: &str) -> Box<str> {
 const WINDOWS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(3600)];
 /// How often a window decays within its length: the costs of the last part count whole.
 const DECAYS: u32 = 60;
+/// The habits that are kept: those of some hundred programs.
+pub const HABITS_MAX: usize = 1_000;
 /// The bytes of a key, of which none has more than two texts of a client and a verb.
 pub const KEY_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX + 16;
 /// The bytes of a text that a client chose. A longer one is cut.

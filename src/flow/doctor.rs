@@ -3,7 +3,7 @@
 //!
 //! A rule is a pure function ([`measure`]) of the [`sums`] of what one client does with one
 //! resource. It is on from its bound, and off again below half of that, so that a finding does not
-//! come and go. kubectl is left out where a person may mean it so. A finding names no object.
+//! come and go. kubectl and kubelets are left out. A finding names no object.
 //!
 //! Memory: a set of the findings that are on, of which there is at most one of each rule for each
 //! pair of client and resource that [`Costs`] keeps.

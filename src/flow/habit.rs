@@ -83,6 +83,14 @@ impl AskedForm {
     }
 }
 
+/// Whether the habits of a client are examined. kubectl does what a person or a script means to do
+/// once. Nobody can change what kubelets do, each of which is a user of its own.
+pub fn is_examined(user: &str, agent: &str) -> bool {
+    let is_kubelet =
+        agent.starts_with("kubelet/") && (user.is_empty() || user.starts_with("system:node:"));
+    !is_kubelet && !agent.starts_with("kubectl")
+}
+
 /// Whether the first piece of a watch is the event of a 410: its resourceVersion is too old.
 pub fn is_expired(piece: &[u8]) -> bool {
     let head = piece.get(..EVENT_HEAD_BYTES).unwrap_or(piece);
@@ -121,6 +129,7 @@ mod tests {
         for (accept, form) in [
             ("", AskedForm::Json),
             ("application/json, */*", AskedForm::Json),
+            ("application/json", AskedForm::OnlyJson),
             ("application/vnd.kubernetes.protobuf,application/json", AskedForm::Protobuf),
             ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", AskedForm::Table),
             (
@@ -129,9 +138,18 @@ mod tests {
             ),
             ("application/yaml", AskedForm::Other),
         ] {
-            ("application/json", AskedForm::OnlyJson),
             assert_eq!(AskedForm::of(accept), form, "{accept}");
         }
+    }
+
+    #[test]
+    fn kubectl_and_kubelets_are_not_examined() {
+        assert!(!is_examined("jane", "kubectl/v1.36.2 (linux/amd64) kubernetes/4f1e2d3"));
+        assert!(!is_examined("system:node:n1", "kubelet/v1.36.2"));
+        assert!(!is_examined("", "kubelet/v1.36.2"), "in a sidecar");
+        assert!(is_examined("jane", "kubelet/v1.36.2"), "no kubelet");
+        assert!(is_examined("system:node:n1", "agent/v1"), "with a kubelet's identity");
+        assert!(is_examined("", ""));
     }
 
     #[test]

@@ -22,10 +22,10 @@ impl Rule {
     pub(super) fn measure(self, sums: &Sums, agent: &str) -> Option<Measured> {
         let (size, evidence, cost) = match self {
             Self::PollList | Self::UnsetList | Self::UnpagedList | Self::RelistLoop => {
-                self.measure_lists(sums, agent)?
+                self.measure_lists(sums)?
             }
             Self::WatchChurn | Self::DeadWatch | Self::TwinWatches | Self::NodeAgent => {
-                self.measure_watches(sums, agent)?
+                self.measure_watches(sums)?
             }
             Self::NoGzip | Self::Json | Self::WholeObjects => self.measure_forms(sums, agent)?,
             Self::PollGet | Self::Retries | Self::Deprecated | Self::NoAgent => {
@@ -35,22 +35,23 @@ impl Rule {
         Some(Measured { size, evidence, cost })
     }
 
-    fn measure_lists(self, sums: &Sums, agent: &str) -> Option<(f64, String, Cost)> {
-        let every = |cost: &Cost| interval(sums.seconds / cost.requests.max(1e-9));
-        let is_new = |key: &HabitKey| key.habit.start != Start::Continue;
+    fn measure_lists(self, sums: &Sums) -> Option<(f64, String, Cost)> {
+        let every = |cost: &Cost| interval(sums.every(cost));
         match self {
-            Self::PollList if !is_kubectl(agent) && sums.watches.requests < 0.5 => {
+            Self::PollList if !sums.has_watch() => {
                 let lists = sums.lists_of(is_new);
                 let text = format!("a list {}, and no watch", every(&lists));
-                (sums.lists_of_minute >= 0.5).then(|| (lists.requests / LISTS_MIN, text, lists))
+                sums.still_lists(&lists).then(|| (lists.requests / LISTS_MIN, text, lists))
             }
-            Self::UnsetList if !is_kubectl(agent) => {
+            Self::UnsetList => {
                 let lists = sums.lists_of(|key| key.habit.start == Start::Unset);
                 let text = format!("a list without a resourceVersion {}", every(&lists));
-                // Those that caches answer cost the API server nothing.
-                Some((lists.forwarded / LISTS_MIN, text, lists))
+                // Those that caches answer cost the API server nothing. After a 410, an informer
+                // has to list.
+                let counted = lists.forwarded - sums.watches.expired_watches;
+                Some((counted / LISTS_MIN, text, lists))
             }
-            Self::UnpagedList if !is_kubectl(agent) => {
+            Self::UnpagedList => {
                 let lists = sums.lists_of(|key| {
                     !key.habit.is_limited
                         && matches!(key.habit.start, Start::Unset | Start::Version)
@@ -66,18 +67,12 @@ impl Rule {
                 };
                 Some((often.max(huge), text, lists))
             }
-            Self::RelistLoop if sums.watches.requests >= 0.5 => {
-                let lists = sums
-                    .lists_of(|key| key.habit.is_repeated && key.habit.start != Start::Continue);
-                let text =
-                    format!("a new list {} on the same connection, beside watches", every(&lists));
-                Some((lists.requests / RELISTS_MIN, text, lists))
-            }
+            Self::RelistLoop if sums.has_watch() => Some(measure_relists(sums)),
             _ => None,
         }
     }
 
-    fn measure_watches(self, sums: &Sums, agent: &str) -> Option<(f64, String, Cost)> {
+    fn measure_watches(self, sums: &Sums) -> Option<(f64, String, Cost)> {
         let watches = sums.watches;
         match self {
             Self::WatchChurn if watches.requests >= LISTS_MIN => {
@@ -98,14 +93,14 @@ impl Rule {
                 );
                 Some((dead / DEAD_WATCHES_MIN, text, watches))
             }
-            Self::TwinWatches if !is_kubectl(agent) => {
+            Self::TwinWatches => {
                 let text = format!(
                     "{:.0} watches began while the same process had two of the same open",
                     watches.twin_watches.ceil()
                 );
                 Some((watches.twin_watches / TWIN_WATCHES_MIN, text, watches))
             }
-            Self::NodeAgent if !is_kubectl(agent) => {
+            Self::NodeAgent => {
                 let addresses = sums.addresses;
                 let text = format!(
                     "{addresses} addresses or more watch all pods, without the field spec.nodeName"
@@ -131,7 +126,7 @@ impl Rule {
                 let text = format!("{} in JSON in the last hour", bytes(all.bytes));
                 Some((all.bytes / JSON_BYTES, text, all))
             }
-            Self::WholeObjects if !is_kubectl(agent) => {
+            Self::WholeObjects => {
                 let is_whole = |key: &HabitKey| {
                     use AskedForm::{Json, OnlyJson, Protobuf};
                     matches!(key.habit.form, Json | OnlyJson | Protobuf)
@@ -145,7 +140,7 @@ impl Rule {
                     return Some((mean(&lists) / WHOLE_LIST_BYTES, text, lists));
                 }
                 // The first lists of many informers are no habit.
-                let has_watches = sums.watches.requests >= 0.5;
+                let has_watches = sums.has_watch();
                 let lists =
                     sums.lists_of(|key| is_whole(key) && (key.habit.is_repeated || !has_watches));
                 let text =
@@ -158,12 +153,12 @@ impl Rule {
 
     fn measure_requests(self, sums: &Sums, agent: &str) -> Option<(f64, String, Cost)> {
         match self {
-            Self::PollGet if !is_kubectl(agent) && sums.watches.requests < 0.5 => {
+            Self::PollGet if !sums.has_watch() => {
                 let gets = sums.gets;
-                let every = interval(sums.seconds / gets.requests.max(1e-9));
+                let every = interval(sums.every(&gets));
                 let text =
                     format!("a GET of an object that it has just read {every}, and no watch");
-                (sums.gets_of_minute >= 0.5).then(|| (gets.requests / POLLED_GETS_MIN, text, gets))
+                sums.still_gets().then(|| (gets.requests / POLLED_GETS_MIN, text, gets))
             }
             Self::Retries => {
                 let count = sums.all.early_retries;
@@ -172,7 +167,7 @@ impl Rule {
                 );
                 Some((count / EARLY_RETRIES_MIN, text, sums.early))
             }
-            Self::Deprecated if !is_kubectl(agent) && !is_controller_manager(agent) => {
+            Self::Deprecated if !is_controller_manager(agent) => {
                 let count = sums.all.deprecated;
                 let warning = sums.warning.as_deref().unwrap_or("the API is deprecated");
                 let text = format!("{count:.0} responses with the warning: {warning}");
@@ -182,7 +177,7 @@ impl Rule {
                 let all = sums.all;
                 let named =
                     if agent.is_empty() { "no user agent" } else { "a library's user agent" };
-                let every = interval(sums.seconds / all.requests.max(1e-9));
+                let every = interval(sums.every(&all));
                 let text = format!("{named}, with a list or watch {every}");
                 // The requests cost the same with a name.
                 Some((all.requests / LISTS_MIN, text, Cost::default()))
@@ -208,13 +203,38 @@ impl Rule {
     }
 }
 
-fn mean(cost: &Cost) -> f64 {
-    cost.bytes / cost.requests.max(1e-9)
+/// Measures informers that list again and again: over one connection, or one after another over new
+/// ones, as when their program crashes.
+fn measure_relists(sums: &Sums) -> (f64, String, Cost) {
+    let again = sums.lists_of(|key| is_new(key) && key.habit.is_repeated);
+    let begun = sums.lists_of(|key| is_new(key) && !key.habit.is_repeated);
+    let again_size = again.requests / RELISTS_MIN;
+    // A roll-out begins many informers within a few parts of the hour. And where programs run on,
+    // their watches begin again and again without a list.
+    let parts = f64::from(sums.parts_with_begins()) / CRASH_PARTS_MIN;
+    let watches = sums.watches.requests / begun.requests.max(1e-9);
+    let is_paired = (CRASH_WATCHES_MAX / watches.max(1e-9)).min(CRASH_WATCHES_MAX * watches);
+    let crash_size = parts.min(is_paired);
+    if crash_size > again_size {
+        let every = interval(sums.every(&begun));
+        let text = format!(
+            "a new list and a new watch {every} over new connections: the program may crash"
+        );
+        (crash_size, text, begun)
+    } else {
+        let every = interval(sums.every(&again));
+        let text = format!("a new list {every} on the same connection, beside watches");
+        (again_size, text, again)
+    }
 }
 
-/// A person may mean it so.
-fn is_kubectl(agent: &str) -> bool {
-    agent.starts_with("kubectl")
+/// Whether a list is no further page of another one.
+fn is_new(key: &HabitKey) -> bool {
+    key.habit.start != Start::Continue
+}
+
+fn mean(cost: &Cost) -> f64 {
+    cost.bytes / cost.requests.max(1e-9)
 }
 
 /// Its controllers write deprecated APIs, such as Endpoints, for those who still read them.
@@ -244,12 +264,20 @@ const LIBRARY_AGENTS: [&str; 12] = [
     "Kubernetes Java Client/",
     "node-fetch",
     "axios/",
+    "fabric8-kubernetes-client/",
+    // kubebuilder's scaffold.
+    "manager/v0.0.0",
 ];
 
 /// Lists, or watches, in about an hour that are a habit.
 const LISTS_MIN: f64 = 10.0;
 /// An informer that works lists once.
 const RELISTS_MIN: f64 = 5.0;
+/// Parts of five minutes of an hour in which an informer began. Kubernetes starts a container that
+/// crashes again each five minutes.
+const CRASH_PARTS_MIN: f64 = 6.0;
+/// Watches for each list of a program that crashes, or lists for each watch.
+const CRASH_WATCHES_MAX: f64 = 2.0;
 /// Fewer say nothing about a habit.
 const FEW: f64 = 3.0;
 const SHORT_SHARE_MIN: f64 = 0.5;
@@ -265,9 +293,6 @@ const JSON_BYTES: f64 = 10e6;
 /// loop.
 const POLLED_GETS_MIN: f64 = 100.0;
 /// Watches that end with 410 and are not followed by a list.
-    "fabric8-kubernetes-client/",
-    // kubebuilder's scaffold.
-    "manager/v0.0.0",
 const DEAD_WATCHES_MIN: f64 = 5.0;
 /// One, counted until it is an hour old.
 const TWIN_WATCHES_MIN: f64 = 0.8;

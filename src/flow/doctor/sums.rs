@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::api::built_in_groups::is_built_in_group;
 use crate::flow::cost::Cost;
-use crate::flow::costs::{Costs, HabitKey};
+use crate::flow::costs::{Costs, HabitKey, SeenHabit};
 use crate::flow::habit::{AskedForm, Start};
 
 /// A client and a resource: user, agent, resource.
@@ -28,10 +28,14 @@ pub(super) struct Sums {
     pub(super) early: Cost,
     /// Those of a deprecated API.
     pub(super) deprecated: Cost,
-    /// Lists in the last minute.
-    pub(super) lists_of_minute: f64,
-    /// GETs in the last minute.
-    pub(super) gets_of_minute: f64,
+    /// How long ago the last list came.
+    pub(super) list_age: Option<Duration>,
+    /// How long ago the last of [`Self::gets`] came.
+    get_age: Option<Duration>,
+    /// How long ago a watch began, or brought something.
+    watch_age: Option<Duration>,
+    /// The parts of the last hour in which lists came that no connection has repeated, as bits.
+    begins: u16,
     /// Whether the client asks for metadata alone, too.
     pub(super) asks_metadata: bool,
     /// Whether the resource is one of Kubernetes' own.
@@ -53,7 +57,43 @@ impl Sums {
         sum
     }
 
-    fn add(&mut self, key: &HabitKey, cost: &Cost) {
+    /// Whether it watches: the API server ends each watch within an hour, so that another one
+    /// begins.
+    pub(super) fn has_watch(&self) -> bool {
+        self.watch_age.is_some_and(|age| age < WATCHED_WITHIN)
+    }
+
+    /// Whether what comes `every` so many seconds still comes, as the last one is so old.
+    fn goes_on(age: Option<Duration>, every: f64) -> bool {
+        age.is_some_and(|age| age.as_secs_f64() <= (2.0 * every).max(60.0))
+    }
+
+    /// Whether it lists again and again still.
+    pub(super) fn still_lists(&self, lists: &Cost) -> bool {
+        Self::goes_on(self.list_age, self.every(lists))
+    }
+
+    /// Whether it reads objects again and again still.
+    pub(super) fn still_gets(&self) -> bool {
+        Self::goes_on(self.get_age, self.every(&self.gets))
+    }
+
+    /// Returns the mean number of seconds between two requests.
+    pub(super) fn every(&self, cost: &Cost) -> f64 {
+        self.seconds / cost.requests.max(1e-9)
+    }
+
+    /// Returns the number of the parts of five minutes of the last hour in which informers began.
+    pub(super) fn parts_with_begins(&self) -> u32 {
+        self.begins.count_ones()
+    }
+
+    fn add(&mut self, now: Duration, habit: &SeenHabit, cost: &Cost) {
+        let SeenHabit { key, seen } = habit;
+        let age = |last: Option<Duration>| {
+            let age = seen.age(now);
+            Some(last.map_or(age, |last| last.min(age)))
+        };
         self.all.add(cost);
         self.early.add(&part(cost, cost.early_retries));
         self.deprecated.add(&part(cost, cost.deprecated));
@@ -61,6 +101,7 @@ impl Sums {
         match key.verb {
             "watch" => {
                 self.watches.add(cost);
+                self.watch_age = age(self.watch_age);
                 if key.habit.form == AskedForm::Json {
                     self.json_watches.add(cost);
                 }
@@ -68,8 +109,17 @@ impl Sums {
                     self.initial_watches.add(cost);
                 }
             }
-            "list" => self.lists.push((key.clone(), *cost)),
-            "get" if key.habit.is_repeated => self.gets.add(cost),
+            "list" => {
+                self.lists.push((key.clone(), *cost));
+                self.list_age = age(self.list_age);
+                if !key.habit.is_repeated && key.habit.start != Start::Continue {
+                    self.begins |= seen.parts(now);
+                }
+            }
+            "get" if key.habit.is_repeated => {
+                self.gets.add(cost);
+                self.get_age = age(self.get_age);
+            }
             _ => {}
         }
     }
@@ -77,28 +127,20 @@ impl Sums {
 
 /// Adds up the habits by client and resource, and by client with the resource [`ALL_RESOURCES`].
 pub(super) fn collect(now: Duration, costs: &Costs) -> BTreeMap<Who, Sums> {
-    let [minute, hour] = costs.windows();
+    let [_, hour] = costs.windows();
     let mut all = BTreeMap::<Who, Sums>::new();
     let seconds = hour.seconds(now);
-    for counter in hour.habits().heaviest() {
-        let key = &counter.key;
+    for counter in costs.habits().heaviest() {
+        let key = &counter.key.key;
         let sums = all.entry(who(key)).or_default();
         sums.seconds = seconds;
         sums.is_built_in = is_built_in(&key.resource);
-        sums.add(key, &counter.cost);
+        sums.add(now, &counter.key, &counter.cost);
         if matches!(key.verb, "list" | "watch") {
             let sums =
                 all.entry([key.user.clone(), key.agent.clone(), ALL_RESOURCES.into()]).or_default();
             sums.seconds = seconds;
             sums.all.add(&counter.cost);
-        }
-    }
-    for counter in minute.habits().heaviest() {
-        let Some(sums) = all.get_mut(&who(&counter.key)) else { continue };
-        match counter.key.verb {
-            "list" => sums.lists_of_minute += counter.cost.requests,
-            "get" if counter.key.habit.is_repeated => sums.gets_of_minute += counter.cost.requests,
-            _ => {}
         }
     }
     for ([user, agent, resource], sums) in &mut all {
@@ -130,6 +172,8 @@ fn who(key: &HabitKey) -> Who {
     [key.user.clone(), key.agent.clone(), key.resource.clone()]
 }
 
+/// A watch lasts an hour at most, unless its client asks for more.
+const WATCHED_WITHIN: Duration = Duration::from_secs(2 * 3600);
 /// Stands for all resources of a client.
 pub(super) const ALL_RESOURCES: &str = "(all)";
 /// The resource that node agents read.

@@ -1,124 +1,15 @@
 //! Tests of the rules: habits that each one finds, and habits that it must not find.
 
-use std::hash::BuildHasher as _;
+mod good;
+mod time;
+mod world;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::flow::cost::Cost;
-use crate::flow::costs::{Batch, Origin, Text};
+use crate::flow::costs::Text;
+use crate::flow::doctor::tests::world::{GO, LIST, PYTHON, Requests, WATCH, World, of, with};
 use crate::flow::habit::{AskedForm, Habit, Start};
-use crate::flow::keyed_hash::BuildKeyedHash;
-
-const SECOND: Duration = Duration::from_secs(1);
-const GO: &str = "controller/v1.2 (linux/amd64) kubernetes/4f1e2d3";
-const PYTHON: &str = "inventory-OpenAPI-Generator/37.0.2/python";
-
-/// Clients over ten minutes.
-struct World {
-    costs: Costs,
-    doctor: Doctor,
-    hasher: BuildKeyedHash,
-    now: Duration,
-}
-
-/// Requests of a client: `count` at equal intervals over ten minutes.
-#[derive(Clone, Copy)]
-struct Requests {
-    agent: &'static str,
-    verb: &'static str,
-    habit: Habit,
-    count: u32,
-    bytes: f64,
-    is_forwarded: bool,
-    resource: &'static str,
-    /// Adds the sign of a habit to the cost of a request.
-    sign: fn(&mut Cost),
-}
-
-const LIST: Requests = Requests {
-    agent: PYTHON,
-    verb: "list",
-    habit: Habit {
-        start: Start::Any,
-        is_limited: false,
-        form: AskedForm::Json,
-        takes_gzip: true,
-        is_repeated: false,
-    },
-    count: 100,
-    bytes: 1000.0,
-    is_forwarded: false,
-    resource: "pods",
-    sign: |_| {},
-};
-const WATCH: Requests = Requests { verb: "watch", count: 1, ..LIST };
-
-impl World {
-    fn new() -> Self {
-        let costs = Costs::new(Duration::ZERO, false);
-        let (doctor, hasher, now) = (Doctor::default(), BuildKeyedHash::default(), Duration::ZERO);
-        Self { costs, doctor, hasher, now }
-    }
-
-    fn run(&mut self, all: &[Requests]) {
-        for second in 0..600 {
-            let mut batch = Batch::default();
-            for it in all {
-                let due = |second: u32| u64::from(second) * u64::from(it.count) / 600;
-                for _ in due(second)..due(second + 1) {
-                    self.add(&mut batch, it);
-                }
-            }
-            self.costs.add(self.now, &mut batch);
-            self.now += SECOND;
-        }
-    }
-
-    fn add(&self, batch: &mut Batch, it: &Requests) {
-        let text = |text: &str| Text::new(&self.hasher, text);
-        let origin = Origin {
-            user: text(""),
-            agent: text(it.agent),
-            schema: None,
-            flow: text(""),
-            resource: text(it.resource),
-            verb: it.verb,
-            habit: it.habit,
-        };
-        let mut cost = Cost {
-            requests: 1.0,
-            forwarded: f64::from(u8::from(it.is_forwarded)),
-            bytes: it.bytes,
-            seat_seconds: 0.01,
-            ..Cost::default()
-        };
-        cost.upstream_seconds =
-            cost.forwarded * (SECONDS_PER_REQUEST + it.bytes * SECONDS_PER_BYTE);
-        (it.sign)(&mut cost);
-        let hash = self.hasher.hash_one((it.agent, it.verb, it.resource, it.habit));
-        batch.add(hash, &cost, || origin);
-    }
-
-    fn rules(&mut self) -> Vec<Rule> {
-        let findings = self.doctor.examine(self.now, &self.costs);
-        let mut rules: Vec<_> = findings.iter().map(|finding| finding.rule).collect();
-        rules.sort_unstable();
-        rules
-    }
-}
-
-fn of(all: &[Requests]) -> Vec<Rule> {
-    let mut world = World::new();
-    world.run(all);
-    world.rules()
-}
-
-fn with(change: impl Fn(&mut Habit)) -> Habit {
-    let mut habit = LIST.habit;
-    change(&mut habit);
-    habit
-}
 
 #[test]
 fn each_rule_finds_its_habit_and_not_the_good_version() {
@@ -161,6 +52,8 @@ fn each_rule_finds_its_habit_and_not_the_good_version() {
     assert_eq!(of(&[Requests { agent: PYTHON, ..json }]), [], "it cannot read protobuf");
     let protobuf = with(|it| it.form = AskedForm::Protobuf);
     assert_eq!(of(&[Requests { habit: protobuf, ..json }]), []);
+    let only = with(|it| it.form = AskedForm::OnlyJson);
+    assert_eq!(of(&[Requests { habit: only, ..json }]), [], "a dynamic client");
 }
 
 #[test]
@@ -203,6 +96,10 @@ fn watches_that_do_not_help_are_found() {
     let streamed = Requests { habit: with(|it| it.start = Start::Unset), count: 20, ..WATCH };
     assert_eq!(of(&[dead, streamed]), [], "it begins with the state each time");
     assert_eq!(of(&[Requests { count: 4, ..dead }]), [], "few");
+    // Each of a fleet's informers lists once after its 410.
+    let unset = with(|it| it.start = Start::Unset);
+    let lists = Requests { habit: unset, count: 12, is_forwarded: true, ..LIST };
+    assert_eq!(of(&[Requests { count: 12, ..dead }, lists]), []);
 
     let twin = Requests { sign: |it| it.twin_watches = 1.0, ..WATCH };
     assert_eq!(of(&[twin]), [Rule::TwinWatches]);
@@ -269,7 +166,13 @@ fn whole_objects_are_a_hint_where_they_are_read_often_or_beside_metadata() {
 
 #[test]
 fn a_client_without_a_name_is_found_once_for_all_resources() {
-    for agent in ["", "OpenAPI-Generator/37.0.2/python", "Go-http-client/2.0"] {
+    for agent in [
+        "",
+        "OpenAPI-Generator/37.0.2/python",
+        "Go-http-client/2.0",
+        "fabric8-kubernetes-client/7.3.1",
+        "manager/v0.0.0 (linux/amd64) kubernetes/$Format",
+    ] {
         let nameless = Requests { agent, count: 9, ..WATCH };
         let nodes = Requests { resource: "nodes", ..nameless };
         assert_eq!(of(&[nameless, nodes]), [Rule::NoAgent], "{agent:?}");
@@ -289,52 +192,6 @@ fn custom_resources_have_no_protobuf() {
     for resource in ["widgets.example.com", "gateways.gateway.networking.k8s.io"] {
         assert_eq!(of(&[Requests { resource, ..json }]), [], "{resource}");
     }
-}
-
-/// A controller of client-go, controller-runtime or kube-rs that does all right, in three replicas
-/// of which one leads: at its start and for ten minutes.
-#[test]
-fn well_behaved_clients_have_no_finding() {
-    let protobuf = with(|it| it.form = AskedForm::Protobuf);
-    let paged = with(|it| (it.start, it.is_limited) = (Start::Unset, true));
-    let streamed = with(|it| it.start = Start::Unset);
-    let resumed = with(|it| it.start = Start::Version);
-    for (agent, first) in [(GO, protobuf), (PYTHON, paged), ("kube-rs-agent/1.0", streamed)] {
-        for resource in ["pods", "deployments.apps", "widgets.example.com", "secrets"] {
-            let of_client = |it: Requests| Requests { agent, resource, ..it };
-            let list = of_client(Requests {
-                habit: first,
-                count: 3,
-                bytes: 9e5,
-                is_forwarded: true,
-                ..LIST
-            });
-            let resumes = of_client(Requests { habit: resumed, count: 6, bytes: 1e6, ..WATCH });
-            let lease = Requests { agent, resource: "leases", verb: "get", count: 900, ..LIST };
-            let expired = Requests { sign: |it| it.expired_watches = 1.0, count: 3, ..resumes };
-            assert_eq!(of(&[list, resumes, lease, expired]), [], "{agent} {resource}");
-        }
-    }
-}
-
-#[test]
-fn a_finding_goes_when_the_habit_goes_but_not_at_once() {
-    let mut world = World::new();
-    let consistent = Requests {
-        habit: with(|it| it.start = Start::Unset),
-        is_forwarded: true,
-        count: 12,
-        ..LIST
-    };
-    world.run(&[consistent, WATCH]);
-    assert_eq!(world.rules(), [Rule::UnsetList]);
-    world.run(&[WATCH]);
-    world.run(&[WATCH]);
-    assert_eq!(world.rules(), [Rule::UnsetList], "more than half of the bound is left");
-    for _ in 0..3 {
-        world.run(&[WATCH]);
-    }
-    assert_eq!(world.rules(), []);
 }
 
 #[test]

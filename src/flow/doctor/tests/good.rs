@@ -1,0 +1,87 @@
+//! Clients that do all right, and clients that only look bad: neither has a finding.
+
+use super::world::{GO, LIST, PYTHON, Requests, WATCH, World, of, with};
+use crate::flow::costs::Batch;
+use crate::flow::doctor::Rule;
+use crate::flow::habit::{AskedForm, Start};
+
+/// Each kubelet is a user of its own, and reads ten resources. People use kubectl.
+#[test]
+fn kubelets_and_kubectl_do_not_displace_the_habits_of_programs() {
+    let mut world = World::new();
+    let agents = ["kubelet/v1.36.2 (linux/amd64)", "kubectl/v1.36.2 (linux/amd64)"];
+    let poll = Requests { count: 10, ..LIST };
+    for round in 0..3 {
+        world.run(&[poll, Requests { agent: GO, count: 10, ..LIST }]);
+        world.run(&[Requests { agent: GO, count: 1, ..WATCH }]);
+        for number in 0..20_000_u64 {
+            let user = format!("system:node:n{}", number / 20);
+            let agent = agents[usize::from(number % 20 < 10)];
+            let mut batch = Batch::default();
+            let it = Requests {
+                agent,
+                verb: if number.is_multiple_of(2) { "list" } else { "watch" },
+                ..LIST
+            };
+            world.add_of(&mut batch, &user, &format!("resource{}", number % 10), &it);
+            world.costs.add(world.now, &mut batch);
+        }
+        assert!(world.costs.habits().heaviest().len() <= 3, "{round}");
+    }
+    world.run(&[poll]);
+    assert_eq!(world.rules(), [Rule::PollList], "of the script alone");
+    assert_eq!(world.costs.habits().replaced(), 0);
+}
+
+/// A controller of client-go, controller-runtime or kube-rs that does all right, in three replicas
+/// of which one leads: at its start and for ten minutes.
+#[test]
+fn well_behaved_clients_have_no_finding() {
+    let protobuf = with(|it| it.form = AskedForm::Protobuf);
+    let paged = with(|it| (it.start, it.is_limited) = (Start::Unset, true));
+    let streamed = with(|it| it.start = Start::Unset);
+    let resumed = with(|it| it.start = Start::Version);
+    for (agent, first) in [(GO, protobuf), (PYTHON, paged), ("kube-rs-agent/1.0", streamed)] {
+        for resource in ["pods", "deployments.apps", "widgets.example.com", "secrets"] {
+            let of_client = |it: Requests| Requests { agent, resource, ..it };
+            let list = of_client(Requests {
+                habit: first,
+                count: 3,
+                bytes: 9e5,
+                is_forwarded: true,
+                ..LIST
+            });
+            let resumes = of_client(Requests { habit: resumed, count: 6, bytes: 1e6, ..WATCH });
+            let lease = Requests { agent, resource: "leases", verb: "get", count: 900, ..LIST };
+            let expired = Requests { sign: |it| it.expired_watches = 1.0, count: 3, ..resumes };
+            assert_eq!(of(&[list, resumes, lease, expired]), [], "{agent} {resource}");
+        }
+    }
+}
+
+#[test]
+fn clients_that_only_look_bad_have_no_finding() {
+    let from = with(|it| it.start = Start::Version);
+    let unset = with(|it| it.start = Start::Unset);
+    let kubectl = Requests { agent: "kubectl/v1.36.2 (linux/amd64) kubernetes/4f1e2d3", ..WATCH };
+    let kubelet = Requests { agent: "kubelet/v1.36.2 (linux/amd64) kubernetes/4f1e2d3", ..WATCH };
+    let short = |it| Requests { count: 40, sign: |it| it.short_watches = 1.0, ..it };
+    let json = |it| Requests { bytes: 2e7, ..it };
+    let relists = Requests { count: 24, ..LIST };
+    let watches = Requests { habit: from, count: 24, ..WATCH };
+    let expired = Requests { count: 12, sign: |it| it.expired_watches = 1.0, ..watches };
+    let after = Requests { habit: unset, count: 12, is_forwarded: true, ..LIST };
+    let only = with(|it| it.form = AskedForm::OnlyJson);
+    for (what, all) in [
+        ("kubectl wait", vec![short(kubectl)]),
+        ("kubectl get --output=yaml", vec![json(kubectl)]),
+        ("kubectl apply in a loop", vec![Requests { verb: "list", count: 99, ..kubectl }]),
+        ("kubelets", vec![short(kubelet), json(kubelet)]),
+        ("twelve replicas that list once more", vec![relists, watches]),
+        ("twelve replicas after a 410", vec![expired, after]),
+        ("a dynamic client", vec![json(Requests { agent: GO, habit: only, ..WATCH })]),
+        ("watches of one object", vec![Requests { habit: from, count: 99, ..WATCH }]),
+    ] {
+        assert_eq!(of(&all), [], "{what}");
+    }
+}
