@@ -1,8 +1,11 @@
 //! The client doctor over a whole proxy: a bad habit is found with its fix, a good one is not, and
 //! no metric names a client.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use futures::future::join_all;
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
@@ -14,6 +17,7 @@ use weir::simulator::{Action, Simulator, SimulatorOptions};
 
 use crate::client::{Answer, Call, Watch};
 use crate::harness::{Proxy, configmap, seed};
+use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/pods";
 const SCRIPT: &str = "inventory-OpenAPI-Generator/37.0.2/python";
@@ -56,6 +60,7 @@ async fn a_script_that_polls_is_found_and_an_informer_is_not() {
 }
 
 /// A client with one HTTP/2 connection, as client-go has.
+#[derive(Clone)]
 struct Sender {
     agent: &'static str,
     sender: SendRequest<Empty<Bytes>>,
@@ -73,7 +78,11 @@ impl Sender {
     }
 
     async fn get(&mut self, path: &str) -> Response<Incoming> {
-        let mut request = Request::get(format!("http://localhost{path}"));
+        self.send(Method::GET, path).await
+    }
+
+    async fn send(&mut self, method: Method, path: &str) -> Response<Incoming> {
+        let mut request = Request::builder().method(method).uri(format!("http://localhost{path}"));
         if !self.agent.is_empty() {
             request = request.header("user-agent", self.agent);
         }
@@ -171,43 +180,148 @@ async fn several_watches_of_the_same_over_one_connection_are_found() {
     assert_eq!(rules(&proxy, good).await, NONE);
 }
 
+/// A finding comes with a habit, and goes with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_on_each_node_that_watches_all_pods_is_found() {
+async fn a_program_on_each_node_that_watches_all_pods_is_found_until_it_stops() {
     let proxy = observed().await;
-    let mut open = Vec::new();
+    let (mut own, mut bad) = (Vec::new(), Vec::new());
     for node in 1..=10 {
         let address = [127, 0, 0, node];
-        let mut bad = Sender::connect(&proxy, "bad-agent/1.0", address).await;
-        open.push(bad.get("/api/v1/pods?watch=1&resourceVersion=0").await);
+        let mut client = Sender::connect(&proxy, "bad-agent/1.0", address).await;
+        let watch = client.get("/api/v1/pods?watch=1&resourceVersion=0").await;
+        bad.push((client, watch));
         let mut good = Sender::connect(&proxy, "good-agent/1.0", address).await;
-        let own = format!("fieldSelector=spec.nodeName%3Dnode-{node}");
-        open.push(good.get(&format!("/api/v1/pods?watch=1&resourceVersion=0&{own}")).await);
+        let selector = format!("fieldSelector=spec.nodeName%3Dnode-{node}");
+        let path = format!("/api/v1/pods?watch=1&resourceVersion=0&{selector}");
+        own.push(good.get(&path).await);
+        // A job of which each run has an address of its own.
+        let mut job = Sender::connect(&proxy, "job/1.0", address).await;
+        job.read("/api/v1/pods?resourceVersion=0").await;
     }
     assert_eq!(rules(&proxy, "bad-agent/1.0").await, ["node-agent"]);
     assert_eq!(rules(&proxy, "good-agent/1.0").await, NONE);
+    assert!(!rules(&proxy, "job/1.0").await.contains(&"node-agent".to_owned()));
+    // Its new version watches the pods of its node.
+    for (number, (mut client, watch)) in bad.into_iter().enumerate() {
+        let selector = format!("fieldSelector=spec.nodeName%3Dnode-{number}");
+        own.push(client.get(&format!("/api/v1/pods?watch=1&resourceVersion=0&{selector}")).await);
+        drop(watch);
+    }
+    eventually("the finding is gone", async || {
+        !rules(&proxy, "bad-agent/1.0").await.contains(&"node-agent".to_owned())
+    })
+    .await;
+    assert!(proxy.metric("weir_client_findings", &["rule=\"node-agent\""]).await < 0.5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_that_are_not_heeded_and_deprecated_apis_are_found() {
+async fn a_loop_of_lists_is_found_and_one_disturbance_of_a_fleet_is_not() {
     let proxy = observed().await;
-    let mut client = Sender::connect(&proxy, "hasty/1.0", LOCAL).await;
-    let path = "/api/v1/namespaces/ns1/secrets/one";
-    proxy.upstream.faults().add("get", "secrets", 100, Action::Refuse(60));
-    for _ in 0..14 {
-        assert_eq!(client.read(path).await, StatusCode::TOO_MANY_REQUESTS);
+    let list = format!("{LIST}?resourceVersion=0");
+    let mut open = Vec::new();
+    for _ in 0..12 {
+        let mut replica = Sender::connect(&proxy, "fleet/1.0", LOCAL).await;
+        for _ in 0..2 {
+            replica.read(&list).await;
+            open.push(replica.get(&format!("{LIST}?watch=1&resourceVersion=0")).await);
+        }
     }
+    let mut looping = Sender::connect(&proxy, "loop/1.0", LOCAL).await;
+    open.push(looping.get(&format!("{LIST}?watch=1&resourceVersion=0")).await);
+    for _ in 0..9 {
+        looping.read(&list).await;
+    }
+    assert_eq!(rules(&proxy, "fleet/1.0").await, NONE);
+    assert_eq!(rules(&proxy, "loop/1.0").await, ["relist-loop"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn short_watches_are_found_but_not_those_of_one_object() {
+    let proxy = observed().await;
+    let path = format!("{LIST}?watch=1&resourceVersion=0");
+    let mut churning = Sender::connect(&proxy, "churn/1.0", LOCAL).await;
+    let mut waiting = Sender::connect(&proxy, "wait/1.0", LOCAL).await;
+    for _ in 0..12 {
+        drop(churning.get(&path).await);
+        drop(waiting.get(&format!("{path}&fieldSelector=metadata.name%3Dpod-0")).await);
+    }
+    eventually("the churn is found", async || {
+        rules(&proxy, "churn/1.0").await.contains(&"watch-churn".to_owned())
+    })
+    .await;
+    assert_eq!(rules(&proxy, "wait/1.0").await, NONE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_huge_list_without_a_limit_is_found() {
+    let proxy = observed().await;
+    for number in 0..6 {
+        let mut object = configmap("ns1", &format!("large-{number}"), number);
+        object["data"]["text"] = "x".repeat(900_000).into();
+        proxy.upstream.store().create(object).unwrap();
+    }
+    let path = "/api/v1/configmaps";
+    for (agent, query) in
+        [("huge/1.0", ""), ("pages/1.0", "?limit=5"), ("any/1.0", "?resourceVersion=0")]
+    {
+        let mut client = Sender::connect(&proxy, agent, LOCAL).await;
+        assert_eq!(client.read(&format!("{path}{query}")).await, StatusCode::OK);
+    }
+    assert_eq!(rules(&proxy, "huge/1.0").await, ["unpaged-list"]);
+    assert_eq!(rules(&proxy, "pages/1.0").await, NONE);
+    assert_eq!(rules(&proxy, "any/1.0").await, NONE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deprecated_api_is_found() {
+    let proxy = observed().await;
     let mut old = Sender::connect(&proxy, "old/1.0", LOCAL).await;
     for namespace in ["ns1", "ns2", "ns3", "ns4"] {
         let path = format!("/api/v1/namespaces/{namespace}/endpoints?resourceVersion=0");
         assert_eq!(old.read(&path).await, StatusCode::OK);
     }
-    let found = rules(&proxy, "hasty/1.0").await;
-    assert!(found.contains(&"retries".to_owned()), "{found:?}");
     assert_eq!(rules(&proxy, "old/1.0").await, ["deprecated"]);
     let all = findings(&proxy).await;
     let old = all.iter().find(|it| it["rule"] == "deprecated").unwrap();
     let evidence = old["evidence"].as_str().unwrap();
     assert!(evidence.contains("4 responses with the warning: v1 Endpoints is"), "{evidence}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_that_are_not_heeded_are_found() {
+    let proxy = observed().await;
+    let mut client = Sender::connect(&proxy, "hasty/1.0", LOCAL).await;
+    let path = "/api/v1/namespaces/ns1/secrets/one";
+    proxy.upstream.faults().add("get", "secrets", u32::MAX, Action::Refuse(60));
+    eventually("the client is found", async || {
+        assert_eq!(client.read(path).await, StatusCode::TOO_MANY_REQUESTS);
+        rules(&proxy, "hasty/1.0").await.contains(&"retries".to_owned())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_of_many_requests_at_once_are_no_retries() {
+    let proxy = observed().await;
+    let faults = proxy.upstream.faults();
+    faults.add("get", "secrets", u32::MAX, Action::Delay(Duration::from_secs(1)));
+    faults.add("get", "secrets", u32::MAX, Action::Refuse(60));
+    let client = Sender::connect(&proxy, "patient/1.0", LOCAL).await;
+    let send = async |method: Method, path: &'static str| {
+        let mut client = client.clone();
+        client.send(method, path).await.status()
+    };
+    let get = || send(Method::GET, "/api/v1/namespaces/ns1/secrets/one");
+    let statuses = join_all((0..12).map(|_| get())).await;
+    assert_eq!(statuses, [StatusCode::TOO_MANY_REQUESTS; 12]);
+    faults.clear();
+    faults.add("create", "configmaps", u32::MAX, Action::Refuse(60));
+    // Twelve objects.
+    for _ in 0..12 {
+        let status = send(Method::POST, "/api/v1/namespaces/ns1/configmaps").await;
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    }
+    assert!(!rules(&proxy, "patient/1.0").await.contains(&"retries".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

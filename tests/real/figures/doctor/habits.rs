@@ -50,10 +50,14 @@ pub(super) fn planted() -> [Planted; 15] {
     ];
     for it in &mut all {
         match it.rule() {
-            // Each of these watches ends at once.
+            // It gives up each watch that is not answered with 410, which then is short.
             "dead-watch" => it.also = &["watch-churn"],
             "no-gzip" => it.who.takes_gzip = false,
-            "json" => it.who.agent = "json/v1.2.0 (linux/amd64) kubernetes/4f1e2d3".to_owned(),
+            "json" => {
+                it.who.agent = "json/v1.2.0 (linux/amd64) kubernetes/4f1e2d3".to_owned();
+                // A typed client; a dynamic one accepts nothing else.
+                it.who.accept = "application/json, */*";
+            }
             "no-agent" => it.who.agent = String::new(),
             _ => {}
         }
