@@ -167,12 +167,16 @@ impl RequestInfo {
     }
 
     /// Returns the verb for a metric's label: [`Verb::as_str`], but `connect` for subresources
-    /// whose requests are long-lived connections. It is one of eleven words, whatever a client
-    /// sends.
+    /// whose requests are connections, as in kube-apiserver's own metrics, and `log` for reads of
+    /// logs. kube-apiserver counts these as `GET` with the subresource `log`, and rules about its
+    /// latency leave them out: a log lasts for as long as its client reads. The label is one of
+    /// twelve words, whatever a client sends.
     pub fn verb_label(&self) -> &'static str {
-        match &self.resource {
-            Some(resource) if CONNECT.contains(&resource.subresource.as_str()) => "connect",
-            Some(_) | None => self.verb.as_str(),
+        let subresource = self.resource.as_ref().map_or("", |resource| &resource.subresource);
+        match self.verb {
+            _ if CONNECT.contains(&subresource) => "connect",
+            Verb::Get if subresource == LOG => "log",
+            verb => verb.as_str(),
         }
     }
 
@@ -193,13 +197,16 @@ impl RequestInfo {
     pub fn is_long_running(&self) -> bool {
         let subresource = self.resource.as_ref().map_or("", |resource| &resource.subresource);
         matches!(self.verb, Verb::Watch | Verb::Proxy)
-            || subresource == "log"
+            || subresource == LOG
             || CONNECT.contains(&subresource)
     }
 }
 
 /// Subresources whose requests are connections.
 const CONNECT: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
+
+/// The subresource of a pod's log.
+const LOG: &str = "log";
 
 /// The subresources of a namespace. Any other word in their position is a resource within it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["finalize", "status"];

@@ -61,6 +61,11 @@ async fn a_followed_log_streams_and_ends_with_its_client() {
     assert_eq!(String::from_utf8_lossy(&first).lines().count(), 2);
     let other = send(proxy.plain(), &call).await;
     assert_eq!(open().await, before + 2.0);
+    // Logs last as long as their clients read: they are none of the reads that objectives count.
+    for (verb, count) in [("log", 2.0), ("get", 0.0)] {
+        let label = format!("verb=\"{verb}\"");
+        assert_eq!(proxy.metric("weir_requests_total", &[&label]).await, count, "{verb}");
+    }
     let connections = proxy.upstream.requests().connections();
     drop(log);
     eventually("the first stream upstream is cancelled", async || open().await == before + 1.0)

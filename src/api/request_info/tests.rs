@@ -182,12 +182,15 @@ fn methods_become_verbs() {
 }
 
 #[test]
-fn connections_have_their_own_verb_label() {
+fn connections_and_logs_have_their_own_verb_label() {
     let rows = [
+        ("/api/v1/namespaces/ns/pods/p/attach", "connect", true),
+        ("/api/v1/nodes/n/proxy/metrics", "connect", true),
         ("/api/v1/namespaces/ns/pods/p/exec", "connect", true),
         ("/api/v1/namespaces/ns/pods/p/portforward", "connect", true),
         ("/api/v1/namespaces/ns/services/s/proxy/x", "connect", true),
-        ("/api/v1/namespaces/ns/pods/p/log", "get", true),
+        ("/api/v1/namespaces/ns/pods/p/log", "log", true),
+        ("/api/v1/namespaces/ns/pods/log", "get", false),
         ("/api/v1/namespaces/ns/pods/p/status", "get", false),
         ("/api/v1/watch/pods", "watch", true),
         ("/api/v1/proxy/nodes/n", "proxy", true),

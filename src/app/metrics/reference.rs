@@ -136,7 +136,11 @@ const LABELS: &[(&str, &str, &str)] = &[
     ("cache_status", "3", "`hit` (a cache), `forward` (the API server), `error` (Weir's own)"),
     ("cause", "20", "fixed words of the metric"),
     ("check", "8", "the checks of `/readyz`, or those of a cache"),
-    ("code", "60", "HTTP status codes"),
+    (
+        "code",
+        "64",
+        "HTTP status codes; `other` for those that no standard has, and in metrics of the API server for those above 599",
+    ),
     ("credential", "8", "kinds of credentials"),
     ("decision", "2", "`allow`, `deny`"),
     ("effect", "8", "what a rule did"),
@@ -178,7 +182,11 @@ const LABELS: &[(&str, &str, &str)] = &[
     ("traffic_class", "3", "`request`, `stream`, `upgrade`"),
     ("type", "4", "`upsert`, `delete`, `bookmark`, `error`"),
     ("use", "4", "`serving`, `client`, `front-proxy`, `ca`"),
-    ("verb", "11", "the verbs of Kubernetes, and `other`"),
+    (
+        "verb",
+        "12",
+        "the verbs of Kubernetes, `connect` (exec, attach, port-forward and proxy), `log` (reads of logs) and `other`",
+    ),
     ("version", "", "the resource's API version; that of Weir, or of an API server"),
     ("weight", "3", "`info`, `warning`, `critical`"),
 ];

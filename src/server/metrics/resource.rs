@@ -1,11 +1,13 @@
 //! The metrics of one resource: its requests, watches and lists.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
+use http::StatusCode;
 use prometheus::{Histogram, IntCounter, IntGauge};
 use tokio::time::Instant;
 
@@ -227,8 +229,8 @@ impl ResourceMetrics {
         let AnsweredRequest { verb, reason, .. } = request;
         let [group, version, resource] = &self.labels;
         let status = request.cache_status.as_str();
-        let code = request.code.to_string();
         let families = &self.families;
+        let code = code_label(request.code);
         let labels: [&str; 7] = [verb, group, version, resource, status, reason, &code];
         RequestHandles {
             count: families.requests.with_label_values(&labels),
@@ -253,6 +255,13 @@ impl ResourceMetrics {
         let labels = [verb, group, version, resource, status];
         self.families.response_bytes.with_label_values(&labels)
     }
+}
+
+/// Returns the label value of a status code: `other` for one that no standard has. What is behind
+/// the API server's proxy may send any number.
+fn code_label(code: u16) -> Cow<'static, str> {
+    let standard = StatusCode::from_u16(code).ok().filter(|code| code.canonical_reason().is_some());
+    standard.map_or(Cow::Borrowed("other"), |code| Cow::Owned(code.as_str().to_owned()))
 }
 
 /// Waits. Returns also for how long, unless it was done at once.

@@ -6,6 +6,9 @@ use super::*;
 use crate::api::request_info::RequestScope;
 use crate::cache::core::store::ScanIndex;
 
+/// What the reference of metrics says.
+const CODES_MAX: usize = 64;
+
 fn text(registry: &Registry) -> String {
     prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap()
 }
@@ -57,6 +60,24 @@ fn requests_are_counted_by_resource_scope_cache_status_and_reason() {
             r#"weir_response_bytes_total{cache_status="forward",group="",resource="pods",verb="list",version="v1"} 1000000"#,
         ],
     );
+}
+
+/// A backend behind the API server's proxy may send any code.
+#[test]
+fn codes_of_no_standard_count_together() {
+    let registry = Registry::new();
+    let metrics = ServerMetrics::register(&registry).unwrap();
+    let pods = metrics.resource(Some(&GroupVersionResource::new("", "v1", "pods")));
+    for code in 100..1000 {
+        let proxied = answered("connect", RequestScope::Resource, CacheStatus::Forward);
+        pods.request(&AnsweredRequest { code, ..proxied });
+    }
+    let text = text(&registry);
+    let codes = text.lines().filter(|line| line.starts_with("weir_requests_total{")).count();
+    assert!(codes <= CODES_MAX, "{codes}");
+    for code in ["200", "404", "422", "429", "504", "other"] {
+        assert!(text.contains(&format!(r#"code="{code}""#)), "{code}");
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) fn count(
         context.metrics.forward_overhead(duration.saturating_sub(upstream));
     }
     context.metrics.request(&AnsweredRequest {
-        verb: context.info.verb.as_str(),
+        verb: context.info.verb_label(),
         scope: context.info.scope(),
         cache_status,
         reason,
