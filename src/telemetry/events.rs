@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use prometheus::{IntCounterVec, Registry};
 
-use crate::telemetry::metrics::counter_vec;
+use crate::telemetry::metrics::counters_of;
 
 /// The kind of a notable event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,11 +130,11 @@ struct Ring {
 impl Events {
     /// Creates an empty ring, and registers the counter of its events.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let counts = counter_vec(
+        let counts = counters_of(
             registry,
             "weir_notable_events_total",
             "Notable events, such as relists and reloads, by kind. The admin listener shows the last ones at /api/events.",
-            &["kind"],
+            ("kind", &EventKind::ALL.map(EventKind::as_str)),
         )?;
         // From 0 on, so that the first event is an increase, for an alert.
         for kind in EventKind::ALL {
@@ -199,6 +199,16 @@ const TEXT_BYTES_MAX: usize = 400;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_is_counted_from_the_start() {
+        let known = EventKind::ALL.map(|kind| kind as usize);
+        assert_eq!(known.to_vec(), (0..=EventKind::Stop as usize).collect::<Vec<_>>());
+        let registry = Registry::new();
+        let _events = Events::register(&registry).unwrap();
+        let families = registry.gather();
+        assert_eq!(families.first().unwrap().get_metric().len(), EventKind::ALL.len());
+    }
 
     #[test]
     fn the_latest_events_are_kept_and_equal_ones_are_folded() {

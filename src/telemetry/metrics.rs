@@ -40,6 +40,21 @@ pub fn counter_vec(
     registered(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
 }
 
+/// Registers a family of counters with one label of these values. All are shown from the start, so
+/// that Prometheus sees the first event as an increase.
+pub fn counters_of(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    (label, values): (&str, &[&str]),
+) -> Result<IntCounterVec, prometheus::Error> {
+    let family = counter_vec(registry, name, help, &[label])?;
+    for value in values {
+        let _at_zero = family.get_metric_with_label_values(&[value])?;
+    }
+    Ok(family)
+}
+
 /// Registers a gauge of integers without labels.
 pub fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
     registered(registry, IntGauge::new(name, help)?)
@@ -161,6 +176,16 @@ mod tests {
         assert_eq!(gauge.get(), 1);
         drop(guard);
         assert_eq!(gauge.get(), 0);
+    }
+
+    #[test]
+    fn counters_of_fixed_values_begin_at_zero() {
+        let registry = Registry::new();
+        counters_of(&registry, "weir_test_total", "Tests.", ("of", &["a", "b"])).unwrap();
+        let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        for line in [r#"weir_test_total{of="a"} 0"#, r#"weir_test_total{of="b"} 0"#] {
+            assert!(text.lines().any(|it| it == line), "{text}");
+        }
     }
 
     #[test]

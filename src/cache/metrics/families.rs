@@ -5,7 +5,7 @@ use prometheus::{
 };
 
 use crate::telemetry::metrics::{
-    counter, counter_vec, float_gauge_vec, gauge, gauge_vec, histogram_vec,
+    counter, counter_vec, counters_of, float_gauge_vec, gauge, gauge_vec, histogram_vec,
 };
 
 /// The metric families of the caches.
@@ -85,10 +85,11 @@ impl Families {
                 "weir_cache_total_bytes_limit",
                 "Configured memory limit of all caches, in bytes.",
             )?,
-            budget_refusals: counters(
+            budget_refusals: counters_of(
+                registry,
                 "weir_cache_budget_refusals_total",
                 "Caches stopped or not started because a limit was reached, by limit: resource (bytes of one cache), total (bytes of all caches) or caches (number of caches).",
-                &["budget"],
+                ("budget", &["resource", "total", "caches"]),
             )?,
             stops: counters("weir_cache_stops_total", "Stopped caches, by cause.", &["cause"])?,
             watchers: gauges("weir_cache_watchers", "Watches served by a cache.", &CACHE)?,

@@ -2,7 +2,7 @@
 
 use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use crate::telemetry::metrics::{counter, counter_vec, gauge, gauge_vec};
+use crate::telemetry::metrics::{counter, counters_of, gauge, gauge_vec};
 
 /// The metrics of client connections.
 #[derive(Debug)]
@@ -31,17 +31,17 @@ impl ConnectionMetrics {
                 "Open client connections, by kind of listener.",
                 &["listener"],
             )?,
-            refused: counter_vec(
+            refused: counters_of(
                 registry,
                 "weir_connections_refused_total",
                 "Client connections that were refused or closed because of a limit, by cause.",
-                &["cause"],
+                ("cause", &REFUSAL_CAUSES),
             )?,
-            handshakes: counter_vec(
+            handshakes: counters_of(
                 registry,
                 "weir_tls_handshakes_total",
                 "TLS handshakes of clients, by result: completed, failed (also for taking too long) or refused (too many waited).",
-                &["result"],
+                ("result", &["completed", "failed", "refused"]),
             )?,
             handshakes_waiting: gauge(
                 registry,
@@ -68,3 +68,7 @@ impl LimitMetrics {
         })
     }
 }
+
+/// Why connections are refused (`docs/operating.md`).
+const REFUSAL_CAUSES: [&str; 6] =
+    ["address", "user-limit", "evicted", "handshakes", "proxy-header", "user"];
