@@ -290,7 +290,7 @@ impl FlowControl {
     fn add_batch(&self, batch: &mut Batch) {
         let mut costs = self.costs.lock();
         costs.add(self.started.elapsed(), batch);
-        self.metrics.set_replaced(costs.replaced());
+        self.metrics.show_replaced(costs.replaced());
     }
 }
 

@@ -12,7 +12,7 @@ use crate::flow::doctor::{Finding, Rule, Weight};
 use crate::flow::schedule::request::{Load, RejectReason};
 use crate::server::flow_control::limits::metrics::LimitFamilies;
 use crate::telemetry::metrics::{
-    counter_vec, float_counter_vec, gauge, gauge_vec, histogram_vec, saturating_i64,
+    counter, counter_vec, counters_of, float_counter_vec, gauge_vec, histogram_vec, saturating_i64,
 };
 
 /// The metrics of flow control. Cheap to clone.
@@ -28,7 +28,7 @@ struct Inner {
     seat_seconds: CounterVec,
     source: IntGaugeVec,
     invalid: IntGaugeVec,
-    replaced: IntGauge,
+    replaced: IntCounter,
     seats: IntGaugeVec,
     nominal_seats: IntGaugeVec,
     waiting: IntGaugeVec,
@@ -235,9 +235,10 @@ impl FlowMetrics {
         }
     }
 
-    /// Shows how often a client took the place of another.
-    pub(super) fn set_replaced(&self, count: u64) {
-        self.inner.replaced.set(saturating_i64(count));
+    /// Shows how often a client took the place of another, until now. One call at a time.
+    pub(super) fn show_replaced(&self, count: u64) {
+        let shown = self.inner.replaced.get();
+        self.inner.replaced.inc_by(count.saturating_sub(shown));
     }
 }
 
@@ -301,10 +302,10 @@ impl ClassMetrics {
     }
 }
 
-fn replaced(registry: &Registry) -> Result<IntGauge, prometheus::Error> {
-    gauge(
+fn replaced(registry: &Registry) -> Result<IntCounter, prometheus::Error> {
+    counter(
         registry,
-        "weir_flowcontrol_clients_replaced",
+        "weir_flowcontrol_clients_replaced_total",
         "How often a client took the place of a lighter one among the heaviest.",
     )
 }
@@ -319,11 +320,11 @@ fn findings(registry: &Registry) -> Result<IntGaugeVec, prometheus::Error> {
 }
 
 fn slow_responses(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
-    counter_vec(
+    counters_of(
         registry,
         "weir_flowcontrol_slow_responses_total",
         "Forwarded responses whose clients read slowly: their seats were narrowed to one, or they were dropped for others that waited.",
-        &["outcome"],
+        ("outcome", &["narrowed", "dropped"]),
     )
 }
 
