@@ -50,6 +50,11 @@ impl Budget {
         }
     }
 
+    /// Returns the limit of one cache, in bytes.
+    pub(crate) fn resource_bytes_max(&self) -> usize {
+        self.shared.resource_bytes_max.load(Ordering::Relaxed)
+    }
+
     fn total_bytes_max(&self) -> usize {
         self.shared.total_bytes_max.load(Ordering::Relaxed)
     }
@@ -126,7 +131,7 @@ impl Account {
 
     /// Whether `bytes` exceed the limit of one cache.
     pub(crate) fn is_too_heavy(&self, bytes: usize) -> bool {
-        bytes > self.budget.shared.resource_bytes_max.load(Ordering::Relaxed)
+        bytes > self.budget.resource_bytes_max()
     }
 
     /// Releases all claims.

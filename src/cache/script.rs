@@ -15,6 +15,7 @@ use tokio::sync::{Notify, mpsc, watch};
 pub(crate) use self::objects::{bookmark, listed, object, page, rewritten, status, upsert};
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::budget::Budget;
 use crate::cache::registry::source::{Reflectable, Source};
 use crate::codec::list::ListPage;
 use crate::config::CacheConfig;
@@ -353,7 +354,7 @@ impl Source for Arc<ScriptedSource> {
         resource: &Arc<ApiResource>,
         _representation: Representation,
         scope: &Scope,
-        _bytes_max: usize,
+        _budget: &Budget,
     ) -> Arc<dyn Reflectable> {
         (self.script)(resource, scope)
     }

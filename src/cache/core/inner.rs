@@ -1,6 +1,7 @@
 //! The part of a watch cache that its watchers share: the published state and the writer's lock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
@@ -18,8 +19,9 @@ use crate::cache::core::state::State;
 pub(super) struct CacheInner {
     state: ArcSwapOption<State>,
     progress: watch::Sender<Option<ResourceVersion>>,
-    /// How much that the cache has dropped one reader may keep in memory.
-    pub(super) lag_bytes_max: u64,
+    /// The limit in bytes of the history, which is also how much that the cache has dropped one
+    /// reader may keep in memory. A reload may change it.
+    history_bytes_max: AtomicUsize,
     pub(super) writer: Mutex<Writer>,
 }
 
@@ -29,9 +31,18 @@ impl CacheInner {
         Self {
             state: ArcSwapOption::empty(),
             progress: watch::Sender::new(None),
-            lag_bytes_max: limits.bytes_max as u64,
+            history_bytes_max: AtomicUsize::new(limits.bytes_max),
             writer: Mutex::new(Writer { dispatcher, baseline }),
         }
+    }
+
+    /// Returns the limit in bytes of the history.
+    pub(super) fn history_bytes_max(&self) -> usize {
+        self.history_bytes_max.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_history_bytes_max(&self, bytes_max: usize) {
+        self.history_bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     pub(super) fn progress(&self) -> watch::Receiver<Option<ResourceVersion>> {
@@ -53,7 +64,8 @@ impl CacheInner {
     ///
     /// [`end_bytes`]: crate::cache::core::history::History::end_bytes
     pub(super) fn is_outrun(&self, current: &State, end_bytes: u64) -> bool {
-        current.history().dropped_bytes().saturating_sub(end_bytes) > self.lag_bytes_max
+        let dropped = current.history().dropped_bytes().saturating_sub(end_bytes);
+        dropped > self.history_bytes_max() as u64
     }
 
     pub(super) fn unregister(&self, cursor: &Cursor) {

@@ -33,7 +33,7 @@ impl StateLag {
         match &*self.cache.load() {
             Some(current) => self.cache.is_outrun(current, self.end_bytes),
             // The cache has dropped everything.
-            None => self.weight > self.cache.lag_bytes_max,
+            None => self.weight > self.cache.history_bytes_max() as u64,
         }
     }
 }

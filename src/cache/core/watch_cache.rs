@@ -37,14 +37,15 @@ use crate::codec::object::Object;
 #[derive(Debug)]
 pub struct WatchCache {
     inner: Arc<CacheInner>,
-    limits: WindowLimits,
+    /// The limits of the start. That in bytes may have changed since ([`Self::limits`]).
+    first_limits: WindowLimits,
     indexed: Option<usize>,
 }
 
 impl WatchCache {
     /// Creates an empty cache that is not ready.
     pub fn new(limits: WindowLimits) -> Self {
-        Self { inner: Arc::new(CacheInner::new(&limits)), limits, indexed: None }
+        Self { inner: Arc::new(CacheInner::new(&limits)), first_limits: limits, indexed: None }
     }
 
     /// Adds an index of the selectable field with this number. Call this before the cache has a
@@ -103,7 +104,7 @@ impl WatchCache {
             }
             // The comparison of a large collection takes time, so it runs before the lock is taken.
             // A progress notification may have been applied meanwhile.
-            let next = match state.after_relist(&store, resource_version, now, &self.limits) {
+            let next = match state.after_relist(&store, resource_version, now, &self.limits()) {
                 Ok(next) => Arc::new(next),
                 Err(discontinuity) => {
                     let list = Some((store, resource_version));
@@ -145,7 +146,7 @@ impl WatchCache {
         let inner = &*self.inner;
         let mut writer = inner.writer.lock();
         let Some(state) = inner.state() else { return };
-        let Some(next) = state.after_changes(changes, received, &self.limits) else { return };
+        let Some(next) = state.after_changes(changes, received, &self.limits()) else { return };
         let marked = writer.dispatcher.mark(&next, state.history().end_seq());
         inner.publish(Some(Arc::new(next)));
         // Release the lock before waking, so that registering and unregistering watchers do not
@@ -174,7 +175,7 @@ impl WatchCache {
         let events = earlier.into_events(&state, now)?;
         let _writer = self.inner.writer.lock();
         let state = self.inner.state().ok_or(DoesNotJoin)?;
-        let next = state.with_earlier(events, (from, through), weight_max, &self.limits);
+        let next = state.with_earlier(events, (from, through), weight_max, &self.limits());
         self.inner.publish_earlier(Arc::new(next.ok_or(DoesNotJoin)?));
         Ok(())
     }
@@ -188,9 +189,19 @@ impl WatchCache {
         }
         let _writer = self.inner.writer.lock();
         if let Some(state) = self.inner.state().filter(|state| is_longer(state)) {
-            let limits = WindowLimits { bytes_max, ..self.limits };
+            let limits = WindowLimits { bytes_max, ..self.first_limits };
             self.inner.publish_earlier(Arc::new(state.with_shorter_history(&limits)));
         }
+    }
+
+    /// Replaces the limit in bytes of the history, and trims it to that.
+    pub fn limit_history(&self, bytes_max: usize) {
+        self.inner.set_history_bytes_max(bytes_max);
+        self.trim_history(bytes_max);
+    }
+
+    fn limits(&self) -> WindowLimits {
+        WindowLimits { bytes_max: self.inner.history_bytes_max(), ..self.first_limits }
     }
 
     /// Drops the state and ends every watcher with `cause`. The cache is not ready until the next

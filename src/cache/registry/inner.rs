@@ -165,9 +165,8 @@ impl Inner {
                 is_redefined: self.source.is_redefined(&key.gvr),
                 may_seed: self.may_seed(&key, was_over_budget),
             };
-            let bytes_max = self.context.config().resource_bytes_max;
-            let upstream =
-                self.source.connect(&resource, key.representation, &key.scope, bytes_max);
+            let budget = &self.context.budget;
+            let upstream = self.source.connect(&resource, key.representation, &key.scope, budget);
             let list_watch = upstream.clone().dyn_list_watch();
             let context = Arc::clone(&self.context);
             let cached = Arc::new(CachedResource::new(key, resource, list_watch, context));

@@ -2,8 +2,9 @@
 //!
 //! A cache whose resource is excluded now stops, and its watches end, so that clients resume them
 //! at the API server. Refused resources are tried again, since a larger budget may have been the
-//! reason for the reload. All else applies from its next use on: the length of pages and of
-//! histories to caches that start later.
+//! reason for the reload. Histories are trimmed to a smaller limit at once, so that watches that
+//! have not read what they lose end as slow ones do. All else applies from its next use on, such as
+//! the length of pages and lists.
 
 use std::sync::Arc;
 
@@ -14,9 +15,11 @@ use crate::config::CacheConfig;
 impl Inner {
     /// Replaces the configuration of the caches.
     pub(super) fn reconfigure(&self, config: Arc<CacheConfig>) {
+        let history_bytes_max = config.history_bytes_max;
         self.context.reconfigure(config);
         self.negative_cache.clear();
         for cached in self.caches.all() {
+            cached.watch_cache.limit_history(history_bytes_max);
             if self.is_excluded(&cached.key.gvr) {
                 self.caches.stop_if(&cached, Refusal::Excluded, |_| true);
             }

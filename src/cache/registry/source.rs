@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
+use crate::cache::budget::Budget;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::reflector::{Reflector, StartOptions};
@@ -48,13 +49,13 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// Calls [`Discovery::version_changes`].
     fn version_changes(&self) -> watch::Receiver<u64>;
 
-    /// Creates the lister-watcher of one cache, which may hold `bytes_max` bytes.
+    /// Creates the lister-watcher of one cache, which may hold what `budget` allows one.
     fn connect(
         &self,
         resource: &Arc<ApiResource>,
         representation: Representation,
         scope: &Scope,
-        bytes_max: usize,
+        budget: &Budget,
     ) -> Arc<dyn Reflectable>;
 }
 
@@ -139,11 +140,15 @@ impl Source for UpstreamSource {
         resource: &Arc<ApiResource>,
         representation: Representation,
         scope: &Scope,
-        bytes_max: usize,
+        budget: &Budget,
     ) -> Arc<dyn Reflectable> {
         // A list from the upstream's own cache has a single page. Its length is about the weight of
         // its objects, so a longer page holds more than the cache may.
-        let list_bytes_max = bytes_max.saturating_add(bytes_max / 8).saturating_add(ENVELOPE_BYTES);
+        let budget = budget.clone();
+        let list_bytes_max = move || {
+            let bytes_max = budget.resource_bytes_max();
+            bytes_max.saturating_add(bytes_max / 8).saturating_add(ENVELOPE_BYTES)
+        };
         let list_watch = HttpListWatch::new(
             self.upstream.clone(),
             resource.clone(),

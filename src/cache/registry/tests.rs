@@ -394,6 +394,26 @@ async fn without_a_response_the_highest_lost_resource_version_decides() {
     assert!(!handle.is_lost(above, WAIT).await);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_reload_limits_the_histories_of_running_caches() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let feed = full(&script, 1);
+    let handle = rig.ready("configmaps", "").await.unwrap();
+    let history = || handle.cache().state().unwrap().history().weight();
+    feed.send((1001..1021).map(|at| upsert("1", at)).collect());
+    eventually("the events are applied", || history() > 0).await;
+    let limit = history() / 2;
+    rig.registry.reconfigure(CacheConfig { history_bytes_max: limit, ..config() });
+    assert!(history() > 0 && history() <= limit, "{} of {limit}", history());
+    feed.send(vec![upsert("1", 1021)]);
+    eventually("the next event is applied", || {
+        handle.cache().state().unwrap().resource_version().0 == 1021
+    })
+    .await;
+    assert!(history() <= limit, "{} of {limit}", history());
+}
+
 /// A reload may switch the comparison off, while the siblings stay those of the start.
 #[tokio::test(start_paused = true)]
 async fn without_a_comparison_no_cache_is_filled_from_a_sibling() {

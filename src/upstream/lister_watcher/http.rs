@@ -55,7 +55,7 @@ pub struct HttpListWatch {
     path: String,
     scope: Scope,
     pub(super) representation: Representation,
-    pub(super) max_list_bytes: usize,
+    max_list_bytes: Box<dyn Fn() -> usize + Send + Sync>,
     pub(super) version: watch::Receiver<Option<UpstreamVersion>>,
     pub(super) warnings: Mutex<Vec<String>>,
     probe_times: ProbeTimes,
@@ -63,14 +63,14 @@ pub struct HttpListWatch {
 }
 
 impl HttpListWatch {
-    /// A list or page of more than `max_list_bytes` is an [`UpstreamError::TooLong`]. `version` is
-    /// the upstream's, once known.
+    /// A list or page of more than `max_list_bytes` returns when it is read is an
+    /// [`UpstreamError::TooLong`]. `version` is the upstream's, once known.
     pub fn new(
         upstream: Upstream,
         resource: Arc<ApiResource>,
         scope: &Scope,
         representation: Representation,
-        max_list_bytes: usize,
+        max_list_bytes: impl Fn() -> usize + Send + Sync + 'static,
         version: watch::Receiver<Option<UpstreamVersion>>,
     ) -> Self {
         let path = resource.gvr.collection_path(scope);
@@ -81,7 +81,7 @@ impl HttpListWatch {
             path,
             scope: scope.clone(),
             representation,
-            max_list_bytes,
+            max_list_bytes: Box::new(max_list_bytes),
             version,
             warnings: Mutex::default(),
             probe_times: ProbeTimes::default(),
@@ -136,7 +136,7 @@ impl HttpListWatch {
         &self,
         response: Response<pool::Body>,
     ) -> Result<ListPage, UpstreamError> {
-        self.parse_as(response, self.representation, self.max_list_bytes).await
+        self.parse_as(response, self.representation, (self.max_list_bytes)()).await
     }
 
     /// Parses the body of a list in a representation.
@@ -228,7 +228,7 @@ impl HttpListWatch {
                 let mut server = OneServer::connect_by(&self.upstream, &self.choice()).await?;
                 let get = self.request(&path_and_query, TrafficClass::Request, CATCH_UP_TIMEOUT);
                 let response = get.send_to(&mut server).await?;
-                read_body(response.into_body(), self.max_list_bytes).await?;
+                read_body(response.into_body(), (self.max_list_bytes)()).await?;
                 Ok(server)
             };
             match with_timeout(CATCH_UP_TIMEOUT, caught_up).await {
@@ -320,7 +320,7 @@ impl ListWatch for HttpListWatch {
             let mut server = OneServer::connect_by(&self.upstream, &self.choice()).await?;
             let get = self.request(&path_and_query, TrafficClass::Request, REACH_TIMEOUT);
             let response = get.send_to(&mut server).await?;
-            read_body(response.into_body(), self.max_list_bytes).await
+            read_body(response.into_body(), (self.max_list_bytes)()).await
         };
         match with_timeout(REACH_TIMEOUT, reached).await {
             Ok(_) => Ok(self.pin.confirm(server)),

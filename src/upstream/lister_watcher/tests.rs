@@ -1,6 +1,7 @@
 //! Tests of lists and watches, against servers in the test's process.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,7 +29,7 @@ async fn lister(server: &TestServer, max_list_bytes: usize) -> HttpListWatch {
         Arc::new(config_maps()),
         &scope,
         representation,
-        max_list_bytes,
+        move || max_list_bytes,
         version,
     )
 }
@@ -85,6 +86,29 @@ async fn a_list_that_is_too_long_or_broken_is_an_error() {
     assert!(matches!(error, UpstreamError::Malformed(_)), "{error}");
     let error = lister(&server, 3).await.list(ListRequest::default()).await.unwrap_err();
     assert!(matches!(error, UpstreamError::TooLong(3)), "{error}");
+}
+
+/// A reload may change how long a list may be.
+#[tokio::test]
+async fn each_list_has_the_limit_of_its_time() {
+    let body = r#"{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"a","namespace":"team","resourceVersion":"5"}}]}"#;
+    let length = body.len();
+    let server =
+        TestServer::start(ServerOptions::http2(), move |_| async move { answer(200, body) }).await;
+    let limit = Arc::new(AtomicUsize::new(length - 1));
+    let (present, scope) = (Arc::clone(&limit), Scope::Namespace("team".into()));
+    let lister = HttpListWatch::new(
+        server.upstream(true).await,
+        Arc::new(config_maps()),
+        &scope,
+        Representation::Json,
+        move || present.load(Ordering::Relaxed),
+        tokio::sync::watch::channel(None).1,
+    );
+    let error = lister.list(ListRequest::default()).await.unwrap_err();
+    assert!(matches!(error, UpstreamError::TooLong(_)), "{error}");
+    limit.store(length, Ordering::Relaxed);
+    assert_eq!(lister.list(ListRequest::default()).await.unwrap().objects.len(), 1);
 }
 
 #[tokio::test]
@@ -274,7 +298,7 @@ async fn lists_are_streamed_in_json_since_1_34() {
             Arc::new(config_maps()),
             &scope,
             representation,
-            1,
+            || 1,
             version,
         );
         assert_eq!(lister.streams_lists(), streamed, "{representation:?}");
@@ -362,7 +386,7 @@ async fn a_probe_that_waits_for_long_is_sent_to_a_second_server() {
     let json = Representation::Json;
     let scope = Scope::Namespace("team".into());
     let resource = Arc::new(config_maps());
-    let lister = HttpListWatch::new(upstream.clone(), resource, &scope, json, 1 << 20, version);
+    let lister = HttpListWatch::new(upstream.clone(), resource, &scope, json, || 1 << 20, version);
     let request = ListRequest { limit: Some(1), ..ListRequest::default() };
     let probe = || Box::pin(lister.list_revision(request.clone()));
     for _ in 0..QUICK {

@@ -48,15 +48,18 @@ fn the_window_grows_while_young_and_shrinks_when_old() {
     assert_eq!(len(&cache), 5, "all are young: doubled, and filling");
 }
 
+/// Returns the weight of an event of [`put`].
+fn weight_of_an_event() -> usize {
+    let cache = listed(100, 100, usize::MAX);
+    (11..14).for_each(|at| put(&cache, at, 0));
+    let before = cache.state().unwrap().weight();
+    put(&cache, 14, 0);
+    cache.state().unwrap().weight() - before
+}
+
 #[test]
 fn the_byte_limit_applies_first_but_keeps_the_current_batch() {
-    let weight = {
-        let cache = listed(100, 100, usize::MAX);
-        (11..14).for_each(|at| put(&cache, at, 0));
-        let before = cache.state().unwrap().weight();
-        put(&cache, 14, 0);
-        cache.state().unwrap().weight() - before
-    };
+    let weight = weight_of_an_event();
     let cache = listed(100, 100, weight * 5);
     (11..61).for_each(|at| put(&cache, at, 0));
     assert_eq!(len(&cache), 5);
@@ -68,6 +71,25 @@ fn the_byte_limit_applies_first_but_keeps_the_current_batch() {
     assert_eq!(drain(&mut watcher).0.len(), 20);
     put(&cache, 81, 0);
     assert_eq!(len(&cache), 5);
+}
+
+/// A reload may change the limit.
+#[test]
+fn another_byte_limit_holds_at_once_and_for_later_events() {
+    let weight = weight_of_an_event();
+    let cache = listed(100, 100, usize::MAX);
+    (11..31).for_each(|at| put(&cache, at, 0));
+    let lag = cache.lag(&cache.state().unwrap());
+    cache.limit_history(weight * 5);
+    assert_eq!(len(&cache), 5);
+    assert_eq!(refusal(&cache, 10), expired(25, false));
+    (31..46).for_each(|at| put(&cache, at, 0));
+    assert_eq!(len(&cache), 5);
+    assert!(lag.is_exceeded(), "a reader may keep as much as the history");
+    cache.limit_history(weight * 10);
+    assert!(!lag.is_exceeded());
+    (46..66).for_each(|at| put(&cache, at, 0));
+    assert_eq!(len(&cache), 10);
 }
 
 #[test]
