@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::cgroup::Limits;
 use crate::app::introspection::Given;
-use crate::app::reload::{ConfigSource, POLL_INTERVAL, Reloader};
+use crate::app::reload::{ConfigSource, Reloader, report_warnings};
 use crate::app::{App, build_info, service_manager};
 use crate::cli::failure::Failure;
 use crate::cli::screen::{Stdout, print_error};
@@ -135,23 +135,24 @@ pub struct ServeArgs {
 
 impl ServeArgs {
     /// Returns the configuration of the file with these flags applied, with budgets that fit the
-    /// memory limit of this process, and the kubeconfig to write.
-    pub fn resolve(self) -> Result<(Config, Option<PathBuf>), Failure> {
-        let kubeconfig = self.write_kubeconfig.clone();
-        let (file, name) = match &self.config {
-            Some(path) => (read(path)?, path.display().to_string()),
+    /// memory limit of this process, and the file, if there is one, to be read again. `shadow` is
+    /// the mode of `weir shadow`.
+    fn resolve(
+        self,
+        shadow: Option<ShadowMode>,
+    ) -> Result<(Config, Option<ConfigSource>), Failure> {
+        let path = self.config.clone();
+        let overrides = Overrides { shadow, ..self.overrides() };
+        let open = |path| ConfigSource::open(path, overrides.clone());
+        let source = path.map(open).transpose().map_err(Failure::usage)?;
+        let (file, name) = match &source {
+            Some(source) => {
+                (source.parse().map_err(Failure::usage)?, source.path.display().to_string())
+            }
             None => (ConfigFile::empty(), "the command line".to_owned()),
         };
-        let overrides = self.overrides();
         let config = Config::resolve(file, overrides).context(name).map_err(Failure::usage)?;
-        Ok((config, kubeconfig))
-    }
-
-    /// Returns the file of the configuration, if there is one, to be read again.
-    fn source(&self) -> Option<ConfigSource> {
-        let path = self.config.clone()?;
-        let overrides = self.clone().overrides();
-        Some(ConfigSource { path, overrides, poll_interval: POLL_INTERVAL })
+        Ok((config, source))
     }
 
     fn overrides(self) -> Overrides {
@@ -162,6 +163,7 @@ impl ServeArgs {
             admin_listen: self.admin_listen,
             log_format: self.log_format,
             log_filter: self.log_filter,
+            shadow: None,
             memory_limit: Limits::of_this_process().memory_bytes(),
         }
     }
@@ -169,13 +171,10 @@ impl ServeArgs {
 
 /// `compares` is whether to run in shadow mode whatever the file says.
 async fn serve(args: ServeArgs, sockets: InheritedSockets, compares: bool) -> Result<(), Failure> {
-    let source = args.source();
-    let (mut config, kubeconfig) = args.resolve()?;
-    if compares {
-        config.shadow.mode = ShadowMode::Compare;
-    }
+    let kubeconfig = args.write_kubeconfig.clone();
+    let (config, source) = args.resolve(compares.then_some(ShadowMode::Compare))?;
     let log = logging::install(&config.logging).map_err(Failure::runtime)?;
-    report_warnings(&config);
+    report_start(&config);
     if !build_info::is_dist() {
         tracing::warn!(
             profile = build_info::PROFILE,
@@ -235,12 +234,9 @@ async fn reload(reloader: Option<Reloader>, hangup: Arc<Notify>) -> Infallible {
 }
 
 /// Logs the warnings about a configuration, and the memory limit that it fits.
-fn report_warnings(config: &Config) {
+fn report_start(config: &Config) {
     let memory_limit = Limits::of_this_process().memory_bytes();
-    let warnings = config.warnings(memory_limit).map_or_else(Vec::new, |Problems(list)| list);
-    for Problem { path, message } in &warnings {
-        tracing::warn!(field = path, "{message}");
-    }
+    report_warnings(config, memory_limit);
     let budgets = config.budget_bytes();
     if let Some(memory_limit) = memory_limit.filter(|limit| budgets <= *limit) {
         tracing::info!(memory_limit, budgets, "the byte budgets fit the memory limit");
@@ -273,4 +269,24 @@ fn version() -> Result<(), Failure> {
 
 fn read(path: &Path) -> Result<ConfigFile, Failure> {
     ConfigFile::read(path).map_err(Failure::usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::reload::Changes;
+
+    #[test]
+    fn a_reload_in_shadow_mode_changes_nothing_that_the_file_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weir.yaml");
+        let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
+        std::fs::write(&path, head).unwrap();
+        let args = ServeArgs { config: Some(path), ..ServeArgs::default() };
+        let (config, source) = args.resolve(Some(ShadowMode::Compare)).unwrap();
+        assert_eq!(config.shadow.mode, ShadowMode::Compare);
+        let ConfigSource { overrides, .. } = source.clone().unwrap();
+        let again = Config::resolve(source.unwrap().parse().unwrap(), overrides).unwrap();
+        assert_eq!(config.reloaded(&again).1, Changes::default());
+    }
 }

@@ -281,10 +281,17 @@ async fn a_hangup_has_the_configuration_read_again() {
     let metrics = |weir: &Weir| weir.get("/metrics");
     assert!(metrics(&weir).contains("weir_config_last_reload_successful 1\n"));
 
-    write(&dir, "weir.yaml", &format!("{head}cache: {{ pageSize: 7, gzipBytesMax: 1Mi }}\n"));
+    write(
+        &dir,
+        "weir.yaml",
+        &format!(
+            "{head}cache: {{ pageSize: 7, gzipBytesMax: 1Mi }}\ntracing: {{ samplingRatePerMillion: 1 }}\n"
+        ),
+    );
     weir.signal("HUP");
     let line = weir.wait_for_log("some fields need a restart");
-    assert!(line.contains(r#""applied":"cache.pageSize""#), "{line}");
+    let applied = r#""applied":"cache.pageSize, tracing.samplingRatePerMillion""#;
+    assert!(line.contains(applied), "{line}");
     assert!(line.contains(r#""needs_restart":"cache.gzipBytesMax""#), "{line}");
 
     write(&dir, "weir.yaml", &format!("{head}cache: {{ pageSize: 0, idleTimeout: x }}\n"));

@@ -1,15 +1,17 @@
 //! Reads the configuration file again while Weir runs (`docs/decisions/reload.md`).
 //!
 //! SIGHUP has the file read at once. Besides, the file is read every ten seconds, and a change
-//! counts once it was read twice: a file that an editor has written by half is no configuration. A
-//! ConfigMap's file is a symbolic link that the kubelet moves, so it is the content that is
-//! compared, not a time or an inode.
+//! counts once it was read twice ([`ObservedFile`]), also one since the text was read that Weir was
+//! started with. A ConfigMap's file is a symbolic link that the kubelet moves, so it is the content
+//! that is compared, not a time or an inode.
 //!
 //! The whole file is checked first. An invalid one changes nothing, whichever field is wrong; it
 //! does not affect `/readyz`, since a running Weir is better than none. Fields that cannot change
 //! at run time are named in the log, and keep their values.
 //!
 //! Invariant: `running` is what the parts of Weir use.
+
+mod observed;
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -21,23 +23,26 @@ use aws_lc_rs::digest::{SHA256, digest};
 use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Registry as MetricRegistry};
 use tokio::sync::Notify;
 
+use crate::app::reload::observed::{ObservedFile, Step};
 use crate::app::service_manager;
 use crate::cache::registry::Registry;
 use crate::config::Config;
 use crate::config::file::{ConfigFile, FileError};
 use crate::config::reload::Changes;
-use crate::config::resolve::{Overrides, Problems};
+use crate::config::resolve::{Overrides, Problem, Problems};
 use crate::server::ServerReload;
 use crate::tasks::blocking::spawn_blocking;
 use crate::telemetry::events::{EventKind, Events};
 use crate::telemetry::logging::LogFilter;
-use crate::telemetry::metrics::{counter_vec, float_gauge, gauge, gauge_vec};
+use crate::telemetry::metrics::{counters_of, float_gauge, gauge, gauge_vec};
 
 /// The file of the configuration, and the flags that override it.
 #[derive(Clone, Debug)]
 pub struct ConfigSource {
     /// The file.
     pub path: PathBuf,
+    /// The text of the file with which Weir starts.
+    pub text: String,
     /// The flags.
     pub overrides: Overrides,
     /// How often the file is read; [`POLL_INTERVAL`] but in tests.
@@ -64,8 +69,7 @@ pub struct Reloader {
     parts: ReloadParts,
     running: Arc<ArcSwap<Config>>,
     metrics: ReloadMetrics,
-    /// The text that was taken over or refused last.
-    seen: Option<String>,
+    file: ObservedFile,
 }
 
 /// The parts of a running Weir that a reload changes.
@@ -79,6 +83,17 @@ pub struct ReloadParts {
 }
 
 impl ConfigSource {
+    /// Reads a file, with which Weir is to start.
+    pub fn open(path: PathBuf, overrides: Overrides) -> Result<Self, FileError> {
+        let text = ConfigFile::read_text(&path)?;
+        Ok(Self { path, text, overrides, poll_interval: POLL_INTERVAL })
+    }
+
+    /// Parses the text with which Weir starts.
+    pub fn parse(&self) -> Result<ConfigFile, FileError> {
+        ConfigFile::parse(&self.path.display().to_string(), &self.text)
+    }
+
     /// Reads the file, and returns its text. The text may contain no secret: secrets are in files
     /// of their own.
     fn read(&self) -> Result<String, ReloadError> {
@@ -100,13 +115,12 @@ impl Reloader {
         running: Arc<ArcSwap<Config>>,
         metrics: ReloadMetrics,
     ) -> Self {
-        let seen = source.read().ok();
-        Self { source, parts, running, metrics, seen }
+        let file = ObservedFile::new(source.text.clone());
+        Self { source, parts, running, metrics, file }
     }
 
     /// Reloads at each notification, and after changes of the file. Never returns.
     pub async fn run(mut self, hangup: Arc<Notify>) -> Infallible {
-        let mut changed = None;
         loop {
             let is_asked = tokio::select! {
                 () = hangup.notified() => true,
@@ -118,19 +132,14 @@ impl Reloader {
             let source = self.source.clone();
             let read = spawn_blocking(move || source.read()).await;
             match read {
-                Ok(Ok(text)) if is_asked => self.take(text),
-                Ok(Ok(text)) if self.seen.as_ref() != Some(&text) => {
-                    // Once it was read twice.
-                    if changed.take().as_ref() == Some(&text) {
-                        self.take(text);
-                    } else {
-                        changed = Some(text);
+                Ok(read) => {
+                    let file = &mut self.file;
+                    match if is_asked { file.asked(read) } else { file.polled(read) } {
+                        Step::Take(text) => self.take(&text),
+                        Step::Refuse(error) => self.refuse(&error),
+                        Step::Wait => {}
                     }
                 }
-                Ok(Ok(_unchanged)) => changed = None,
-                Ok(Err(error)) if is_asked => self.refuse(&error),
-                // It may be replaced just now. A reload that was asked for reports it.
-                Ok(Err(error)) => tracing::debug!(%error, "the configuration file cannot be read"),
                 // The runtime ends.
                 Err(error) => tracing::debug!(%error, "the configuration file was not read"),
             }
@@ -141,10 +150,8 @@ impl Reloader {
     }
 
     /// Takes over a text, or reports why not.
-    fn take(&mut self, text: String) {
-        let resolved = self.source.resolve(&text);
-        self.seen = Some(text);
-        match resolved.and_then(|new| self.apply(&new)) {
+    fn take(&self, text: &str) {
+        match self.source.resolve(text).and_then(|new| self.apply(&new)) {
             Ok(changes) => {
                 let (applied, pending) = (changes.applied.join(", "), changes.pending.join(", "));
                 let file = self.source.path.display();
@@ -158,7 +165,9 @@ impl Reloader {
                     _ => format!("The configuration was read again; needs a restart: {pending}."),
                 };
                 self.metrics.events.note(EventKind::Reload, file, text);
-                self.metrics.succeeded(&self.running.load(), changes.pending.len());
+                let running = self.running.load();
+                report_warnings(&running, self.source.overrides.memory_limit);
+                self.metrics.succeeded(&running, changes.pending.len());
             }
             Err(error) => self.refuse(&error),
         }
@@ -183,6 +192,14 @@ impl Reloader {
         let text = format!("The configuration was not read again: {error}");
         self.metrics.events.note(EventKind::Reload, self.source.path.display(), text);
         tracing::error!(%error, "the configuration was not read again; the running one stays");
+    }
+}
+
+/// Logs the warnings about a configuration. `memory_limit` is that of this process, in bytes.
+pub fn report_warnings(config: &Config, memory_limit: Option<u64>) {
+    let warnings = config.warnings(memory_limit).map_or_else(Vec::new, |Problems(list)| list);
+    for Problem { path, message } in warnings {
+        tracing::warn!(field = path, "{message}");
     }
 }
 
@@ -212,11 +229,11 @@ impl ReloadMetrics {
             &["hash"],
         )?;
         Ok(Self {
-            reloads: counter_vec(
+            reloads: counters_of(
                 registry,
                 "weir_config_reloads_total",
                 "Attempts to read the configuration again.",
-                &["result"],
+                ("result", &["success", "failure"]),
             )?,
             successful: gauge(
                 registry,

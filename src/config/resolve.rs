@@ -24,7 +24,8 @@ use crate::config::resolve::problems::Collector;
 pub use crate::config::resolve::problems::{Problem, Problems};
 use crate::config::resolve::server::{generated, listener_of};
 use crate::config::{
-    Config, ListenerConfig, LogFormat, LoggingConfig, ProxyNetworks, ShadowConfig, UpstreamConfig,
+    Config, ListenerConfig, LogFormat, LoggingConfig, ProxyNetworks, ShadowConfig, ShadowMode,
+    UpstreamConfig,
 };
 
 /// The values of flags; each replaces the file's.
@@ -43,6 +44,8 @@ pub struct Overrides {
     pub log_format: Option<LogFormat>,
     /// `--log-filter`.
     pub log_filter: Option<String>,
+    /// The mode of `weir shadow`.
+    pub shadow: Option<ShadowMode>,
     /// The limit of this process's memory in bytes, by which the byte budgets are reduced that the
     /// file does not set. No flag has it.
     pub memory_limit: Option<u64>,
@@ -116,6 +119,7 @@ impl Config {
         }
         self.upstream.kubeconfig = overrides.kubeconfig.or(self.upstream.kubeconfig.take());
         self.upstream.context = overrides.context.or(self.upstream.context.take());
+        self.shadow.mode = overrides.shadow.unwrap_or(self.shadow.mode);
         self.logging.format = overrides.log_format.unwrap_or(self.logging.format);
         if let Some(filter) = overrides.log_filter {
             self.logging.filter = filter;

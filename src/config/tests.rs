@@ -221,6 +221,7 @@ fn flags_override_the_file() {
         admin_listen: Some("none".parse().unwrap()),
         log_format: Some(LogFormat::Json),
         log_filter: Some("debug".to_owned()),
+        shadow: Some(ShadowMode::Compare),
         memory_limit: None,
     };
     let config = Config::resolve(parse(body).unwrap(), overrides).unwrap();
@@ -237,6 +238,7 @@ fn flags_override_the_file() {
     assert_eq!(config.upstream.kubeconfig.as_deref(), Some("/k".as_ref()));
     assert_eq!(config.upstream.context.as_deref(), Some("c"));
     assert_eq!((config.logging.format, &*config.logging.filter), (LogFormat::Json, "debug"));
+    assert_eq!(config.shadow.mode, ShadowMode::Compare);
 }
 
 #[test]

@@ -92,10 +92,11 @@ impl Proxy {
         adjust(&mut config);
         let source = ConfigSource {
             path: dir.path().join(CONFIG_FILE),
+            text: ConfigFile::from(&config).to_yaml().unwrap(),
             overrides: Overrides::default(),
             poll_interval: Duration::from_millis(100),
         };
-        std::fs::write(&source.path, ConfigFile::from(&config).to_yaml().unwrap()).unwrap();
+        std::fs::write(&source.path, &source.text).unwrap();
         let app = Box::pin(App::start(config.clone())).await.unwrap();
         let listeners = app.listeners().to_vec();
         let admin = app.admin_address().unwrap();

@@ -97,6 +97,32 @@ async fn a_config_map_that_changes_is_read_without_a_signal() {
     .await;
 }
 
+/// Nobody sends a signal: the file is read again by itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_missing_is_reported_until_it_is_back_although_it_is_the_same() {
+    let proxy = Proxy::seeded().await;
+    let state = async || {
+        let result = async |result| {
+            let label = format!("result=\"{result}\"");
+            proxy.metric("weir_config_reloads_total", &[&label]).await
+        };
+        let successful = proxy.metric("weir_config_last_reload_successful", &[]).await;
+        (result("success").await, result("failure").await, successful)
+    };
+    // Both are shown before the first reload.
+    let text = proxy.admin("/metrics").await.text();
+    assert_eq!(text.matches("\nweir_config_reloads_total{").count(), 2, "{text}");
+    let text = std::fs::read(proxy.config_file()).unwrap();
+    std::fs::remove_file(proxy.config_file()).unwrap();
+    eventually("it is reported once", async || state().await == (0.0, 1.0, 0.0)).await;
+    assert_eq!(proxy.admin("/readyz").await.status, 200);
+    // Another error: it is not UTF-8.
+    std::fs::write(proxy.config_file(), [0xff]).unwrap();
+    eventually("the other error is reported", async || state().await == (0.0, 2.0, 0.0)).await;
+    std::fs::write(proxy.config_file(), text).unwrap();
+    eventually("the same file is taken over", async || state().await == (1.0, 2.0, 1.0)).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_and_watches_go_on_during_a_thousand_reloads() {
     let proxy = Proxy::seeded().await;
