@@ -3,11 +3,12 @@
 //! line and from the configuration.
 //!
 //! Exit codes: 0 for a clean end, 1 for a failure at run time, 2 for a command or configuration
-//! that can't be followed (clap's own code for the former), 3 for findings of `doctor`, 130 when a
-//! second signal cut a graceful stop short. Results go to standard output, everything else to
-//! standard error.
+//! that can't be followed (clap's own code for the former), 3 for findings of `doctor` and for
+//! changes that need a restart (`check --diff`), 130 when a second signal cut a graceful stop
+//! short. Results go to standard output, everything else to standard error.
 
 pub mod demo;
+mod diff;
 pub mod failure;
 mod generate;
 mod http;
@@ -64,6 +65,10 @@ enum Command {
     /// Validate a configuration file, warn of settings that contradict one another, and print the
     /// effective configuration
     Check {
+        /// Compare the file with this older one instead, and print which fields a running Weir
+        /// would take over (live) and which need a restart; exit code 3 if one does
+        #[arg(long, value_name = "OLD")]
+        diff: Option<PathBuf>,
         /// The configuration file
         file: PathBuf,
     },
@@ -93,7 +98,8 @@ impl Cli {
             Command::Top(args) => operator::top(args).await,
             Command::Doctor(args) => operator::doctor(args).await,
             Command::SupportBundle(args) => operator::bundle::run(args).await,
-            Command::Check { file } => check(&file),
+            Command::Check { diff: Some(old), file } => diff::run(&old, &file),
+            Command::Check { diff: None, file } => check(&file),
             Command::Completions { shell } => generate::completions(shell, Self::command()),
             Command::Man { directory } => generate::man(&directory, Self::command()),
             Command::Schema => generate::schema(),

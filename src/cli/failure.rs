@@ -31,6 +31,11 @@ impl Failure {
         Self { code: FINDINGS, cause: anyhow::anyhow!("{count} findings are worth a warning") }
     }
 
+    /// Fields that changed need a restart: exit code 3, so that a pipeline can decide.
+    pub fn restart(fields: usize) -> Self {
+        Self { code: FINDINGS, cause: anyhow::anyhow!("{fields} changed fields need a restart") }
+    }
+
     /// The exit code.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.code)
