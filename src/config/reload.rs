@@ -168,6 +168,40 @@ mod tests {
         }
     }
 
+    /// Returns the paths that a cell of a table in the documentation names. One without a dot is of
+    /// the section of the one before it.
+    fn named(cell: &str) -> Vec<String> {
+        let mut section = "";
+        let names = cell.split('`').skip(1).step_by(2).map(|name| match name.rsplit_once('.') {
+            Some((of, _)) => {
+                section = of;
+                name.to_owned()
+            }
+            None if section.is_empty() => name.to_owned(),
+            None => format!("{section}.{name}"),
+        });
+        names.collect()
+    }
+
+    #[test]
+    fn the_table_in_the_documentation_names_each_field_once() {
+        let page = std::fs::read_to_string("docs/operating.md").unwrap();
+        let rows = page.lines().skip_while(|line| !line.starts_with("| takes effect at once |"));
+        let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
+        let (mut live, mut restart) = (Vec::new(), Vec::new());
+        for row in rows {
+            let mut cells = row.trim_matches('|').split('|');
+            live.extend(cells.next().map(named).unwrap());
+            restart.extend(cells.next().map(named).unwrap());
+        }
+        live.sort_unstable();
+        restart.sort_unstable();
+        let identity = ["apiVersion", "kind"];
+        let expected = RESTART.iter().filter(|path| !identity.contains(path)).collect::<Vec<_>>();
+        assert_eq!(live.iter().collect::<Vec<_>>(), LIVE.iter().collect::<Vec<_>>());
+        assert_eq!(restart.iter().collect::<Vec<_>>(), expected);
+    }
+
     #[test]
     fn only_live_fields_are_taken_over() {
         let running = Config::default();
