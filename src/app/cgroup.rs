@@ -40,7 +40,7 @@ impl Limits {
         self.memory.as_ref().map(|limit| limit.bytes)
     }
 
-    fn read(root: &Path) -> Self {
+    pub(super) fn read(root: &Path) -> Self {
         let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
         let (mut memory, mut cpus) = (None, None);
         for line in groups.lines() {

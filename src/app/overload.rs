@@ -1,6 +1,8 @@
 //! Measures this process's own overload: how late timers fire, CPU, memory, file descriptors. Gives
 //! memory back while that is short, and looks after responses that nobody reads.
 //!
+//! The limits are read again each second: the kubelet may change those of a running pod.
+//!
 //! A timer that fires late stands for all that should have fired meanwhile, so that one long pause
 //! counts as what it is. Where `/proc` is missing, what is read from there counts as unused.
 //!
@@ -37,7 +39,7 @@ pub(super) struct Measured {
 impl Measured {
     /// Measures for ever.
     pub(super) async fn run(self, limits: Limits) -> Infallible {
-        limits.memory_bytes().inspect(|bytes| self.overload.show_memory_limit(*bytes));
+        self.overload.show_memory_limit(limits.memory_bytes());
         let mut gauge = Gauge::new(limits);
         let mut workers = Workers::new();
         let [mut all, mut space, mut memory] = [StageMachine::default(); 3];
@@ -50,6 +52,8 @@ impl Measured {
             gauge.lateness.add(due.elapsed());
             tick = tick.wrapping_add(1);
             if tick.is_multiple_of(TICKS_PER_SECOND) {
+                gauge.set_limits(Limits::of_this_process());
+                self.overload.show_memory_limit(gauge.limits.memory_bytes());
                 gauge.measure_cpu();
                 gauge.count_descriptors();
                 self.overload.show_workers_busy(workers.busy());
@@ -103,12 +107,17 @@ struct Gauge {
 
 impl Gauge {
     fn new(limits: Limits) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
-        let cpus = limits.cpus.map_or(cores, |quota| quota.min(cores));
+        let cpus = cpus(&limits);
         let cpu_before = (Instant::now(), cpu_time());
         let lateness = Lateness::default();
         let descriptors = Arc::default();
         Self { limits, cpus, lateness, cpu_before, cpu: 0.0, descriptors, counting: None }
+    }
+
+    /// Replaces the limits, which the kubelet may change while a pod runs.
+    fn set_limits(&mut self, limits: Limits) {
+        self.cpus = cpus(&limits);
+        self.limits = limits;
     }
 
     /// Measures the CPU time since the last call.
@@ -189,6 +198,12 @@ impl Lateness {
     }
 }
 
+/// Returns how many CPUs this process may use.
+fn cpus(limits: &Limits) -> f64 {
+    let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
+    limits.cpus.map_or(cores, |quota| quota.min(cores))
+}
+
 /// Returns the CPU time of this process.
 fn cpu_time() -> Duration {
     let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -247,6 +262,23 @@ mod tests {
         });
         let busy = measured.await.unwrap();
         assert!(busy > 0.0 && busy <= 1.0, "{busy}");
+    }
+
+    #[tokio::test]
+    async fn limits_that_change_count_at_the_next_measurement() {
+        let root = tempfile::tempdir().unwrap();
+        let group = root.path().join("sys/fs/cgroup");
+        fs::create_dir_all(root.path().join("proc/self")).unwrap();
+        fs::create_dir_all(&group).unwrap();
+        fs::write(root.path().join("proc/self/cgroup"), "0::/\n").unwrap();
+        fs::write(group.join("memory.current"), "500\n").unwrap();
+        let mut gauge = Gauge::new(Limits::read(root.path()));
+        assert_eq!(gauge.signals().memory, 0.0, "there is no limit");
+        for (limit, used) in [("1000", 0.5), ("2000", 0.25), ("max", 0.0)] {
+            fs::write(group.join("memory.max"), limit).unwrap();
+            gauge.set_limits(Limits::read(root.path()));
+            assert_eq!(gauge.signals().memory, used, "{limit}");
+        }
     }
 
     #[cfg(target_os = "linux")]

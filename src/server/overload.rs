@@ -104,8 +104,8 @@ impl Overload {
         self.metrics.workers_busy(part);
     }
 
-    /// Shows the memory limit of this process.
-    pub fn show_memory_limit(&self, bytes: u64) {
+    /// Shows the memory limit of this process, if it has one.
+    pub fn show_memory_limit(&self, bytes: Option<u64>) {
         self.metrics.memory_limit(bytes);
     }
 

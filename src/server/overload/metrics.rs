@@ -103,9 +103,9 @@ impl OverloadMetrics {
         self.inner.workers_busy.set(part);
     }
 
-    pub(super) fn memory_limit(&self, bytes: u64) {
+    pub(super) fn memory_limit(&self, bytes: Option<u64>) {
         // Exact up to nine petabytes.
-        self.inner.memory_limit.set(bytes as f64);
+        self.inner.memory_limit.set(bytes.map_or(f64::INFINITY, |bytes| bytes as f64));
     }
 
     pub(super) fn waiting(&self, responses: usize) {
