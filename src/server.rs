@@ -20,7 +20,7 @@ mod forward;
 pub(crate) mod http;
 pub(crate) mod lanes;
 mod live;
-mod metrics;
+pub(crate) mod metrics;
 mod open_watches;
 mod overload;
 mod request;

@@ -113,6 +113,8 @@ fn register_build_info(registry: &prometheus::Registry) -> Result<(), prometheus
 }
 
 #[cfg(test)]
+mod cardinality;
+#[cfg(test)]
 mod reference;
 #[cfg(test)]
 mod tests {

@@ -50,7 +50,7 @@ fn page(families: &[Family]) -> String {
 }
 
 /// Returns the most series that a family can have, for the reader to multiply.
-fn bound(family: &str, labels: &[String]) -> String {
+pub(super) fn bound(family: &str, labels: &[String]) -> String {
     if let Some((_, bound)) = EXCEPTIONS.iter().find(|(name, _)| *name == family) {
         return (*bound).to_owned();
     }
@@ -102,11 +102,15 @@ No label has a value that a client chooses freely. A namespace is a value only w
 const OF_RESOURCE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
 
 /// Labels that mean something else in one family.
-const EXCEPTIONS: [(&str, &str); 17] = [
+const EXCEPTIONS: [(&str, &str); 21] = [
+    ("weir_access_reviews_total", "9"),
     ("weir_reflector_state", "caches × 2"),
     ("weir_cache_checks_total", "caches × 4 × 7"),
-    ("weir_access_reviews_total", "9"),
+    ("weir_config_reloads_total", "2"),
+    ("weir_connections_refused_total", "6"),
     ("weir_notable_events_total", "15"),
+    ("weir_tls_handshakes_total", "3"),
+    ("weir_upstream_requests_total", "3 × 3 × 501"),
     ("weir_build_info", "1"),
     ("weir_tracing_spans_failed_total", "4"),
     ("weir_seeds_total", "12"),
