@@ -10,6 +10,7 @@
 #![expect(clippy::print_stderr, reason = "skipped checks are named")]
 
 mod monitoring;
+mod release;
 mod schema;
 
 use std::fs;
