@@ -6,8 +6,8 @@
 //! listener leaves further connections in the kernel's backlog; beyond [`WAITING_MAX`], the newest
 //! of the address with the most is refused.
 //!
-//! While Weir is overloaded to the stage at which watches that begin are refused, new connections
-//! have a quarter of the places, since those who come would only ask for more.
+//! From the stage of overload on at which Weir refuses watches that begin with a state, new
+//! connections have a quarter of the places: their first requests would be such watches and lists.
 //!
 //! Lock: that of the state, for a few instructions. No waiter is woken while it is held.
 
