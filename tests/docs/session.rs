@@ -62,11 +62,13 @@ impl Session {
         let replacements = [
             ("127.0.0.1:8001", client),
             ("127.0.0.1:8002", free_address()),
+            ("127.0.0.1:6440", free_address()),
             ("127.0.0.1:6442", free_address()),
             ("127.0.0.1:6441", admin.clone()),
             ("localhost:6441", admin.replace("127.0.0.1", "localhost")),
             ("/tmp/weir-demo", demo_directory.display().to_string()),
             ("/tmp/weir-watch", directory.join("watch").display().to_string()),
+            ("/run/weir.sock", directory.join("weir.sock").display().to_string()),
             (" config/", format!(" {}/config/", root().display())),
             (" deploy/", format!(" {}/deploy/", root().display())),
         ];
@@ -83,17 +85,17 @@ impl Session {
         match step {
             Step::StopDemo => self.demo.interrupt(),
             Step::Command(command) if command.text.starts_with("weir demo") => {}
-            Step::Command(command)
-                if command.text.starts_with("weir serve -") && !command.text.contains("--help") =>
-            {
-                self.serve(&command.text);
-            }
+            Step::Command(command) if is_server(&command.text) => self.serve(&command.text),
             Step::Command(command) => self.run(command),
         }
     }
 
     fn serve(&mut self, text: &str) {
-        let text = self.actual(text);
+        let mut text = self.actual(text);
+        if !text.contains("--admin-listen ") {
+            // The default address is the demo's.
+            text.push_str(&format!(" --admin-listen {}", free_address()));
+        }
         let mut shell = self.shell(&format!("exec {text}"));
         let server = shell.stdout(Stdio::null()).stderr(file(&self.directory, "serve.log"));
         self.servers.push(Running(server.spawn().unwrap()));
@@ -218,6 +220,12 @@ fn is_ready(address: &str) -> bool {
         std::io::Result::Ok(answer.starts_with("HTTP/1.1 200 "))
     };
     ask().unwrap_or_default()
+}
+
+/// Whether a command is a Weir that runs until it is stopped.
+fn is_server(text: &str) -> bool {
+    let commands = ["weir serve -", "weir shadow -"];
+    commands.iter().any(|command| text.starts_with(command)) && !text.contains("--help")
 }
 
 /// The first program of a command, or of a part after a pipe, that is not installed.
