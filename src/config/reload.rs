@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_table_in_the_documentation_names_each_field_once() {
-        let page = std::fs::read_to_string("docs/operating.md").unwrap();
+        let page = std::fs::read_to_string("docs/how-to/reload.md").unwrap();
         let rows = page.lines().skip_while(|line| !line.starts_with("| takes effect at once |"));
         let rows = rows.skip(2).take_while(|line| line.starts_with('|'));
         let (mut live, mut restart) = (Vec::new(), Vec::new());

@@ -4,8 +4,9 @@
 //! only `...` for any lines.
 //!
 //! Addresses and directories of the pages are replaced by those of the test's demo. `weir demo` is
-//! that demo; `weir serve` runs in the background until it is ready. A command whose program is not
-//! installed is skipped, and the test says so. Blocks marked `sh` need a cluster and are not run.
+//! that demo; `weir serve` and `weir shadow` run in the background until they are ready. A command
+//! whose program is not installed is skipped, and the test says so. Blocks marked `sh` need a
+//! cluster and are not run.
 
 #![expect(clippy::unwrap_used, reason = "it reads the repository itself")]
 #![expect(clippy::print_stderr, reason = "skipped commands are named")]
@@ -13,9 +14,9 @@
 
 mod links;
 mod page;
+mod reference;
 mod session;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -42,50 +43,6 @@ fn every_command_succeeds_and_prints_what_the_page_says() {
     assert!(run > 20, "only {run} commands were run");
 }
 
-/// The values that the code can give are in the reference, and no others.
-#[test]
-fn the_reasons_are_those_of_the_code() {
-    let page = fs::read_to_string(root().join("docs/reference/headers.md")).unwrap();
-    let (_, table) = page.split_once("## Reasons").unwrap();
-    let (table, _) = table.split_once("\n## ").unwrap();
-    let described: BTreeSet<&str> =
-        table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
-    let sources = ["src/server/delegate/reason.rs", "src/cache/refusal.rs"];
-    let sources = sources.map(|file| fs::read_to_string(root().join(file)).unwrap());
-    let known: BTreeSet<&str> = sources
-        .iter()
-        .flat_map(|text| text.lines())
-        .filter_map(|line| line.trim().strip_prefix("Self::")?.split_once(" => \""))
-        .filter_map(|(_, value)| value.split('"').next())
-        .collect();
-    assert_eq!(described, known);
-}
-
-/// `WEIR_WRITE=1 cargo test --test docs configuration` writes it.
-#[test]
-fn the_reference_of_the_configuration_is_fresh() {
-    let mut fresh = CONFIGURATION.to_owned();
-    for (path, description) in weir::config::schema::settings() {
-        let description = description.replace('|', "\\|");
-        fresh.push_str(&format!("| `{path}` | {description} |\n"));
-    }
-    let path = root().join("docs/reference/configuration.md");
-    if std::env::var_os("WEIR_WRITE").is_some() {
-        fs::write(&path, &fresh).unwrap();
-    }
-    let text = fs::read_to_string(&path).unwrap_or_default();
-    assert!(text == fresh, "{} is stale: see this test", path.display());
-}
-
-const CONFIGURATION: &str = "# Every setting
-
-Reference. Written from the structs that read the file and from the comments of config/weir.yaml and
-config/gateway.yaml, which have the defaults. A setting within a list has the list's path.
-
-| setting | what it is |
-|---|---|
-";
-
 /// Each kind of page stands in its own directory, and says its kind first.
 #[test]
 fn each_page_is_of_one_kind_and_the_entry_links_it() {
@@ -95,18 +52,46 @@ fn each_page_is_of_one_kind_and_the_entry_links_it() {
         ("how-to", "How-to."),
         ("reference", "Reference."),
         ("explanation", "Explanation."),
+        ("runbooks", "Runbook."),
     ] {
         for path in pages(&root().join("docs").join(directory)) {
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let text = fs::read_to_string(&path).unwrap();
-            let first = text.lines().skip(1).find(|line| !line.is_empty()).unwrap_or_default();
-            let is_generated = first.starts_with("This page is generated");
+            let first = first_line(&text);
+            let is_generated = first.starts_with("This page is generated") || name == "README.md";
             assert!(is_generated || first.starts_with(kind), "{directory}/{name}: not {kind:?}");
             let is_linked = entry.contains(&format!("({directory}/{name})"));
-            assert!(is_generated || is_linked, "{directory}/{name}: no link");
+            let is_runbook = directory == "runbooks";
+            assert!(is_generated || is_runbook || is_linked, "{directory}/{name}: no link");
         }
     }
+    for path in pages(&root().join("docs")) {
+        let text = fs::read_to_string(&path).unwrap();
+        let name = path.strip_prefix(root().join("docs")).unwrap().display().to_string();
+        let is_exempt = LONG.iter().any(|(exempt, _)| *exempt == name);
+        let lines = text.lines().count();
+        assert!(is_exempt || lines <= PAGE_LINES_MAX, "{name}: {lines} lines");
+        let kinds = ["Reference.", "Explanation."];
+        let is_of_a_kind = kinds.iter().any(|kind| first_line(&text).starts_with(kind));
+        let is_entry = name == "README.md" || name.contains('/');
+        assert!(is_entry || is_of_a_kind, "{name}: it does not say which kind of page it is");
+    }
 }
+
+/// The first line after the title.
+fn first_line(page: &str) -> &str {
+    page.lines().skip(1).find(|line| !line.is_empty()).unwrap_or_default()
+}
+
+/// A reader finds what he looks for in a page of this length.
+const PAGE_LINES_MAX: usize = 200;
+
+/// Longer pages, and why.
+const LONG: [(&str, &str); 3] = [
+    ("semantics.md", "the code cites its sections by number"),
+    ("operations-figures.md", "one table of targets, and the runs behind them"),
+    ("reference/metrics.md", "one line for each metric, written by the code"),
+];
 
 /// The Markdown files below a directory, without the decisions.
 fn pages(directory: &Path) -> Vec<PathBuf> {
