@@ -40,7 +40,7 @@ impl CacheKey {
 /// Writes it for operators, such as `apps/v1/deployments, namespace ns, protobuf`.
 impl fmt::Display for CacheKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.gvr.api_version(), self.gvr.resource)?;
+        write!(f, "{}", self.gvr)?;
         if self.is_namespaced() {
             write!(f, ", namespace {}", self.namespace())?;
         }

@@ -133,7 +133,7 @@ fn cache(config: &CacheConfig) -> CacheSection {
     let patterns = |patterns: &[ResourcePattern]| {
         Some(patterns.iter().map(ResourcePattern::to_string).collect())
     };
-    let warm = config.warm.iter().map(|gvr| format!("{}/{}", gvr.api_version(), gvr.resource));
+    let warm = config.warm.iter().map(ToString::to_string);
     CacheSection {
         include: patterns(&config.include),
         exclude: patterns(&config.exclude),

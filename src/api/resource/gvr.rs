@@ -104,11 +104,10 @@ impl fmt::Debug for GroupVersionResource {
     }
 }
 
-/// Writes `pods.v1` or `deployments.v1.apps`: the form of `kubectl get`, for logs and metrics.
+/// Writes `v1/pods` or `apps/v1/deployments`, as `cache.warm`, logs, events and spans have it.
 impl fmt::Display for GroupVersionResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.resource, self.version)?;
-        if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
+        write!(f, "{}/{}", self.api_version(), self.resource)
     }
 }
 

@@ -59,7 +59,7 @@ impl Recording {
         let (trace_id, span_id) = self.span;
         let key = &self.cached.key;
         let (clock, now) = (SpanClock::new(self.started), Instant::now());
-        let resource = format!("{}/{}", key.gvr.api_version(), key.gvr.resource);
+        let resource = key.gvr.to_string();
         Span {
             trace_id: trace_id.to_bytes(),
             span_id: span_id.to_bytes(),

@@ -225,7 +225,7 @@ async fn warm_caches_start_without_requests_and_do_not_idle() {
         },
     );
     let rig = Rig::new(CacheConfig { warm, ..config() }, source);
-    assert_eq!(rig.registry.unready(), ["refused.v1", "warm.v1"]);
+    assert_eq!(rig.registry.unready(), ["v1/refused", "v1/warm"]);
     rig.registry.start_warm();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(rig.registry.unready().is_empty());

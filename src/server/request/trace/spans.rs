@@ -180,7 +180,7 @@ fn name_and_attributes(
     ];
     if let Some(resource) = info.resource.as_ref().filter(|_| is_known) {
         let gvr = &resource.gvr;
-        let named = format!("{}/{}", gvr.api_version(), gvr.resource);
+        let named = gvr.to_string();
         attributes.push(KeyValue::new("weir.resource", named));
     }
     (name, attributes)
