@@ -246,8 +246,9 @@ impl App {
         let stopped = async {
             stop.cancelled().await;
             let delay = running.load().server.shutdown_delay;
-            tracing::info!(?delay, "stopping");
-            metrics.events.note(EventKind::Stop, "", "Weir stops.");
+            metrics.events.notable(EventKind::Stop, "", "Weir stops.", |_| {
+                tracing::info!(?delay, "stopping");
+            });
             stopping.cancel();
             caches.stop_seeding();
             tokio::join!(tokio::time::sleep(delay), caches.learn_last_bookmarks());

@@ -87,11 +87,10 @@ async fn run(sources: Vec<(&'static str, Expiry)>, events: Events) {
             let left = expiry().map(|at| at.saturating_sub(now));
             if let Some(changed) = change(stage, left) {
                 let text = changed.describe();
-                match changed {
-                    Stage::Far => tracing::info!(certificate = name, "{text}"),
-                    _ => tracing::warn!(certificate = name, "{text}"),
-                }
-                events.note(EventKind::Certificate, name, text);
+                events.notable(EventKind::Certificate, name, text, |left_out| match changed {
+                    Stage::Far => tracing::info!(certificate = name, left_out, "{text}"),
+                    _ => tracing::warn!(certificate = name, left_out, "{text}"),
+                });
             }
         }
         tokio::time::sleep(INTERVAL).await;

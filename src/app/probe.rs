@@ -82,8 +82,25 @@ impl Probe {
     }
 
     fn note(&self, health: Health) {
-        let mut last = self.health.lock();
-        match (&*last, &health) {
+        let last = std::mem::replace(&mut *self.health.lock(), health.clone());
+        let is_refused = |health: &Health| health.as_ref().is_err_and(|reason| reason == REFUSED);
+        let note = |text, line: &dyn Fn(Option<u64>)| {
+            self.events.notable(EventKind::Credentials, "", text, line);
+        };
+        match (&last, &health) {
+            (_, Err(_)) if !is_refused(&last) && is_refused(&health) => {
+                note("The upstream refuses Weir's credentials.", &|left_out| {
+                    tracing::warn!(reason = REFUSED, left_out, "the upstream does not answer");
+                });
+            }
+            (Err(_), Ok(())) if is_refused(&last) => {
+                note("The upstream accepts Weir's credentials again.", &|left_out| {
+                    tracing::info!(
+                        left_out,
+                        "the upstream answers, and accepts Weir's credentials"
+                    );
+                });
+            }
             (Err(_), Ok(())) => tracing::info!("the upstream answers"),
             (Ok(()), Err(reason)) => tracing::warn!(reason, "the upstream does not answer"),
             (Err(before), Err(reason)) if before != reason => {
@@ -91,16 +108,6 @@ impl Probe {
             }
             _ => {}
         }
-        let is_refused = |health: &Health| health.as_ref().is_err_and(|reason| reason == REFUSED);
-        let note = |text| self.events.note(EventKind::Credentials, "", text);
-        match (is_refused(&last), is_refused(&health)) {
-            (false, true) => note("The upstream refuses Weir's credentials."),
-            (true, false) if health.is_ok() => {
-                note("The upstream accepts Weir's credentials again.")
-            }
-            _ => {}
-        }
-        *last = health;
     }
 }
 

@@ -155,16 +155,17 @@ impl Reloader {
             Ok(changes) => {
                 let (applied, pending) = (changes.applied.join(", "), changes.pending.join(", "));
                 let file = self.source.path.display();
-                if pending.is_empty() {
-                    tracing::info!(%file, applied, "the configuration was read again");
-                } else {
-                    tracing::warn!(%file, applied, needs_restart = pending, "the configuration was read again; some fields need a restart");
-                }
                 let text = match pending.as_str() {
                     "" => format!("The configuration was read again; changed: {applied}."),
                     _ => format!("The configuration was read again; needs a restart: {pending}."),
                 };
-                self.metrics.events.note(EventKind::Reload, file, text);
+                self.metrics.events.notable(EventKind::Reload, &file, text, |left_out| {
+                    if pending.is_empty() {
+                        tracing::info!(%file, applied, left_out, "the configuration was read again");
+                    } else {
+                        tracing::warn!(%file, applied, needs_restart = pending, left_out, "the configuration was read again; some fields need a restart");
+                    }
+                });
                 let running = self.running.load();
                 report_warnings(&running, self.source.overrides.memory_limit);
                 self.metrics.succeeded(&running, changes.pending.len());
@@ -190,8 +191,10 @@ impl Reloader {
     fn refuse(&self, error: &ReloadError) {
         self.metrics.failed();
         let text = format!("The configuration was not read again: {error}");
-        self.metrics.events.note(EventKind::Reload, self.source.path.display(), text);
-        tracing::error!(%error, "the configuration was not read again; the running one stays");
+        let file = self.source.path.display();
+        self.metrics.events.notable(EventKind::Reload, file, text, |left_out| {
+            tracing::error!(%error, left_out, "the configuration was not read again; the running one stays");
+        });
     }
 }
 

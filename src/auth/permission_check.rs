@@ -155,13 +155,22 @@ impl Checker {
         let PermissionSpec { effect, rule, .. } = *spec;
         match (granted, spec.required) {
             (true, _) if before.is_some() => {
-                tracing::info!(permission, "an upstream permission was granted");
-                self.metrics.note(permission, "The permission was granted.");
+                self.metrics.note(permission, "The permission was granted.", |left_out| {
+                    tracing::info!(permission, left_out, "an upstream permission was granted");
+                });
             }
             (true, _) => {}
             (false, true) => {
-                tracing::warn!(permission, effect, rule, "an upstream permission is missing");
-                self.metrics.note(permission, &format!("The permission is missing: {effect}."));
+                let text = format!("The permission is missing: {effect}.");
+                self.metrics.note(permission, &text, |left_out| {
+                    tracing::warn!(
+                        permission,
+                        effect,
+                        rule,
+                        left_out,
+                        "an upstream permission is missing"
+                    );
+                });
             }
             (false, false) => {
                 tracing::info!(permission, effect, rule, "an upstream permission is missing");

@@ -14,7 +14,7 @@ mod metrics;
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -27,7 +27,6 @@ pub(crate) use crate::server::overload::demand::Demand;
 pub use crate::server::overload::metrics::OverloadMetrics;
 use crate::server::request::bypass::Rejection;
 use crate::telemetry::events::EventKind;
-use crate::telemetry::log_throttle::LogThrottle;
 
 /// The present stage of overload.
 #[derive(Debug)]
@@ -43,7 +42,8 @@ pub struct Overload {
     lanes: Arc<Lanes>,
     hasher: RandomState,
     metrics: OverloadMetrics,
-    changes: LogThrottle,
+    /// Whether the log shows an overload that has not ended.
+    is_logged: AtomicBool,
 }
 
 /// The stages after a measurement.
@@ -66,7 +66,7 @@ impl Overload {
             lanes: Lanes::new(slots(Stage::Calm)),
             hasher: RandomState::new(),
             metrics,
-            changes: LogThrottle::new(CHANGE_LOG_INTERVAL),
+            is_logged: AtomicBool::new(false),
         })
     }
 
@@ -81,21 +81,33 @@ impl Overload {
         if before < acted_on && acted_on == Stage::VitalOnly {
             self.vital_only.notify_waiters();
         }
-        let is_news = before < acted_on || (before != acted_on && acted_on == Stage::Calm);
-        if is_news && let Some(suppressed) = self.changes.try_acquire() {
+        if before < acted_on || (before != acted_on && acted_on == Stage::Calm) {
+            self.note_change(before, acted_on, signals);
+        }
+    }
+
+    /// Notes that the stage rose, or that Weir is calm again.
+    fn note_change(&self, before: Stage, stage: Stage, signals: &Signals) {
+        let text = format!("The stage of Weir's own overload changed to {stage:?}.");
+        let events = self.metrics.events();
+        let line = |left_out: Option<u64>| {
             let Signals { lateness, cpu, memory, descriptors } = *signals;
             tracing::warn!(
                 ?before,
-                stage = ?acted_on,
+                ?stage,
                 ?lateness,
                 cpu,
                 memory,
                 descriptors,
-                suppressed,
+                left_out,
                 "the stage of Weir's own overload changed"
             );
-            let text = format!("The stage of Weir's own overload changed to {acted_on:?}.");
-            self.metrics.events().note(EventKind::Overload, "", text);
+        };
+        if stage == Stage::Calm {
+            let is_shown = self.is_logged.swap(false, Ordering::Relaxed);
+            events.notable_end(is_shown, EventKind::Overload, text, line);
+        } else if events.notable(EventKind::Overload, "", text, line) {
+            self.is_logged.store(true, Ordering::Relaxed);
         }
     }
 
@@ -196,8 +208,6 @@ const OVERLOADED: &str = "weir: overloaded; try again later";
 /// A stage lasts for two seconds at least.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 const RETRY_AFTER_VITAL_ONLY: Duration = Duration::from_secs(5);
-/// The least interval of log lines about changes.
-const CHANGE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 impl Overload {

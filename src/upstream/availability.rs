@@ -212,9 +212,11 @@ impl Availability {
 
     async fn report_absence(&self) {
         let Some(since) = self.away_since() else { return };
-        tracing::warn!("the upstream is away; caches answer what they can");
         let events = self.inner.metrics.events();
-        events.note(EventKind::Upstream, "", "The upstream is away; caches answer what they can.");
+        let text = "The upstream is away; caches answer what they can.";
+        let is_shown = events.notable(EventKind::Upstream, "", text, |left_out| {
+            tracing::warn!(left_out, "the upstream is away; caches answer what they can");
+        });
         let _away = self.inner.metrics.away();
         let mut counted = since;
         let is_back = |state: &State| matches!(state, State::Usable(_));
@@ -225,9 +227,10 @@ impl Availability {
         }
         self.inner.metrics.away_for(counted.elapsed());
         let after = since.elapsed();
-        tracing::info!(?after, "the upstream is back");
-        let seconds = after.as_secs().max(1);
-        events.note(EventKind::Upstream, "", format!("The upstream is back after {seconds} s."));
+        let text = format!("The upstream is back after {} s.", after.as_secs().max(1));
+        events.notable_end(is_shown, EventKind::Upstream, text, |left_out| {
+            tracing::info!(?after, left_out, "the upstream is back");
+        });
     }
 
     fn set(&self, next: State) {

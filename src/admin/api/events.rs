@@ -10,6 +10,11 @@ pub(super) fn content(events: &[NotableEvent]) -> Map<String, Value> {
     items(events.iter().map(describe).collect())
 }
 
+fn subject(event: &NotableEvent) -> String {
+    let others = if event.has_others { " and others" } else { "" };
+    format!("{}{others}", event.subject)
+}
+
 fn describe(event: &NotableEvent) -> Value {
     object([
         ("number", event.number.into()),
@@ -17,7 +22,7 @@ fn describe(event: &NotableEvent) -> Value {
         ("firstTime", time(event.first)),
         ("count", event.count.into()),
         ("kind", event.kind.as_str().into()),
-        ("subject", (&*event.subject).into()),
+        ("subject", subject(event).into()),
         ("text", (&*event.text).into()),
     ])
 }

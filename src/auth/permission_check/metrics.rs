@@ -29,9 +29,14 @@ impl PermissionMetrics {
         Self { events: events.clone(), ..self }
     }
 
-    /// Notes a change of a permission.
-    pub(crate) fn note(&self, permission: &'static str, text: &str) {
-        self.events.note(EventKind::Rights, permission, text);
+    /// Notes a change of a permission, which `line` logs.
+    pub(crate) fn note(
+        &self,
+        permission: &'static str,
+        text: &str,
+        line: impl FnOnce(Option<u64>),
+    ) {
+        self.events.notable(EventKind::Rights, permission, text, line);
     }
 
     /// Sets whether a permission is missing. `permission` is one of a fixed set of label values.

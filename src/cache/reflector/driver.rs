@@ -127,7 +127,14 @@ impl<L: ListWatch> Driver<L> {
             "the upstream's history was rewound (etcd restored, or another cluster at its address); all caches start again"
         );
         let text = "The upstream's history was rewound (etcd restored, or another cluster at its address); all caches start again.";
-        self.cached.context.metrics.events().note(EventKind::Rewind, "", text);
+        self.cached.context.metrics.events().notable(EventKind::Rewind, "", text, |left_out| {
+            tracing::error!(
+                %held,
+                %upstream,
+                left_out,
+                "the upstream's history was rewound (etcd restored, or another cluster at its address); all caches start again"
+            );
+        });
         self.cached.context.metrics.rewound();
         self.cached.context.history.observe(held);
         self.cached.context.history.rewind();
@@ -318,7 +325,7 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Returns the state that waits before `next`, because of a failure.
-    fn wait_before(
+    pub(super) fn wait_before(
         &self,
         next: State<L::Watch>,
         wait: Duration,
@@ -326,10 +333,16 @@ impl<L: ListWatch> Driver<L> {
         error: &str,
     ) -> State<L::Watch> {
         self.cached.status.failed(error);
-        if !is_repeated {
-            self.note(EventKind::BackOff, error);
+        let (then, wait_ms) = (next.name(), wait.as_millis());
+        // During a long outage a warning for each attempt of each reflector would fill the log.
+        if is_repeated {
+            tracing::debug!(error, then, wait_ms, "backing off again");
+        } else {
+            self.notable(EventKind::BackOff, error, |left_out| {
+                tracing::warn!(error, then, wait_ms, left_out, "backing off");
+            });
         }
-        next.after_wait(wait, is_repeated, error)
+        State::BackingOff(wait, Box::new(next))
     }
 
     /// Notes a list that is not the first one.
@@ -345,11 +358,13 @@ impl<L: ListWatch> Driver<L> {
             }
             ListCause::Retry => "Lists again after a failed list.",
         };
-        self.note(EventKind::Relist, text);
+        self.notable(EventKind::Relist, text, |left_out| {
+            tracing::info!(cause = cause.label(), left_out, "listing again");
+        });
     }
 
-    /// Notes a notable event of this cache.
-    fn note(&self, kind: EventKind, text: &str) {
-        self.cached.context.metrics.events().note(kind, &self.cached.key, text);
+    /// Notes a notable event of this cache. The span of the reflector names it in the log.
+    fn notable(&self, kind: EventKind, text: &str, line: impl FnOnce(Option<u64>)) {
+        self.cached.context.metrics.events().notable(kind, &self.cached.key, text, line);
     }
 }

@@ -24,18 +24,6 @@ pub(super) enum State<W> {
 }
 
 impl<W> State<W> {
-    /// Logs a failure, and returns the state that waits before this one.
-    pub(super) fn after_wait(self, wait: Duration, is_repeated: bool, error: &str) -> Self {
-        let (then, wait_ms) = (self.name(), wait.as_millis());
-        // During a long outage a warning for each attempt of each reflector would fill the log.
-        if is_repeated {
-            tracing::debug!(error, then, wait_ms, "backing off again");
-        } else {
-            tracing::warn!(error, then, wait_ms, "backing off");
-        }
-        Self::BackingOff(wait, Box::new(self))
-    }
-
     /// Returns the value of the `state` label of the metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {

@@ -162,7 +162,7 @@ impl<L: ListWatch> Driver<L> {
         }
         let error = "the upstream writes the same objects in different bytes";
         let (wait, is_repeated) = self.backoff.next(Instant::now(), None);
-        next.after_wait(wait, is_repeated, error)
+        self.wait_before(next, wait, is_repeated, error)
     }
 
     fn verification_failed(
@@ -365,7 +365,7 @@ impl<L: ListWatch> Driver<L> {
     fn list_after_expiry(&mut self, failure: &Failure) -> State<L::Watch> {
         let next = State::Listing(ListCause::Expired);
         let (wait, is_repeated) = self.expiries.next(Instant::now(), None);
-        if is_repeated { next.after_wait(wait, true, failure.cause()) } else { next }
+        if is_repeated { self.wait_before(next, wait, true, failure.cause()) } else { next }
     }
 
     /// Returns the state after a watch that broke or ended before its time-out. The watch of a

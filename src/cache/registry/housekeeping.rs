@@ -118,9 +118,11 @@ impl Inner {
                     self.retire(&cached, Refusal::NotReady);
                     if in_use && check(&now).is_ok() {
                         let started = self.start(cached.key.clone(), now, None);
-                        tracing::info!(resource = %cached.key.gvr, started = started.is_ok(), "the definition changed");
+                        let text = "The definition changed.";
                         let events = self.context.metrics.events();
-                        events.note(EventKind::Definition, &cached.key, "The definition changed.");
+                        events.notable(EventKind::Definition, &cached.key, text, |left_out| {
+                            tracing::info!(resource = %cached.key.gvr, started = started.is_ok(), left_out, "the definition changed");
+                        });
                     }
                 }
                 Some(_) => {}
@@ -157,9 +159,10 @@ impl Inner {
     /// version may write the same objects in other bytes (`docs/decisions/changed-definitions.md`).
     /// What is known of the features of the upstream is learned again.
     fn follow_version(&self) {
-        tracing::info!("the version of the upstream changed; all caches list again");
         let text = "The version of the upstream changed; all caches list again.";
-        self.context.metrics.events().note(EventKind::Version, "", text);
+        self.context.metrics.events().notable(EventKind::Version, "", text, |left_out| {
+            tracing::info!(left_out, "the version of the upstream changed; all caches list again");
+        });
         self.context.watch_list.expire();
         for cached in self.caches.all() {
             cached.requests.request_relist();

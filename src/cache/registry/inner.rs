@@ -212,15 +212,20 @@ impl Inner {
     /// Removes a cache whose reflector has ended. The order matters: the module documentation of
     /// [`registry`](crate::cache::registry) has the invariants.
     async fn on_reflector_end(&self, cached: &Arc<CachedResource>, refusal: Refusal) {
-        tracing::info!(
-            resource = %cached.key.gvr,
-            namespace = cached.key.namespace(),
-            reason = refusal.as_str(),
-            "cache stopped"
-        );
-        if !matches!(refusal, Refusal::Stopping | Refusal::NotReady) {
+        let log = |left_out: Option<u64>| {
+            tracing::info!(
+                resource = %cached.key.gvr,
+                namespace = cached.key.namespace(),
+                reason = refusal.as_str(),
+                left_out,
+                "cache stopped"
+            );
+        };
+        if matches!(refusal, Refusal::Stopping | Refusal::NotReady) {
+            log(None);
+        } else {
             let text = format!("The cache stopped: {}.", refusal.as_str());
-            self.context.metrics.events().note(EventKind::CacheStopped, &cached.key, text);
+            self.context.metrics.events().notable(EventKind::CacheStopped, &cached.key, text, log);
         }
         // A retired cache ended because discovery changed. Discovery decides about the resource,
         // and a successor may already run.

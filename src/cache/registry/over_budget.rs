@@ -33,17 +33,19 @@ impl OverBudget {
     /// has happened.
     pub(super) fn note_stopped(&self, key: &CacheKey, context: &CacheContext) -> u32 {
         let attempts = self.note(key, context, 1);
-        tracing::warn!(
-            resource = %key.gvr,
-            namespace = key.namespace(),
-            representation = key.representation.as_str(),
-            resource_bytes_max = context.config().resource_bytes_max,
-            total_bytes_max = context.config().total_bytes_max,
-            attempts,
-            "the cache exceeds its byte budget; the resource is forwarded until it fits (raise cache.resourceBytesMax or cache.totalBytesMax, or exclude it)"
-        );
         let text = "The cache exceeds its byte budget; the resource is forwarded until it fits.";
-        context.metrics.events().note(EventKind::Budget, key, text);
+        context.metrics.events().notable(EventKind::Budget, key, text, |left_out| {
+            tracing::warn!(
+                resource = %key.gvr,
+                namespace = key.namespace(),
+                representation = key.representation.as_str(),
+                resource_bytes_max = context.config().resource_bytes_max,
+                total_bytes_max = context.config().total_bytes_max,
+                attempts,
+                left_out,
+                "the cache exceeds its byte budget; the resource is forwarded until it fits (raise cache.resourceBytesMax or cache.totalBytesMax, or exclude it)"
+            );
+        });
         attempts
     }
 
@@ -60,12 +62,10 @@ impl OverBudget {
     /// Notes that a cache fits.
     pub(super) fn clear(&self, key: &CacheKey, context: &CacheContext) {
         if self.caches.remove(key).is_some() {
-            tracing::info!(resource = %key.gvr, namespace = key.namespace(), "the cache fits its byte budget again");
-            context.metrics.events().note(
-                EventKind::Budget,
-                key,
-                "The cache fits its byte budget again.",
-            );
+            let text = "The cache fits its byte budget again.";
+            context.metrics.events().notable(EventKind::Budget, key, text, |left_out| {
+                tracing::info!(resource = %key.gvr, namespace = key.namespace(), left_out, "the cache fits its byte budget again");
+            });
             set_alarm(key, context, false);
         }
     }

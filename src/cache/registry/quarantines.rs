@@ -56,7 +56,9 @@ impl Quarantines {
         };
         self.entries.insert(key.clone(), Entry { quarantine, report });
         set_alarm(key, context, true);
-        context.metrics.events().note(EventKind::Quarantine, key, text);
+        context.metrics.events().notable(EventKind::Quarantine, key, text, |left_out| {
+            tracing::warn!(resource = %key.gvr, namespace = key.namespace(), left_out, "{text}");
+        });
     }
 
     /// Lets a cache answer that was checked whole.
@@ -69,9 +71,10 @@ impl Quarantines {
         if entry.quarantine.is_closed() {
             entry.quarantine.release();
             drop(entry);
-            tracing::info!(resource = %key.gvr, namespace = key.namespace(), "{text}");
             set_alarm(key, context, false);
-            context.metrics.events().note(EventKind::Quarantine, key, text);
+            context.metrics.events().notable(EventKind::Quarantine, key, text, |left_out| {
+                tracing::info!(resource = %key.gvr, namespace = key.namespace(), left_out, "{text}");
+            });
         }
     }
 

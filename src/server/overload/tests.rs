@@ -2,10 +2,14 @@
 
 use http::{Method, StatusCode};
 use prometheus::Registry;
+use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
 use crate::api::request_info::RequestInfo;
 use crate::flow::rules::rank;
+use crate::telemetry::events::Events;
+use crate::telemetry::logging::recording;
+use crate::telemetry::recent_lines::RecentLines;
 
 const POD_BYTES: u64 = 25 << 20;
 
@@ -153,4 +157,26 @@ async fn those_who_wait_for_the_last_stage_are_woken() {
     assert!(!woken.is_finished());
     overload.set(Stages { all: Stage::VitalOnly, space: Stage::Calm }, &Signals::default());
     woken.await.unwrap();
+}
+
+/// The log does not seem to say that an overload lasts.
+#[test]
+fn the_end_of_an_overload_is_noted_and_logged_as_its_begin() {
+    let events = Events::default();
+    let metrics = OverloadMetrics::register(&Registry::new()).unwrap().with_events(&events);
+    let overload = Overload::new(FlowControlMode::Enforce, metrics);
+    let lines = RecentLines::default();
+    let subscriber = tracing_subscriber::registry().with(recording(lines.clone()));
+    tracing::subscriber::with_default(subscriber, || {
+        for all in [Stage::Saving, Stage::Calm].repeat(20) {
+            overload.set(Stages { all, space: Stage::Calm }, &Signals::default());
+        }
+    });
+    let noted: Vec<_> =
+        events.since(0).into_iter().map(|event| (event.text.into_string(), event.count)).collect();
+    let text = |stage| format!("The stage of Weir's own overload changed to {stage}.");
+    assert_eq!(noted, [(text("Calm"), 20), (text("Saving"), 20)]);
+    let text = lines.text();
+    let count = |stage: &str| text.matches(&format!("\"stage\":\"{stage}\"")).count();
+    assert_eq!((count("Saving"), count("Calm")), (5, 5), "{text}");
 }
