@@ -53,7 +53,7 @@ use crate::server::{
     follow_flow_control,
 };
 use crate::telemetry::events::EventKind;
-use crate::telemetry::logging::LogFilter;
+use crate::telemetry::log_filter::LogFilter;
 use crate::telemetry::trace::{self, SpanExport};
 use crate::upstream::Upstream;
 use crate::upstream::discovery::Discovery;

@@ -9,8 +9,7 @@ mod accept;
 mod log_level;
 mod memory;
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri};
@@ -19,8 +18,8 @@ use prometheus::Registry;
 use serde_json::{Value, json};
 
 use self::accept::{Form, negotiate};
-use self::log_level::LogLevel;
 use crate::api::query::Query;
+use crate::telemetry::log_filter::LogFilter;
 use crate::telemetry::logging::Log;
 use crate::telemetry::recent_lines::RecentLines;
 
@@ -32,7 +31,7 @@ pub struct ZPages {
     flags: Vec<(String, String)>,
     /// Returns the effective configuration.
     configuration: Box<dyn Fn() -> Value + Send + Sync>,
-    log: Option<Arc<LogLevel>>,
+    log: Option<LogFilter>,
     /// The last lines of the log.
     lines: Option<RecentLines>,
     /// Returns at most this number of the clients' connections.
@@ -82,15 +81,10 @@ impl ZPages {
         self
     }
 
-    /// Shows the last lines of the log, and lets its filter be replaced. `configured` returns the
-    /// configured one.
-    pub fn with_log(
-        mut self,
-        log: Option<Log>,
-        configured: impl Fn() -> String + Send + Sync + 'static,
-    ) -> Self {
+    /// Shows the last lines of the log, and lets its filter be replaced.
+    pub fn with_log(mut self, log: Option<Log>) -> Self {
         if let Some(Log { filter, recent }) = log {
-            self.log = Some(LogLevel::new(filter, configured));
+            self.log = Some(filter);
             self.lines = Some(recent);
         }
         self
@@ -118,7 +112,7 @@ impl ZPages {
                 None => ZAnswer::text(StatusCode::NOT_FOUND, "there are no connections\n"),
             },
             ZPage::Log => match &self.log {
-                Some(log) => ZAnswer::json(&log.shown()),
+                Some(filter) => ZAnswer::json(&log_level::shown(filter)),
                 None => ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG),
             },
             ZPage::LogLines => match &self.lines {
@@ -161,23 +155,11 @@ impl ZPages {
         if !headers.contains_key(CHANGE_HEADER) {
             return ZAnswer::text(StatusCode::FORBIDDEN, NO_CHANGE_HEADER);
         }
-        let Some(log) = &self.log else { return ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG) };
-        let query = Query::parse(uri.query().unwrap_or_default());
-        let seconds =
-            query.first("seconds").map(|seconds| seconds.parse().map(Duration::from_secs));
-        let Ok(duration) = seconds.transpose() else {
-            return ZAnswer::text(StatusCode::BAD_REQUEST, "seconds must be a number\n");
-        };
-        match query.first("filter") {
-            None => log.reset(),
-            Some(filter) => {
-                if let Err(error) = log.replace(filter, duration) {
-                    let message = format!("the filter cannot be parsed: {error}\n");
-                    return ZAnswer::text(StatusCode::BAD_REQUEST, message);
-                }
-            }
+        let Some(filter) = &self.log else { return ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG) };
+        match log_level::replace(filter, uri) {
+            Ok(()) => ZAnswer::json(&log_level::shown(filter)),
+            Err(message) => ZAnswer::text(StatusCode::BAD_REQUEST, message),
         }
-        ZAnswer::json(&log.shown())
     }
 }
 

@@ -65,12 +65,12 @@ pub(super) fn show(
     if running.load().admin_detail != AdminDetail::Local {
         return;
     }
-    let (shown, configured) = (Arc::clone(running), Arc::clone(running));
+    let shown = Arc::clone(running);
     let flags = given.flags.clone();
     let pages =
         ZPages::new(build_info::VERSION, given.flags, move || configuration(&shown.load(), &flags));
     let pages = pages.with_connections(move |limit| connections.describe(limit));
-    admin.set_zpages(pages.with_log(given.log, move || configured.load().logging.filter.clone()));
+    admin.set_zpages(pages.with_log(given.log));
 }
 
 /// Returns what `weir check` prints of a configuration. Secrets are in files of their own, of which

@@ -33,7 +33,7 @@ use crate::config::resolve::{Overrides, Problem, Problems};
 use crate::server::ServerReload;
 use crate::tasks::blocking::spawn_blocking;
 use crate::telemetry::events::{EventKind, Events};
-use crate::telemetry::logging::LogFilter;
+use crate::telemetry::log_filter::LogFilter;
 use crate::telemetry::metrics::{counters_of, float_gauge, gauge, gauge_vec};
 
 /// The file of the configuration, and the flags that override it.
@@ -178,7 +178,7 @@ impl Reloader {
         let running = self.running.load_full();
         let (config, changes) = running.reloaded(new);
         if let Some(log) = self.parts.log.as_ref().filter(|_| config.logging != running.logging) {
-            log.set(&config.logging.filter).map_err(ReloadError::LogFilter)?;
+            log.configure(&config.logging.filter).map_err(ReloadError::LogFilter)?;
         }
         if config.cache != running.cache {
             self.parts.registry.reconfigure(config.cache.clone());

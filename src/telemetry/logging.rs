@@ -5,18 +5,17 @@
 //! nothing.
 
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
 
 use tracing::Subscriber;
-use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::format::{DefaultFields, Format, Json, JsonFields};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
-use tracing_subscriber::reload::{self, Handle};
+use tracing_subscriber::reload;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, fmt};
+use tracing_subscriber::{Layer, fmt};
 
 use crate::config::{LogFormat, LoggingConfig};
+use crate::telemetry::log_filter::{self, LogFilter};
 use crate::telemetry::recent_lines::RecentLines;
 
 /// The error of [`install`].
@@ -44,42 +43,9 @@ pub struct Log {
     pub recent: RecentLines,
 }
 
-/// Replaces the filter of the process's logger. Cheap to clone.
-#[derive(Clone)]
-pub struct LogFilter {
-    replace: Arc<dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync>,
-}
-
-impl LogFilter {
-    fn new<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
-        let replace = move |filter| handle.reload(filter).map_err(|error| error.to_string());
-        Self { replace: Arc::new(replace) }
-    }
-
-    /// Returns a filter without a logger, and the directives that are set.
-    #[cfg(test)]
-    pub(crate) fn recorded() -> (Self, Arc<parking_lot::Mutex<Vec<String>>>) {
-        let set = Arc::<parking_lot::Mutex<Vec<String>>>::default();
-        let recorded = Arc::clone(&set);
-        let replace = move |filter: EnvFilter| {
-            // The directive for tungstenite is Weir's own.
-            let shown = filter.to_string();
-            let own = shown.split(',').filter(|directive| *directive != TUNGSTENITE_DIRECTIVE);
-            recorded.lock().push(own.collect::<Vec<_>>().join(","));
-            Ok(())
-        };
-        (Self { replace: Arc::new(replace) }, set)
-    }
-
-    /// Replaces the filter. Fails if it cannot be parsed.
-    pub fn set(&self, directives: &str) -> Result<(), String> {
-        (self.replace)(filter(directives).map_err(|error| error.to_string())?)
-    }
-}
-
 /// Installs the process's logger. Can be called once.
 pub fn install(config: &LoggingConfig) -> Result<Log, LoggingError> {
-    let filter = filter(&config.filter).map_err(|error| LoggingError::Filter {
+    let filter = log_filter::parse(&config.filter).map_err(|error| LoggingError::Filter {
         filter: config.filter.clone(),
         cause: error.to_string(),
     })?;
@@ -93,7 +59,7 @@ pub fn install(config: &LoggingConfig) -> Result<Log, LoggingError> {
     let subscriber =
         tracing_subscriber::registry().with(filter).with(lines).with(recording(recent.clone()));
     subscriber.try_init().map_err(|error| LoggingError::Installed(error.to_string()))?;
-    Ok(Log { filter: LogFilter::new(handle), recent })
+    Ok(Log { filter: LogFilter::new(handle, &config.filter), recent })
 }
 
 /// Returns what keeps the last lines.
@@ -110,10 +76,3 @@ fn as_json<S, W>(
 ) -> fmt::Layer<S, JsonFields, Format<Json>, W> {
     layer.json().flatten_event(true).with_span_list(false).with_ansi(false)
 }
-
-fn filter(directives: &str) -> Result<EnvFilter, ParseError> {
-    Ok(EnvFilter::try_new(directives)?.add_directive(TUNGSTENITE_DIRECTIVE.parse()?))
-}
-
-/// tungstenite traces whole frames, which contain the bodies of objects.
-const TUNGSTENITE_DIRECTIVE: &str = "tungstenite=info";

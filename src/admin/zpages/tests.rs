@@ -4,8 +4,9 @@ use std::io::Write;
 
 use tracing_subscriber::fmt::MakeWriter;
 
+use std::time::Duration;
+
 use super::*;
-use crate::telemetry::logging::LogFilter;
 use crate::testing::headers;
 
 /// A Weir that started at 2026-11-24 12:00:00 UTC.
@@ -96,7 +97,7 @@ log-filter=weir=debug"
 async fn the_log_filter_is_changed_by_a_post_with_a_header_alone() {
     let (filter, set) = LogFilter::recorded();
     let log = Log { filter, recent: RecentLines::default() };
-    let pages = pages().with_log(Some(log), || "info".to_owned());
+    let pages = pages().with_log(Some(log));
     let change = headers(&[("x-weir-change", "1")]);
     let path = "/debug/log?filter=weir%3Ddebug&seconds=60";
     let post = |path: &str, headers: &HeaderMap| ask(&pages, &Method::POST, path, headers).status;
@@ -117,7 +118,7 @@ async fn the_log_filter_is_changed_by_a_post_with_a_header_alone() {
 async fn the_last_lines_of_the_log_are_shown() {
     let recent = RecentLines::default();
     let log = Log { filter: LogFilter::recorded().0, recent: recent.clone() };
-    let pages = pages().with_log(Some(log), || "info".to_owned());
+    let pages = pages().with_log(Some(log));
     assert_eq!(get(&pages, "/debug/log/lines", "").body, "");
     writeln!(recent.make_writer(), r#"{{"message":"a cache is ready"}}"#).unwrap();
     let answer = get(&pages, "/debug/log/lines", "");
