@@ -252,7 +252,7 @@ impl Pages {
         let ZAnswer { status, content_type, body } = zpages.answer(page, head, &self.registry);
         let mut response = respond(status, content_type, body);
         if status == StatusCode::METHOD_NOT_ALLOWED {
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(page.methods()));
         }
         detailed(connection.is_scarce, response)
     }

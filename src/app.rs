@@ -157,7 +157,7 @@ impl App {
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = bind_admin(&config, checks, metrics.registry.clone(), details).await?;
         let admin = admin.map(|(admin, address)| {
-            show(&admin, given, &running, server.connections());
+            show(&admin, given, &running, server.connections(), (registry.clone(), &metrics));
             run_admin(admin, address, ended.clone())
         });
         registry.start_warm();

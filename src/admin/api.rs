@@ -9,10 +9,10 @@
 //!
 //! Lock order: the shared responses, then the moments.
 
-mod caches;
+pub(super) mod caches;
 mod events;
 mod findings;
-mod json;
+pub(super) mod json;
 mod limits;
 mod moment;
 mod overview;

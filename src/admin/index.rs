@@ -23,5 +23,7 @@ For local clients only (kubectl port-forward POD 6441, and then http://localhost
 /api/shadow       how caches compare with the API server, in shadow mode; ?format=text
 /statusz          version, start and paths; and /flagz, /configz
 /debug/...        memory, connections (?limit=N), log, log/lines,
-                  pprof/profile (?seconds=N)
+                  caches/GROUP/VERSION/RESOURCE (?namespace=NAME),
+                  pprof/profile (?seconds=N); a POST of relist/GROUP/VERSION/RESOURCE
+                  requests a new list
 ";

@@ -1,10 +1,10 @@
 //! The metrics of one moment, to look numbers up in: what operators see on the page is what
 //! Prometheus scrapes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use prometheus::Registry;
-use prometheus::proto::{Metric, MetricFamily};
+use prometheus::proto::{Metric, MetricFamily, MetricType};
 
 /// All metrics of a moment.
 #[derive(Debug, Default)]
@@ -43,6 +43,20 @@ impl Numbers {
         self.find(name, labels).unwrap_or(0.0)
     }
 
+    /// Returns the counters and gauges that have these labels, by their names with the others.
+    pub(super) fn with_labels(&self, labels: &[(&str, &str)]) -> BTreeMap<String, f64> {
+        let is_number = |family: &&MetricFamily| family.get_field_type() != MetricType::HISTOGRAM;
+        let mut found = BTreeMap::new();
+        for family in self.families.values().filter(is_number) {
+            let with = family.get_metric().iter().filter(|metric| Labels(metric).have(labels));
+            found.extend(with.map(|metric| {
+                let others = Labels(metric).others(labels);
+                (format!("{}{others}", family.name()), value(metric))
+            }));
+        }
+        found
+    }
+
     /// Returns the largest value of a metric.
     pub(super) fn largest(&self, name: &str) -> Option<f64> {
         self.each(name).map(|(_, value)| value).reduce(f64::max)
@@ -75,6 +89,15 @@ impl<'a> Labels<'a> {
     pub(super) fn get(self, name: &str) -> &'a str {
         let labels = self.0.get_label().iter();
         labels.filter(|label| label.name() == name).map(|label| label.value()).next().unwrap_or("")
+    }
+
+    /// Returns the labels that are not among these, as in the text format.
+    fn others(self, labels: &[(&str, &str)]) -> String {
+        let all = self.0.get_label().iter();
+        let others = all.filter(|label| labels.iter().all(|(name, _)| *name != label.name()));
+        let others: Vec<_> =
+            others.map(|label| format!("{}={:?}", label.name(), label.value())).collect();
+        if others.is_empty() { String::new() } else { format!("{{{}}}", others.join(",")) }
     }
 
     /// Whether the series has all of these labels.
@@ -137,6 +160,9 @@ mod tests {
         assert_eq!(numbers.find("weir_test_total", &[("a", "z")]), None);
         assert_eq!(numbers.sum("weir_other", &[]), 0.0);
         assert_eq!(numbers.largest("weir_test_total"), Some(5.0));
+        let with = numbers.with_labels(&[("b", "2")]);
+        let expected = [("weir_test_total{a=\"x\"}", 3.0), ("weir_test_total{a=\"y\"}", 5.0)];
+        assert_eq!(with, expected.map(|(name, value)| (name.to_owned(), value)).into());
     }
 
     proptest! {

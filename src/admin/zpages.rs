@@ -1,11 +1,14 @@
 //! The z-pages and debug pages: `/statusz` and `/flagz` as Kubernetes' components have them
-//! (KEP-4827, KEP-4828), `/configz`, `/debug/memory`, `/debug/connections`, and the filter of the
-//! log at `/debug/log`, with its last lines at `/debug/log/lines`.
+//! (KEP-4827, KEP-4828), `/configz`, `/debug/memory`, `/debug/connections`, one cache at
+//! `/debug/caches/…`, and the filter of the log at `/debug/log`, with its last lines at
+//! `/debug/log/lines`.
 //!
-//! All are details ([`detail`](crate::admin::detail)). Only the filter of the log can be changed,
-//! by a POST with a header that no form of a web page can send.
+//! All are details ([`detail`](crate::admin::detail)). The filter of the log can be replaced for a
+//! while, and a cache can be listed again (`/debug/relist/…`), by a POST with a header that no form
+//! of a web page can send. Both are notable events. Nothing else can be changed.
 
 mod accept;
+mod caches;
 mod log_level;
 mod memory;
 
@@ -16,9 +19,13 @@ use http::{HeaderMap, Method, StatusCode, Uri};
 use jiff::Timestamp;
 use prometheus::Registry;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use self::accept::{Form, negotiate};
+use self::caches::CacheNames;
 use crate::api::query::Query;
+use crate::cache::registry::Registry as CacheRegistry;
+use crate::telemetry::events::{EventKind, Events};
 use crate::telemetry::log_filter::LogFilter;
 use crate::telemetry::logging::Log;
 use crate::telemetry::recent_lines::RecentLines;
@@ -27,6 +34,8 @@ use crate::telemetry::recent_lines::RecentLines;
 pub struct ZPages {
     version: &'static str,
     started: SystemTime,
+    /// The same by a clock that is never set.
+    since: Instant,
     /// The given flags and variables of the environment, by name.
     flags: Vec<(String, String)>,
     /// Returns the effective configuration.
@@ -36,6 +45,9 @@ pub struct ZPages {
     lines: Option<RecentLines>,
     /// Returns at most this number of the clients' connections.
     connections: Option<Connections>,
+    caches: Option<CacheRegistry>,
+    /// The changes by operators.
+    events: Events,
 }
 
 type Connections = Box<dyn Fn(usize) -> Value + Send + Sync>;
@@ -48,6 +60,8 @@ pub(super) enum ZPage {
     Configz,
     Memory,
     Connections,
+    Cache,
+    Relist,
     Log,
     LogLines,
 }
@@ -68,8 +82,23 @@ impl ZPages {
         configuration: impl Fn() -> Value + Send + Sync + 'static,
     ) -> Self {
         flags.sort();
-        let (started, configuration) = (SystemTime::now(), Box::new(configuration));
-        Self { version, started, flags, configuration, log: None, lines: None, connections: None }
+        Self {
+            version,
+            started: SystemTime::now(),
+            since: Instant::now(),
+            flags,
+            configuration: Box::new(configuration),
+            log: None,
+            lines: None,
+            connections: None,
+            caches: None,
+            events: Events::default(),
+        }
+    }
+
+    /// Shows each cache, and lets it be listed again. Notes changes among `events`.
+    pub fn with_caches(self, caches: CacheRegistry, events: Events) -> Self {
+        Self { caches: Some(caches), events, ..self }
     }
 
     /// Shows the clients' connections.
@@ -98,8 +127,14 @@ impl ZPages {
         registry: &Registry,
     ) -> ZAnswer {
         match (method, page) {
-            (&Method::GET | &Method::HEAD, _) => {}
-            (&Method::POST, ZPage::Log) => return self.replace_log(uri, headers),
+            (&Method::POST, ZPage::Log | ZPage::Relist) => {
+                return match headers.contains_key(CHANGE_HEADER) {
+                    true if page == ZPage::Log => self.replace_log(uri),
+                    true => self.relist(uri),
+                    false => ZAnswer::text(StatusCode::FORBIDDEN, NO_CHANGE_HEADER),
+                };
+            }
+            (&Method::GET | &Method::HEAD, page) if page != ZPage::Relist => {}
             _ => return ZAnswer::text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed\n"),
         }
         match page {
@@ -110,6 +145,10 @@ impl ZPages {
             ZPage::Connections => match &self.connections {
                 Some(connections) => ZAnswer::json(&connections(limit(uri))),
                 None => ZAnswer::text(StatusCode::NOT_FOUND, "there are no connections\n"),
+            },
+            ZPage::Cache | ZPage::Relist => match (CacheNames::parse(uri, CACHES), &self.caches) {
+                (Some(names), Some(caches)) => ZAnswer::of_caches(names.show(caches, registry)),
+                _ => ZAnswer::text(StatusCode::NOT_FOUND, NO_CACHE),
             },
             ZPage::Log => match &self.log {
                 Some(filter) => ZAnswer::json(&log_level::shown(filter)),
@@ -123,7 +162,7 @@ impl ZPages {
     }
 
     fn statusz(&self) -> Content {
-        let uptime = self.started.elapsed().unwrap_or_default().as_secs();
+        let uptime = self.since.elapsed().as_secs();
         let started = Timestamp::try_from(self.started).unwrap_or(Timestamp::UNIX_EPOCH);
         let shown = started.strftime("%a %b %e %H:%M:%S UTC %Y");
         let (hours, minutes, seconds) = (uptime / 3600, uptime / 60 % 60, uptime % 60);
@@ -151,13 +190,22 @@ impl ZPages {
         Content { text, fields: json!({ "flags": flags }) }
     }
 
-    fn replace_log(&self, uri: &Uri, headers: &HeaderMap) -> ZAnswer {
-        if !headers.contains_key(CHANGE_HEADER) {
-            return ZAnswer::text(StatusCode::FORBIDDEN, NO_CHANGE_HEADER);
+    fn relist(&self, uri: &Uri) -> ZAnswer {
+        match (CacheNames::parse(uri, RELIST), &self.caches) {
+            (Some(names), Some(caches)) => ZAnswer::of_caches(names.relist(caches, &self.events)),
+            _ => ZAnswer::text(StatusCode::NOT_FOUND, NO_CACHE),
         }
+    }
+
+    fn replace_log(&self, uri: &Uri) -> ZAnswer {
         let Some(filter) = &self.log else { return ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG) };
         match log_level::replace(filter, uri) {
-            Ok(()) => ZAnswer::json(&log_level::shown(filter)),
+            Ok(()) => {
+                let text = log_level::describe(filter);
+                // The filter has logged it.
+                self.events.notable(EventKind::Operator, "", text, |_| {});
+                ZAnswer::json(&log_level::shown(filter))
+            }
             Err(message) => ZAnswer::text(StatusCode::BAD_REQUEST, message),
         }
     }
@@ -180,14 +228,30 @@ impl ZPage {
             "/debug/connections" => Self::Connections,
             "/debug/log" => Self::Log,
             "/debug/log/lines" => Self::LogLines,
+            path if path.starts_with(CACHES) => Self::Cache,
+            path if path.starts_with(RELIST) => Self::Relist,
             _ => return None,
         })
+    }
+
+    /// Returns the methods of the page.
+    pub(super) fn methods(self) -> &'static str {
+        match self {
+            Self::Log => "GET, HEAD, POST",
+            Self::Relist => "POST",
+            _ => "GET, HEAD",
+        }
     }
 }
 
 impl ZAnswer {
     fn text(status: StatusCode, body: impl Into<Bytes>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
+    }
+
+    fn of_caches(shown: Option<Value>) -> Self {
+        let not_running = || Self::text(StatusCode::NOT_FOUND, NOT_RUNNING);
+        shown.map_or_else(not_running, |shown| Self::json(&shown))
     }
 
     fn json(value: &Value) -> Self {
@@ -238,18 +302,25 @@ const COMPONENT: &str = "weir";
 /// The text of Kubernetes' components.
 const WARNING: &str = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.";
 const NOT_ACCEPTABLE: &str = "accepted are text/plain and, for example, application/json;as=Statusz;v=v1beta1;g=config.k8s.io\n";
+const CACHES: &str = "/debug/caches/";
+const RELIST: &str = "/debug/relist/";
+const NO_CACHE: &str = "name a resource, such as v1/pods or apps/v1/deployments\n";
+const NOT_RUNNING: &str =
+    "no such cache runs; /api/caches lists them, and ?namespace= names that of a namespace\n";
 const NO_LOG: &str = "the log of this process is not Weir's\n";
 /// A form of a web page cannot send it, and a script of another site only after a preflight
 /// request, which is refused.
 const CHANGE_HEADER: &str = "x-weir-change";
 const NO_CHANGE_HEADER: &str = "a change needs the header X-Weir-Change: 1\n";
-const PATHS: [&str; 13] = [
+const PATHS: [&str; 15] = [
     "/configz",
+    "/debug/caches",
     "/debug/connections",
     "/debug/log",
     "/debug/log/lines",
     "/debug/memory",
     "/debug/pprof/profile",
+    "/debug/relist",
     "/flagz",
     "/healthz",
     "/livez",

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use crate::admin::{Admin, ZPages};
 use crate::app::build_info;
+use crate::app::metrics::Metrics;
 use crate::app::reload::hash;
+use crate::cache::registry::Registry;
 use crate::config::file::ConfigFile;
 use crate::config::{AdminDetail, Config};
 use crate::server::ConnectionList;
@@ -61,6 +63,7 @@ pub(super) fn show(
     given: Given,
     running: &Arc<ArcSwap<Config>>,
     connections: ConnectionList,
+    (caches, metrics): (Registry, &Metrics),
 ) {
     if running.load().admin_detail != AdminDetail::Local {
         return;
@@ -70,6 +73,7 @@ pub(super) fn show(
     let pages =
         ZPages::new(build_info::VERSION, given.flags, move || configuration(&shown.load(), &flags));
     let pages = pages.with_connections(move |limit| connections.describe(limit));
+    let pages = pages.with_caches(caches, metrics.events.clone());
     admin.set_zpages(pages.with_log(given.log));
 }
 

@@ -49,7 +49,7 @@ use crate::cache::refusal::Refusal;
 pub use crate::cache::registry::forward_budget::ForwardPermit;
 use crate::cache::registry::inner::Inner;
 pub use crate::cache::registry::listing::{
-    CacheDescription, CacheDifference, CheckReport, LastFailure,
+    CacheContents, CacheDescription, CacheDetail, CacheDifference, CheckReport, LastFailure,
 };
 use crate::cache::registry::source::{Source, UpstreamSource};
 use crate::config::CacheConfig;
@@ -115,6 +115,22 @@ impl Registry {
     pub fn descriptions(&self) -> Vec<CacheDescription> {
         let is_quarantined = |key: &CacheKey| self.inner.quarantines.is_closed(key);
         listing::describe_all(&self.inner.caches.all(), is_quarantined)
+    }
+
+    /// Returns the running caches of a resource in one namespace, or (empty) in the whole cluster,
+    /// in all detail. Does not count as a use of them.
+    pub fn details(&self, gvr: &GroupVersionResource, namespace: &str) -> Vec<CacheDetail> {
+        let inner = &self.inner;
+        let caches = inner.caches.of_scope(gvr, namespace).into_iter();
+        caches.map(|it| listing::detail(&it, inner.quarantines.is_closed(&it.key))).collect()
+    }
+
+    /// Requests a new list of these caches. A cache that does not watch at present lists once it
+    /// does. Returns their number.
+    pub fn relist(&self, gvr: &GroupVersionResource, namespace: &str) -> usize {
+        let caches = self.inner.caches.of_scope(gvr, namespace);
+        caches.iter().for_each(|cached| cached.requests.request_relist());
+        caches.len()
     }
 
     /// Gives memory back while it is short: trims each history to one of `history_part` parts of

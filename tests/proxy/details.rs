@@ -1,6 +1,7 @@
 //! The live page and the data behind it, over a real connection: the rule of access, what is equal
 //! to the metrics, and an outage.
 
+use http::Method;
 use serde_json::Value;
 use weir::config::{AdminDetail, FlowControlMode};
 use weir::simulator::{Simulator, SimulatorOptions};
@@ -196,6 +197,44 @@ async fn the_open_connections_are_listed_for_local_clients() {
     eventually("the connection is gone", async || list().await["open"] == 0).await;
     let foreign = call(&proxy, "/debug/connections", &[("host", "evil.example")]).await;
     assert_eq!(foreign.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_cache_is_shown_and_listed_again_on_demand() {
+    let proxy = observing(AdminDetail::Local).await;
+    proxy.warm("/api/v1/pods").await;
+    proxy.until_watched("pods").await;
+    let shown = call(&proxy, "/debug/caches/v1/pods", &[]).await.json();
+    assert_eq!((&shown["resource"], &shown["namespace"]), (&"v1/pods".into(), &"".into()));
+    let cache = &shown["caches"][0];
+    let states: Vec<_> = cache["transitions"].as_array().unwrap().iter().collect();
+    assert_eq!(states[0]["state"], "starting", "{cache:#}");
+    assert_eq!(states.last().unwrap()["state"], cache["state"], "{cache:#}");
+    assert!(cache["contents"]["objects"].as_u64().unwrap() > 0, "{cache:#}");
+    assert!(cache["contents"]["watchesFrom"].is_string(), "{cache:#}");
+    assert_eq!(cache["metrics"]["weir_reflector_relists_total{cause=\"start\"}"], 1, "{cache:#}");
+    for path in ["/debug/caches/v1/none", "/debug/caches/v1/pods?namespace=x", "/debug/caches/x"] {
+        assert_eq!(call(&proxy, path, &[]).await.status, 404, "{path}");
+    }
+    let foreign = call(&proxy, "/debug/caches/v1/pods", &[("host", "evil.example")]).await;
+    assert_eq!(foreign.status, 403);
+
+    let post = Call::new(Method::POST, "/debug/relist/v1/pods");
+    let refused = client::fetch(proxy.admin_address(), &post).await;
+    assert_eq!(refused.status, 403);
+    let asked = client::fetch(proxy.admin_address(), &post.header("x-weir-change", "1")).await;
+    assert_eq!((asked.status.as_u16(), &asked.json()["requested"]), (200, &1.into()));
+    let labels = ["resource=\"pods\"", "cause=\"changed\""];
+    eventually("the cache lists again", async || {
+        proxy.metric("weir_reflector_relists_total", &labels).await == 1.0
+    })
+    .await;
+    let events = get(&proxy, "events").await;
+    let mut events = events["items"].as_array().unwrap().iter();
+    let event = events.find(|event| event["kind"] == "operator").unwrap();
+    assert_eq!(event["subject"], "v1/pods");
+    let wrong = call(&proxy, "/debug/relist/v1/pods", &[]).await;
+    assert_eq!((wrong.status.as_u16(), &wrong.headers["allow"]), (405, &"POST".parse().unwrap()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -101,12 +101,12 @@ impl<'a> Metrics<'a> {
     }
 }
 
-fn describe_failure(failure: &LastFailure) -> Value {
+pub(in crate::admin) fn describe_failure(failure: &LastFailure) -> Value {
     object([("time", time(failure.at)), ("cause", (&*failure.cause).into())])
 }
 
 /// Keys and resourceVersions, never values.
-fn difference(difference: &CacheDifference) -> Value {
+pub(in crate::admin) fn difference(difference: &CacheDifference) -> Value {
     let version = |version: Option<ResourceVersion>| {
         version.map_or(Value::Null, |version| version.to_string().into())
     };

@@ -11,7 +11,7 @@ pub(super) fn items(items: Vec<Value>) -> Map<String, Value> {
 }
 
 /// Returns an object of these fields.
-pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+pub(in crate::admin) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
     Value::from(
         fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect::<Map<_, _>>(),
     )
@@ -19,7 +19,7 @@ pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
 
 /// Returns a whole number as it is, so that it equals the metric, and another one with four
 /// significant digits. An infinite or undefined number is null.
-pub(super) fn number(number: f64) -> Value {
+pub(in crate::admin) fn number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < EXACT_MAX {
         return Value::from(number as i64);
     }
@@ -31,7 +31,7 @@ pub(super) fn optional(of: Option<f64>) -> Value {
 }
 
 /// Returns a time in the format of RFC 3339, in milliseconds.
-pub(super) fn time(time: SystemTime) -> Value {
+pub(in crate::admin) fn time(time: SystemTime) -> Value {
     let time = Timestamp::try_from(time).ok();
     time.map_or(Value::Null, |time| time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string().into())
 }

@@ -53,7 +53,7 @@ Warning: This endpoint is not meant to be machine parseable, has no formatting c
 Started: Tue Nov 24 12:00:00 UTC 2026
 Up: ...
 Binary version: 0.1.0
-Paths: /configz /debug/connections /debug/log /debug/log/lines /debug/memory /debug/pprof/profile /flagz /healthz /livez /metrics /metrics/slis /readyz /statusz"
+Paths: /configz /debug/caches /debug/connections /debug/log /debug/log/lines /debug/memory /debug/pprof/profile /debug/relist /flagz /healthz /livez /metrics /metrics/slis /readyz /statusz"
     );
     let answer = get(&pages, "/statusz", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io");
     assert_eq!((answer.status, answer.content_type), (StatusCode::OK, "application/json"));
@@ -107,11 +107,29 @@ async fn the_log_filter_is_changed_by_a_post_with_a_header_alone() {
     assert_eq!(post("/debug/log?filter=weir%3Dloud", &change), StatusCode::BAD_REQUEST);
     assert_eq!(post("/debug/log?filter=debug&seconds=x", &change), StatusCode::BAD_REQUEST);
     assert_eq!(post("/statusz", &change), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(post("/debug/caches/v1/pods", &change), StatusCode::METHOD_NOT_ALLOWED);
     assert!(set.lock().is_empty());
     assert_eq!(post(path, &change), StatusCode::OK);
     assert_eq!(*set.lock(), ["weir=debug"]);
     assert_eq!(post("/debug/log", &change), StatusCode::OK);
     assert_eq!(*set.lock(), ["weir=debug", "info"]);
+    let texts = pages.events.since(0).into_iter().map(|event| event.text.into_string());
+    let text = |filter| format!("An operator set the filter of the log: {filter}");
+    assert_eq!(texts.collect::<Vec<_>>(), [text("info"), text("weir=debug")]);
+}
+
+#[test]
+fn a_list_is_requested_by_a_post_with_a_header_alone() {
+    let pages = pages();
+    let change = headers(&[("x-weir-change", "1")]);
+    let ask =
+        |method, headers: &HeaderMap| ask(&pages, &method, "/debug/relist/v1/pods", headers).status;
+    assert_eq!(ask(Method::GET, &change), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(ask(Method::POST, &HeaderMap::new()), StatusCode::FORBIDDEN);
+    // There are no caches.
+    assert_eq!(ask(Method::POST, &change), StatusCode::NOT_FOUND);
+    assert_eq!(ZPage::Relist.methods(), "POST");
+    assert_eq!(ZPage::Log.methods(), "GET, HEAD, POST");
 }
 
 #[tokio::test]

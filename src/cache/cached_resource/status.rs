@@ -1,7 +1,9 @@
-//! The state of a cache's reflector for operators: its name, its begin, and the last failure.
+//! The state of a cache's reflector for operators: its name, its begin, the states before, and the
+//! last failure.
 //!
 //! Lock order: each lock alone.
 
+use std::collections::VecDeque;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -9,8 +11,8 @@ use parking_lot::Mutex;
 /// The state of a cache's reflector.
 #[derive(Debug)]
 pub(crate) struct ReflectorStatus {
-    /// The name of the state, and since when.
-    state: Mutex<(&'static str, SystemTime)>,
+    /// The names of the last states, and since when, at least one. The present one is last.
+    states: Mutex<VecDeque<Transition>>,
     failure: Mutex<Option<LastFailure>>,
 }
 
@@ -23,13 +25,20 @@ pub struct LastFailure {
     pub cause: Box<str>,
 }
 
+/// The name of a state, and when it was entered.
+pub(crate) type Transition = (&'static str, SystemTime);
+
 impl ReflectorStatus {
     /// Enters a state.
     pub(crate) fn enter(&self, name: &'static str) {
-        let mut state = self.state.lock();
-        if state.0 != name {
-            *state = (name, SystemTime::now());
+        let mut states = self.states.lock();
+        if states.back().is_some_and(|(last, _)| *last == name) {
+            return;
         }
+        if states.len() >= TRANSITIONS_MAX {
+            states.pop_front();
+        }
+        states.push_back((name, SystemTime::now()));
     }
 
     /// Notes a failure.
@@ -39,8 +48,13 @@ impl ReflectorStatus {
     }
 
     /// Returns the name of the state, and since when the reflector is in it.
-    pub(crate) fn state(&self) -> (&'static str, SystemTime) {
-        *self.state.lock()
+    pub(crate) fn state(&self) -> Transition {
+        self.states.lock().back().copied().unwrap_or(("starting", SystemTime::UNIX_EPOCH))
+    }
+
+    /// Returns the last states, the present one last.
+    pub(crate) fn transitions(&self) -> Vec<Transition> {
+        self.states.lock().iter().copied().collect()
     }
 
     /// Returns the last failure.
@@ -51,12 +65,15 @@ impl ReflectorStatus {
 
 impl Default for ReflectorStatus {
     fn default() -> Self {
-        Self { state: Mutex::new(("starting", SystemTime::now())), failure: Mutex::default() }
+        let states = VecDeque::from([("starting", SystemTime::now())]);
+        Self { states: Mutex::new(states), failure: Mutex::default() }
     }
 }
 
 /// A sentence with the cause of a failure.
 const CAUSE_BYTES_MAX: usize = 400;
+/// Some failures with what led to them.
+const TRANSITIONS_MAX: usize = 20;
 
 #[cfg(test)]
 mod tests {
@@ -71,6 +88,13 @@ mod tests {
         assert_eq!(status.state(), since);
         status.enter("backing-off");
         assert_eq!(status.state().0, "backing-off");
+        let names: Vec<_> = status.transitions().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["starting", "watching", "backing-off"]);
+        for _ in 0..30 {
+            status.enter("watching");
+            status.enter("resuming");
+        }
+        assert_eq!((status.transitions().len(), status.state().0), (TRANSITIONS_MAX, "resuming"));
         assert_eq!(status.failure(), None);
         status.failed(&"é".repeat(300));
         assert_eq!(status.failure().unwrap().cause.len(), CAUSE_BYTES_MAX);

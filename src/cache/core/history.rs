@@ -299,7 +299,7 @@ impl History {
     /// Returns the oldest resourceVersion from which a watch can start (`docs/semantics.md` §5.8):
     /// that of the list if no event was evicted since, otherwise the one before the oldest event.
     /// The events of a relist are delivered all or not at all.
-    fn oldest(&self) -> ResourceVersion {
+    pub fn oldest(&self) -> ResourceVersion {
         match (self.evicted, self.events.front(), self.relist_at(self.first_seq)) {
             (None, ..) => self.reaches,
             (Some(evicted), None, _) => evicted,

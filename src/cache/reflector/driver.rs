@@ -121,11 +121,6 @@ impl<L: ListWatch> Driver<L> {
         if self.is_rewound() {
             return;
         }
-        tracing::error!(
-            %held,
-            %upstream,
-            "the upstream's history was rewound (etcd restored, or another cluster at its address); all caches start again"
-        );
         let text = "The upstream's history was rewound (etcd restored, or another cluster at its address); all caches start again.";
         self.cached.context.metrics.events().notable(EventKind::Rewind, "", text, |left_out| {
             tracing::error!(
@@ -354,7 +349,7 @@ impl<L: ListWatch> Driver<L> {
             }
             ListCause::Rewound => "Lists again: the upstream's history was rewound.",
             ListCause::Changed => {
-                "Lists again: the upstream may write the same objects in other bytes now."
+                "Lists again: the upstream may write other bytes now, or an operator asked for it."
             }
             ListCause::Retry => "Lists again after a failed list.",
         };

@@ -146,6 +146,24 @@ impl CacheMap {
         scopes.into_iter().take(count).map(of_scope).sum()
     }
 
+    /// Returns the caches of a resource that hold one namespace, or (empty) the cluster.
+    pub(super) fn of_scope(
+        &self,
+        gvr: &GroupVersionResource,
+        namespace: &str,
+    ) -> Vec<Arc<CachedResource>> {
+        let scope = match namespace {
+            "" => Scope::Cluster,
+            namespace => Scope::Namespace(namespace.into()),
+        };
+        let key = |representation| {
+            let (gvr, scope) = (gvr.clone(), scope.clone());
+            CacheKey { gvr, representation, scope }
+        };
+        let caches = Representation::ALL.into_iter().map(key);
+        caches.filter_map(|key| Some(Arc::clone(&*self.caches.get(&key)?))).collect()
+    }
+
     /// Returns all caches, so that the caller locks no shard.
     pub(super) fn all(&self) -> Vec<Arc<CachedResource>> {
         self.caches.iter().map(|cached| Arc::clone(&cached)).collect()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 pub use crate::cache::cached_resource::status::LastFailure;
 use crate::cache::key::CacheKey;
@@ -34,6 +35,55 @@ pub struct CacheDescription {
     /// Whether it answers nothing, because an earlier cache of its key was proved wrong and it is
     /// not checked yet.
     pub is_quarantined: bool,
+}
+
+/// A running cache in all detail.
+#[derive(Clone, Debug)]
+pub struct CacheDetail {
+    /// What the list of caches shows of it.
+    pub description: CacheDescription,
+    /// Its state; `None` before the first list.
+    pub contents: Option<CacheContents>,
+    /// The last states of its reflector, with the times when they were entered; the present one is
+    /// last.
+    pub transitions: Vec<(&'static str, SystemTime)>,
+}
+
+/// What a cache holds.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheContents {
+    /// The resourceVersion up to which it is complete.
+    pub resource_version: ResourceVersion,
+    /// The number of its objects.
+    pub objects: usize,
+    /// The bytes of objects and history.
+    pub bytes: usize,
+    /// The oldest resourceVersion from which a watch may start.
+    pub history_from: ResourceVersion,
+    /// The oldest resourceVersion at which an exact list is possible.
+    pub exact_from: ResourceVersion,
+    /// The events of the history.
+    pub history_events: usize,
+    /// The bytes of the history.
+    pub history_bytes: usize,
+    /// The most events that the history has at present.
+    pub history_events_max: usize,
+}
+
+/// Returns a cache in all detail.
+pub(super) fn detail(cached: &CachedResource, is_quarantined: bool) -> CacheDetail {
+    let contents = cached.watch_cache.state().map(|state| CacheContents {
+        resource_version: state.resource_version(),
+        objects: state.len(),
+        bytes: state.weight(),
+        history_from: state.history().oldest(),
+        exact_from: state.history().exact_from(),
+        history_events: state.history().len(),
+        history_bytes: state.history().weight(),
+        history_events_max: state.history().window(),
+    });
+    let description = describe(cached, is_quarantined);
+    CacheDetail { description, contents, transitions: cached.status.transitions() }
 }
 
 /// Returns the descriptions of caches, in the order of their names.
