@@ -193,7 +193,7 @@ async fn serve(args: ServeArgs, sockets: InheritedSockets, compares: bool) -> Re
         .context("cannot listen to signals")
         .map_err(Failure::runtime)?;
     let given = Given { log: Some(log.clone()), ..Given::default() };
-    let given = given.with_arguments(std::env::args()).with_variable("WEIR_LOG");
+    let given = given.with_arguments(std::env::args()).with_variables();
     let start = async {
         let app = App::start_with(config, sockets, given).await?;
         if let Some(path) = kubeconfig {

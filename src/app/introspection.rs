@@ -2,6 +2,7 @@
 
 mod origins;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -22,15 +23,19 @@ use crate::telemetry::logging::Log;
 pub struct Given {
     /// Flags and variables of the environment, by name. There are no secrets among them.
     pub flags: Vec<(String, String)>,
+    /// The command, such as `serve` or `shadow`; empty if there is none.
+    pub command: String,
     /// The log, if that is this process's.
     pub log: Option<Log>,
 }
 
 impl Given {
-    /// Reads flags as they were given: `--name value` or `--name=value`. The values of a repeated
-    /// one are joined.
+    /// Reads the command and its flags as they were given: `--name value` or `--name=value`. The
+    /// values of a repeated one are joined.
     pub fn with_arguments(mut self, arguments: impl Iterator<Item = String>) -> Self {
-        let mut arguments = arguments.peekable();
+        // The first one is the program.
+        let mut arguments = arguments.skip(1).peekable();
+        self.command = arguments.next_if(|it| !it.starts_with("--")).unwrap_or_default();
         while let Some(argument) = arguments.next() {
             let Some(flag) = argument.strip_prefix("--") else { continue };
             let (name, value) = match flag.split_once('=') {
@@ -48,10 +53,21 @@ impl Given {
         self
     }
 
-    /// Adds a variable of the environment, if it is set.
-    pub fn with_variable(mut self, name: &str) -> Self {
-        if let Ok(value) = std::env::var(name) {
-            self.flags.push((name.to_owned(), value));
+    /// Adds the variables of the environment that Weir reads, and the names of those that look as
+    /// if it did. Their values may be secrets.
+    pub fn with_variables(self) -> Self {
+        self.with_these_variables(std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        }))
+    }
+
+    fn with_these_variables(mut self, variables: impl Iterator<Item = (String, String)>) -> Self {
+        for (name, value) in variables {
+            if VARIABLES.contains(&name.as_str()) {
+                self.flags.push((name, value));
+            } else if name.starts_with(PREFIX) {
+                self.flags.push((name, UNUSED.to_owned()));
+            }
         }
         self
     }
@@ -69,26 +85,40 @@ pub(super) fn show(
         return;
     }
     let shown = Arc::clone(running);
-    let flags = given.flags.clone();
-    let pages =
-        ZPages::new(build_info::VERSION, given.flags, move || configuration(&shown.load(), &flags));
+    let (flags, reload) = (given.flags.clone(), metrics.reload.clone());
+    let (command, log) = (given.command, given.log);
+    let shown = move || {
+        let pending = reload.pending_values();
+        configuration(&shown.load(), &pending, (&command, &flags))
+    };
+    let pages = ZPages::new(build_info::VERSION, given.flags, shown);
     let pages = pages.with_connections(move |limit| connections.describe(limit));
     let pages = pages.with_caches(caches, metrics.events.clone());
-    admin.set_zpages(pages.with_log(given.log));
+    admin.set_zpages(pages.with_log(log));
 }
 
 /// Returns what `weir check` prints of a configuration. Secrets are in files of their own, of which
-/// it has the paths alone.
-fn configuration(config: &Config, flags: &[(String, String)]) -> Value {
+/// it has the paths alone. `pending` has the values that wait for a restart.
+fn configuration(
+    config: &Config,
+    pending: &BTreeMap<String, Value>,
+    (command, flags): (&str, &[(String, String)]),
+) -> Value {
     let file = serde_json::to_value(ConfigFile::from(config)).unwrap_or_default();
     json!({
         "kind": "Configz",
         "apiVersion": "weir.dev/v1alpha1",
         "hash": hash(config),
-        "origins": origins::origins(config, flags),
+        "origins": origins::origins(config, command, flags),
+        "pending": pending,
         "configuration": file,
     })
 }
+
+/// The variables of the environment that Weir reads and that hold no secret. A proxy's address may.
+const VARIABLES: [&str; 3] = ["WEIR_LOG", "KUBECONFIG", "NO_PROXY"];
+const PREFIX: &str = "WEIR_";
+const UNUSED: &str = "(not a variable of weir)";
 
 #[cfg(test)]
 mod tests {
@@ -106,8 +136,15 @@ mod tests {
             ("quiet", "true"),
         ];
         assert_eq!(given.flags, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        let none = given.with_variable("WEIR_A_VARIABLE_THAT_IS_NOT_SET");
-        assert_eq!(none.flags.len(), 3);
+        assert_eq!(given.command, "serve");
+        let set = [("WEIR_LOG", "debug"), ("WEIR_TOKEN", "secret"), ("HOME", "/root")];
+        let set = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let given = given.with_these_variables(set.into_iter());
+        let shown = [("WEIR_LOG", "debug"), ("WEIR_TOKEN", "(not a variable of weir)")];
+        assert_eq!(
+            given.flags[3..],
+            shown.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
     }
 
     /// So it has no secret that `weir check` would not print.
@@ -117,7 +154,9 @@ mod tests {
             let path = format!("{}/config/{name}", env!("CARGO_MANIFEST_DIR"));
             let file = ConfigFile::read(path.as_ref()).unwrap();
             let config = Config::resolve(file, Overrides::default()).unwrap();
-            let shown = configuration(&config, &[]);
+            let pending = BTreeMap::from([("admin.listen".to_owned(), json!("127.0.0.1:1"))]);
+            let shown = configuration(&config, &pending, ("serve", &[]));
+            assert_eq!(shown["pending"], json!({ "admin.listen": "127.0.0.1:1" }));
             let printed = ConfigFile::from(&config).to_yaml().unwrap();
             let read = ConfigFile::parse(name, &printed).unwrap();
             assert_eq!(shown["configuration"], serde_json::to_value(read).unwrap(), "{name}");

@@ -13,6 +13,7 @@
 
 mod observed;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +21,9 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest::{SHA256, digest};
+use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Registry as MetricRegistry};
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::app::reload::observed::{ObservedFile, Step};
@@ -185,6 +188,7 @@ impl Reloader {
         }
         self.parts.server.apply(&config);
         self.running.store(Arc::new(config));
+        *self.metrics.pending_values.lock() = changes.pending_values.clone();
         Ok(changes)
     }
 
@@ -215,6 +219,8 @@ pub struct ReloadMetrics {
     pending: IntGauge,
     info: IntGaugeVec,
     events: Events,
+    /// The values of the fields that need a restart, for `/configz`. A lock of its own.
+    pending_values: Arc<Mutex<BTreeMap<String, Value>>>,
 }
 
 impl ReloadMetrics {
@@ -251,12 +257,18 @@ impl ReloadMetrics {
             )?,
             info,
             events: Events::default(),
+            pending_values: Arc::default(),
         })
     }
 
     /// Notes reloads among these events.
     pub fn with_events(self, events: &Events) -> Self {
         Self { events: events.clone(), ..self }
+    }
+
+    /// Returns the new values of the fields that need a restart, by their paths.
+    pub(super) fn pending_values(&self) -> BTreeMap<String, Value> {
+        self.pending_values.lock().clone()
     }
 
     /// Shows the configuration of the start.

@@ -19,6 +19,8 @@ pub struct Changes {
     pub applied: Vec<String>,
     /// The fields that take effect with the next start.
     pub pending: Vec<String>,
+    /// The new values of these fields; null where a field is gone.
+    pub pending_values: BTreeMap<String, Value>,
 }
 
 impl Config {
@@ -50,7 +52,9 @@ impl Config {
         let differing = paths.filter(|path| running.get(*path) != new.get(*path)).cloned();
         let (mut applied, pending): (Vec<_>, _) = differing.partition(|path| is_live(path));
         applied.sort_unstable();
-        Changes { applied, pending }
+        let value = |path: &String| new.get(path).cloned().unwrap_or_default();
+        let pending_values = pending.iter().map(|path| (path.clone(), value(path))).collect();
+        Changes { applied, pending, pending_values }
     }
 }
 
@@ -216,6 +220,8 @@ mod tests {
             ["cache.exclude", "cache.idleTimeout", "logging.filter", "server.warmupTimeout"]
         );
         assert_eq!(changes.pending, ["cache.forwardBudget", "logging.format", "server.listeners"]);
+        assert_eq!(changes.pending_values["cache.forwardBudget"], 3);
+        assert_eq!(changes.pending_values["logging.format"], "json");
         // The applied fields no longer differ, and no other field has changed.
         assert_eq!(config.changes(&new), Changes { applied: Vec::new(), ..changes });
         assert_eq!(config.server.listeners, running.server.listeners);

@@ -63,6 +63,18 @@ async fn a_larger_budget_lets_a_resource_be_cached_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_a_restart_is_shown() {
+    let proxy = Proxy::seeded().await;
+    let pending = async || proxy.admin("/configz").await.json()["pending"].clone();
+    assert_eq!(pending().await, serde_json::json!({}));
+    let changed = yaml(&proxy, |config| config.cache.forward_budget = 3);
+    reload(&proxy, &changed, "success").await;
+    assert_eq!(pending().await, serde_json::json!({ "cache.forwardBudget": 3 }));
+    reload(&proxy, &yaml(&proxy, |_| {}), "success").await;
+    assert_eq!(pending().await, serde_json::json!({}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wrong_file_changes_nothing() {
     let proxy = Proxy::seeded().await;
     proxy.warm("/api/v1/pods").await;

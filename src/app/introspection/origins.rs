@@ -1,4 +1,4 @@
-//! Where each value of the configuration comes from: a flag, the file, or the default.
+//! Where each value of the configuration comes from: the command, a flag, the file, or the default.
 //!
 //! A value of the file that equals the default counts as the default. Budgets that fit the memory
 //! limit of this process are defaults too.
@@ -11,14 +11,20 @@ use crate::config::resolve::Overrides;
 use crate::config::{Config, Mode};
 
 /// Returns the origin of each value, by its path.
-pub(super) fn origins(config: &Config, flags: &[(String, String)]) -> Map<String, Value> {
+pub(super) fn origins(
+    config: &Config,
+    command: &str,
+    flags: &[(String, String)],
+) -> Map<String, Value> {
     let values = leaves(config);
     let defaults = leaves(&default_of(config.authentication.mode));
     let is_given = |path: &str| {
         FLAGS.iter().any(|(flag, of)| *of == path && flags.iter().any(|(given, _)| given == flag))
     };
     let origin = |path: &str, value: &Value| {
-        if is_given(path) {
+        if COMMANDS.contains(&(command, path)) {
+            "command"
+        } else if is_given(path) {
             "flag"
         } else if defaults.get(path) == Some(value) {
             "default"
@@ -73,6 +79,9 @@ const FLAGS: [(&str, &str); 7] = [
     ("WEIR_LOG", "logging.filter"),
 ];
 
+/// The commands that replace a value, whatever the file says.
+const COMMANDS: [(&str, &str); 1] = [("shadow", "shadow.mode")];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,7 +92,10 @@ mod tests {
         let file = ConfigFile::parse("test", text).unwrap();
         let overrides = Overrides { log_filter: Some("debug".to_owned()), ..Overrides::default() };
         let config = Config::resolve(file, overrides).unwrap();
-        let origins = origins(&config, &[("log-filter".to_owned(), "debug".to_owned())]);
+        let flags = [("log-filter".to_owned(), "debug".to_owned())];
+        assert_eq!(origins(&config, "shadow", &flags)["shadow.mode"], "command");
+        let origins = origins(&config, "serve", &flags);
+        assert_eq!(origins["shadow.mode"], "default");
         assert_eq!(origins["logging.filter"], "flag");
         assert_eq!(origins["cache.idleTimeout"], "file");
         for path in ["authentication.mode", "flowControl.mode", "server.listeners"] {
