@@ -136,6 +136,8 @@ pub struct ServerConfig {
     pub allowed_hosts: Vec<String>,
     /// Whether responses have the header `X-Weir-Cache`.
     pub cache_header: bool,
+    /// The log has a line for each request that takes longer; `None` for no line.
+    pub slow_request: Option<Duration>,
     /// Time-out for reading the head of a request.
     pub header_read_timeout: Duration,
     /// How long a request waits for the cache to become fresh before it is forwarded.

@@ -272,6 +272,7 @@ impl Default for ServerConfig {
             listeners: vec![ListenerConfig::Tls { address: LISTEN, certificate, proxies }],
             allowed_hosts: Vec::new(),
             cache_header: CACHE_HEADER,
+            slow_request: None,
             header_read_timeout: HEADER_READ_TIMEOUT,
             freshness_timeout: FRESHNESS_TIMEOUT,
             warmup_timeout: WARMUP_TIMEOUT,

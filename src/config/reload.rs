@@ -30,6 +30,7 @@ impl Config {
         let mut config = self.clone();
         config.server.allowed_hosts.clone_from(&new.server.allowed_hosts);
         config.server.cache_header = new.server.cache_header;
+        config.server.slow_request = new.server.slow_request;
         config.server.freshness_timeout = new.server.freshness_timeout;
         config.server.warmup_timeout = new.server.warmup_timeout;
         config.server.shutdown_delay = new.server.shutdown_delay;
@@ -101,6 +102,7 @@ const LIVE: &[&str] = &[
     "flowControl.levels",
     "flowControl.rules",
     "logging.filter",
+    "logging.slowRequest",
     "server.allowedHosts",
     "server.cacheHeader",
     "server.freshnessTimeout",
@@ -238,7 +240,7 @@ mod tests {
              dropManagedFields: [{ userAgents: [exporter/*] }] }\n\
              server:\n  { allowedHosts: [weir.example], cacheHeader: false, freshnessTimeout: 1s, \
              warmupTimeout: 1s, shutdownDelay: 7s, shutdownTimeout: 9s }\n\
-             logging: { filter: debug }\n\
+             logging: { filter: debug, slowRequest: 2s }\n\
              tracing: { samplingRatePerMillion: 7 }\n\
              flowControl:\n  mode: observe\n  rules: [{ name: one, action: deny, userAgents: ['x/*'] }]\n",
         );

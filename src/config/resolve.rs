@@ -14,13 +14,15 @@ mod tracing;
 mod upstream;
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::config::defaults::{ADMIN_DETAIL, READY_WHEN_AWAY, SHADOW};
 use crate::config::file::{ConfigFile, LoggingSection, ShadowSection};
 use crate::config::listen::{ListenAddress, parse_address};
-use crate::config::resolve::problems::Collector;
+use crate::config::resolve::problems::{Collector, between};
 pub use crate::config::resolve::problems::{Problem, Problems};
 use crate::config::resolve::server::{generated, listener_of};
 use crate::config::{
@@ -83,8 +85,9 @@ impl Config {
             flow_control: flow_control::flow_control(file.flow_control, mode, http2, &mut problems),
             shadow: shadow(file.shadow, &mut problems),
             tracing: tracing::tracing(file.tracing, &mut problems),
-            logging: logging(file.logging, &mut problems),
+            logging: LoggingConfig::default(),
         };
+        logging(file.logging, &mut config, &mut problems);
         problems.parsed("admin.detail", file.admin.detail, &mut config.admin_detail);
         problems.take(
             "admin.listen",
@@ -135,19 +138,24 @@ fn shadow(section: ShadowSection, problems: &mut Collector) -> ShadowConfig {
     config
 }
 
-fn logging(section: LoggingSection, problems: &mut Collector) -> LoggingConfig {
-    let mut config = LoggingConfig::default();
-    problems.take(
-        "logging.format",
-        section.format,
-        |text| text.parse(),
-        |format| {
-            config.format = format;
-        },
-    );
-    config.filter = section.filter.unwrap_or(config.filter);
-    config
+fn logging(section: LoggingSection, config: &mut Config, problems: &mut Collector) {
+    problems.parsed("logging.format", section.format, &mut config.logging.format);
+    if let Some(filter) = section.filter {
+        config.logging.filter = filter;
+    }
+    let slow = |text: String| match text.as_str() {
+        "never" => Ok(None),
+        text => {
+            between(text, &SLOW_REQUEST).map(Some).map_err(|error| format!("{error}; or never"))
+        }
+    };
+    problems.take("logging.slowRequest", section.slow_request, slow, |slow| {
+        config.server.slow_request = slow;
+    });
 }
+
+/// Less would log most requests; no request takes more but those of other paths, such as logs.
+const SLOW_REQUEST: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 
 /// Reports listeners with the same address. Port 0 is a different port each time.
 fn check_distinct(config: &Config, problems: &mut Collector) {

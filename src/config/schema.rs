@@ -164,6 +164,7 @@ const FORMATS: &[(&str, Format)] = &[
     ("flowControl.rules.action", Format::OneOf(&["deny"])),
     ("flowControl.rules.limits.bytesPerSecond", Format::Bytes),
     ("logging.format", Format::OneOf(&["text", "json"])),
+    ("logging.slowRequest", Format::DurationOrNever),
 ];
 
 const DURATION: &str = r"^(0|([0-9]*\.?[0-9]*(h|m|s|ms|us|ns))+)$";

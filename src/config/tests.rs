@@ -297,6 +297,7 @@ fn full_server_config() -> ServerConfig {
         ],
         allowed_hosts: vec!["yes".to_owned(), "10".to_owned(), "::1".to_owned()],
         cache_header: false,
+        slow_request: Some(Duration::from_millis(1500)),
         header_read_timeout: Duration::from_millis(1500),
         freshness_timeout: Duration::from_secs(1),
         warmup_timeout: Duration::from_secs(90),

@@ -15,8 +15,8 @@ use crate::config::siblings::{ServiceName, SiblingsConfig};
 use crate::config::tracing::TracingEndpoint;
 use crate::config::units::{format_bytes, format_duration};
 use crate::config::{
-    CacheConfig, CertificateConfig, Config, DropRule, ListenerConfig, LoggingConfig,
-    ResourcePattern, ServerConfig, UpstreamConfig,
+    CacheConfig, CertificateConfig, Config, DropRule, ListenerConfig, ResourcePattern,
+    ServerConfig, UpstreamConfig,
 };
 use crate::flow::rules::AgentPattern;
 
@@ -53,7 +53,7 @@ impl From<&Config> for ConfigFile {
                 ca_file: config.tracing.endpoint.as_ref().and_then(|it| it.ca_file.clone()),
                 sampling_rate_per_million: Some(config.tracing.sampling_rate_per_million),
             },
-            logging: logging(&config.logging),
+            logging: logging(config),
             ..Self::empty()
         }
     }
@@ -179,6 +179,11 @@ fn never() -> String {
     "never".to_owned()
 }
 
-fn logging(config: &LoggingConfig) -> LoggingSection {
-    LoggingSection { format: Some(config.format.to_string()), filter: Some(config.filter.clone()) }
+fn logging(config: &Config) -> LoggingSection {
+    let Config { logging, server, .. } = config;
+    LoggingSection {
+        format: Some(logging.format.to_string()),
+        filter: Some(logging.filter.clone()),
+        slow_request: Some(server.slow_request.map_or_else(never, format_duration)),
+    }
 }

@@ -22,6 +22,8 @@ pub(crate) struct LiveSettings(ArcSwap<Settings>);
 pub(crate) struct Settings {
     /// Whether responses have the header `X-Weir-Cache`.
     pub(crate) cache_header: bool,
+    /// The log has a line for each request that takes longer; `None` for no line.
+    pub(crate) slow_request: Option<Duration>,
     /// The longest wait for proof of freshness.
     pub(crate) freshness_timeout: Duration,
     /// The longest wait for a cache that is not ready yet.
@@ -47,6 +49,7 @@ impl Settings {
     fn new(config: &ServerConfig, mode: Mode) -> Self {
         Self {
             cache_header: config.cache_header,
+            slow_request: config.slow_request,
             freshness_timeout: config.freshness_timeout,
             warmup_timeout: config.warmup_timeout,
             shutdown_timeout: config.shutdown_timeout,

@@ -10,4 +10,6 @@ pub struct LoggingSection {
     pub format: Option<String>,
     /// A filter in `tracing`'s syntax.
     pub filter: Option<String>,
+    /// A duration, or `never`.
+    pub slow_request: Option<String>,
 }

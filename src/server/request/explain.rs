@@ -1,5 +1,5 @@
 //! The explanation of a response for a client that asks for it: `X-Weir-Explain: 1`
-//! (`docs/reference/headers.md`).
+//! (`docs/reference/headers.md`), and for the log, if slow requests are logged.
 //!
 //! It has the stages through which the request went, and the state of its cache. It names nothing
 //! but the client's own request, and the cache only after the client was found to be allowed to
@@ -18,7 +18,11 @@ use crate::server::metrics::CacheStatus;
 
 /// The explanation of one request.
 #[derive(Debug)]
-pub(crate) struct Explanation(Mutex<Steps>);
+pub(crate) struct Explanation {
+    steps: Mutex<Steps>,
+    /// Whether the client asked for it.
+    is_asked: bool,
+}
 
 #[derive(Debug)]
 struct Steps {
@@ -39,16 +43,23 @@ struct CacheFacts {
 }
 
 impl Explanation {
-    /// Takes the header off a request. Returns an explanation if the client asks for one.
-    pub(crate) fn take(headers: &mut HeaderMap, started: Instant) -> Option<Box<Self>> {
-        let asked = headers.remove(EXPLAIN_HEADER)?;
-        let steps = Steps { last: started, stages: SmallVec::new(), cache: None };
-        (asked.as_bytes() == b"1").then(|| Box::new(Self(Mutex::new(steps))))
+    /// Takes the header off a request. Returns an explanation if the client asks for one, or if the
+    /// request is `timed` for the log.
+    pub(crate) fn take(
+        headers: &mut HeaderMap,
+        started: Instant,
+        is_timed: bool,
+    ) -> Option<Box<Self>> {
+        let is_asked = headers.remove(EXPLAIN_HEADER).is_some_and(|it| it.as_bytes() == b"1");
+        (is_asked || is_timed).then(|| {
+            let steps = Steps { last: started, stages: SmallVec::new(), cache: None };
+            Box::new(Self { steps: Mutex::new(steps), is_asked })
+        })
     }
 
     /// Notes that a stage has ended.
     pub(crate) fn ended(&self, stage: &'static str) {
-        let mut steps = self.0.lock();
+        let mut steps = self.steps.lock();
         let now = Instant::now();
         let took = now.saturating_duration_since(steps.last);
         steps.last = now;
@@ -60,7 +71,7 @@ impl Explanation {
     /// Notes the cache from which the request is answered.
     pub(crate) fn note_cache(&self, handle: &CacheHandle, namespaced: bool, form: &'static str) {
         let state = handle.cache().state();
-        self.0.lock().cache = Some(CacheFacts {
+        self.steps.lock().cache = Some(CacheFacts {
             resource_version: state.map(|state| state.resource_version().0),
             behind: handle.age(),
             namespaced,
@@ -68,20 +79,26 @@ impl Explanation {
         });
     }
 
-    /// Adds the headers to those of the response.
-    pub(crate) fn add_to(&self, headers: &mut HeaderMap, ending: &Ending) {
-        let steps = self.0.lock();
+    /// Returns the stages with their milliseconds: `identify;dur=0.120, wait;dur=3.000`.
+    pub(crate) fn timing(&self, ending: &Ending) -> String {
         let mut timing = String::new();
-        for (stage, took) in &steps.stages {
+        let stages = self.steps.lock().stages.clone();
+        let upstream = ending.upstream.map(|took| ("upstream", took));
+        for (stage, took) in stages.into_iter().chain(upstream) {
             let comma = if timing.is_empty() { "" } else { ", " };
             // Writing to a string cannot fail.
             let _infallible = write!(timing, "{comma}{stage};dur={:.3}", 1e3 * took.as_secs_f64());
         }
-        if let Some(upstream) = ending.upstream {
-            let comma = if timing.is_empty() { "" } else { ", " };
-            let _infallible =
-                write!(timing, "{comma}upstream;dur={:.3}", 1e3 * upstream.as_secs_f64());
+        timing
+    }
+
+    /// Adds the headers to those of the response, if the client asked for them.
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap, ending: &Ending) {
+        if !self.is_asked {
+            return;
         }
+        let timing = self.timing(ending);
+        let steps = self.steps.lock();
         for (name, text) in [(EXPLAIN_HEADER, describe(&steps, ending)), (SERVER_TIMING, timing)] {
             if let Ok(value) = HeaderValue::from_str(&text) {
                 headers.insert(name, value);
@@ -149,12 +166,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_stages_are_timed_and_bounded() {
         let mut headers = HeaderMap::new();
-        assert!(Explanation::take(&mut headers, Instant::now()).is_none());
+        assert!(Explanation::take(&mut headers, Instant::now(), false).is_none());
         headers.insert(EXPLAIN_HEADER, HeaderValue::from_static("yes"));
-        assert!(Explanation::take(&mut headers, Instant::now()).is_none());
+        assert!(Explanation::take(&mut headers, Instant::now(), false).is_none());
         assert!(headers.is_empty(), "it never goes to the API server");
+        // One that is timed for the log shows its client nothing.
+        let timed = Explanation::take(&mut headers, Instant::now(), true).unwrap();
+        timed.add_to(&mut headers, &ending(CacheStatus::Hit, None));
+        assert!(headers.is_empty());
         headers.insert(EXPLAIN_HEADER, HeaderValue::from_static("1"));
-        let explanation = Explanation::take(&mut headers, Instant::now()).unwrap();
+        let explanation = Explanation::take(&mut headers, Instant::now(), false).unwrap();
         for _ in 0..100 {
             tokio::time::advance(Duration::from_millis(2)).await;
             explanation.ended("wait");

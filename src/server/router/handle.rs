@@ -22,6 +22,7 @@ use crate::server::connection::list::ListedConnection;
 use crate::server::flow_control::habit;
 use crate::server::flow_control::meter::{Answered as ChargedAnswer, Busy, Meter, Timed};
 use crate::server::forward::upgrade::{close_if_not_upgraded, requested_upgrade};
+use crate::server::http::audit_id::AUDIT_ID;
 use crate::server::http::body::Body;
 use crate::server::http::cache_header::set_cache_header;
 use crate::server::http::response::Reply;
@@ -100,7 +101,8 @@ impl Router {
         is_first: bool,
     ) -> RequestContext<'a> {
         let started = Instant::now();
-        let explanation = Explanation::take(&mut parts.headers, started);
+        let is_timed = self.caches.live.load().slow_request.is_some();
+        let explanation = Explanation::take(&mut parts.headers, started, is_timed);
         let query = parts.uri.query().unwrap_or_default();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
         let gvr = info.resource.as_ref().map(|resource| &resource.gvr);
@@ -166,12 +168,19 @@ impl Router {
         context.finish_trace(&AnswerSummary { code, status: cache_status, reason, headers });
         let status = cache_status.as_str();
         span.in_scope(|| tracing::debug!(code, cache_status = status, reason, ?duration));
-        if self.caches.live.load().cache_header {
-            if let Some(explanation) = context.explanation.take() {
-                let (upstream, is_stale) = (context.upstream_time, context.auth.is_stale());
-                let ending = Ending { status: cache_status, reason, upstream, is_stale };
+        let live = self.caches.live.load();
+        if let Some(explanation) = context.explanation.take() {
+            let (upstream, is_stale) = (context.upstream_time, context.auth.is_stale());
+            let ending = Ending { status: cache_status, reason, upstream, is_stale };
+            if live.slow_request.is_some_and(|limit| duration > limit) {
+                let timing = explanation.timing(&ending);
+                span.in_scope(|| log_slow(context, &response, &ending, (duration, &timing)));
+            }
+            if live.cache_header {
                 explanation.add_to(response.headers_mut(), &ending);
             }
+        }
+        if live.cache_header {
             set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
         }
         drop(in_flight);
@@ -193,4 +202,29 @@ impl Router {
         let size = gvr.and_then(|gvr| self.caches.registry.size_of(gvr));
         flow.charge_request(context, &ChargedAnswer { response, status, busy, size })
     }
+}
+
+/// Logs a request that took longer than `logging.slowRequest`. Its line names no user, object or
+/// selector: `audit_id` leads to the audit log.
+fn log_slow(
+    context: &RequestContext<'_>,
+    response: &Response<Body>,
+    ending: &Ending,
+    (duration, stages): (Duration, &str),
+) {
+    let info = &context.info;
+    let gvr = info.resource.as_ref().map(|resource| &resource.gvr);
+    let resource = gvr.filter(|_| context.resource.is_some()).map(tracing::field::display);
+    let audit_id = response.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok());
+    tracing::warn!(
+        verb = info.verb_label(),
+        resource,
+        code = response.status().as_u16(),
+        cache_status = ending.status.as_str(),
+        reason = ending.reason,
+        audit_id,
+        ?duration,
+        stages,
+        "a request was slow"
+    );
 }

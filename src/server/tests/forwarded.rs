@@ -2,13 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
 
 use super::harness::{Settings, Weir, echo, empty, get, http2_on, whole};
+use crate::telemetry::logging::recording;
+use crate::telemetry::recent_lines::RecentLines;
 use crate::testing::eventually;
 use crate::upstream::testing::{answer, channel_body};
 
@@ -76,6 +82,26 @@ async fn the_cache_header_can_be_turned_off() {
     let settings = Settings { cache_header: false, ..Settings::default() };
     let weir = Weir::start_with(settings, echo).await;
     assert!(!weir.get("/version").await.headers.contains_key("x-weir-cache"));
+}
+
+#[tokio::test]
+async fn a_slow_request_is_logged_with_its_stages_and_without_names() {
+    let lines = RecentLines::default();
+    let subscriber =
+        tracing_subscriber::registry().with(EnvFilter::new("warn")).with(recording(lines.clone()));
+    let _default = tracing::subscriber::set_default(subscriber);
+    let settings = Settings { slow_request: Some(Duration::ZERO), ..Settings::default() };
+    let weir = Weir::start_with(settings, echo).await;
+    let answer = weir.get("/api/v1/namespaces/a-name/services/a-name/status").await;
+    assert_eq!(answer.header("server-timing"), "", "the client did not ask");
+    let text = lines.text();
+    let line = text.lines().find(|line| line.contains("a request was slow")).unwrap();
+    assert!(!line.contains("a-name"), "{line}");
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!((&line["verb"], &line["code"]), (&"get".into(), &200.into()), "{line}");
+    assert_eq!(line["cache_status"], "forward", "{line}");
+    let stages = line["stages"].as_str().unwrap();
+    assert!(stages.starts_with("identify;dur=") && stages.contains("upstream;dur="), "{line}");
 }
 
 #[tokio::test]
@@ -258,7 +284,7 @@ async fn a_partial_upload_never_looks_whole() {
         let request = Request::post("http://localhost/api/v1/namespaces").body(()).unwrap();
         let (_answer, mut body) = sender.send_request(request, false).unwrap();
         body.send_data(Bytes::from_static(b"{\"kind\":"), false).unwrap();
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
         body.send_reset(reason);
         eventually("the upstream gets the request", || !seen.lock().is_empty()).await;
         assert_eq!(*seen.lock(), [false], "{reason:?}");

@@ -63,6 +63,7 @@ pub(super) struct Settings {
     pub(super) warmup_timeout: Duration,
     pub(super) allowed_hosts: Vec<String>,
     pub(super) cache_header: bool,
+    pub(super) slow_request: Option<Duration>,
     pub(super) connections_per_address_max: usize,
     /// The proxies before the plain and the TLS listener.
     pub(super) proxies: ProxyNetworks,
@@ -84,6 +85,7 @@ impl Default for Settings {
             warmup_timeout: Duration::from_secs(10),
             allowed_hosts: Vec::new(),
             cache_header: true,
+            slow_request: None,
             connections_per_address_max: 100,
             proxies: ProxyNetworks::default(),
             stall_timeout: Duration::from_secs(60),
@@ -219,6 +221,7 @@ fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerCon
         ],
         allowed_hosts: settings.allowed_hosts,
         cache_header: settings.cache_header,
+        slow_request: settings.slow_request,
         header_read_timeout: settings.header_read_timeout,
         freshness_timeout: Duration::from_secs(3),
         warmup_timeout: settings.warmup_timeout,

@@ -79,6 +79,7 @@ compares both.
 - flowControl.levels
 - flowControl.rules
 - logging.filter
+- logging.slowRequest
 - server.allowedHosts
 - server.cacheHeader
 - server.freshnessTimeout
