@@ -128,7 +128,7 @@ pub struct ServeArgs {
     /// Address of health checks and metrics, or "none"
     #[arg(long, value_name = "ADDRESS:PORT")]
     admin_listen: Option<AdminListen>,
-    /// Format of the log: text or json
+    /// Format of the log: text, json or kubernetes
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
     /// Filter of the log, such as info or weir=debug

@@ -377,7 +377,7 @@ impl ResourcePattern {
 /// Format and filter of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggingConfig {
-    /// Text or JSON.
+    /// How a line is written.
     pub format: LogFormat,
     /// A filter in `tracing`'s syntax, such as `info` or `weir=debug`.
     pub filter: String,
@@ -390,4 +390,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object on each line.
     Json,
+    /// The same, with the fields of Kubernetes' components.
+    Kubernetes,
 }

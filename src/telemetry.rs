@@ -3,6 +3,7 @@
 
 pub mod cpu_profile;
 pub mod events;
+pub(crate) mod kubernetes_format;
 pub mod log_filter;
 pub(crate) mod log_throttle;
 pub mod logging;

@@ -63,7 +63,9 @@ macro_rules! words {
     };
 }
 
-words!(LogFormat, "text or json", { Text: "text", Json: "json" });
+words!(LogFormat, "text, json or kubernetes", {
+    Text: "text", Json: "json", Kubernetes: "kubernetes"
+});
 words!(OnRelist, "keepStreams or endStreams", {
     KeepStreams: "keepStreams", EndStreams: "endStreams"
 });

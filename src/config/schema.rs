@@ -163,7 +163,7 @@ const FORMATS: &[(&str, Format)] = &[
     ("flowControl.rules.scope", Format::OneOf(&["all", "upstream"])),
     ("flowControl.rules.action", Format::OneOf(&["deny"])),
     ("flowControl.rules.limits.bytesPerSecond", Format::Bytes),
-    ("logging.format", Format::OneOf(&["text", "json"])),
+    ("logging.format", Format::OneOf(&["text", "json", "kubernetes"])),
     ("logging.slowRequest", Format::DurationOrNever),
 ];
 

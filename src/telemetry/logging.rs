@@ -1,4 +1,5 @@
-//! Logging: tracing events as text or JSON, on standard error. Request spans are at debug level.
+//! Logging: tracing events as text, or as JSON of Weir's own or of Kubernetes' kind, on standard
+//! error. Request spans are at debug level.
 //!
 //! Standard output is reserved for results, so that the output of `weir check` can be piped. The
 //! filter is a set of directives, parsed when it is set, so that a disabled event costs almost
@@ -15,6 +16,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
 use crate::config::{LogFormat, LoggingConfig};
+use crate::telemetry::kubernetes_format::KubernetesFormat;
 use crate::telemetry::log_filter::{self, LogFilter};
 use crate::telemetry::recent_lines::RecentLines;
 
@@ -54,6 +56,10 @@ pub fn install(config: &LoggingConfig) -> Result<Log, LoggingError> {
     let lines = match config.format {
         LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
         LogFormat::Json => as_json(lines).boxed(),
+        LogFormat::Kubernetes => {
+            let lines = lines.with_ansi(false).fmt_fields(JsonFields::new());
+            lines.event_format(KubernetesFormat).boxed()
+        }
     };
     let recent = RecentLines::default();
     let subscriber =

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LoggingSection {
-    /// `text` or `json`.
+    /// `text`, `json` or `kubernetes`.
     pub format: Option<String>,
     /// A filter in `tracing`'s syntax.
     pub filter: Option<String>,
