@@ -141,7 +141,10 @@ impl ZPages {
             ZPage::Statusz => negotiated(headers, "Statusz", &self.statusz()),
             ZPage::Flagz => negotiated(headers, "Flagz", &self.flagz()),
             ZPage::Configz => ZAnswer::json(&(self.configuration)()),
-            ZPage::Memory => ZAnswer::json(&memory::memory(registry)),
+            ZPage::Memory => {
+                let lines = self.lines.as_ref().map_or(0, RecentLines::bytes);
+                ZAnswer::json(&memory::memory(registry, lines))
+            }
             ZPage::Connections => match &self.connections {
                 Some(connections) => ZAnswer::json(&connections(limit(uri))),
                 None => ZAnswer::text(StatusCode::NOT_FOUND, "there are no connections\n"),

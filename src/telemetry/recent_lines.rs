@@ -48,6 +48,11 @@ impl RecentLines {
         text
     }
 
+    /// Returns the memory of the lines in bytes.
+    pub fn bytes(&self) -> usize {
+        self.lines.lock().bytes
+    }
+
     /// Adds a line. One that is too long is left out, since half a JSON object is of no use.
     fn add(&self, line: &[u8]) {
         let line = String::from_utf8_lossy(line);
