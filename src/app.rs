@@ -9,6 +9,7 @@
 //! trying, as it does when the upstream fails later. Weir does not start with credentials that
 //! cannot be read or that the upstream rejects at the first request.
 
+mod announcement;
 pub mod build_info;
 mod certificates;
 pub(crate) mod cgroup;
@@ -19,6 +20,7 @@ pub mod kubeconfig;
 pub mod metrics;
 mod overload;
 mod probe;
+mod readiness;
 pub mod reload;
 pub mod service_manager;
 
@@ -34,17 +36,18 @@ use futures_util::future::OptionFuture;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::health::{Checks, Health};
+use crate::admin::health::Checks;
 use crate::admin::{Admin, Details};
+use crate::app::announcement::Announcement;
 use crate::app::cgroup::Limits;
 use crate::app::gateway::Identities;
 use crate::app::introspection::{Given, show};
 use crate::app::metrics::Metrics;
 use crate::app::overload::Measured;
 use crate::app::probe::Probe;
+use crate::app::readiness::checks;
 use crate::app::reload::{ConfigSource, ReloadParts, Reloader};
 use crate::auth::audit::AuditLog;
-use crate::auth::permission_check::PermissionCheck;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
 use crate::config::{AdminDetail, Config, FlowControlMode, Mode, ShadowMode};
@@ -70,11 +73,10 @@ pub struct App {
     /// Finds and checks the API servers.
     _endpoints: JoinSet<()>,
     probe: JoinHandle<()>,
+    announcement: Announcement,
     audit: Option<Arc<AuditLog>>,
     /// Exports spans until it is dropped.
     spans: Option<SpanExport>,
-    /// Reports missing permissions until it is dropped.
-    _permissions: Option<Arc<PermissionCheck>>,
     /// Follows the cluster's FlowSchemas until it is dropped.
     _following: Option<DropGuard>,
     /// Measures this process's overload.
@@ -150,9 +152,7 @@ impl App {
         let expiries = certificates::watch(&metrics, &upstream, front_proxy, &server)?;
 
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
-        let checks = checks(&probe, &discovery, &registry, config.ready_when_away)
-            .ready("startup", when(&started, true, "process is starting"))
-            .ready("shutdown", when(&stopping, false, "process is shutting down"));
+        let checks = checks((&probe, &discovery, &registry), &config, [&started, &stopping]);
         let details = details(config.admin_detail, &flow_control, &registry, &metrics, &shadow);
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = bind_admin(&config, checks, metrics.registry.clone(), details).await?;
@@ -168,6 +168,8 @@ impl App {
         let measuring = measure(overload, &registry, &compressor, flow_control);
         endpoints.spawn(monitor::run(upstream.clone(), config.upstream.endpoints.clone()));
         endpoints.spawn(expiries);
+        let of = (upstream, &registry);
+        let announcement = Announcement::new(&probe, of, permissions, &running, &listeners);
         let probe = tokio::spawn(probe.run());
         Ok(Self {
             server,
@@ -177,8 +179,8 @@ impl App {
             admin,
             registry,
             probe,
+            announcement,
             _endpoints: endpoints,
-            _permissions: permissions,
             _following: following,
             _measuring: measuring,
             audit,
@@ -239,7 +241,7 @@ impl App {
     /// the configured deadline. Returns when everything has ended.
     pub async fn run(self, stop: CancellationToken) {
         let Self { server, compressor, admin, registry, probe, running, .. } = self;
-        let Self { started, stopping, ended, audit, spans, metrics, .. } = self;
+        let Self { started, stopping, ended, audit, spans, metrics, announcement, .. } = self;
         started.cancel();
         let draining = CancellationToken::new();
         let caches = registry.clone();
@@ -261,6 +263,7 @@ impl App {
             () = server.serve(draining.clone()) => {}
             never = stopped => match never {},
             never = compressor.report_size() => match never {},
+            never = announcement.run() => match never {},
         }
         if !draining.is_cancelled() {
             tracing::error!("the server ended by itself");
@@ -355,40 +358,6 @@ fn details(
         events: metrics.events.clone(),
         shadow: shadow.clone(),
     })
-}
-
-/// Returns the checks of `/readyz`.
-fn checks(
-    probe: &Probe,
-    discovery: &Discovery,
-    registry: &Registry,
-    ready_when_away: bool,
-) -> Checks {
-    let (probe, discovery, registry) = (probe.clone(), discovery.clone(), registry.clone());
-    let caches = registry.clone();
-    Checks::new()
-        .ready("upstream", move || match probe.health() {
-            Err(_) if ready_when_away && caches.answers_alone() => Ok(()),
-            health => health,
-        })
-        .ready("discovery", move || match discovery.is_synced() {
-            true => Ok(()),
-            false => Err("the upstream's resources are not known yet".to_owned()),
-        })
-        .ready("warm-caches", move || match registry.unready() {
-            unready if unready.is_empty() => Ok(()),
-            unready => Err(format!("not filled yet: {}", unready.join(", "))),
-        })
-}
-
-/// Passes while a token is (or is not) cancelled.
-fn when(
-    token: &CancellationToken,
-    cancelled: bool,
-    otherwise: &'static str,
-) -> impl Fn() -> Health + Send + Sync + 'static {
-    let token = token.clone();
-    move || if token.is_cancelled() == cancelled { Ok(()) } else { Err(otherwise.to_owned()) }
 }
 
 /// How long an upstream that does not answer delays the start.

@@ -177,6 +177,19 @@ fn weir_starts_without_its_upstream_and_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_log_says_what_is_running() {
+    let simulator = Simulator::start(SimulatorOptions::default()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let upstream = write(&dir, "upstream", &simulator.kubeconfig(""));
+    let mut weir = Weir::serve(&["--kubeconfig", &upstream, "--listen=http://127.0.0.1:0"]);
+    let line = weir.wait_for_log("weir serves");
+    let (listeners, address) = (r#""listeners":"http://127.0.0.1:"#, simulator.url());
+    for part in [r#""mode":"sidecar""#, listeners, r#""upstream_version":"v"#, &address] {
+        assert!(line.contains(part), "{part} is missing in {line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn credentials_that_the_upstream_refuses_fail_the_start() {
     let users = vec![User::admin("right", "jane")];
     let options = SimulatorOptions { users, tls: true, ..SimulatorOptions::default() };

@@ -33,6 +33,8 @@ use crate::upstream::self_review;
 #[derive(Debug)]
 pub struct PermissionCheck {
     results: Results,
+    /// The number of permissions.
+    count: usize,
     _task: DropGuard,
 }
 
@@ -66,9 +68,10 @@ impl PermissionCheck {
     ) -> Arc<Self> {
         let results = Results::default();
         let cancel = CancellationToken::new();
+        let count = specs.len();
         let checker = Checker { specs, post, metrics, results: results.clone() };
         tokio::spawn(cancel.clone().run_until_cancelled_owned(checker.run()));
-        Arc::new(Self { results, _task: cancel.drop_guard() })
+        Arc::new(Self { results, count, _task: cancel.drop_guard() })
     }
 
     /// Returns whether Weir has a permission. `None` if it was not checked yet, or if the
@@ -76,6 +79,11 @@ impl PermissionCheck {
     pub fn is_granted(&self, permission: Permission) -> Option<bool> {
         let results = self.results.lock();
         results.iter().find(|(checked, _)| *checked == permission).map(|(_, granted)| *granted)
+    }
+
+    /// Whether each permission was checked.
+    pub fn is_complete(&self) -> bool {
+        self.results.lock().len() == self.count
     }
 
     /// Returns the missing permissions.
