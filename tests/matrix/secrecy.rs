@@ -1,6 +1,9 @@
 //! No output contains a secret: no log line at any level, no other output of Weir, no metric, audit
 //! event or error.
 
+use std::io::Read;
+use std::process::Command;
+
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use http::Method;
@@ -15,9 +18,12 @@ pub(crate) async fn assert_no_secret_in_logs_and_metrics(world: &World) {
     let errors = errors(world).await;
     let (log, audit) = (world.weir.log(), world.audit());
     let mut outputs = vec![("log", log.clone()), ("audit", audit.clone()), ("errors", errors)];
-    for path in ["/metrics", "/readyz?verbose", "/livez?verbose", "/debug/caches", "/debug"] {
-        outputs.push((path, world.weir.admin(path).map(|(_, body)| body).unwrap_or_default()));
+    for path in PAGES {
+        let (status, body) = world.weir.admin(path).unwrap_or_default();
+        assert_eq!(status, 200, "{path}: {body}");
+        outputs.push((path, body));
     }
+    outputs.push(("a support bundle", bundle(world)));
     let secrets = secrets(world);
     for (place, text) in &outputs {
         for (what, secret) in &secrets {
@@ -38,6 +44,22 @@ pub(crate) async fn assert_no_secret_in_logs_and_metrics(world: &World) {
         let event: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
         assert_eq!(event["kind"], "Event", "an audit event a line: {line}");
     }
+}
+
+/// The files of a support bundle, with all names.
+fn bundle(world: &World) -> String {
+    let path = world.pki.path("bundle.tar.gz");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["support-bundle", "--with-names", "--interval=0", "--admin"]);
+    let output = command.arg(world.weir.admin_url()).arg("--output").arg(&path).output();
+    let output = output.expect("the binary is built");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let packed = std::fs::read(path).expect("the bundle was written");
+    let mut files = Vec::new();
+    flate2::read::MultiGzDecoder::new(&*packed).read_to_end(&mut files).expect("it is complete");
+    let text = String::from_utf8_lossy(&files).into_owned();
+    assert!(text.contains("configz.json"), "it has pages");
+    text
 }
 
 /// The responses to wrong credentials and bad requests, the upstream's and Weir's own, with their
@@ -106,6 +128,25 @@ fn secrets(world: &World) -> Vec<(&'static str, String)> {
     }
     secrets
 }
+
+/// The pages of the admin listener.
+const PAGES: [&str; 15] = [
+    "/metrics",
+    "/readyz?verbose",
+    "/livez?verbose",
+    "/statusz",
+    "/flagz",
+    "/configz",
+    "/debug/memory",
+    "/debug/connections?limit=1000",
+    "/debug/log",
+    "/debug/log/lines",
+    "/api/overview",
+    "/api/caches",
+    "/api/events",
+    "/api/reasons",
+    "/api/limits",
+];
 
 /// The last line of a key may be short enough to appear elsewhere by chance.
 const KEY_LINE: usize = 16;

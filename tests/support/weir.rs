@@ -96,6 +96,11 @@ impl Weir {
         self.plain_port
     }
 
+    /// Returns the address of its admin listener.
+    pub(crate) fn admin_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.admin_port)
+    }
+
     /// Returns its standard output and standard error so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
