@@ -77,6 +77,23 @@ pub struct LabelRequirement {
 }
 
 impl Attributes {
+    /// Returns the action without the name of an object or a namespace, for the log.
+    pub fn describe_kind(&self) -> String {
+        match self {
+            Self::NonResource(attributes) => format!("{} {}", attributes.verb, attributes.path),
+            Self::Resource(attributes) => {
+                let ResourceAttributes { verb, gvr, subresource, .. } = &**attributes;
+                let slash = if subresource.is_empty() { "" } else { "/" };
+                format!("{verb} {gvr}{slash}{subresource}")
+            }
+        }
+    }
+
+    /// Whether the action is about Secrets, whose names are never logged.
+    pub fn is_about_secrets(&self) -> bool {
+        matches!(self, Self::Resource(attributes) if attributes.gvr.is_secrets())
+    }
+
     /// Returns the attributes of a request.
     pub fn from_request(info: &RequestInfo) -> Self {
         if let Some(request) = &info.resource {

@@ -120,12 +120,16 @@ impl Rbac {
 
     fn disabled(&self, user: &User, attributes: &Attributes) {
         self.metrics.set_disabled();
-        let (user, action) = (&user.name, Action::from_attributes(attributes));
+        let user = &user.name;
+        let kind = attributes.describe_kind();
         tracing::error!(
             user,
-            ?action,
+            action = kind,
             "an access review denies what the cluster's roles allow: another authorizer comes before RBAC. Weir no longer decides by roles; remove authorization.rbac from the configuration"
         );
+        if !attributes.is_about_secrets() {
+            tracing::debug!(action = ?Action::from_attributes(attributes), "the action that was denied");
+        }
     }
 }
 

@@ -42,6 +42,11 @@ impl GroupVersionResource {
         self.names() == names
     }
 
+    /// Whether it is the Secrets, whose names may already be secrets.
+    pub(crate) fn is_secrets(&self) -> bool {
+        self.group.is_empty() && &*self.resource == "secrets"
+    }
+
     /// Returns the `apiVersion` of its objects: `v1` for the core group, otherwise `group/version`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {

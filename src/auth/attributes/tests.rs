@@ -22,6 +22,24 @@ fn resource(uri: &str) -> Arc<ResourceAttributes> {
     }
 }
 
+#[test]
+fn the_log_has_no_name_of_an_object() {
+    for (method, uri, kind, is_about_secrets) in [
+        ("GET", "/api/v1/namespaces/shop/secrets/planted", "get secrets.v1", true),
+        (
+            "GET",
+            "/apis/apps/v1/namespaces/a/deployments/b/scale",
+            "get deployments.v1.apps/scale",
+            false,
+        ),
+        ("GET", "/healthz", "get /healthz", false),
+    ] {
+        let attributes = attributes(method, uri);
+        assert_eq!(attributes.describe_kind(), kind);
+        assert_eq!(attributes.is_about_secrets(), is_about_secrets);
+    }
+}
+
 /// Returns verb, group, version, resource, subresource, namespace and name.
 fn fields(attributes: &ResourceAttributes) -> [&str; 7] {
     let ResourceAttributes { verb, gvr, subresource, namespace, name, .. } = attributes;

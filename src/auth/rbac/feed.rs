@@ -193,7 +193,9 @@ impl<'a> Feed<'a> {
         let policy = Policy::parse(self.resource, object.key.namespace(), &object.body);
         if policy == Policy::Unreadable {
             let resource = self.resource.as_str();
-            tracing::warn!(resource, object = ?object.key, "an RBAC object cannot be read and grants nothing");
+            // Who binds what to whom is not for all who read the log.
+            tracing::warn!(resource, "an RBAC object cannot be read and grants nothing");
+            tracing::debug!(resource, object = ?object.key, "the RBAC object that cannot be read");
         }
         policy
     }

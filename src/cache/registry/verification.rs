@@ -293,7 +293,7 @@ impl Inner {
     }
 }
 
-/// Reports a difference: keys and resourceVersions, never values.
+/// Reports a difference.
 fn report(
     cached: &CachedResource,
     at: ResourceVersion,
@@ -302,7 +302,14 @@ fn report(
 ) {
     let PageComparison { count, differences, .. } = compared;
     cached.findings.differs(wrong, *count, differences.clone());
-    let keys: Vec<_> = differences.iter().map(describe).collect();
+    log(&cached.key, at, wrong, compared);
+}
+
+/// Logs how many objects differ, and at debug their keys and resourceVersions, never values. The
+/// log is read by more people than may read the objects, and the name of a Secret may already tell
+/// something: such names are only in `/api/caches`.
+fn log(key: &CacheKey, at: ResourceVersion, wrong: WrongSide, compared: &PageComparison) {
+    let PageComparison { count, differences, .. } = compared;
     let text = match wrong {
         WrongSide::Cache => "the cache is wrong: etcd contradicts it",
         WrongSide::ApiServer => {
@@ -310,12 +317,15 @@ fn report(
         }
         WrongSide::Unknown => "the cache and the API server differed, which was not confirmed",
     };
-    let resource = &cached.key.gvr;
-    let namespace = cached.key.namespace();
+    let (resource, namespace) = (&key.gvr, key.namespace());
     if wrong == WrongSide::Unknown {
-        tracing::warn!(%resource, namespace, resource_version = %at, count, ?keys, "{text}");
+        tracing::warn!(%resource, namespace, resource_version = %at, count, "{text}");
     } else {
-        tracing::error!(%resource, namespace, resource_version = %at, count, ?keys, "{text}");
+        tracing::error!(%resource, namespace, resource_version = %at, count, "{text}");
+    }
+    if !resource.is_secrets() && tracing::enabled!(tracing::Level::DEBUG) {
+        let keys: Vec<_> = differences.iter().map(describe).collect();
+        tracing::debug!(%resource, ?keys, "the objects that differ");
     }
 }
 
@@ -332,3 +342,40 @@ fn describe(difference: &KeyDifference) -> String {
 const VERSION_ROUNDS: u32 = 3;
 /// How long nothing is compared after memory was short.
 const OVERLOAD_PAUSE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::resource::{GroupVersionResource, Representation, Scope};
+    use crate::telemetry::recent_lines::RecentLines;
+
+    #[test]
+    fn the_names_of_objects_are_logged_at_debug_only_and_of_secrets_never() {
+        let logged = |resource: &str, level: tracing::Level| {
+            let lines = RecentLines::default();
+            let subscriber =
+                tracing_subscriber::fmt().with_max_level(level).with_writer(lines.clone()).finish();
+            tracing::subscriber::with_default(subscriber, || {
+                let difference =
+                    KeyDifference { key: Key::new("shop", "planted"), held: None, upstream: None };
+                let compared = PageComparison {
+                    objects: 1,
+                    through: None,
+                    count: 1,
+                    differences: vec![difference],
+                };
+                let gvr = GroupVersionResource::new("", "v1", resource);
+                let (representation, scope) = (Representation::Json, Scope::Cluster);
+                let key = CacheKey { gvr, representation, scope };
+                log(&key, ResourceVersion::parse("7").unwrap(), WrongSide::Cache, &compared);
+            });
+            lines.text()
+        };
+        for resource in ["pods", "secrets"] {
+            let text = logged(resource, tracing::Level::INFO);
+            assert!(text.contains("the cache is wrong") && !text.contains("planted"), "{text}");
+        }
+        assert!(logged("pods", tracing::Level::DEBUG).contains("planted"));
+        assert!(!logged("secrets", tracing::Level::DEBUG).contains("planted"));
+    }
+}
