@@ -13,7 +13,7 @@ use prometheus::{
 };
 
 use crate::telemetry::events::Events;
-use crate::telemetry::metrics::{GaugeGuard, counter_vec, gauge_vec, histogram_vec};
+use crate::telemetry::metrics::{GaugeGuard, counter_vec, gauge, gauge_vec, histogram_vec};
 use crate::upstream::availability::AvailabilityMetrics;
 use crate::upstream::endpoints::EndpointsMetrics;
 use crate::upstream::purpose::RequestPurpose;
@@ -73,6 +73,7 @@ struct Families {
     received_bytes: IntCounterVec,
     sent_bytes: IntCounterVec,
     info: IntGaugeVec,
+    clock_skew: IntGauge,
     availability: AvailabilityMetrics,
     endpoints: EndpointsMetrics,
 }
@@ -166,6 +167,11 @@ impl UpstreamMetrics {
                 "The versions that the API servers have shown lately; always 1.",
                 &["version"],
             )?,
+            clock_skew: gauge(
+                registry,
+                "weir_upstream_clock_skew_seconds",
+                "How far the clock of this host is ahead of an API server's, by the Date of its last answer for its version, in whole seconds; 0 before the first one.",
+            )?,
             availability: AvailabilityMetrics::register(registry)?,
             endpoints: EndpointsMetrics::register(registry)?,
         };
@@ -237,6 +243,11 @@ impl UpstreamMetrics {
             let shown: String = version.chars().take(VERSION_CHARS_MAX).collect();
             info.with_label_values(&[&shown]).set(1);
         }
+    }
+
+    /// Shows how far the clock of this host is ahead of an API server's.
+    pub(super) fn clock_skew(&self, seconds: i64) {
+        self.inner.families.clock_skew.set(seconds);
     }
 
     /// Returns the counters of the bytes of a purpose.

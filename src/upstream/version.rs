@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::USER_AGENT;
-use http::{Request, StatusCode, Uri};
+use http::header::{DATE, USER_AGENT};
+use http::{HeaderMap, Request, StatusCode, Uri};
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
 use serde::Deserialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -34,6 +36,9 @@ impl UpstreamVersion {
     pub async fn fetch(upstream: &Upstream) -> Result<Self, UpstreamError> {
         let answer =
             fetch::get(upstream, "/version", "application/json", None, VERSION_BYTES_MAX).await?;
+        if let Some(seconds) = clock_skew(answer.headers(), Timestamp::now()) {
+            upstream.inner.metrics.clock_skew(seconds);
+        }
         Self::parse(answer.body()).ok_or_else(|| UpstreamError::Malformed("/version".to_owned()))
     }
 
@@ -70,6 +75,13 @@ impl UpstreamVersion {
             is_mixed: false,
         })
     }
+}
+
+/// Returns how many seconds `now` is after the Date of a response; `None` without a Date.
+fn clock_skew(headers: &HeaderMap, now: Timestamp) -> Option<i64> {
+    let date = headers.get(DATE)?.to_str().ok()?;
+    let date = rfc2822::parse(date).ok()?.timestamp();
+    Some(now.as_second() - date.as_second())
 }
 
 /// The versions that the instances of the upstream have shown lately.
@@ -243,6 +255,17 @@ const VERSION_BYTES_MAX: usize = 2 * 1024 * 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::headers;
+
+    #[test]
+    fn the_skew_of_the_clock_is_that_of_the_date() {
+        let now: Timestamp = "1994-11-06T08:49:40Z".parse().unwrap();
+        let skew = |headers: &HeaderMap| clock_skew(headers, now);
+        assert_eq!(skew(&headers(&[("date", "Sun, 06 Nov 1994 08:49:37 GMT")])), Some(3));
+        assert_eq!(skew(&headers(&[("date", "Sun, 06 Nov 1994 08:50:00 GMT")])), Some(-20));
+        assert_eq!(skew(&headers(&[("date", "yesterday")])), None);
+        assert_eq!(skew(&HeaderMap::new()), None);
+    }
 
     /// A control plane that is upgraded answers with two versions in turn for a while.
     #[tokio::test(start_paused = true)]
