@@ -8,6 +8,7 @@
 pub mod defaults;
 pub mod dial;
 pub mod endpoints;
+pub mod faults;
 pub mod file;
 mod identity;
 pub mod listen;

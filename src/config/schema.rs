@@ -14,13 +14,13 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::config::file::{API_VERSION, ConfigFile, KIND};
-use crate::config::schema::comments::joined;
+pub(super) use crate::config::schema::comments::joined;
 use crate::config::schema::descriptions::DESCRIPTIONS;
-use crate::config::schema::trace::Shape;
+pub(super) use crate::config::schema::trace::Shape;
 
 /// Returns the schema, in draft 7 of JSON Schema, which Helm reads too.
 pub fn json_schema() -> Value {
-    let shape = trace::shape_of::<ConfigFile>();
+    let shape = shape();
     let mut schema =
         Builder { descriptions: comments::descriptions(EXAMPLES, &shape) }.value("", &shape);
     if let Some(fields) = schema.as_object_mut() {
@@ -29,6 +29,11 @@ pub fn json_schema() -> Value {
         fields.insert("required".to_owned(), json!(["apiVersion", "kind"]));
     }
     schema
+}
+
+/// Returns the shape of the file.
+pub(super) fn shape() -> Shape {
+    trace::shape_of::<ConfigFile>()
 }
 
 /// Returns each setting with its path and its description, in the order of the structs.

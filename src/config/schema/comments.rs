@@ -21,7 +21,7 @@ pub(super) fn descriptions(examples: [&str; 2], shape: &Shape) -> BTreeMap<Strin
 }
 
 /// The path of a field; items of a list have their list's path.
-pub(super) fn joined(path: &str, name: &str) -> String {
+pub(in crate::config) fn joined(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 

@@ -11,7 +11,7 @@ use serde::forward_to_deserialize_any;
 
 /// The type of a value in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(in crate::config) enum Shape {
     /// A text, a path included.
     Text,
     Integer,
