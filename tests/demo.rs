@@ -95,10 +95,49 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
 
     check_support_bundle(&weir);
 
+    // A kubelet reads its node from the cache each ten seconds.
+    let hit = |metrics: &str| {
+        let gets = metrics.lines().filter(|line| {
+            line.starts_with("weir_requests_total{cache_status=\"hit\"")
+                && line.contains("verb=\"get\"")
+        });
+        gets.count() > 0
+    };
+    let metrics_url = url("/metrics").clone();
+    while !hit(&get(&metrics_url)) {
+        let mut line = String::new();
+        assert!(screen.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+
+    let pid = demo.id().to_string();
+    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+    let mut rest = String::new();
+    screen.read_to_string(&mut rest).unwrap();
+    assert!(rest.ends_with("\nstopping\n"), "{rest}");
+    assert_eq!(demo.wait().unwrap().code(), Some(0));
+    assert!(!Path::new(&kubeconfig).parent().unwrap().exists());
+}
+
+#[test]
+fn a_demo_with_tls_alone_says_why_it_starts_no_clients() {
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["demo", "--nodes=1", "--pods=1", "--listen=https://127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut screen = BufReader::new(demo.stdout.take().unwrap());
+    let mut tour = String::new();
+    while !tour.contains("Ctrl-C ends") {
+        assert!(screen.read_line(&mut tour).unwrap() > 0, "it ended: {tour}");
+    }
+    assert!(
+        tour.contains("starts no clients of its own: they need a listener without TLS"),
+        "{tour}"
+    );
     let pid = demo.id().to_string();
     assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
     assert_eq!(demo.wait().unwrap().code(), Some(0));
-    assert!(!Path::new(&kubeconfig).parent().unwrap().exists());
 }
 
 /// Checks what `weir support-bundle` writes. `weir` runs a command against the demo.

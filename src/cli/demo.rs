@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::app::introspection::Given;
+use crate::app::metrics::Metrics;
 use crate::cli::demo::delays::Delays;
 use crate::cli::demo::figures::Figures;
 use crate::cli::demo::table::Table;
@@ -128,7 +129,7 @@ impl Demo {
             kubeconfig: &kubeconfig,
             listeners: app.listeners(),
             admin: app.admin_address(),
-            has_clients: !clients.is_empty(),
+            has_clients: (!args.no_clients).then_some(!clients.is_empty()),
             program: &program,
         };
         screen.print(&tour.to_string())?;
@@ -146,35 +147,47 @@ impl Demo {
             )
         };
         let watching = async {
-            // In a file or a pipe each figure has a line of its own, at a longer interval.
-            let terminal = screen.is_terminal();
-            let mut table = Table::default();
-            let mut ticks =
-                tokio::time::interval(if terminal { REFRESH } else { REFRESH_IN_FILES });
-            loop {
-                ticks.tick().await;
-                let requests = simulator.requests();
-                let figures = Figures::gather(&metrics.registry, requests.total());
-                let text = if terminal {
-                    table.draw(&metrics.registry, requests, delays.percentiles())
-                } else {
-                    format!("{figures}\n")
-                };
-                if let Err(error) = screen.print(&text) {
-                    tracing::warn!(%error, "cannot write to the screen");
-                    return std::future::pending().await;
-                }
+            tokio::select! {
+                () = draw(&mut screen, &metrics, &simulator, &delays) => {}
+                () = stop.cancelled() => {}
             }
+            // Weir drains the others' connections, but need not wait for those of this process.
+            drop(clients);
+            if let Err(error) = screen.print("\nstopping\n") {
+                tracing::debug!(%error, "cannot write to the screen");
+            }
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             () = app.run(stop.clone()) => {}
             () = async { tokio::join!(living, watching); } => {}
         }
-        drop(clients);
         if screen.is_terminal()
-            && let Err(error) = screen.print("\nstopped\n")
+            && let Err(error) = screen.print("stopped\n")
         {
             tracing::debug!(%error, "cannot write to the screen");
+        }
+    }
+}
+
+/// Shows the figures until it is dropped. In a file or a pipe each has a line of its own, at a
+/// longer interval.
+async fn draw(screen: &mut Stdout, metrics: &Metrics, simulator: &Simulator, delays: &Delays) {
+    let terminal = screen.is_terminal();
+    let mut table = Table::default();
+    let mut ticks = tokio::time::interval(if terminal { REFRESH } else { REFRESH_IN_FILES });
+    loop {
+        ticks.tick().await;
+        let requests = simulator.requests();
+        let figures = Figures::gather(&metrics.registry, requests.total());
+        let text = if terminal {
+            table.draw(&metrics.registry, requests, delays.percentiles())
+        } else {
+            format!("{figures}\n")
+        };
+        if let Err(error) = screen.print(&text) {
+            tracing::warn!(%error, "cannot write to the screen");
+            return std::future::pending().await;
         }
     }
 }
@@ -195,6 +208,8 @@ fn config(args: &DemoArgs) -> Result<Config, Failure> {
     let mut config = Config::resolve(ConfigFile::empty(), overrides).map_err(Failure::usage)?;
     // So that the page shows what clients cost.
     config.flow_control.mode = FlowControlMode::Observe;
+    // A person waits for the end. No other cache is spared a herd by a slow one.
+    config.server.shutdown_timeout = SHUTDOWN_TIMEOUT;
     Ok(config)
 }
 
@@ -205,6 +220,9 @@ fn free(address: SocketAddr) -> SocketAddr {
         Err(_) => SocketAddr::new(address.ip(), 0),
     }
 }
+
+/// How long clients of others have to end their requests.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The interval of the figures on a terminal, which a person can follow.
 const REFRESH: Duration = Duration::from_secs(1);

@@ -1,6 +1,9 @@
 //! The demo's own clients: two controllers with informers, kubelets, a person with kubectl, and a
 //! script that lists everything each second.
 //!
+//! A kubelet watches its pods, and reads its node each ten seconds at resourceVersion 0, as real
+//! ones do before they write its status: so the cache has requests to answer.
+//!
 //! They speak HTTP over the plain listener, as any client does. The script has the habits that
 //! Weir's doctor finds; the others have none.
 
@@ -15,6 +18,7 @@ use http_body_util::BodyExt;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::cli::demo::delays::Delays;
 use crate::cli::http::Connection;
@@ -31,10 +35,21 @@ pub(super) fn start(address: SocketAddr, nodes: u32, delays: &Arc<Delays>) -> Jo
         let selector = format!("fieldSelector=spec.nodeName%3Dnode-{node:04}&");
         let informer = Informer::new(address, KUBELET, "/api/v1/pods", &selector);
         clients.spawn(informer.run(Arc::clone(delays)));
+        // Not all at the same moment.
+        let first = Duration::from_millis(fastrand::u64(500..10_000));
+        let path = format!("/api/v1/nodes/node-{node:04}?resourceVersion=0");
+        let reads =
+            Repeated { agent: KUBELET, path, accept: JSON, first, interval: STATUS_INTERVAL };
+        clients.spawn(reads.run(address));
     }
-    clients.spawn(repeat(address, SCRIPT, "/api/v1/pods", JSON, Duration::from_secs(1)));
-    let pods = "/api/v1/namespaces/shop/pods?limit=500";
-    clients.spawn(repeat(address, KUBECTL, pods, TABLE, Duration::from_secs(5)));
+    let first = Duration::ZERO;
+    for (agent, path, accept, seconds) in [
+        (SCRIPT, "/api/v1/pods", JSON, 1),
+        (KUBECTL, "/api/v1/namespaces/shop/pods?limit=500", TABLE, 5),
+    ] {
+        let (path, interval) = (path.to_owned(), Duration::from_secs(seconds));
+        clients.spawn(Repeated { agent, path, accept, first, interval }.run(address));
+    }
     clients
 }
 
@@ -129,28 +144,34 @@ fn resource_version(object: &Value) -> Option<String> {
     object.pointer("/metadata/resourceVersion")?.as_str().map(str::to_owned)
 }
 
-/// Sends the same request again and again.
-async fn repeat(
-    address: SocketAddr,
+/// A client that sends the same request again and again.
+struct Repeated {
     agent: &'static str,
-    path: &'static str,
+    path: String,
     accept: &'static str,
+    /// When the first one is sent.
+    first: Duration,
     interval: Duration,
-) {
-    let mut ticks = tokio::time::interval(interval);
-    let mut connection = None;
-    loop {
-        ticks.tick().await;
-        let once = async {
-            let connection = match &mut connection {
-                Some(connection) => connection,
-                None => connection.insert(Connection::open(&address.to_string(), agent).await?),
+}
+
+impl Repeated {
+    async fn run(self, address: SocketAddr) {
+        let Self { agent, path, accept, first, interval } = self;
+        let mut ticks = tokio::time::interval_at(Instant::now() + first, interval);
+        let mut connection = None;
+        loop {
+            ticks.tick().await;
+            let once = async {
+                let connection = match &mut connection {
+                    Some(connection) => connection,
+                    None => connection.insert(Connection::open(&address.to_string(), agent).await?),
+                };
+                connection.read(&path, accept, LIST_BYTES_MAX).await
             };
-            connection.read(path, accept, LIST_BYTES_MAX).await
-        };
-        if let Err(error) = once.await {
-            tracing::debug!(agent, %error, "a client of the demo begins again");
-            connection = None;
+            if let Err(error) = once.await {
+                tracing::debug!(agent, %error, "a client of the demo begins again");
+                connection = None;
+            }
         }
     }
 }
@@ -170,7 +191,9 @@ const KUBECTL: &str = "kubectl/v1.36.2 (linux/amd64) kubernetes/4f1e2d3";
 const SCRIPT: &str = "OpenAPI-Generator/37.0.2/python";
 const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-/// Each has a connection with a watch.
+/// The interval at which a kubelet writes the status of its node.
+const STATUS_INTERVAL: Duration = Duration::from_secs(10);
+/// Each has a connection with a watch, and one for its node.
 const KUBELETS_MAX: u32 = 20;
 /// The list of the most pods that the demo can have.
 const LIST_BYTES_MAX: usize = 1 << 30;

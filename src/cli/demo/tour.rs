@@ -14,7 +14,8 @@ pub(super) struct Tour<'a> {
     pub(super) kubeconfig: &'a Path,
     pub(super) listeners: &'a [BoundListener],
     pub(super) admin: Option<SocketAddr>,
-    pub(super) has_clients: bool,
+    /// `None` if they were not asked for.
+    pub(super) has_clients: Option<bool>,
     /// How this program was started, which need not be on the path.
     pub(super) program: &'a str,
 }
@@ -41,11 +42,16 @@ impl fmt::Display for Tour<'_> {
         if let Some(admin) = self.admin {
             writeln!(f, "  {:<12} http://{admin}/metrics", "metrics")?;
         }
-        if self.has_clients {
-            writeln!(
+        match self.has_clients {
+            Some(true) => writeln!(
                 f,
                 "\nClients of the demo: controllers with informers, kubelets, kubectl, and a script that lists\nall pods each second; --no-clients leaves them out."
-            )?;
+            )?,
+            Some(false) => writeln!(
+                f,
+                "\nThe demo starts no clients of its own: they need a listener without TLS, such as\n--listen http://127.0.0.1:0 in addition."
+            )?,
+            None => {}
         }
         writeln!(f, "\nTry in another terminal:\n")?;
         writeln!(
