@@ -61,6 +61,7 @@ enum Command {
     /// Show what clients of a running Weir could do better; exit code 3 if it is worth a warning
     Doctor(operator::DoctorArgs),
     /// Write the state of a running Weir into an archive, for those who help
+    #[command(visible_alias = "support")]
     SupportBundle(operator::bundle::BundleArgs),
     /// Validate a configuration file, warn of settings that contradict one another, and print the
     /// effective configuration

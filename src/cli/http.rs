@@ -52,6 +52,12 @@ impl Connection {
         Ok(Self { sender, host, agent, _driver: driver })
     }
 
+    /// Waits until the connection takes a request. Returns whether it does: a server may have ended
+    /// it after its last response.
+    pub(super) async fn is_open(&mut self) -> bool {
+        self.sender.ready().await.is_ok()
+    }
+
     /// Sends a GET, and returns the response with a body that is not read yet.
     pub(super) async fn get(
         &mut self,

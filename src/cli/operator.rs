@@ -1,8 +1,9 @@
 //! `weir top` and `weir doctor`: what the live page shows, in a terminal. They read `/api/…` of a
 //! running Weir's admin listener.
 
-mod ask;
+pub(in crate::cli) mod ask;
 pub(in crate::cli) mod bundle;
+mod exposition;
 mod live;
 mod tables;
 

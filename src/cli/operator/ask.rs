@@ -11,12 +11,13 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::uri::Authority;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use crate::cli::http::{Connection, READ_TIMEOUT};
 
 /// The admin listener of a running Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum AdminUrl {
+pub(in crate::cli) enum AdminUrl {
     /// Plain HTTP by TCP.
     Tcp(Authority),
     /// A Unix socket.
@@ -40,6 +41,12 @@ impl FromStr for AdminUrl {
             return Err(invalid());
         }
         Ok(Self::Tcp(authority))
+    }
+}
+
+impl Default for AdminUrl {
+    fn default() -> Self {
+        Self::Tcp(Authority::from_static(ADMIN_DEFAULT.trim_start_matches("http://")))
     }
 }
 
@@ -72,7 +79,7 @@ impl AdminUrl {
 
     /// Reads kinds of the API. Where several are asked for, one that is off is null.
     pub(super) async fn kinds(&self, kinds: &[&str], limit: usize) -> anyhow::Result<Vec<Value>> {
-        let mut connection = self.connect().await?;
+        let mut session = Session::open(self).await?;
         let mut answers = Vec::new();
         for kind in kinds {
             let query = match *kind {
@@ -80,11 +87,12 @@ impl AdminUrl {
                 _ => String::new(),
             };
             let path = format!("/api/{kind}{query}");
-            let (status, body) = self.read(&mut connection, &path, "application/json").await?;
+            let (status, body) = session.read(&path, "application/json").await?;
             match status {
                 StatusCode::OK => answers.push(serde_json::from_slice(&body)?),
                 // Costs are not added up. All else can be shown.
                 StatusCode::NOT_FOUND if kinds.len() > 1 => answers.push(Value::Null),
+                StatusCode::NOT_FOUND => bail!("{}", session.why_off().await?),
                 _ => {
                     let text = String::from_utf8_lossy(&body);
                     bail!("{self}{path} was answered with {status}: {}", text.trim())
@@ -94,18 +102,28 @@ impl AdminUrl {
         Ok(answers)
     }
 
-    /// Reads pages by their paths. Each keeps the name that it was asked for by.
+    /// Reads pages by their names and paths. Fails only if nothing listens; a page that cannot be
+    /// read has an error.
     pub(super) async fn pages<'a>(
         &self,
         pages: impl Iterator<Item = (&'a str, &'a str)>,
-    ) -> anyhow::Result<Vec<(&'a str, StatusCode, Bytes)>> {
-        let mut connection = self.connect().await?;
+    ) -> anyhow::Result<Vec<Page<'a>>> {
+        let mut session = Session::open(self).await?;
         let mut answers = Vec::new();
         for (name, path) in pages {
-            let (status, body) = self.read(&mut connection, path, "*/*").await?;
-            answers.push((name, status, body));
+            answers.push(Page { name, answer: session.read(path, "*/*").await });
         }
         Ok(answers)
+    }
+
+    /// Reads one page, which must be answered within `time`, the connection included.
+    pub(super) async fn page_within(
+        &self,
+        path: &str,
+        time: Duration,
+    ) -> anyhow::Result<(StatusCode, Bytes)> {
+        let read = async { Session::open(self).await?.read(path, "*/*").await };
+        timeout(time, read).await.with_context(|| format!("{self}{path} did not answer in time"))?
     }
 
     /// Records a profile of this length.
@@ -116,15 +134,57 @@ impl AdminUrl {
         let read = connection.read_within(time, &path, "*/*", ANSWER_BYTES_MAX).await;
         read.with_context(|| format!("cannot read {self}{path}"))
     }
+}
 
-    async fn read(
-        &self,
-        connection: &mut Connection,
-        path: &str,
-        accept: &str,
-    ) -> anyhow::Result<(StatusCode, Bytes)> {
+/// A page, with its status and body.
+pub(super) struct Page<'a> {
+    pub(super) name: &'a str,
+    pub(super) answer: anyhow::Result<(StatusCode, Bytes)>,
+}
+
+/// Requests one after another, over one connection if the listener keeps it: one that has few
+/// places left ends each after one response.
+struct Session<'a> {
+    url: &'a AdminUrl,
+    connection: Option<Connection>,
+}
+
+impl<'a> Session<'a> {
+    async fn open(url: &'a AdminUrl) -> anyhow::Result<Self> {
+        Ok(Self { url, connection: Some(url.connect().await?) })
+    }
+
+    async fn read(&mut self, path: &str, accept: &str) -> anyhow::Result<(StatusCode, Bytes)> {
+        let mut kept = self.connection.take();
+        if let Some(connection) = &mut kept
+            && !connection.is_open().await
+        {
+            kept = None;
+        }
+        let connection = match kept {
+            Some(connection) => self.connection.insert(connection),
+            None => self.connection.insert(self.url.connect().await?),
+        };
         let read = connection.read(path, accept, ANSWER_BYTES_MAX).await;
-        read.with_context(|| format!("cannot read {self}{path}"))
+        if read.is_err() {
+            self.connection = None;
+        }
+        read.with_context(|| format!("cannot read {}{path}", self.url))
+    }
+
+    /// Returns what to set where a kind of the API is off: clients are not counted, or nobody may
+    /// see details.
+    async fn why_off(&mut self) -> anyhow::Result<String> {
+        let url = self.url;
+        let (status, _) = self.read("/api/overview", "application/json").await?;
+        Ok(match status {
+            StatusCode::OK => format!(
+                "the Weir at {url} does not count what its clients do: set flowControl.mode: observe in the configuration"
+            ),
+            _ => format!(
+                "the Weir at {url} shows no details: set admin.detail: local in the configuration"
+            ),
+        })
     }
 }
 
@@ -164,6 +224,7 @@ mod tests {
         drop(port);
         for url in [tcp, format!("unix://{}/none", directory.path().display())] {
             let url: AdminUrl = url.parse().unwrap();
+            assert_eq!(AdminUrl::default().to_string(), ADMIN_DEFAULT);
             let error = format!("{:#}", url.kinds(&["caches"], 1).await.unwrap_err());
             assert!(error.starts_with(&format!("nothing listens at {url}.")), "{error}");
             assert!(error.contains("kubectl -n NAMESPACE port-forward"), "{error}");

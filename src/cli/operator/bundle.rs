@@ -2,23 +2,29 @@
 //! those who help.
 //!
 //! It has no object of the cluster, no token and no content of a file: the admin listener has none
-//! of these, and neither has the log. Names of users and addresses are replaced by words, unless
-//! they are asked for.
+//! of these, and neither has the log. Names of users, agents, namespaces, objects, addresses and
+//! paths are replaced by words ([`redact`]), unless they are asked for.
+//!
+//! It writes what it gets: a page that cannot be read is a file `NAME.missing` with the reason,
+//! since a bundle is needed most where something is wrong. An archive above [`ARCHIVE_BYTES_MAX`]
+//! goes without its longest files.
 
 mod archive;
+mod pages;
 mod redact;
 
+use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use clap::Args;
 use http::StatusCode;
-use serde_json::Value;
 
 use crate::cli::failure::Failure;
-use crate::cli::operator::ask::{ADMIN_DEFAULT, AdminUrl};
-use crate::cli::operator::bundle::redact::Redactor;
+use crate::cli::operator::ask::{ADMIN_DEFAULT, AdminUrl, Page};
+use crate::cli::operator::bundle::pages::{METRICS_LATER, PAGES, PROFILE, READYZ, format_of};
+use crate::cli::operator::bundle::redact::{Format, Redactor};
 use crate::cli::screen::{Stdout, print_error};
 
 /// Flags of `support-bundle`.
@@ -31,9 +37,13 @@ pub(in crate::cli) struct BundleArgs {
     /// reaches that of a pod
     #[arg(long, value_name = "URL", default_value = ADMIN_DEFAULT)]
     admin: AdminUrl,
-    /// Keep the names of users and addresses, which are words otherwise
+    /// Keep names and addresses, which are words otherwise
     #[arg(long)]
     with_names: bool,
+    /// A secret from which the words are made: bundles of one key have the same words. Default: a
+    /// new one for each bundle. Do not send it along
+    #[arg(long, value_name = "TEXT", conflicts_with = "with_names")]
+    key: Option<String>,
     /// How far apart the two snapshots of the metrics are
     #[arg(long, value_name = "SECONDS", default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(0..=300))]
@@ -41,88 +51,158 @@ pub(in crate::cli) struct BundleArgs {
     /// Record a CPU profile of this length too
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
     profile: Option<u64>,
+    /// On a terminal: write the archive without asking
+    #[arg(short, long)]
+    yes: bool,
 }
 
-/// Writes the archive, and prints the names of its files.
+/// A file of the archive.
+type File = (String, Vec<u8>);
+
+/// Prints the names of the files, and writes the archive. Asks before, on a terminal.
 pub(in crate::cli) async fn run(args: BundleArgs) -> Result<(), Failure> {
+    let path = &args.output;
+    // Rather now than after the time of the snapshots.
+    if path.exists() {
+        let error = anyhow::anyhow!("{} exists already", path.display());
+        return Err(Failure::runtime(error));
+    }
     let files = collect(&args).await.map_err(Failure::runtime)?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let path = &args.output;
-    archive::write(path, now.as_secs(), &files)
+    let (files, archive) = bounded(files, now.as_secs()).map_err(Failure::runtime)?;
+    let mut stdout = Stdout::open();
+    let listing = listing(path, &files, archive.len(), args.with_names);
+    stdout.print(&listing).map_err(Failure::runtime)?;
+    let asks = !args.yes && stdout.is_terminal() && io::stdin().is_terminal();
+    if asks && !confirms(&mut stdout).map_err(Failure::runtime)? {
+        return Ok(print_error("weir: nothing was written"));
+    }
+    archive::write(path, &archive)
         .with_context(|| format!("cannot write {}", path.display()))
-        .map_err(Failure::runtime)?;
-    Stdout::open().print(&listing(path, &files, args.with_names)).map_err(Failure::runtime)
+        .map_err(Failure::runtime)
 }
 
-async fn collect(args: &BundleArgs) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
-    let mut files = Vec::new();
-    let mut redactor = Redactor::default();
-    let first = PAGES.iter().map(|(name, path)| (*name, *path));
-    let mut answers = args.admin.pages(first).await?;
+fn confirms(stdout: &mut Stdout) -> io::Result<bool> {
+    stdout.print("Write it? [y/N] ")?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+async fn collect(args: &BundleArgs) -> anyhow::Result<Vec<File>> {
+    let mut pages = args.admin.pages(PAGES.into_iter()).await?;
     print_error(&format!("weir: waiting {} s for the next metrics", args.interval));
     tokio::time::sleep(Duration::from_secs(args.interval)).await;
-    answers.extend(args.admin.pages([("metrics-later.txt", "/metrics")].into_iter()).await?);
+    let later = [(METRICS_LATER, "/metrics")].into_iter();
+    pages.extend(
+        args.admin
+            .pages(later)
+            .await
+            .unwrap_or_else(|error| vec![Page { name: METRICS_LATER, answer: Err(error) }]),
+    );
     if let Some(seconds) = args.profile {
         print_error(&format!("weir: recording a CPU profile for {seconds} s"));
-        let (status, body) = args.admin.profile(Duration::from_secs(seconds)).await?;
-        answers.push(("profile.pb.gz", status, body));
+        let answer = args.admin.profile(Duration::from_secs(seconds)).await;
+        pages.push(Page { name: PROFILE, answer });
     }
-    for (name, status, body) in answers {
-        // A check of /readyz that fails is worth reading.
-        let is_page = status == StatusCode::OK
-            || (status == StatusCode::INTERNAL_SERVER_ERROR && name == READYZ);
-        if !is_page {
-            let text = format!("{status}: {}", String::from_utf8_lossy(&body));
-            files.push((format!("weir/{name}.missing"), text.into_bytes()));
-            continue;
-        }
-        let mut content = body.to_vec();
-        if name.ends_with(".json") && !args.with_names {
-            let mut value: Value =
-                serde_json::from_slice(&body).with_context(|| format!("{name} is not JSON"))?;
-            redactor.redact(&mut value);
-            content = format!("{value:#}\n").into_bytes();
-        }
-        if name == LOG_LINES && !args.with_names {
-            content = redactor.redact_lines(&String::from_utf8_lossy(&body)).into_bytes();
-        }
-        files.push((format!("weir/{name}"), content));
+    let files = pages.into_iter().map(file_of).collect();
+    if args.with_names {
+        return Ok(files);
     }
-    Ok(files)
+    let mut random = [0; 32];
+    aws_lc_rs::rand::fill(&mut random).map_err(|_| anyhow::anyhow!("no random numbers"))?;
+    Ok(redacted(files, args.key.as_ref().map_or(&random, |key| key.as_bytes())))
 }
 
-fn listing(path: &Path, files: &[(String, Vec<u8>)], with_names: bool) -> String {
-    let mut text = format!("{}:\n", path.display());
+fn file_of(page: Page<'_>) -> File {
+    let Page { name, answer } = page;
+    let reason = match answer {
+        Ok((StatusCode::OK, body)) => return (format!("weir/{name}"), body.into()),
+        // A check of /readyz that fails is worth reading.
+        Ok((StatusCode::INTERNAL_SERVER_ERROR, body)) if name == READYZ => {
+            return (format!("weir/{name}"), body.into());
+        }
+        Ok((status, body)) => format!("{status}: {}", String::from_utf8_lossy(&body)),
+        Err(error) => format!("{error:#}\n"),
+    };
+    (format!("weir/{name}.missing"), reason.into_bytes())
+}
+
+fn redacted(files: Vec<File>, key: &[u8]) -> Vec<File> {
+    let mut redactor = Redactor::new(key);
+    for (name, content) in &files {
+        redactor.collect(format_of(name), &String::from_utf8_lossy(content));
+    }
+    let redact = |(name, content): File| match format_of(&name) {
+        Format::Binary => (name, content),
+        format => {
+            let text = redactor.redact(format, &String::from_utf8_lossy(&content));
+            (name, text.into_bytes())
+        }
+    };
+    files.into_iter().map(redact).collect()
+}
+
+/// Returns the archive with at most [`ARCHIVE_BYTES_MAX`], and its files: without the longest ones
+/// if they do not fit.
+fn bounded(mut files: Vec<File>, modified: u64) -> io::Result<(Vec<File>, Vec<u8>)> {
+    loop {
+        let archive = archive::encode(modified, &files)?;
+        let longest = files.iter_mut().max_by_key(|(_, content)| content.len());
+        match longest {
+            Some((name, content)) if archive.len() > ARCHIVE_BYTES_MAX && !content.is_empty() => {
+                let text = format!("its {} bytes do not fit the archive\n", content.len());
+                *content = if name.ends_with(".missing") { Vec::new() } else { text.into() };
+                *name = format!("{}.missing", name.trim_end_matches(".missing"));
+            }
+            _ => return Ok((files, archive)),
+        }
+    }
+}
+
+fn listing(path: &Path, files: &[File], bytes: usize, with_names: bool) -> String {
+    let mut text = format!("{}, {bytes} bytes:\n", path.display());
     for (name, content) in files {
         text.push_str(&format!("{:>9}  {name}\n", content.len()));
     }
     text.push_str(match with_names {
-        true => "It has names of users and addresses.\n",
-        false => "Names of users and addresses are replaced by words; --with-names keeps them.\n",
+        true => "It has names of users, agents, namespaces, objects, addresses and paths.\n",
+        false => {
+            "Names of users, agents, namespaces and objects, addresses and paths are replaced by\n\
+             words; --with-names keeps them. Look through it before you send it.\n"
+        }
     });
     text
 }
 
-const READYZ: &str = "readyz.txt";
-const LOG_LINES: &str = "log-lines.jsonl";
+/// Fits a mail and an issue.
+const ARCHIVE_BYTES_MAX: usize = 1 << 20;
 
-/// The pages of a bundle, and the names of their files. The lines of the log come last, since the
-/// names in the other pages are replaced in them too.
-const PAGES: [(&str, &str); 16] = [
-    ("statusz.txt", "/statusz"),
-    ("flagz.txt", "/flagz"),
-    ("configz.json", "/configz"),
-    (READYZ, "/readyz?verbose"),
-    ("metrics.txt", "/metrics"),
-    ("memory.json", "/debug/memory"),
-    ("log.json", "/debug/log"),
-    ("connections.json", "/debug/connections?limit=1000"),
-    ("overview.json", "/api/overview"),
-    ("caches.json", "/api/caches"),
-    ("clients.json", "/api/clients?limit=200"),
-    ("findings.json", "/api/findings?limit=200"),
-    ("reasons.json", "/api/reasons"),
-    ("events.json", "/api/events"),
-    ("limits.json", "/api/limits"),
-    (LOG_LINES, "/debug/log/lines"),
-];
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_archive_that_is_too_long_goes_without_its_longest_file() {
+        let noise: Vec<u8> = (0..2 * ARCHIVE_BYTES_MAX).map(|_| fastrand::u8(..)).collect();
+        let files =
+            vec![("weir/a.txt".to_owned(), b"short".to_vec()), ("weir/b.txt".to_owned(), noise)];
+        let (files, archive) = bounded(files, 1).unwrap();
+        assert!(archive.len() < ARCHIVE_BYTES_MAX);
+        assert_eq!(files[0], ("weir/a.txt".to_owned(), b"short".to_vec()));
+        assert_eq!(files[1].0, "weir/b.txt.missing");
+        assert!(String::from_utf8_lossy(&files[1].1).starts_with("its 2097152 bytes"));
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_read_is_a_file_with_the_reason() {
+        let file = |name, answer| file_of(Page { name, answer });
+        let (name, text) = file("a.json", Err(anyhow::anyhow!("the connection ended")));
+        assert_eq!(
+            (name.as_str(), &*text),
+            ("weir/a.json.missing", &b"the connection ended\n"[..])
+        );
+        let failed = Ok((StatusCode::INTERNAL_SERVER_ERROR, "x".into()));
+        assert_eq!(file(READYZ, failed).0, "weir/readyz.txt");
+    }
+}

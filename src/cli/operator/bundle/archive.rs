@@ -7,11 +7,9 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// Writes files to a new archive. Fails if there is one of this name already.
-pub(super) fn write(path: &Path, modified: u64, files: &[(String, Vec<u8>)]) -> io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path)?;
-    let mut archive = GzEncoder::new(file, Compression::default());
+/// Returns an archive of files.
+pub(super) fn encode(modified: u64, files: &[(String, Vec<u8>)]) -> io::Result<Vec<u8>> {
+    let mut archive = GzEncoder::new(Vec::new(), Compression::default());
     for (name, content) in files {
         archive.write_all(&header(name, content.len(), modified)?)?;
         archive.write_all(content)?;
@@ -21,7 +19,15 @@ pub(super) fn write(path: &Path, modified: u64, files: &[(String, Vec<u8>)]) -> 
         }
     }
     archive.write_all(&[0; 2 * BLOCK_BYTES])?;
-    archive.finish()?.sync_all()
+    archive.finish()
+}
+
+/// Writes an archive to a new file. Fails if there is one of this name already.
+pub(super) fn write(path: &Path, archive: &[u8]) -> io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(archive)?;
+    file.sync_all()
 }
 
 /// Returns the header of a file.
@@ -73,7 +79,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bundle.tar.gz");
         let files = [("weir/a.json".to_owned(), vec![b'x'; 700]), ("weir/b".to_owned(), vec![])];
-        write(&path, 1_000, &files).unwrap();
+        let archive = encode(1_000, &files).unwrap();
+        write(&path, &archive).unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let mut bytes = Vec::new();
@@ -86,7 +93,7 @@ mod tests {
         let sum: u32 = bytes[..148].iter().chain(&bytes[156..512]).map(|it| u32::from(*it)).sum();
         assert_eq!(&bytes[148..156], format!("{:06o}\0 ", sum + 8 * 32).as_bytes());
         // It never replaces a file.
-        assert!(write(&path, 1_000, &files).is_err());
+        assert!(write(&path, &archive).is_err());
         assert!(header(&"x".repeat(100), 1, 1).is_err());
     }
 }

@@ -1,196 +1,223 @@
-//! Replaces what names people and addresses by words, the same word for the same name.
+//! Replaces names by words in the files of a bundle: of users, user agents, namespaces, objects,
+//! addresses and paths.
+//!
+//! It reads all files twice. First it collects names where a field, a label or a URL shows that
+//! they are names ([`names`]). Then it replaces them in every text of every file ([`replace`]),
+//! since a message or an evidence repeats them in the middle of a sentence.
+//!
+//! A word is the kind of the name with a keyed hash of it, `user-1f09ab3c`: the same name has the
+//! same word in all files, and in all bundles of one key. Without the key nobody can find out by
+//! guesses which name it was.
+//!
+//! Invariant: field names, metric names and what Weir itself says of a request (verbs, reasons,
+//! resources) stay, so that a bundle can be read.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+mod common;
+mod fields;
+mod names;
+mod replace;
 
+use aws_lc_rs::hmac;
 use serde_json::Value;
 
-/// The words that stand for names, in one bundle.
-#[derive(Debug, Default)]
+use self::fields::{is_fixed, kind_of};
+use self::names::{NameKind, Names, canonical};
+use self::replace::Replacer;
+use crate::cli::operator::exposition::{labels_of, unescaped};
+
+/// How the content of a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// One JSON document.
+    Json,
+    /// JSON objects, one a line; a line that is none counts as text.
+    JsonLines,
+    /// The text format of Prometheus.
+    Metrics,
+    /// Lines of text, of which some are `name=value`.
+    Text,
+    /// Neither read nor changed.
+    Binary,
+}
+
+/// Replaces names in files.
+#[derive(Debug)]
 pub(super) struct Redactor {
-    words: BTreeMap<String, String>,
+    key: hmac::Key,
+    names: Names,
 }
 
 impl Redactor {
-    /// Replaces the names in a document.
-    pub(super) fn redact(&mut self, value: &mut Value) {
+    /// Creates one. Words are compared between bundles of the same key.
+    pub(super) fn new(key: &[u8]) -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), names: Names::default() }
+    }
+
+    /// Collects the names of a file. Call this for all files before the first [`Self::redact`].
+    pub(super) fn collect(&mut self, format: Format, text: &str) {
+        match format {
+            Format::Json => match serde_json::from_str(text) {
+                Ok(document) => self.collect_value(&document),
+                Err(_) => self.names.add_text(text),
+            },
+            Format::JsonLines => {
+                for line in text.lines() {
+                    self.collect(Format::Json, line);
+                }
+            }
+            Format::Metrics => {
+                for (label, value) in text.lines().flat_map(labels_of) {
+                    self.collect_field(label, &unescaped(value));
+                }
+            }
+            Format::Text => {
+                for line in text.lines() {
+                    if let Some((name, value)) = line.split_once('=') {
+                        self.collect_field(name, value);
+                    }
+                    self.names.add_text(line);
+                }
+            }
+            Format::Binary => {}
+        }
+    }
+
+    /// Returns a file with words in place of names.
+    pub(super) fn redact(&self, format: Format, text: &str) -> String {
+        let replacer = self.replacer();
+        self.redact_by(&replacer, format, text)
+    }
+
+    fn redact_by(&self, replacer: &Replacer, format: Format, text: &str) -> String {
+        match format {
+            Format::Json => match serde_json::from_str(text) {
+                Ok(mut document) => {
+                    self.redact_value(replacer, None, &mut document);
+                    format!("{document:#}\n")
+                }
+                Err(_) => replacer.replace(text),
+            },
+            Format::JsonLines => {
+                let line = |line: &str| match serde_json::from_str(line) {
+                    Ok(mut document) => {
+                        self.redact_value(replacer, None, &mut document);
+                        format!("{document}\n")
+                    }
+                    Err(_) => replacer.replace(line) + "\n",
+                };
+                text.lines().map(line).collect()
+            }
+            Format::Metrics => {
+                text.lines().map(|line| self.redact_metric(replacer, line) + "\n").collect()
+            }
+            Format::Text => {
+                let line = |line: &str| match line.split_once('=') {
+                    Some((name, value)) if kind_of(name).is_some() => {
+                        format!("{name}={}\n", self.field(replacer, name, value))
+                    }
+                    _ => replacer.replace(line) + "\n",
+                };
+                text.lines().map(line).collect()
+            }
+            Format::Binary => text.to_owned(),
+        }
+    }
+
+    /// Returns the replacer of the names collected so far.
+    fn replacer(&self) -> Replacer {
+        Replacer::new(self.names.iter().map(|(name, kind)| (name, self.word(name, kind))))
+    }
+
+    fn word(&self, name: &str, kind: NameKind) -> String {
+        let tag = hmac::sign(&self.key, name.as_bytes());
+        let hash: String = tag.as_ref().iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{hash}", kind.as_str())
+    }
+
+    fn collect_value(&mut self, value: &Value) {
         match value {
             Value::Object(fields) => {
-                for (name, field) in fields.iter_mut() {
-                    if NAMING_FIELDS.contains(&name.as_str()) {
-                        self.replace(field);
-                    } else {
-                        self.redact(field);
+                let has_user = fields.contains_key("user") || fields.contains_key("userAgent");
+                for (field, value) in fields {
+                    // A client is its user and its agent, which have fields of their own.
+                    if is_fixed(field) || (field == "client" && has_user) {
+                        continue;
                     }
+                    self.collect_in(field, value);
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.redact(item)),
+            Value::Array(items) => items.iter().for_each(|item| self.collect_value(item)),
+            Value::String(text) => self.names.add_text(text),
             _ => {}
         }
     }
 
-    /// Replaces the names in lines of the log, in their texts also: those that a document before
-    /// had, and addresses. A line that is no JSON object is replaced as a text.
-    pub(super) fn redact_lines(&mut self, lines: &str) -> String {
-        let mut all = String::with_capacity(lines.len());
-        for line in lines.lines() {
-            match serde_json::from_str::<Value>(line) {
-                Ok(mut line) => {
-                    self.redact(&mut line);
-                    self.redact_texts(&mut line);
-                    all.push_str(&line.to_string());
+    /// Collects from the value of a field. All texts below a field of names are names.
+    fn collect_in(&mut self, field: &str, value: &Value) {
+        match value {
+            Value::String(text) => self.collect_field(field, text),
+            Value::Array(items) => items.iter().for_each(|item| self.collect_in(field, item)),
+            Value::Object(fields) if kind_of(field) == Some(NameKind::User) => {
+                for (_, value) in fields.iter().filter(|(name, _)| !is_fixed(name)) {
+                    self.collect_in(field, value);
                 }
-                Err(_) => all.push_str(&self.redact_text(line)),
             }
-            all.push('\n');
+            _ => self.collect_value(value),
         }
-        all
     }
 
-    /// Replaces names within each text of a value.
-    fn redact_texts(&mut self, value: &mut Value) {
+    fn collect_field(&mut self, field: &str, text: &str) {
+        if let Some(kind) = kind_of(field) {
+            self.names.add_value(kind, text);
+        }
+        self.names.add_text(text);
+    }
+
+    fn redact_value(&self, replacer: &Replacer, field: Option<&str>, value: &mut Value) {
         match value {
-            Value::String(text) => *text = self.redact_text(text),
-            Value::Object(fields) => fields.values_mut().for_each(|field| self.redact_texts(field)),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_texts(item)),
+            Value::String(text) => *text = self.field(replacer, field.unwrap_or_default(), text),
+            Value::Array(items) => {
+                items.iter_mut().for_each(|item| self.redact_value(replacer, field, item));
+            }
+            Value::Object(fields) => {
+                let outer = field.filter(|field| kind_of(field) == Some(NameKind::User));
+                for (name, value) in fields.iter_mut().filter(|(name, _)| !is_fixed(name)) {
+                    self.redact_value(replacer, outer.or(Some(name)), value);
+                }
+            }
             _ => {}
         }
     }
 
-    /// Replaces known names and addresses within a text.
-    fn redact_text(&mut self, text: &str) -> String {
-        let mut text = text.to_owned();
-        // A name may be a part of a longer one, which comes first.
-        let mut known: Vec<_> =
-            self.words.iter().filter(|(name, _)| text.contains(*name)).collect();
-        known.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
-        for (name, word) in known {
-            text = replace_whole(&text, name, word);
+    /// Returns the value of a field. A name that is also an ordinary word is replaced only where it
+    /// is all of a field of names.
+    fn field(&self, replacer: &Replacer, field: &str, text: &str) -> String {
+        let known = kind_of(field).and_then(|_| self.names.get(canonical(text)));
+        match known {
+            Some(kind) => self.word(canonical(text), kind),
+            None => replacer.replace(text),
         }
-        for address in addresses(&text) {
-            text = replace_whole(&text, &address, self.word(&address));
-        }
-        text
     }
 
-    /// Returns the word that stands for a name.
-    fn word(&mut self, name: &str) -> &str {
-        let number = self.words.len() + 1;
-        self.words.entry(name.to_owned()).or_insert_with(|| format!("name-{number}"))
-    }
-
-    /// Replaces each text of a value.
-    fn replace(&mut self, value: &mut Value) {
-        match value {
-            Value::String(text) if !text.is_empty() => {
-                *text = self.word(text).to_owned();
-            }
-            Value::Object(fields) => fields.values_mut().for_each(|field| self.replace(field)),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.replace(item)),
-            _ => {}
+    /// Redacts the values of labels, and leaves all else of the line.
+    fn redact_metric(&self, replacer: &Replacer, line: &str) -> String {
+        let mut redacted = String::with_capacity(line.len());
+        let mut rest = line;
+        for (label, value) in labels_of(line) {
+            let Some((before, after)) = rest.split_once(&format!("{label}=\"{value}\"")) else {
+                continue;
+            };
+            let word = self.field(replacer, label, &unescaped(value));
+            redacted.push_str(&format!("{before}{label}=\"{}\"", escaped(&word)));
+            rest = after;
         }
+        redacted + rest
     }
 }
 
-/// Replaces a name where it is no part of a longer word.
-fn replace_whole(text: &str, name: &str, word: &str) -> String {
-    let is_part = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
-    let mut all = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((before, after)) = rest.split_once(name) {
-        all.push_str(before);
-        let is_whole = !is_part(all.chars().next_back()) && !is_part(after.chars().next());
-        all.push_str(if is_whole { word } else { name });
-        rest = after;
-    }
-    all.push_str(rest);
-    all
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
-
-/// Returns the IP addresses in a text, but for those of every host.
-fn addresses(text: &str) -> Vec<String> {
-    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '.' || letter == ':';
-    let parts = text.split(|letter| !is_letter(letter));
-    let parsed = parts.filter_map(|part| {
-        // It may have a port, or end a sentence.
-        let part = part.trim_end_matches(['.', ':']);
-        let host = part.rsplit_once(':').map(|(host, _)| host);
-        [Some(part), host].into_iter().flatten().find_map(|part| {
-            let address: IpAddr = part.parse().ok()?;
-            (!address.is_loopback() && !address.is_unspecified()).then(|| part.to_owned())
-        })
-    });
-    parsed.collect()
-}
-
-/// The fields that name users, or what stands for them: of costs, findings, connections and lines
-/// of the log; and of the configuration, in rules and audit policies.
-const NAMING_FIELDS: [&str; 9] = [
-    "user",
-    "client",
-    "flow",
-    "address",
-    "peer",
-    "users",
-    "userGroups",
-    "subjects",
-    "allowedNames",
-];
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn names_become_the_same_words_everywhere() {
-        let mut redactor = Redactor::default();
-        let mut costs = json!({"windows": [{"users": [{"user": "jane", "share": 0.5}],
-            "actions": [{"user": "jane", "resource": "pods"}, {"user": "joe"}, {"user": ""}]}]});
-        redactor.redact(&mut costs);
-        let window = &costs["windows"][0];
-        assert_eq!(window["users"][0], json!({"user": "name-1", "share": 0.5}));
-        assert_eq!(window["actions"][0], json!({"user": "name-1", "resource": "pods"}));
-        assert_eq!(window["actions"][1]["user"], "name-2");
-        assert_eq!(window["actions"][2]["user"], "");
-        let mut rules = json!({"rules": [{"match": [{"subjects": [{"user": {"name": "jane"}}]}]}],
-            "userAgent": "kubectl/v1.36"});
-        redactor.redact(&mut rules);
-        assert_eq!(rules["rules"][0]["match"][0]["subjects"][0]["user"]["name"], "name-1");
-        assert_eq!(rules["userAgent"], "kubectl/v1.36");
-    }
-
-    #[test]
-    fn lines_of_the_log_name_nobody() {
-        let mut redactor = Redactor::default();
-        redactor.redact(&mut json!({"user": "jane"}));
-        redactor.redact(&mut json!({"user": "jane@example.com"}));
-        let lines = [
-            json!({"level": "WARN", "peer": "10.1.2.3:4567", "message": "refused a connection"}),
-            json!({"message": "jane may not, jane@example.com may; janet is unknown", "user": "joe"}),
-            json!({"error": "no route to 10.9.8.7:443, [fd00::7]:443 or fd00::8.", "code": 7}),
-            json!({"target": "weir::app", "message": "serves at 127.0.0.1:6440 and [::]:6441"}),
-        ];
-        let lines = lines.map(|line| line.to_string()).join("\n") + "\nno JSON by jane\n";
-        let redacted = redactor.redact_lines(&lines);
-        let lines: Vec<_> = redacted.lines().collect();
-        assert_eq!(
-            lines[0],
-            r#"{"level":"WARN","peer":"name-3","message":"refused a connection"}"#
-        );
-        assert_eq!(
-            lines[1],
-            r#"{"message":"name-1 may not, name-2 may; janet is unknown","user":"name-4"}"#
-        );
-        assert_eq!(
-            lines[2],
-            r#"{"error":"no route to name-5:443, [name-6]:443 or name-7.","code":7}"#
-        );
-        assert_eq!(
-            lines[3],
-            r#"{"target":"weir::app","message":"serves at 127.0.0.1:6440 and [::]:6441"}"#
-        );
-        assert_eq!(lines[4], "no JSON by name-1");
-    }
-}
+mod tests;

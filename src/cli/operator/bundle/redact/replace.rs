@@ -1,0 +1,82 @@
+//! Replaces known names in a text, in one pass.
+//!
+//! At each beginning of a word it looks for the longest name that begins there and ends at the end
+//! of a word. So `jane` in `janet` stays, and `jane@example.com` is one name. A name of
+//! [`NAME_BYTES_MAX`] bytes may be the beginning of a longer one: the rest of its word goes too.
+
+use std::collections::HashMap;
+
+use crate::cli::operator::bundle::redact::common::is_word;
+use crate::cli::operator::bundle::redact::names::NAME_BYTES_MAX;
+
+/// Names and their words.
+#[derive(Debug)]
+pub(super) struct Replacer {
+    /// By the first letter of the name, the longest first.
+    names: HashMap<char, Vec<(String, String)>>,
+}
+
+impl Replacer {
+    pub(super) fn new<'a>(names: impl Iterator<Item = (&'a str, String)>) -> Self {
+        let mut by_letter: HashMap<char, Vec<(String, String)>> = HashMap::new();
+        for (name, word) in names.filter(|(name, _)| !is_word(name)) {
+            // In a text that Rust printed as a literal, quotes and control characters are escaped.
+            let literal = name.escape_debug().to_string();
+            for form in [Some(name.to_owned()), Some(literal).filter(|it| it != name)] {
+                let Some(form) = form else { continue };
+                let Some(first) = form.chars().next() else { continue };
+                by_letter.entry(first).or_default().push((form, word.clone()));
+            }
+        }
+        for names in by_letter.values_mut() {
+            names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        }
+        Self { names: by_letter }
+    }
+
+    /// Returns the text with words in place of names.
+    pub(super) fn replace(&self, text: &str) -> String {
+        let mut replaced = String::with_capacity(text.len());
+        let mut rest = text;
+        let mut before: Option<char> = None;
+        while let Some(first) = rest.chars().next() {
+            let is_inside = first.is_alphanumeric() && before.is_some_and(char::is_alphanumeric);
+            let is_start = !is_inside || is_after_escape(text, text.len() - rest.len());
+            if is_start && let Some((word, after)) = self.name_at(first, rest) {
+                replaced.push_str(word);
+                rest = after;
+                before = word.chars().next_back();
+                continue;
+            }
+            replaced.push(first);
+            before = Some(first);
+            rest = rest.strip_prefix(first).unwrap_or_default();
+        }
+        replaced
+    }
+
+    /// Returns the word of the longest name at the beginning of a text, and what follows.
+    fn name_at<'a, 'b>(&'a self, first: char, text: &'b str) -> Option<(&'a str, &'b str)> {
+        self.names.get(&first)?.iter().find_map(|(name, word)| {
+            let after = text.strip_prefix(name.as_str())?;
+            if name.len() + 3 >= NAME_BYTES_MAX {
+                return Some((word.as_str(), after.trim_start_matches(is_part_of_name)));
+            }
+            let is_inside = name.chars().next_back().is_some_and(char::is_alphanumeric)
+                && after.chars().next().is_some_and(char::is_alphanumeric);
+            (!is_inside).then_some((word.as_str(), after))
+        })
+    }
+}
+
+/// Whether the text before `at` ends with a percent-encoded byte: a word begins after it.
+fn is_after_escape(text: &str, at: usize) -> bool {
+    let before = at.checked_sub(3).and_then(|start| text.as_bytes().get(start..at));
+    matches!(before, Some([b'%', one, two])
+        if one.is_ascii_hexdigit() && two.is_ascii_hexdigit())
+}
+
+/// Whether the rest of a name that was cut may have this letter.
+fn is_part_of_name(letter: char) -> bool {
+    letter.is_alphanumeric() || "-._:@/+…".contains(letter)
+}
