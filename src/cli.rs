@@ -56,9 +56,12 @@ enum Command {
     Shadow(ServeArgs),
     /// Run Weir in front of a simulated cluster; needs nothing else
     Demo(demo::DemoArgs),
-    /// Show what a running Weir does: verdict, caches, clients by cost, reasons, events, limits
+    /// Show what a running Weir does: verdict, caches, clients by cost, reasons, events, limits.
+    /// Clients are ordered by the seats of the API server and the CPU time of Weir that they take
     Top(operator::TopArgs),
-    /// Show what clients of a running Weir could do better; exit code 3 if it is worth a warning
+    /// Show what clients of a running Weir could do better; exit code 3 if it is worth a warning.
+    /// Findings are ordered by their weight, and then by the CPU time of the API server that they
+    /// cost
     Doctor(operator::DoctorArgs),
     /// Write the state of a running Weir into an archive, for those who help
     #[command(visible_alias = "support")]

@@ -1,31 +1,35 @@
-//! `weir top` and `weir doctor`: what the live page shows, in a terminal. They read `/api/…` of a
-//! running Weir's admin listener.
+//! `weir top` and `weir doctor`: what the live page shows, in a terminal. They read `/api/…` of the
+//! admin listeners of a running Weir's replicas (docs/decisions/operators-commands.md).
 
 pub(in crate::cli) mod ask;
 pub(in crate::cli) mod bundle;
 mod exposition;
 mod live;
+mod merge;
+mod replicas;
 mod tables;
 
 use std::time::Duration;
 
-use anyhow::Context;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use crate::cli::failure::Failure;
 use crate::cli::operator::ask::{ADMIN_DEFAULT, AdminUrl};
 use crate::cli::operator::live::LiveScreen;
+use crate::cli::operator::replicas::Replicas;
 use crate::cli::operator::tables::SortColumn;
-use crate::cli::screen::Stdout;
+use crate::cli::screen::{Stdout, print_error};
+use crate::flow::doctor::Rule;
 
 /// Where a running Weir is asked, and how its answer is printed.
 #[derive(Args, Clone, Debug)]
 pub(super) struct AskArgs {
     /// The admin listener of a running Weir, also unix:///run/weir/admin.sock; kubectl port-forward
-    /// reaches that of a pod
+    /// reaches that of a pod. Repeat it for several replicas, whose answers become one
     #[arg(long, value_name = "URL", default_value = ADMIN_DEFAULT)]
-    admin: AdminUrl,
+    admin: Vec<AdminUrl>,
     /// The form of the output
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     output: Output,
@@ -59,8 +63,9 @@ pub(super) struct TopArgs {
 pub(super) struct DoctorArgs {
     #[command(flatten)]
     ask: AskArgs,
-    /// Only findings of this rule, such as poll-list
-    #[arg(long, value_name = "RULE")]
+    /// Only findings of this rule
+    #[arg(long, value_name = "RULE",
+        value_parser = PossibleValuesParser::new(Rule::ALL.map(Rule::as_str)))]
     rule: Option<String>,
 }
 
@@ -105,32 +110,34 @@ pub(super) async fn top(args: TopArgs) -> Result<(), Failure> {
 }
 
 /// Shows what clients could do better. Fails with an exit code of its own if a finding is a warning
-/// or worse.
+/// or worse, also one that is not printed for its `limit`.
 pub(super) async fn doctor(args: DoctorArgs) -> Result<(), Failure> {
-    let findings = diagnose(&args).await.map_err(Failure::runtime)?;
-    let text = match args.ask.output {
-        Output::Json => format!("{findings:#}\n"),
-        Output::Text => tables::findings(&findings),
+    let AskArgs { admin, limit, output } = &args.ask;
+    // The rule and the exit code are about all findings.
+    let Replicas { mut answers, note, failed } =
+        replicas::ask(admin, &["findings"], FINDINGS_MAX.max(*limit))
+            .await
+            .map_err(Failure::runtime)?;
+    let mut findings = answers.pop().unwrap_or_default();
+    let mut warnings = 0;
+    if let Some(items) = findings.get_mut("items").and_then(Value::as_array_mut) {
+        if let Some(rule) = &args.rule {
+            items.retain(|item| item.get("rule") == Some(&rule.as_str().into()));
+        }
+        let is_warning = |item: &&Value| item.get("weight").is_some_and(|weight| weight != "info");
+        warnings = items.iter().filter(is_warning).count();
+    }
+    let text = match output {
+        Output::Json => format!("{:#}\n", tables::cut(findings, *limit)),
+        Output::Text => tables::findings(&findings, *limit) + &note,
     };
     Stdout::open().print(&text).map_err(Failure::runtime)?;
-    let items = findings.get("items").and_then(Value::as_array);
-    let is_warning = |item: &Value| item.get("weight").is_some_and(|weight| weight != "info");
-    match items.map(|items| items.iter().filter(|item| is_warning(item)).count()) {
-        None | Some(0) => Ok(()),
-        Some(count) => Err(Failure::findings(count)),
+    match (warnings, failed.into_iter().next()) {
+        (0, None) => Ok(()),
+        // What a replica would have found is unknown.
+        (0, Some(error)) => Err(Failure::runtime(error)),
+        (count, _) => Err(Failure::findings(count)),
     }
-}
-
-async fn diagnose(args: &DoctorArgs) -> anyhow::Result<Value> {
-    let AskArgs { admin, limit, .. } = &args.ask;
-    let mut findings = admin.kinds(&["findings"], *limit).await?.pop().unwrap_or_default();
-    if let Some(rule) = &args.rule {
-        let items = findings.get_mut("items").and_then(Value::as_array_mut);
-        items
-            .context("an answer without items")?
-            .retain(|item| item.get("rule") == Some(&rule.as_str().into()));
-    }
-    Ok(findings)
 }
 
 async fn show(args: &TopArgs) -> anyhow::Result<String> {
@@ -142,11 +149,15 @@ async fn show(args: &TopArgs) -> anyhow::Result<String> {
         Subject::Events => &["events"],
         Subject::Limits => &["limits"],
     };
-    let AskArgs { admin, limit, .. } = &args.ask;
-    // A table that is ordered here needs all rows.
-    let limit = if args.sort.is_some() { ROWS_MAX.max(*limit) } else { *limit };
-    let answers = admin.kinds(kinds, limit).await?;
-    if args.ask.output == Output::Json {
+    let AskArgs { admin, limit, output } = &args.ask;
+    // A table that is ordered here needs all rows, and so does one of several replicas.
+    let needs_all = args.sort.is_some() || admin.len() > 1;
+    let asked = if needs_all { ROWS_MAX.max(*limit) } else { *limit };
+    let Replicas { answers, note, failed } = replicas::ask(admin, kinds, asked).await?;
+    if *output == Output::Json {
+        for error in failed {
+            print_error(&format!("weir: {error:#}"));
+        }
         let answer = match <[Value; 1]>::try_from(answers) {
             Ok([one]) => one,
             Err(all) => Value::from(all),
@@ -156,12 +167,14 @@ async fn show(args: &TopArgs) -> anyhow::Result<String> {
     let tables: Vec<_> = kinds
         .iter()
         .zip(&answers)
-        .map(|(kind, answer)| tables::of(kind, answer, args.ask.limit, args.sort.as_ref()))
+        .map(|(kind, answer)| tables::of(kind, answer, *limit, args.sort.as_ref()))
         .collect();
-    Ok(tables.join("\n"))
+    Ok(tables.join("\n") + &note)
 }
 
 /// The figures change each ten seconds at most.
 const INTERVAL_DEFAULT: u64 = 2;
 /// The clients of a window.
 const ROWS_MAX: usize = 200;
+/// More than a Weir has.
+const FINDINGS_MAX: usize = 10_000;

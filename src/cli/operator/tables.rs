@@ -59,14 +59,15 @@ pub(super) fn of(kind: &str, answer: &Value, limit: usize, sort: Option<&SortCol
     }
 }
 
-/// Returns the findings as text: each with its cost and its fix.
-pub(super) fn findings(answer: &Value) -> String {
+/// Returns at most `limit` findings as text: each with its cost and its fix.
+pub(super) fn findings(answer: &Value, limit: usize) -> String {
     let findings = items(answer, "/items");
     if findings.is_empty() {
         return "Nothing to say about the clients.\n".to_owned();
     }
-    let texts: Vec<_> = findings
+    let mut texts: Vec<_> = findings
         .iter()
+        .take(limit)
         .map(|finding| {
             let of = |field| text(finding.get(field));
             format!(
@@ -82,10 +83,30 @@ pub(super) fn findings(answer: &Value) -> String {
             )
         })
         .collect();
+    if let Some(more) = findings.len().checked_sub(limit).filter(|more| *more > 0) {
+        texts.push(format!("... and {more} more; see --limit\n"));
+    }
     texts.join("\n")
 }
 
+/// Returns a list with at most `limit` items.
+pub(super) fn cut(mut answer: Value, limit: usize) -> Value {
+    if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
+        items.truncate(limit);
+    }
+    answer
+}
+
+/// Returns the overview of a replica, or of each.
 fn overview(answer: &Value) -> String {
+    if answer.get("items").is_none() {
+        return overview_of_one(answer);
+    }
+    let of_each = items(answer, "/items").iter();
+    of_each.map(|one| format!("{}: {}", text(one.get("instance")), overview_of_one(one))).collect()
+}
+
+fn overview_of_one(answer: &Value) -> String {
     let of = |pointer: &str| text(answer.pointer(pointer));
     format!(
         "{}: {} {}\n{} requests/s, {} of them from cache, {} forwarded/s; {} watches; saved upstream: {} requests/s, {} cores (estimate)\n",
@@ -105,7 +126,7 @@ fn clients(answer: &Value, limit: usize, sort: Option<&SortColumn>) -> String {
     let windows = items(answer, "/windows");
     let used = windows.iter().find(|window| !items(window, "/actions").is_empty());
     let Some(window) = used else {
-        return "No clients: flowControl.mode is off, or none came yet.\n".to_owned();
+        return "No clients: none came yet, or they are not counted (set flowControl.mode: observe in the configuration).\n".to_owned();
     };
     let rows = ordered(items(window, "/actions"), &CLIENTS, sort);
     table(&CLIENTS, rows.into_iter().take(limit))
@@ -116,7 +137,7 @@ fn list(answer: &Value, columns: &[Column], limit: usize, sort: Option<&SortColu
     let more = rows.len().saturating_sub(limit);
     let mut text = table(columns, rows.into_iter().take(limit));
     if more > 0 {
-        text.push_str(&format!("… and {more} more; see --limit\n"));
+        text.push_str(&format!("... and {more} more; see --limit\n"));
     }
     text
 }
@@ -137,10 +158,15 @@ fn value<'a>(row: &'a Value, fields: &[&str]) -> Option<&'a Value> {
 /// The head of a column, and the field of an item.
 type Column = (&'static str, &'static [&'static str]);
 
+/// Rows of several replicas have one column more, the first.
 fn table<'a>(columns: &[Column], rows: impl Iterator<Item = &'a Value>) -> String {
+    let rows: Vec<_> = rows.collect();
+    let has_instances = rows.iter().any(|row| row.get("instance").is_some());
+    let instance = has_instances.then_some(INSTANCE);
+    let columns: Vec<_> = instance.into_iter().chain(columns.iter().copied()).collect();
     let heads = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
     let mut lines: Vec<Vec<String>> = vec![heads];
-    lines.extend(rows.map(|row| {
+    lines.extend(rows.into_iter().map(|row| {
         let cell = |(head, fields): &Column| {
             let value = value(row, fields);
             if head.ends_with('%') { percent(value) } else { text(value) }
@@ -182,6 +208,7 @@ fn percent(value: Option<&Value>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.1} %", 100.0 * share))
 }
 
+const INSTANCE: Column = ("INSTANCE", &["instance"]);
 const CACHES: [Column; 9] = [
     ("RESOURCE", &["resource"]),
     ("GROUP", &["group"]),
@@ -194,7 +221,8 @@ const CACHES: [Column; 9] = [
     ("RELISTS", &["relists"]),
 ];
 const CLIENTS: [Column; 7] = [
-    ("CLIENT", &["user", "userAgent"]),
+    // A user where users are known, else a user agent.
+    ("USER/AGENT", &["user", "userAgent"]),
     ("VERB", &["verb"]),
     ("RESOURCE", &["resource"]),
     ("COST %", &["share"]),
@@ -237,8 +265,19 @@ mod tests {
         let text = of("limits", &answer, 2, None);
         assert_eq!(
             text,
-            "LIMIT  USED  MOST  MET  SETTING\na      5     -     -    -\nlong   70    -     -    -\n… and 1 more; see --limit\n"
+            "LIMIT  USED  MOST  MET  SETTING\na      5     -     -    -\nlong   70    -     -    -\n... and 1 more; see --limit\n"
         );
+    }
+
+    #[test]
+    fn rows_of_several_replicas_name_them() {
+        let item = json!({"name": "a", "instance": "weir-0"});
+        let text = of("limits", &json!({"items": [item]}), 2, None);
+        assert!(text.starts_with("INSTANCE  LIMIT"), "{text}");
+        assert!(text.contains("weir-0    a"), "{text}");
+        let overview = json!({"items": [{"instance": "a"}, {"instance": "b"}]});
+        let text = of("overview", &overview, 2, None);
+        assert!(text.starts_with("a: -:") && text.contains("\nb: -:"), "{text}");
     }
 
     #[test]
@@ -265,14 +304,15 @@ mod tests {
         assert_eq!(names("resource"), "bca", "it has no such column");
         assert!("cost".parse::<SortColumn>().is_ok(), "without its unit");
         let error = "price".parse::<SortColumn>().unwrap_err();
-        assert!(error.contains("bytes, bytes/s, client"), "{error}");
+        assert!(error.contains("bytes, bytes/s, cost"), "{error}");
     }
 
     #[test]
     fn findings_have_their_fix() {
-        assert_eq!(findings(&json!({"items": []})), "Nothing to say about the clients.\n");
+        assert_eq!(findings(&json!({"items": []}), 9), "Nothing to say about the clients.\n");
         let finding = json!({"weight": "warning", "rule": "no-gzip", "fix": "Python: x"});
-        let text = findings(&json!({"items": [finding]}));
+        let text = findings(&json!({"items": [finding, finding]}), 1);
         assert!(text.starts_with("WARNING [no-gzip] -\n") && text.contains("fix      Python: x\n"));
+        assert!(text.ends_with("\n\n... and 1 more; see --limit\n"), "{text}");
     }
 }

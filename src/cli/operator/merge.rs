@@ -1,0 +1,238 @@
+//! The answers of several replicas as one: costs of one client are added, all else is shown with
+//! the replica that it is of.
+//!
+//! Each replica knows the clients that are connected to it. A client with connections to several
+//! is one client here, as its requests are one cost for the API server. A merged document has
+//! `instances`, the replicas that it is of.
+
+use serde_json::{Map, Value, json};
+
+/// Merges the answers of one kind. There is at least one.
+pub(super) fn merged(kind: &str, answers: Vec<Value>) -> Value {
+    let answers = match <[Value; 1]>::try_from(answers) {
+        Ok([one]) => return one,
+        Err(several) => several,
+    };
+    let instances: Vec<_> = answers.iter().filter_map(|answer| answer.get("instance")).collect();
+    let content = match kind {
+        "clients" => ("windows", windows(&answers)),
+        "findings" => ("items", findings(&answers)),
+        "overview" => ("items", answers.iter().filter(|it| !it.is_null()).cloned().collect()),
+        _ => ("items", with_instances(&answers)),
+    };
+    let (field, content) = content;
+    let kind = answers.iter().find_map(|answer| answer.get("kind"));
+    json!({ "apiVersion": "weir.dev/v1alpha1", "kind": kind, "instances": instances, field: content })
+}
+
+/// Returns the findings of all: costs are added, and of the texts those of the costliest stay.
+fn findings(answers: &[Value]) -> Value {
+    let mut items: Vec<Value> = items(answers, "items").cloned().collect();
+    items.sort_by(|one, other| cost(other).total_cmp(&cost(one)));
+    let mut merged: Vec<Map<String, Value>> = Vec::new();
+    for item in items {
+        let Value::Object(item) = item else { continue };
+        let is_same = |known: &&mut Map<String, Value>| {
+            FINDING_KEY.iter().all(|field| known.get(*field) == item.get(*field))
+        };
+        match merged.iter_mut().find(is_same) {
+            None => merged.push(item),
+            Some(known) => {
+                add(known, &item);
+                if rank(&item) > rank(known)
+                    && let Some(weight) = item.get("weight")
+                {
+                    known.insert("weight".to_owned(), weight.clone());
+                }
+                known.insert("cost".to_owned(), cost_text(known).into());
+            }
+        }
+    }
+    merged.sort_by(|one, other| {
+        let cost = |item: &Map<String, Value>| cost(&Value::from(item.clone()));
+        rank(other).cmp(&rank(one)).then(cost(other).total_cmp(&cost(one)))
+    });
+    merged.into_iter().map(Value::from).collect()
+}
+
+/// The place of a finding's weight.
+fn rank(item: &Map<String, Value>) -> usize {
+    let weight = item.get("weight").and_then(Value::as_str).unwrap_or_default();
+    ["info", "warning", "critical"].iter().position(|it| *it == weight).unwrap_or(0)
+}
+
+/// The order of findings of one weight, as each replica has it.
+fn cost(item: &Value) -> f64 {
+    number(item.get("upstreamCores")) + 1e-9 * number(item.get("bytesPerSecond"))
+}
+
+/// Writes the cost as `/api/findings` does.
+fn cost_text(item: &Map<String, Value>) -> String {
+    let bytes = number(item.get("bytesPerSecond"));
+    let bytes = if bytes < 1e6 {
+        format!("{:.0} KB/s", bytes / 1e3)
+    } else {
+        format!("{:.1} MB/s", bytes / 1e6)
+    };
+    let [upstream, own] = ["upstreamCores", "cpuCores"].map(|field| 1e3 * number(item.get(field)));
+    format!("{upstream:.1} thousandths of a core upstream, {own:.1} here, {bytes}")
+}
+
+/// Returns the windows of clients: those of the same length are one.
+fn windows(answers: &[Value]) -> Value {
+    let mut merged: Vec<Map<String, Value>> = Vec::new();
+    for window in items(answers, "windows") {
+        let Value::Object(window) = window else { continue };
+        let known = merged.iter_mut().find(|known| known.get("seconds") == window.get("seconds"));
+        let Some(known) = known else {
+            merged.push(window.clone());
+            continue;
+        };
+        for (field, value) in window {
+            match (known.get_mut(field), value) {
+                (Some(Value::Object(sum)), Value::Object(other)) => add(sum, other),
+                (Some(Value::Array(clients)), Value::Array(others)) => add_clients(clients, others),
+                _ => {}
+            }
+        }
+    }
+    for window in &mut merged {
+        let total = window.get("all").and_then(Value::as_object).map_or(0.0, weight);
+        for clients in window.values_mut().filter_map(Value::as_array_mut) {
+            for client in clients.iter_mut().filter_map(Value::as_object_mut) {
+                let share = weight(client) / total.max(f64::MIN_POSITIVE);
+                client.insert("share".to_owned(), share.into());
+            }
+            clients.sort_by(|one, other| {
+                number(other.get("share")).total_cmp(&number(one.get("share")))
+            });
+        }
+    }
+    merged.into_iter().map(Value::from).collect()
+}
+
+/// The weight by which each replica orders clients (`flow::cost`).
+fn weight(rates: &Map<String, Value>) -> f64 {
+    let of = |field| number(rates.get(field));
+    of("upstreamSeats") + of("cpuCores") + 1e-6 * of("requestsPerSecond")
+}
+
+fn add_clients(clients: &mut Vec<Value>, others: &[Value]) {
+    // A client is what its texts are: a user, an agent, a resource and a verb.
+    let texts = |client: &Value| -> Vec<(String, Value)> {
+        let fields = client.as_object().into_iter().flatten();
+        let texts = fields.filter(|(_, value)| value.is_string());
+        texts.map(|(field, value)| (field.clone(), value.clone())).collect()
+    };
+    for other in others {
+        let key = texts(other);
+        match clients.iter_mut().find(|client| texts(client) == key) {
+            None => clients.push(other.clone()),
+            Some(client) => {
+                if let (Some(sum), Some(other)) = (client.as_object_mut(), other.as_object()) {
+                    add(sum, other);
+                }
+            }
+        }
+    }
+}
+
+/// Adds the numbers of another object.
+fn add(sum: &mut Map<String, Value>, other: &Map<String, Value>) {
+    for (field, value) in other {
+        if let (Some(Value::Number(one)), Value::Number(other)) = (sum.get(field), value) {
+            let [one, other] = [one, other].map(|it| it.as_f64().unwrap_or_default());
+            sum.insert(field.clone(), (one + other).into());
+        }
+    }
+}
+
+/// Returns the items of all, each with the replica that it is of.
+fn with_instances(answers: &[Value]) -> Value {
+    let mut all = Vec::new();
+    for answer in answers {
+        let instance = answer.get("instance").cloned().unwrap_or_default();
+        for item in items(std::slice::from_ref(answer), "items") {
+            let mut item = item.clone();
+            if let Some(fields) = item.as_object_mut() {
+                fields.insert("instance".to_owned(), instance.clone());
+            }
+            all.push(item);
+        }
+    }
+    all.into()
+}
+
+fn items<'a>(answers: &'a [Value], field: &'a str) -> impl Iterator<Item = &'a Value> {
+    answers.iter().filter_map(move |it| it.get(field)).filter_map(Value::as_array).flatten()
+}
+
+fn number(value: Option<&Value>) -> f64 {
+    value.and_then(Value::as_f64).unwrap_or_default()
+}
+
+/// What a finding is about.
+const FINDING_KEY: [&str; 4] = ["rule", "user", "userAgent", "resource"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_of_one_replica_stays() {
+        let answer = json!({"instance": "a", "items": [1]});
+        assert_eq!(merged("caches", vec![answer.clone()]), answer);
+    }
+
+    #[test]
+    fn findings_of_one_client_are_one_with_the_sum_of_costs() {
+        let finding = |user: &str, weight: &str, cores: f64, evidence: &str| {
+            json!({"rule": "poll-list", "weight": weight, "user": user, "userAgent": "x",
+                "resource": "pods", "evidence": evidence, "upstreamCores": cores,
+                "cpuCores": 0.001, "bytesPerSecond": 600_000.0})
+        };
+        let answers = vec![
+            json!({"kind": "FindingList", "instance": "a", "items": [
+                finding("jane", "warning", 0.01, "little"), finding("joe", "warning", 0.02, "")]}),
+            json!({"kind": "FindingList", "instance": "b", "items": [
+                finding("jane", "critical", 0.03, "much")]}),
+        ];
+        let merged = merged("findings", answers);
+        assert_eq!(merged["kind"], "FindingList");
+        assert_eq!(merged["instances"], json!(["a", "b"]));
+        assert_eq!(merged["items"].as_array().unwrap().len(), 2);
+        let jane = &merged["items"][0];
+        assert_eq!((&jane["weight"], &jane["evidence"]), (&json!("critical"), &json!("much")));
+        let cost = "40.0 thousandths of a core upstream, 2.0 here, 1.2 MB/s";
+        assert_eq!(jane["cost"], cost);
+    }
+
+    #[test]
+    fn rates_of_one_client_are_added_and_shares_are_of_all() {
+        let window = |user: &str, seats: f64| {
+            json!({"seconds": 60, "all": {"upstreamSeats": seats + 1.0},
+                "actions": [{"user": user, "verb": "list", "share": 0.9, "upstreamSeats": seats},
+                    {"user": "joe", "verb": "get", "share": 0.1, "upstreamSeats": 1.0}]})
+        };
+        let answers = vec![
+            json!({"instance": "a", "windows": [window("joe", 2.0)]}),
+            json!({"instance": "b", "windows": [window("jane", 4.0)]}),
+        ];
+        let merged = merged("clients", answers);
+        let actions = merged["windows"][0]["actions"].as_array().unwrap();
+        let seats: Vec<_> = actions
+            .iter()
+            .map(|it| (it["user"].as_str().unwrap(), it["upstreamSeats"].as_f64()))
+            .collect();
+        assert_eq!(seats, [("jane", Some(4.0)), ("joe", Some(2.0)), ("joe", Some(2.0))]);
+        assert_eq!(actions[0]["share"], 0.5);
+    }
+
+    #[test]
+    fn caches_have_their_replica() {
+        let answer =
+            |instance: &str| json!({"instance": instance, "items": [{"resource": "pods"}]});
+        let merged = merged("caches", vec![answer("a"), answer("b")]);
+        assert_eq!(merged["items"][1], json!({"resource": "pods", "instance": "b"}));
+    }
+}
