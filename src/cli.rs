@@ -7,6 +7,7 @@
 //! changes that need a restart (`check --diff`), 130 when a second signal cut a graceful stop
 //! short. Results go to standard output, everything else to standard error.
 
+mod check;
 pub mod demo;
 mod diff;
 pub mod failure;
@@ -30,11 +31,11 @@ use crate::app::introspection::Given;
 use crate::app::reload::{ConfigSource, Reloader, report_warnings};
 use crate::app::{App, build_info, service_manager};
 use crate::cli::failure::Failure;
-use crate::cli::screen::{Stdout, print_error};
+use crate::cli::screen::Stdout;
 use crate::cli::signals::Signals;
 use crate::config::file::ConfigFile;
 use crate::config::listen::ListenAddress;
-use crate::config::resolve::{AdminListen, Overrides, Problem, Problems};
+use crate::config::resolve::{AdminListen, Overrides};
 use crate::config::{Config, LogFormat, ShadowMode};
 use crate::server::InheritedSockets;
 use crate::telemetry::logging;
@@ -66,16 +67,9 @@ enum Command {
     /// Write the state of a running Weir into an archive, for those who help
     #[command(visible_alias = "support")]
     SupportBundle(operator::bundle::BundleArgs),
-    /// Validate a configuration file, warn of settings that contradict one another, and print the
-    /// effective configuration
-    Check {
-        /// Compare the file with this older one instead, and print which fields a running Weir
-        /// would take over (live) and which need a restart; exit code 3 if one does
-        #[arg(long, value_name = "OLD")]
-        diff: Option<PathBuf>,
-        /// The configuration file
-        file: PathBuf,
-    },
+    /// Validate a configuration file and print what it means, or ask a running Weir how it is
+    /// (--live)
+    Check(check::CheckArgs),
     /// Print the completion script of a shell
     Completions {
         /// The shell
@@ -102,8 +96,7 @@ impl Cli {
             Command::Top(args) => operator::top(args).await,
             Command::Doctor(args) => operator::doctor(args).await,
             Command::SupportBundle(args) => operator::bundle::run(args).await,
-            Command::Check { diff: Some(old), file } => diff::run(&old, &file),
-            Command::Check { diff: None, file } => check(&file),
+            Command::Check(args) => check::run(args).await,
             Command::Completions { shell } => generate::completions(shell, Self::command()),
             Command::Man { directory } => generate::man(&directory, Self::command()),
             Command::Schema => generate::schema(),
@@ -253,32 +246,9 @@ fn report_start(config: &Config) {
     }
 }
 
-/// Prints the effective configuration, without what is fitted to this machine, and the warnings on
-/// standard error.
-fn check(path: &Path) -> Result<(), Failure> {
-    let file = read(path)?;
-    let resolve = |overrides: Overrides| {
-        let resolved = Config::resolve(file.clone(), overrides);
-        resolved.with_context(|| path.display().to_string()).map_err(Failure::usage)
-    };
-    let config = resolve(Overrides::default())?;
-    let memory_limit = Limits::of_this_process().memory_bytes();
-    let fitted = resolve(Overrides { memory_limit, ..Overrides::default() })?;
-    let warnings = fitted.warnings(memory_limit).map_or_else(Vec::new, |Problems(list)| list);
-    for Problem { path, message } in warnings {
-        print_error(&format!("weir: warning: {path}: {message}"));
-    }
-    let yaml = ConfigFile::from(&config).to_yaml().map_err(Failure::runtime)?;
-    Stdout::open().print(&yaml).map_err(Failure::runtime)
-}
-
 fn version() -> Result<(), Failure> {
     let line = format!("weir {} ({})\n", build_info::VERSION, build_info::PROFILE);
     Stdout::open().print(&line).map_err(Failure::runtime)
-}
-
-fn read(path: &Path) -> Result<ConfigFile, Failure> {
-    ConfigFile::read(path).map_err(Failure::usage)
 }
 
 #[cfg(test)]

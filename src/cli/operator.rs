@@ -3,6 +3,7 @@
 
 pub(in crate::cli) mod ask;
 pub(in crate::cli) mod bundle;
+pub(in crate::cli) mod diagnosis;
 mod exposition;
 mod live;
 mod merge;
