@@ -14,6 +14,7 @@ pub mod failure;
 mod generate;
 mod http;
 mod operator;
+pub mod plugin;
 pub mod screen;
 pub mod signals;
 
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -42,7 +43,7 @@ use crate::telemetry::logging;
 
 /// A caching read-through proxy for the Kubernetes API.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, about, propagate_version = true)]
+#[command(name = "weir", version, about, propagate_version = true, max_term_width = 100)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -87,6 +88,22 @@ enum Command {
 }
 
 impl Cli {
+    /// Parses the arguments of this process, or exits as clap does. Called as a plugin of kubectl,
+    /// it goes by that name.
+    pub fn from_process() -> Self {
+        let command = match plugin::role(std::env::args_os().next().as_deref()) {
+            plugin::Role::Weir | plugin::Role::Completion => Self::command(),
+            plugin::Role::Plugin => Self::command().bin_name(plugin::NAME),
+        };
+        let matches = command.get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
+    /// Returns the candidates for the last of the words of a command line, as kubectl reads them.
+    pub fn completions(words: &[String]) -> String {
+        plugin::completions(Self::command(), words)
+    }
+
     /// Runs the command. `sockets` are those that a service manager opened for `serve`.
     pub async fn run(self, sockets: InheritedSockets) -> Result<(), Failure> {
         match self.command {

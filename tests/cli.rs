@@ -4,6 +4,8 @@
 
 #[path = "support/log_lines.rs"]
 mod log_lines;
+#[path = "cli/operator.rs"]
+mod operator;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -92,24 +94,37 @@ fn a_closed_standard_output_is_not_a_failure() {
 }
 
 #[test]
-fn configuration_errors_are_one_line_with_exit_code_2() {
+fn each_configuration_error_is_a_line_with_exit_code_2() {
     let dir = tempfile::tempdir().unwrap();
     let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
-    let bad = write(&dir, "bad.yaml", &format!("{head}cache:\n  pageSise: 1\n"));
+    let bad = write(&dir, "bad.yaml", &format!("{head}cache:\n  pageSise: 1\n  idleTimeout: x\n"));
     let wrong =
         write(&dir, "wrong.yaml", &format!("{head}cache: {{ pageSize: 0, idleTimeout: x }}\n"));
-    for (args, parts) in [
-        (vec!["check", &bad], vec!["bad.yaml:4:3: ", "pageSise"]),
-        (vec!["check", &wrong], vec!["wrong.yaml: ", "cache.idleTimeout: ", "; cache.pageSize: "]),
+    let other = write(&dir, "other.yaml", "apiVersion: v1\nkind: Config\nusers: []\n");
+    let broken = write(&dir, "broken.yaml", &format!("{head}cache: [\n"));
+    for (args, lines) in [
+        (
+            vec!["check", &bad],
+            vec![
+                "bad.yaml:4:3: cache.pageSise: there is no such field; did you mean pageSize?",
+                "bad.yaml:5:16: cache.idleTimeout: ",
+            ],
+        ),
+        (
+            vec!["check", &wrong],
+            vec!["wrong.yaml:3:20: cache.pageSize: ", "wrong.yaml:3:36: cache.idleTimeout: "],
+        ),
+        (vec!["check", &other], vec!["other.yaml: apiVersion must be"]),
+        (vec!["check", &broken], vec!["broken.yaml:"]),
         (vec!["check", "/nonexistent"], vec!["cannot read /nonexistent: "]),
         (vec!["serve", "--config", &wrong], vec!["cache.pageSize"]),
     ] {
         let output = weir(&args);
         let message = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
-        assert_eq!(message.lines().count(), 1, "{message}");
-        for part in parts {
-            assert!(message.starts_with("weir: ") && message.contains(part), "{args:?}: {message}");
+        assert_eq!(message.lines().count(), lines.len(), "{message}");
+        for (line, part) in message.lines().zip(lines) {
+            assert!(line.starts_with("weir: ") && line.contains(part), "{args:?}: {message}");
         }
     }
     // clap's own message, with the usage.
