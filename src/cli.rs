@@ -19,7 +19,7 @@ pub mod screen;
 pub mod signals;
 
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
