@@ -13,7 +13,7 @@ pub(crate) mod accept;
 mod appointments;
 mod cached;
 pub(crate) mod connection;
-mod delegate;
+pub(crate) mod delegate;
 mod drain;
 pub(crate) mod flow_control;
 mod forward;
@@ -23,7 +23,7 @@ mod live;
 pub(crate) mod metrics;
 mod open_watches;
 mod overload;
-mod request;
+pub(crate) mod request;
 mod router;
 pub(crate) mod shadow;
 

@@ -28,6 +28,22 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// All of them.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Excluded,
+        Self::Unknown,
+        Self::Aggregated,
+        Self::NotWatchable,
+        Self::Forbidden,
+        Self::Unreadable,
+        Self::OverBudget,
+        Self::NotReady,
+        Self::NotFresh,
+        Self::Quarantined,
+        Self::Stopping,
+    ];
+
     /// Returns the value for the `X-Weir-Cache` header and for metrics, such as `not-fresh`.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -9,5 +9,6 @@ pub(crate) mod context;
 pub(crate) mod explain;
 pub(crate) mod framing;
 pub(crate) mod host;
+pub(crate) mod refusal_reason;
 mod route;
 pub(crate) mod trace;

@@ -43,6 +43,7 @@ use crate::server::request::auth::Caller;
 use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
 use crate::server::request::framing;
+use crate::server::request::refusal_reason::RefusalReason;
 use crate::server::request::trace::RequestTracer;
 use crate::server::router::unanswered::Unanswered;
 use crate::upstream::availability::Availability;
@@ -77,18 +78,18 @@ impl Router {
             let message = "weir is not a proxy for CONNECT".to_owned();
             let code = StatusCode::METHOD_NOT_ALLOWED;
             let status = refusal::refusal(code, "MethodNotAllowed", message);
-            return Ok(Reply::error(&parts.headers, &status, "connect"));
+            return Ok(Reply::error(&parts.headers, &status, RefusalReason::Connect.as_str()));
         }
         if let Err(status) = framing::check(parts, context.has_body) {
             return Ok(framing::rejected(parts, &status));
         }
         if let Err(status) = self.forwarder.check_hops(&parts.headers) {
-            return Ok(Reply::error(&parts.headers, &status, "loop"));
+            return Ok(Reply::error(&parts.headers, &status, RefusalReason::Loop.as_str()));
         }
         if context.client.listener != ListenerKind::Unix
             && let Err(status) = self.caches.live.load().hosts.check(parts)
         {
-            return Ok(Reply::error(&parts.headers, &status, "host"));
+            return Ok(Reply::error(&parts.headers, &status, RefusalReason::Host.as_str()));
         }
         let caller = match self.caller(context) {
             Ok(caller) => caller,
@@ -248,7 +249,7 @@ impl Router {
     async fn reject(&self, context: &RequestContext<'_>, rejection: &Rejection) -> Reply {
         let Rejection { status, reason, .. } = rejection;
         let (parts, info) = (&context.parts, &context.info);
-        let mut reply = Reply::refusal(&parts.headers, &info.query, status, reason);
+        let mut reply = Reply::refusal(&parts.headers, &info.query, status, reason.as_str());
         if let Some(shed) = rejection.shed() {
             self.mark_shed(context, shed, reply.response.headers_mut());
             self.hold_back(context, reply.response.headers_mut()).await;

@@ -16,6 +16,7 @@ use crate::config::Mode;
 use crate::server::connection::client_id::ClientId;
 use crate::server::http::refusal;
 use crate::server::request::bypass::Rejection;
+use crate::server::request::refusal_reason::RefusalReason;
 
 /// The accounts of the bytes that responses hold.
 #[derive(Debug)]
@@ -65,11 +66,9 @@ impl ResponseBudget {
 pub(crate) fn too_much_held() -> Rejection {
     let message =
         "weir: too many bytes of responses wait for their clients to read them; try again later";
-    Rejection::new(refusal::too_many_requests(message), REASON)
+    Rejection::new(refusal::too_many_requests(message), RefusalReason::ResponseMemory)
 }
 
-/// The label value of the refusals.
-const REASON: &str = "response-memory";
 /// The table is not pruned while it is small.
 const PRUNE_AT_MIN: usize = 64;
 

@@ -23,6 +23,7 @@ use crate::server::http::body::Body;
 use crate::server::http::list_body::ListBody;
 use crate::server::http::refusal::refusal;
 use crate::server::request::bypass::{Bypass, Rejection};
+use crate::server::request::refusal_reason::RefusalReason;
 use crate::tasks::blocking::spawn_blocking;
 
 /// Returns a list from a cache, for a client or for a sibling.
@@ -47,11 +48,9 @@ async fn serve(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Response<Body>,
 /// Returns the refusal of a request for the state of a cache.
 pub(crate) fn rejection(reason: &'static str) -> Rejection {
     let message = format!("weir: no cache is sent to a sibling: {reason}");
-    Rejection::new(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message), REFUSAL)
+    let status = refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message);
+    Rejection::new(status, RefusalReason::Seed)
 }
-
-/// The reason of these refusals in metrics.
-pub(crate) const REFUSAL: &str = "seed";
 
 async fn send(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Response<Body>, SeedRefusal> {
     let request = SeedRequest::from_headers(&read.context.parts.headers);

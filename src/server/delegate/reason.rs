@@ -63,6 +63,34 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
+    /// All but the refusals of a cache.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 23] = [
+        Self::Bypass,
+        Self::Shadow,
+        Self::Write,
+        Self::NonResource,
+        Self::Subresource,
+        Self::Path,
+        Self::Request,
+        Self::Upgrade,
+        Self::Impersonation,
+        Self::Options,
+        Self::Consistent,
+        Self::Unproved,
+        Self::Exact,
+        Self::Continue,
+        Self::Token,
+        Self::Latest,
+        Self::Form,
+        Self::Selector,
+        Self::NotFound,
+        Self::BeforeCache,
+        Self::NoBookmark,
+        Self::Identity,
+        Self::Authorization,
+    ];
+
     /// Returns the value of the `X-Weir-Cache` header and of the label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {

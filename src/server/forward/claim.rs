@@ -42,6 +42,7 @@ use crate::server::delegate::{self, Decision, Reason, Start, Target};
 use crate::server::forward::share::{ForwardShares, ShareKey, SharedPermit};
 use crate::server::request::bypass::Rejection;
 use crate::server::request::context::RequestContext;
+use crate::server::request::refusal_reason::RefusalReason;
 
 /// The part of a forward budget that one forwarded request has.
 pub(crate) struct ForwardClaim {
@@ -101,7 +102,7 @@ impl ForwardClaim {
             let waiting = registry.waiting(&request.gvr, &request.namespace);
             let seconds = caches.herd.for_cache(known, waiting);
             let status = Status { retry_after_seconds: Some(seconds), ..Status::initializing() };
-            Rejection::new(status, reason.as_str())
+            Rejection::new(status, RefusalReason::Forward(reason))
         };
         let share = match client {
             None => None,

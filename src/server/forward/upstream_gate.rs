@@ -14,6 +14,7 @@ use crate::server::http::headers;
 use crate::server::http::refusal::unreachable;
 use crate::server::request::bypass::Rejection;
 use crate::server::request::context::RequestContext;
+use crate::server::request::refusal_reason::RefusalReason;
 use crate::upstream::availability::Availability;
 
 /// Waits for an API server, and fails with a 503 if none is usable in time.
@@ -29,7 +30,7 @@ pub(crate) async fn pass(
         true => availability.usable_by(deadline).await,
         false => returns_soon(availability, deadline).await,
     };
-    if is_usable { Ok(()) } else { Err(Rejection::new(unreachable(), AWAY)) }
+    if is_usable { Ok(()) } else { Err(Rejection::new(unreachable(), RefusalReason::UpstreamAway)) }
 }
 
 /// Waits until an API server is usable, and returns whether one is. Returns false at `deadline`,
@@ -52,5 +53,3 @@ fn is_read(context: &RequestContext<'_>) -> bool {
 
 /// How long a request waits for an API server, from its arrival: a failover takes less.
 pub(crate) const FAILOVER_WAIT_MAX: Duration = Duration::from_secs(1);
-/// The label value of a request that is refused because no API server is usable.
-const AWAY: &str = "upstream-away";

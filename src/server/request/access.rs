@@ -34,6 +34,7 @@ use crate::server::http::refusal;
 use crate::server::request::auth::Caller;
 use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
+use crate::server::request::refusal_reason::RefusalReason;
 
 /// The access control of a server.
 pub struct Access {
@@ -93,14 +94,15 @@ impl Access {
     /// Returns the sender of a request, without a review.
     pub(crate) fn caller(&self, context: &RequestContext<'_>) -> Result<Caller, Rejection> {
         let Some(gateway) = &self.gateway else { return Ok(Caller::Weir) };
-        let unauthorized = || Err(Rejection::new(forbidden::unauthorized(), UNAUTHENTICATED));
+        let unauthorized =
+            || Err(Rejection::new(forbidden::unauthorized(), RefusalReason::Unauthenticated));
         match gateway
             .authenticator
             .presented_credential(&context.client.peer, &context.parts.headers)
         {
             PresentedCredential::Invalid => unauthorized(),
             PresentedCredential::Unknown => {
-                Err(Rejection::new(refusal::settings_unknown(), UNKNOWN))
+                Err(Rejection::new(refusal::settings_unknown(), RefusalReason::Identity))
             }
             PresentedCredential::None if gateway.anonymous == Anonymous::Refuse => unauthorized(),
             presented => Ok(Caller::Client(presented)),
@@ -164,11 +166,12 @@ impl Access {
         let identity = authenticator.authenticate_from(presented, &client.peer).await;
         let identity = identity.map_err(|error| match error {
             AuthenticationError::Unauthorized => {
-                Rejection::new(forbidden::unauthorized(), UNAUTHENTICATED).into()
+                Rejection::new(forbidden::unauthorized(), RefusalReason::Unauthenticated).into()
             }
             AuthenticationError::Unavailable => Bypass::Forward(Reason::Identity),
             AuthenticationError::TooManyRequests => {
-                Rejection::new(refusal::too_many_requests(TOO_MANY), THROTTLED).into()
+                Rejection::new(refusal::too_many_requests(TOO_MANY), RefusalReason::Throttled)
+                    .into()
             }
         })?;
         let identity = &*auth.identity.insert(identity);
@@ -177,7 +180,11 @@ impl Access {
         let decision = decision.map_err(|failure| match failure {
             NoDecision::Limited if matches!(info.verb, Verb::List | Verb::Watch) => {
                 let seconds = herd.for_review(gateway.authorizer.pending_reviews());
-                Rejection::new(refusal::come_again(seconds, TOO_MANY_REVIEWS), REVIEWS).into()
+                Rejection::new(
+                    refusal::come_again(seconds, TOO_MANY_REVIEWS),
+                    RefusalReason::Reviews,
+                )
+                .into()
             }
             NoDecision::Limited | NoDecision::Unavailable => Bypass::from(Reason::Authorization),
         })?;
@@ -187,7 +194,7 @@ impl Access {
         let decision = auth.decision.insert(decision);
         if !decision.allowed {
             let status = forbidden::forbidden(&identity.user, &attributes, &decision.reason);
-            return Err(Rejection::new(status, FORBIDDEN).into());
+            return Err(Rejection::new(status, RefusalReason::Forbidden).into());
         }
         if info.verb != Verb::Watch {
             return Ok(None);
@@ -223,12 +230,6 @@ fn cannot_assert_user() -> Status {
     refusal::forbidden(message.to_owned())
 }
 
-/// The label values of Weir's refusals in metrics.
-const UNAUTHENTICATED: &str = "unauthenticated";
-const FORBIDDEN: &str = "forbidden";
-const THROTTLED: &str = "throttled";
-const REVIEWS: &str = "reviews";
-const UNKNOWN: &str = "identity";
 const TOO_MANY_REVIEWS: &str = "weir: too many permissions are under review";
 /// Of one address, which are not known yet.
 const TOO_MANY: &str = "weir: too many tokens of this address are under review";

@@ -27,6 +27,7 @@ use crate::api::query::percent_decode;
 use crate::api::status::Status;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
+use crate::server::request::refusal_reason::RefusalReason;
 
 /// Checks the target and the framing of a request.
 pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
@@ -56,7 +57,7 @@ pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
 
 /// Returns the response to a rejected request.
 pub(crate) fn rejected(request: &Parts, status: &Status) -> Reply {
-    let mut reply = Reply::error(&request.headers, status, "framing");
+    let mut reply = Reply::error(&request.headers, status, RefusalReason::Framing.as_str());
     if request.version < Version::HTTP_2 {
         reply.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }

@@ -24,6 +24,7 @@ use crate::server::metrics::WaitCause;
 use crate::server::request::auth::Caller;
 use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
+use crate::server::request::refusal_reason::RefusalReason;
 
 impl Router {
     /// Returns the sender of a request, without a review. A known one whose request the present
@@ -111,7 +112,10 @@ impl Router {
         let prepare = |identity| self.forwarder.prepare(&identity, standing, context);
         identity.and_then(prepare).map_err(|status| {
             let throttled = status.code == StatusCode::TOO_MANY_REQUESTS;
-            Rejection::new(status, if throttled { QUOTA } else { IDENTITY })
+            Rejection::new(
+                status,
+                if throttled { RefusalReason::Quota } else { RefusalReason::Identity },
+            )
         })
     }
 
@@ -145,17 +149,11 @@ impl Router {
 
     fn too_many_connections(&self, _: UserAtLimit) -> Rejection {
         self.metrics.connection_refused(USER_LIMIT);
-        Rejection::new(refusal::too_many_requests(TOO_MANY_CONNECTIONS), CONNECTIONS)
+        Rejection::new(refusal::too_many_requests(TOO_MANY_CONNECTIONS), RefusalReason::Connections)
     }
 }
 
 const TOO_MANY_CONNECTIONS: &str =
     "weir: this user has too many connections open; this one is closed";
-/// The label value of a request whose user has too many connections.
-const CONNECTIONS: &str = "connections";
 /// The cause of the refused connection in metrics.
 const USER_LIMIT: &str = "user-limit";
-/// The label value of a request that cannot be forwarded with its client's identity.
-const IDENTITY: &str = "identity";
-/// The label value of a request whose client is at its upstream quota.
-const QUOTA: &str = "quota";

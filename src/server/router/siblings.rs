@@ -13,6 +13,7 @@ use crate::server::http::response::Reply;
 use crate::server::request::auth::Caller;
 use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
+use crate::server::request::refusal_reason::RefusalReason;
 
 impl Router {
     /// Answers a request for the state of a cache; `None` for any other request. Shadow mode
@@ -67,7 +68,7 @@ impl Router {
 /// Returns the outcome of a refusal, unless it was counted.
 fn outcome_of(rejection: &Rejection) -> Option<&'static str> {
     match rejection.status.code {
-        _ if rejection.reason == seed::REFUSAL => None,
+        _ if rejection.reason == RefusalReason::Seed => None,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Some("denied"),
         _ => Some("limited"),
     }
