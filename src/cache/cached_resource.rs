@@ -300,6 +300,7 @@ impl CachedResource {
     /// Sets the metrics that are measured from time to time: watchers, and the history.
     pub(crate) fn show_figures(&self, now: Now) {
         self.series.watchers(self.watch_cache.watchers(), self.watch_cache.watchers_behind());
+        self.series.show_delay(now.0);
         let Some(state) = self.watch_cache.state() else { return self.series.history(0, 0, None) };
         let history = state.history();
         let oldest = history.oldest_received().map(|oldest| now.0.saturating_sub(oldest.0));

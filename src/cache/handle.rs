@@ -309,6 +309,7 @@ impl CacheHandle {
         let delay = context.clock.now().0.saturating_sub(received.0);
         if delay <= age {
             context.metrics.written(delay);
+            self.cached.series.delayed(delay);
         }
     }
 

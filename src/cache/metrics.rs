@@ -5,6 +5,7 @@
 //! a stopped cache are removed. Handles are looked up when a cache starts, so no event needs a
 //! look-up.
 
+mod delay_peak;
 mod families;
 mod series;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use std::time::Duration;
 use prometheus::Registry;
 
 use crate::cache::metrics::families::Families;
+use crate::cache::metrics::series::seconds_now;
 pub use crate::cache::metrics::series::{
     CHECK_OUTCOMES, CHECKS, CacheSeries, EventLabel, PROOF_STEPS, RELIST_CAUSES, STATES,
     WATCH_RESULTS,
@@ -174,6 +176,7 @@ impl CacheMetrics {
     /// Counts a detected rewind of the upstream's history. Operators should be alerted.
     pub fn rewound(&self) {
         self.families.rewinds.inc();
+        self.families.last_rewind.set(seconds_now());
     }
 }
 

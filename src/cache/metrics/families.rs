@@ -1,11 +1,12 @@
 //! The metric families of the caches.
 
 use prometheus::{
-    GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry,
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec,
+    Registry,
 };
 
 use crate::telemetry::metrics::{
-    counter, counter_vec, counters_of, float_gauge_vec, gauge, gauge_vec, histogram_vec,
+    counter, counter_vec, counters_of, float_gauge, float_gauge_vec, gauge, gauge_vec, histogram_vec,
 };
 
 /// The metric families of the caches.
@@ -26,6 +27,7 @@ pub(super) struct Families {
     pub(super) event_bytes: IntCounterVec,
     pub(super) applied: Histogram,
     pub(super) written: Histogram,
+    pub(super) delay_peak: GaugeVec,
     pub(super) fills: HistogramVec,
     pub(super) state: IntGaugeVec,
     pub(super) resource_version: IntGaugeVec,
@@ -44,6 +46,7 @@ pub(super) struct Families {
     pub(super) cluster_identified: IntGauge,
     pub(super) over_budget: IntGaugeVec,
     pub(super) rewinds: IntCounter,
+    pub(super) last_rewind: Gauge,
     pub(super) seeds: IntCounterVec,
     pub(super) seed_bytes: IntCounter,
     pub(super) seeds_served: IntCounterVec,
@@ -111,6 +114,12 @@ impl Families {
             )?,
             applied: delays.with_label_values(&["applied"]),
             written: delays.with_label_values(&["written"]),
+            delay_peak: float_gauge_vec(
+                registry,
+                "weir_cache_delivery_delay_max_seconds",
+                "The longest time, of the last one to two minutes, from the moment at which Weir read an event of the upstream until it was applied to this cache, or taken to be written to a watch (one of 64 deliveries).",
+                &CACHE,
+            )?,
             fills: histogram_vec(
                 registry,
                 "weir_cache_fill_duration_seconds",
@@ -213,6 +222,11 @@ impl Families {
                 registry,
                 "weir_history_rewinds_total",
                 "Detected rewinds of the upstream's history (etcd restored, or another cluster at the address).",
+            )?,
+            last_rewind: float_gauge(
+                registry,
+                "weir_history_last_rewind_timestamp_seconds",
+                "Time of the last detected rewind of the upstream's history, in seconds since the epoch. 0 without one.",
             )?,
             seeds: counters(
                 "weir_seeds_total",

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
 
+use crate::cache::metrics::delay_peak::DelayPeak;
 use crate::cache::metrics::families::{Families, with};
 use crate::telemetry::metrics::saturating_i64;
 
@@ -31,6 +32,8 @@ pub struct CacheSeries {
     history_events: IntGauge,
     history_bytes: IntGauge,
     history_oldest: Gauge,
+    delay_peak: DelayPeak,
+    shown_delay: Gauge,
     /// The time of the last list, as the bits of a floating-point number.
     listed: AtomicU64,
     /// The number and the bytes of events, by [`EventLabel`], from the first event on.
@@ -57,6 +60,8 @@ impl CacheSeries {
             history_events: families.history.events.with_label_values(&labels),
             history_bytes: families.history.bytes.with_label_values(&labels),
             history_oldest: families.history.oldest.with_label_values(&labels),
+            delay_peak: DelayPeak::default(),
+            shown_delay: families.delay_peak.with_label_values(&labels),
             listed: AtomicU64::default(),
             events: Default::default(),
             resource_version: families.resource_version.with_label_values(&labels),
@@ -91,6 +96,16 @@ impl CacheSeries {
         let listed = || f64::from_bits(self.listed.load(Ordering::Relaxed));
         self.history_oldest
             .set(oldest.map_or_else(listed, |age| seconds_now() - age.as_secs_f64()));
+    }
+
+    /// Notes how long after it was read an event was applied, or taken to be written to a watch.
+    pub(crate) fn delayed(&self, delay: Duration) {
+        self.delay_peak.note(delay);
+    }
+
+    /// Shows the longest delay of the last minutes, at a time that does not go back.
+    pub(crate) fn show_delay(&self, now: Duration) {
+        self.shown_delay.set(self.delay_peak.shown(now).as_secs_f64());
     }
 
     /// Sets the time of the last list to the present.
@@ -193,7 +208,12 @@ impl CacheSeries {
         ] {
             gauges.remove_label_values(&labels).ok();
         }
-        for gauges in [&families.last_progress, &families.history.oldest, &families.checked] {
+        for gauges in [
+            &families.last_progress,
+            &families.history.oldest,
+            &families.checked,
+            &families.delay_peak,
+        ] {
             gauges.remove_label_values(&labels).ok();
         }
         for (_, label) in EVENT_LABELS {
@@ -244,7 +264,7 @@ pub enum EventLabel {
     Error,
 }
 
-fn seconds_now() -> f64 {
+pub(super) fn seconds_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 

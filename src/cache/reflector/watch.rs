@@ -284,7 +284,9 @@ impl<L: ListWatch> Driver<L> {
             let context = &self.cached.context;
             self.cached.note_applying(&changes);
             self.cached.watch_cache.apply(changes, context.clock.at(received));
-            context.metrics.applied(received.elapsed());
+            let delay = received.elapsed();
+            context.metrics.applied(delay);
+            self.cached.series.delayed(delay);
             self.note_readable();
             self.account_state()?;
         }
