@@ -354,6 +354,14 @@ impl Registry {
         names
     }
 
+    /// Returns the warm resources, each with the reason for which it has no filled cache, if its last
+    /// one ended or was refused.
+    pub fn warm(&self) -> Vec<(GroupVersionResource, Option<Refusal>)> {
+        let refusal =
+            |gvr: &GroupVersionResource| self.inner.warm_refusals.get(gvr).map(|refusal| *refusal);
+        self.config().warm.iter().map(|gvr| (gvr.clone(), refusal(gvr))).collect()
+    }
+
     /// Stops every reflector. Caches keep their last state until they are dropped.
     pub async fn shutdown(&self) {
         self.inner.context.cancel.cancel();

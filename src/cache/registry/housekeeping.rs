@@ -57,9 +57,11 @@ impl Inner {
                 let config = registry.context.config().clone();
                 for gvr in &config.warm {
                     let got = registry.get(gvr, "", Representation::Json, None).await;
+                    let Err(refusal) = got else { continue };
+                    registry.warm_refusals.insert(gvr.clone(), refusal);
                     // A refused resource is forwarded and must not delay readiness. `NotReady` is
                     // not final: the resource may not be discovered yet.
-                    if got.is_err_and(|refusal| refusal != Refusal::NotReady) {
+                    if refusal != Refusal::NotReady {
                         registry.warming.remove(gvr);
                     }
                 }
@@ -80,6 +82,9 @@ impl Inner {
                 self.over_budget.clear(&cached.key, &self.context);
                 if !cached.lifecycle.is_behind() {
                     self.finish_warming(&cached);
+                    if cached.is_warm() {
+                        self.warm_refusals.remove(&cached.key.gvr);
+                    }
                 }
             }
             self.caches.stop_if(&cached, Refusal::NotReady, |cached| {

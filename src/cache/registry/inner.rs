@@ -40,6 +40,8 @@ pub(super) struct Inner {
     pub(super) over_budget: OverBudget,
     /// The warm resources that are not ready yet and have not been refused finally.
     pub(super) warming: DashMap<GroupVersionResource, ()>,
+    /// Why warm resources have had no cache since they last had one.
+    pub(super) warm_refusals: DashMap<GroupVersionResource, Refusal>,
     pub(super) negative_cache: NegativeCache,
     /// The caches that were proved wrong.
     pub(super) quarantines: Quarantines,
@@ -60,6 +62,7 @@ impl Inner {
             over_budget_forwards: ForwardBudget::new("over-budget", config.over_budget_forwards),
             over_budget: OverBudget::default(),
             warming: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
+            warm_refusals: DashMap::new(),
             negative_cache: NegativeCache::new(),
             quarantines: Quarantines::default(),
             seeding: SeedState::default(),
@@ -243,6 +246,9 @@ impl Inner {
             self.negative_cache.insert(&cached.key, refusal, attempts).await;
         }
         self.finish_warming(cached);
+        if cached.is_warm() {
+            self.warm_refusals.insert(cached.key.gvr.clone(), refusal);
+        }
         raise_floor(cached);
         self.caches.hold_others(cached);
         cached.series.retire();

@@ -229,6 +229,8 @@ async fn warm_caches_start_without_requests_and_do_not_idle() {
     rig.registry.start_warm();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(rig.registry.unready().is_empty());
+    let refusals = rig.registry.warm().into_iter().map(|(_, refusal)| refusal);
+    assert_eq!(refusals.collect::<Vec<_>>(), [None, Some(Refusal::Forbidden)]);
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert!(rig.registry.inner.caches.all().iter().any(|cached| cached.is_warm()));
 }
