@@ -7,16 +7,18 @@
 //!
 //! Memory: the totals of the last minute, and [`SHARED_MAX`] responses.
 //!
-//! Lock order: the shared responses, then the moments.
+//! Lock order: the shared responses, the moments, and the case of the verdict, each alone.
 
 pub(super) mod caches;
 mod events;
+mod facts;
 mod findings;
 pub(super) mod json;
 mod limits;
 mod moment;
 mod overview;
 mod reasons;
+mod relists;
 mod verdict;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -32,8 +34,11 @@ use prometheus::Registry as MetricRegistry;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
+use crate::admin::api::facts::facts;
 use crate::admin::api::json::time;
 use crate::admin::api::moment::Moment;
+use crate::admin::api::relists::{RelistSamples, relists};
+use crate::admin::api::verdict::{Facts, Verdict};
 use crate::admin::detail;
 use crate::admin::health::{Checks, Endpoint};
 use crate::admin::numbers::Numbers;
@@ -65,6 +70,8 @@ pub(super) struct Api {
     started: Instant,
     moments: Mutex<Moments>,
     shared: Mutex<Vec<(Query, Instant, Arc<Answer>)>>,
+    /// The case of the last verdict, and when it was first seen.
+    case: Mutex<Option<(&'static str, SystemTime)>>,
 }
 
 /// The kind of a response.
@@ -104,6 +111,7 @@ pub(super) struct Answer {
 struct Moments {
     last: Option<Arc<Moment>>,
     samples: Samples,
+    relists: RelistSamples,
 }
 
 impl Api {
@@ -115,29 +123,40 @@ impl Api {
             started: Instant::now(),
             moments: Mutex::default(),
             shared: Mutex::default(),
+            case: Mutex::default(),
         }
     }
 
-    /// Takes a sample for the rates. Call this every ten seconds or more often, so that the first
-    /// response has rates.
+    /// Takes a sample for the rates, and notes since when the verdict is what it is. Call this every
+    /// ten seconds or more often, so that the first response has both. It takes some milliseconds
+    /// with many caches.
     pub(super) fn sample(&self, checks: &Checks, registry: &MetricRegistry) {
-        self.moment(checks, registry);
+        let moment = self.moment(checks, registry);
+        self.verdict(&moment);
     }
 
-    /// Returns a response; `None` if what it is about is off.
+    /// Returns a response that was made in the last second; `None` if there is none.
+    pub(super) fn shared(&self, query: &Query) -> Option<Arc<Answer>> {
+        let mut shared = self.shared.lock();
+        shared.retain(|(_, made, _)| made.elapsed() < SHARED_FOR);
+        let found = shared.iter().find(|(of, _, _)| of == query);
+        found.map(|(_, _, answer)| Arc::clone(answer))
+    }
+
+    /// Returns a response; `None` if what it is about is off. It takes some milliseconds with many
+    /// caches, so call it on a blocking thread.
     pub(super) fn answer(
         &self,
         query: Query,
         checks: &Checks,
         registry: &MetricRegistry,
     ) -> Option<Arc<Answer>> {
-        let mut shared = self.shared.lock();
-        shared.retain(|(_, made, _)| made.elapsed() < SHARED_FOR);
-        if let Some((_, _, answer)) = shared.iter().find(|(of, _, _)| *of == query) {
-            return Some(Arc::clone(answer));
+        if let Some(answer) = self.shared(&query) {
+            return Some(answer);
         }
         let moment = self.moment(checks, registry);
         let answer = Arc::new(self.make(&query, &moment)?);
+        let mut shared = self.shared.lock();
         if shared.len() < SHARED_MAX {
             shared.push((query, Instant::now(), Arc::clone(&answer)));
         }
@@ -152,7 +171,9 @@ impl Api {
     fn make(&self, query: &Query, moment: &Moment) -> Option<Answer> {
         let Details { clients, caches, events, shadow } = &self.details;
         let content = match query.kind {
-            Kind::Overview => overview::content(moment, (caches, events), clients.as_deref()),
+            Kind::Overview => {
+                overview::content(moment, caches, &self.verdict(moment), clients.is_some())
+            }
             Kind::Caches => {
                 caches::content(moment, &caches.descriptions(), query.limit, query.sort.as_deref())
             }
@@ -184,6 +205,21 @@ impl Api {
         Some(Answer::new(body.into(), hasher.finish()))
     }
 
+    /// Assesses a moment. Returns the facts, the verdict, and since when it is that.
+    fn verdict(&self, moment: &Moment) -> (Facts, Verdict, SystemTime) {
+        let findings = self.details.clients.as_ref().map(|clients| clients.findings());
+        let facts = facts(moment, &self.details.caches, &findings.unwrap_or_default());
+        let verdict = Verdict::of(&facts);
+        let mut case = self.case.lock();
+        let own = verdict.since;
+        let is_own = |since| own.is_none_or(|own| is_close(own, since));
+        let since = match *case {
+            Some((same, since)) if same == verdict.case && is_own(since) => since,
+            _ => case.insert((verdict.case, own.unwrap_or(moment.time))).1,
+        };
+        (facts, verdict, since)
+    }
+
     /// Returns the present numbers, which are read at most once a second.
     fn moment(&self, checks: &Checks, registry: &MetricRegistry) -> Arc<Moment> {
         let mut moments = self.moments.lock();
@@ -199,7 +235,11 @@ impl Api {
         moments.samples.add(at, &totals);
         let failing = checks.failing(Endpoint::Ready);
         let time = SystemTime::now();
-        let moment = Arc::new(Moment { at, time, numbers, totals, rates, failing });
+        let relists = relists(&numbers);
+        let of_hour = moments.relists.of_hour(&relists);
+        moments.relists.add(at, &relists);
+        let relists = [relists, of_hour];
+        let moment = Arc::new(Moment { at, time, numbers, totals, rates, relists, failing });
         moments.last = Some(Arc::clone(&moment));
         moment
     }
@@ -271,6 +311,12 @@ impl Answer {
         };
         self.gzip.get_or_init(|| compress().ok()).clone()
     }
+}
+
+/// Whether two times are one, of two clocks that were not read at once.
+fn is_close(one: SystemTime, other: SystemTime) -> bool {
+    let difference = one.duration_since(other).or_else(|_| other.duration_since(one));
+    difference.is_ok_and(|difference| difference < Duration::from_secs(2))
 }
 
 /// The windows of rates: what happens now, and what a person can compare it with.

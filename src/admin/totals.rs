@@ -18,7 +18,9 @@ pub(super) struct Totals {
     pub(super) hits: f64,
     /// Those of them that were forwarded.
     pub(super) forwards: f64,
-    /// Those of them that Weir refused or could not forward.
+    /// Those of them that Weir refused: status 4xx. The client, or a limit, is the cause.
+    pub(super) refusals: f64,
+    /// Those of them that failed in Weir, or could not be forwarded: status 5xx.
     pub(super) errors: f64,
     /// GETs that caches answered.
     pub(super) cached_gets: f64,
@@ -30,12 +32,19 @@ pub(super) struct Totals {
     /// Requests to the upstream, and the bytes of its responses.
     pub(super) upstream_requests: f64,
     pub(super) upstream_bytes: f64,
+    /// Those of the bytes that caches asked for, with compression.
+    pub(super) reflector_bytes: f64,
+    /// Events of the upstream's watches, and the bytes of their objects.
+    pub(super) reflector_events: f64,
+    pub(super) reflector_event_bytes: f64,
     /// Requests by cache status and reason.
     pub(super) reasons: BTreeMap<[Box<str>; 2], f64>,
     /// Cached requests and watch events by group, version and resource.
     pub(super) resources: BTreeMap<[Box<str>; 3], [f64; 2]>,
     /// How late events were written to watches.
     pub(super) delays: Buckets,
+    /// How long the upstream took to answer requests that are no watches.
+    pub(super) upstream_latencies: Buckets,
 }
 
 /// Totals of the last minute, to compute rates from.
@@ -51,7 +60,13 @@ impl Totals {
         let mut totals = Self {
             upstream_requests: numbers.sum("weir_upstream_requests_total", &[]),
             upstream_bytes: numbers.sum("weir_upstream_received_bytes_total", &[]),
+            reflector_bytes: numbers
+                .sum("weir_upstream_received_bytes_total", &[("purpose", "cache")]),
+            reflector_events: numbers.sum("weir_reflector_events_total", &[]),
+            reflector_event_bytes: numbers.sum("weir_reflector_bytes_total", &[]),
             delays: numbers.buckets("weir_watch_delivery_delay_seconds", &[("stage", "written")]),
+            upstream_latencies: numbers
+                .buckets("weir_upstream_request_duration_seconds", &[("traffic_class", "request")]),
             ..Self::default()
         };
         for (labels, count) in numbers.each("weir_requests_total") {
@@ -63,7 +78,8 @@ impl Totals {
                     totals.resources.entry(resource(labels)).or_default()[0] += count;
                 }
                 "forward" => totals.forwards += count,
-                _ => totals.errors += count,
+                _ if labels.get("code").starts_with('5') => totals.errors += count,
+                _ => totals.refusals += count,
             }
             if status == "hit" && labels.get("verb") == "get" {
                 totals.cached_gets += count;
@@ -101,6 +117,7 @@ impl Totals {
             requests: rate(self.requests, before.requests),
             hits: rate(self.hits, before.hits),
             forwards: rate(self.forwards, before.forwards),
+            refusals: rate(self.refusals, before.refusals),
             errors: rate(self.errors, before.errors),
             cached_gets: rate(self.cached_gets, before.cached_gets),
             watch_events: rate(self.watch_events, before.watch_events),
@@ -108,9 +125,13 @@ impl Totals {
             cached_bytes: rate(self.cached_bytes, before.cached_bytes),
             upstream_requests: rate(self.upstream_requests, before.upstream_requests),
             upstream_bytes: rate(self.upstream_bytes, before.upstream_bytes),
+            reflector_bytes: rate(self.reflector_bytes, before.reflector_bytes),
+            reflector_events: rate(self.reflector_events, before.reflector_events),
+            reflector_event_bytes: rate(self.reflector_event_bytes, before.reflector_event_bytes),
             reasons: reasons.collect(),
             resources: resources.collect(),
             delays: self.delays.since(&before.delays),
+            upstream_latencies: self.upstream_latencies.since(&before.upstream_latencies),
         }
     }
 
@@ -178,6 +199,24 @@ mod tests {
         assert_eq!(samples.rates(second(300), &now, second(10)).requests, 100.0);
         assert_eq!(samples.rates(second(300), &now, second(60)).requests, 25.0);
         assert!(samples.kept.len() <= 14, "{}", samples.kept.len());
+    }
+
+    #[test]
+    fn only_a_status_of_500_and_above_is_an_error() {
+        let registry = prometheus::Registry::new();
+        let labels = ["verb", "group", "version", "resource", "cache_status", "reason", "code"];
+        let name = "weir_requests_total";
+        let requests =
+            crate::telemetry::metrics::counter_vec(&registry, name, "Tests.", &labels).unwrap();
+        for (status, code, times) in
+            [("error", "403", 9), ("error", "429", 5), ("error", "503", 2), ("forward", "500", 4)]
+        {
+            let labels = ["list", "", "v1", "pods", status, "", code];
+            requests.with_label_values(&labels).inc_by(times);
+        }
+        let totals = Totals::of(&Numbers::gather(&registry));
+        assert_eq!((totals.requests, totals.forwards), (20.0, 4.0));
+        assert_eq!((totals.refusals, totals.errors), (14.0, 2.0));
     }
 
     proptest! {

@@ -126,6 +126,26 @@ async fn numbers_equal_the_metrics() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_clients_do_not_make_weir_unwell() {
+    let proxy = observing(AdminDetail::Local).await;
+    for _ in 0..5 {
+        let call = Call::get("/api/v1/pods").header("host", "evil.example");
+        assert_eq!(client::fetch(proxy.plain(), &call).await.status, 403);
+    }
+    let overview = eventually_some(async || {
+        let overview = get(&proxy, "overview").await;
+        (overview["totals"]["refused"] == 5).then_some(overview)
+    })
+    .await;
+    assert_eq!(overview["totals"]["errors"], 0);
+    assert_eq!(overview["verdict"]["case"], "well", "{overview:#}");
+    let reasons = get(&proxy, "reasons").await;
+    let host = &reasons["items"][0];
+    assert_eq!((&host["cacheStatus"], &host["reason"]), (&"error".into(), &"host".into()));
+    assert!(host["meaning"].as_str().unwrap().contains("Host"), "{host:#}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_shown_and_noted() {
     let proxy = observing(AdminDetail::Local).await;
     let level = async || get(&proxy, "overview").await["verdict"]["level"].clone();
@@ -138,6 +158,18 @@ async fn an_outage_is_shown_and_noted() {
         items.into_iter().find(|event| event["kind"] == "upstream")
     };
     let event = eventually_some(noted).await;
+    // The time stands apart, so that a reader hears the sentence once.
+    let overview = get(&proxy, "overview").await;
+    let first = &overview["verdict"];
+    assert_eq!(first["case"], "upstream-away");
+    assert!(!first["text"].as_str().unwrap().contains(char::is_numeric), "{first:#}");
+    let since = first["since"].as_str().unwrap().to_owned();
+    let later = eventually_some(async || {
+        let later = get(&proxy, "overview").await;
+        (later["time"] != overview["time"]).then(|| later["verdict"].clone())
+    })
+    .await;
+    assert_eq!((&later["text"], &later["since"]), (&first["text"], &since.into()));
     assert!(event["text"].as_str().unwrap().contains("away"), "{event:#}");
     let last = event["number"].as_u64().unwrap();
     let since = call(&proxy, &format!("/api/events?since={last}"), &[]).await.text();

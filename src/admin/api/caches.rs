@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::admin::api::json::{items, number, object, optional, time};
 use crate::admin::api::moment::Moment;
-use crate::admin::numbers::Labels;
+use crate::admin::api::relists::{CacheLabels, cache_labels};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::page_comparison::KeyDifference;
 use crate::cache::registry::{CacheDescription, CacheDifference, LastFailure};
@@ -30,46 +30,41 @@ pub(super) fn content(
     items(described)
 }
 
-/// The labels of a cache, as in its metrics.
-type Key = [Box<str>; 5];
-
 /// The metrics of all caches, each read once.
 struct Metrics<'a> {
     moment: &'a Moment,
-    gauges: [HashMap<Key, f64>; GAUGES.len()],
-    relists: HashMap<Key, f64>,
+    gauges: [HashMap<CacheLabels, f64>; GAUGES.len()],
+    bytes_max: Option<f64>,
 }
 
 impl<'a> Metrics<'a> {
     fn of(moment: &'a Moment) -> Self {
         let numbers = &moment.numbers;
-        let gauge = |name| numbers.each(name).map(|(labels, value)| (key(labels), value)).collect();
-        let mut relists = HashMap::new();
-        for (labels, count) in numbers.each("weir_reflector_relists_total") {
-            // The first list of a cache is none.
-            if labels.get("cause") != "start" {
-                *relists.entry(key(labels)).or_default() += count;
-            }
-        }
-        Self { moment, gauges: GAUGES.map(gauge), relists }
+        let each = |name| numbers.each(name);
+        let gauge =
+            |name| each(name).map(|(labels, value)| (cache_labels(labels), value)).collect();
+        let bytes_max = numbers.find("weir_cache_bytes_limit", &[]).filter(|most| *most > 0.0);
+        Self { moment, gauges: GAUGES.map(gauge), bytes_max }
     }
 
     fn describe(&self, cache: &CacheDescription) -> Value {
         let CacheDescription { group, version, resource, namespace, .. } = cache;
         let names = [group, version, resource].map(Clone::clone);
-        let key: Key = [
+        let key: CacheLabels = [
             group.clone(),
             version.clone(),
             resource.clone(),
             namespace.clone(),
             cache.representation.into(),
         ];
-        let [objects, bytes, watchers, behind, progress, over_budget, events, oldest] =
+        let [objects, bytes, watchers, behind, progress, over_budget, events, oldest, lag] =
             self.gauges.each_ref().map(|gauge| gauge.get(&key).copied());
         let now = self.moment.time.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let age = |at: Option<f64>| {
             optional(at.filter(|at| *at > 0.0).map(|at| (now.as_secs_f64() - at).max(0.0).round()))
         };
+        let [relists, relists_of_hour] =
+            self.moment.relists.each_ref().map(|of| of.get(&key).copied().unwrap_or(0.0));
         let [_, minute] = &self.moment.rates;
         let [hits, delivered] = minute.resources.get(&names).copied().unwrap_or_default();
         object([
@@ -84,12 +79,15 @@ impl<'a> Metrics<'a> {
             ("overBudget", (over_budget == Some(1.0)).into()),
             ("objects", optional(objects)),
             ("bytes", optional(bytes)),
+            ("budgetShare", optional(bytes.zip(self.bytes_max).map(|(bytes, most)| bytes / most))),
             ("watchers", optional(watchers)),
             ("watchersBehind", optional(behind)),
             ("progressAgeSeconds", age(progress)),
+            ("lagSeconds", optional(lag)),
             ("historyEvents", number(events.unwrap_or_default())),
             ("historySeconds", age(oldest)),
-            ("relists", number(self.relists.get(&key).copied().unwrap_or(0.0))),
+            ("relists", number(relists)),
+            ("relistsPerHour", number(relists_of_hour)),
             // Both count the resource in all its caches.
             ("hitsPerSecond", number(hits)),
             ("eventsPerSecond", number(delivered)),
@@ -122,13 +120,8 @@ pub(in crate::admin) fn difference(difference: &CacheDifference) -> Value {
     ])
 }
 
-fn key(labels: Labels<'_>) -> Key {
-    LABELS.map(|name| labels.get(name).into())
-}
-
-const LABELS: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
 /// The gauges of a cache that are shown.
-const GAUGES: [&str; 8] = [
+const GAUGES: [&str; 9] = [
     "weir_cache_objects",
     "weir_cache_bytes",
     "weir_cache_watchers",
@@ -137,4 +130,5 @@ const GAUGES: [&str; 8] = [
     "weir_cache_over_budget",
     "weir_cache_history_events",
     "weir_cache_history_oldest_timestamp_seconds",
+    "weir_cache_delivery_delay_max_seconds",
 ];

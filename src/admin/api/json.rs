@@ -39,9 +39,16 @@ pub(in crate::admin) fn time(time: SystemTime) -> Value {
 /// A float is exact below.
 const EXACT_MAX: f64 = 9e15;
 
-/// Returns the address of a page of the documentation; empty for none.
+/// Returns the address of a page of the documentation, or its path in the repository while that has
+/// no address; empty for none.
 pub(super) fn link(page: &str) -> Value {
-    if page.is_empty() { "".into() } else { format!("{DOCUMENTATION}{page}").into() }
+    // The repository has no address yet.
+    let has_address = !DOCUMENTATION.starts_with("https://example.com/");
+    match page {
+        "" => "".into(),
+        page if has_address => format!("{DOCUMENTATION}{page}").into(),
+        page => format!("docs/{page}").into(),
+    }
 }
 
 /// The same as in the runbook links of `deploy/prometheus/rules.yaml`.

@@ -8,7 +8,8 @@ use crate::admin::numbers::Numbers;
 
 /// Returns the content of `/api/limits`.
 pub(super) fn content(moment: &Moment) -> Map<String, Value> {
-    items(limits(&moment.numbers).iter().map(Limit::describe).collect())
+    let known = limits(&moment.numbers).into_iter().filter(Limit::is_known);
+    items(known.map(|limit| limit.describe()).collect())
 }
 
 /// A limit.
@@ -22,6 +23,12 @@ struct Limit {
 }
 
 impl Limit {
+    /// Whether there is anything to say about it.
+    fn is_known(&self) -> bool {
+        let has_met = self.times_met.is_some_and(|times| times > 0.0);
+        self.used.is_some() || self.limit.is_some() || has_met
+    }
+
     fn describe(&self) -> Value {
         object([
             ("name", self.name.into()),

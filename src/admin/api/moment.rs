@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::admin::api::relists::Relists;
 use crate::admin::numbers::Numbers;
 use crate::admin::totals::Totals;
 
@@ -15,6 +16,8 @@ pub(super) struct Moment {
     pub(super) totals: Arc<Totals>,
     /// The rates over the last ten seconds, and over the last minute.
     pub(super) rates: [Totals; 2],
+    /// How often caches listed again: in all, and in the last hour.
+    pub(super) relists: [Relists; 2],
     /// The checks of `/readyz` that fail, with their reasons.
     pub(super) failing: Vec<(&'static str, String)>,
 }

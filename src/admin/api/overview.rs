@@ -1,50 +1,47 @@
 //! The first look: the verdict, what Weir saves, and how it is.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
 use crate::admin::api::json::{number, object, optional, time};
 use crate::admin::api::moment::Moment;
 use crate::admin::api::verdict::{Facts, Verdict};
+use crate::admin::numbers::Numbers;
 use crate::admin::totals::Totals;
-use crate::cache::registry::{CacheDescription, Registry};
-use crate::flow::doctor::{
-    Finding, SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST, Weight,
-};
-use crate::server::FlowControl;
-use crate::telemetry::events::{EventKind, Events};
+use crate::cache::registry::Registry;
+use crate::flow::doctor::{SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST};
 
-/// Returns the content of `/api/overview`.
+/// Returns the content of `/api/overview`. `since` is when the case of the verdict was first seen.
 pub(super) fn content(
     moment: &Moment,
-    (caches, events): (&Registry, &Events),
-    clients: Option<&FlowControl>,
+    caches: &Registry,
+    (facts, verdict, since): &(Facts, Verdict, SystemTime),
+    counts_clients: bool,
 ) -> Map<String, Value> {
     let numbers = &moment.numbers;
     let [short, long] = &moment.rates;
     let build = numbers.each("weir_build_info").next();
     let config = numbers.each("weir_config_info").next();
-    let descriptions = caches.descriptions();
-    let findings = clients.map(FlowControl::findings).unwrap_or_default();
-    let facts = facts(moment, caches, &descriptions, events, &findings);
     let read = numbers.find("weir_config_last_reload_success_timestamp_seconds", &[]);
     let read = read.map(|at| std::time::UNIX_EPOCH + Duration::from_secs_f64(at.max(0.0)));
     let fields = [
         ("version", build.map_or("", |(labels, _)| labels.get("version")).into()),
-        ("verdict", Verdict::of(&facts).describe()),
+        ("verdict", verdict.describe(*since)),
         ("rates", object([("10s", rates(short)), ("1m", rates(long))])),
         ("totals", totals(&moment.totals)),
         (
             "watches",
             object([
                 ("open", number(numbers.sum("weir_watchers", &[]))),
+                ("upstream", facts.following.into()),
                 ("behind", optional(numbers.find("weir_watchers_behind", &[]))),
                 ("delaySeconds", optional(facts.delay)),
             ]),
         ),
         ("caches", number(numbers.sum("weir_caches", &[]))),
-        ("countsClients", clients.is_some().into()),
+        ("countsClients", counts_clients.into()),
+        ("slowestCache", slowest(numbers)),
         ("saved", saved(long)),
         (
             "memory",
@@ -62,6 +59,7 @@ pub(super) fn content(
                 ("medianSeconds", optional(facts.upstream_seconds)),
             ]),
         ),
+        ("certificates", certificates(numbers)),
         (
             "configuration",
             object([
@@ -74,64 +72,12 @@ pub(super) fn content(
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn facts(
-    moment: &Moment,
-    caches: &Registry,
-    descriptions: &[CacheDescription],
-    events: &Events,
-    findings: &[Finding],
-) -> Facts {
-    let numbers = &moment.numbers;
-    let [_, minute] = &moment.rates;
-    let latest = events.since(0);
-    let rewind = latest.iter().find(|event| event.kind == EventKind::Rewind);
-    let rewound = rewind.map(|event| moment.time.duration_since(event.last).unwrap_or_default());
-    let latencies =
-        numbers.buckets("weir_upstream_request_duration_seconds", &[("traffic_class", "request")]);
-    Facts {
-        failing: moment.failing.clone(),
-        away: caches.availability().away_since().map(|since| since.elapsed()),
-        rewound,
-        not_following: descriptions.iter().filter_map(|it| not_following(it, moment)).collect(),
-        over_budget: numbers.sum("weir_cache_over_budget", &[]) as usize,
-        overload_stage: numbers.sum("weir_overload_stage", &[("by", "acted-on")]) as u8,
-        error_share: (minute.requests > 0.0).then(|| minute.errors / minute.requests),
-        delay: minute.delays.quantile(0.99),
-        critical_finding: findings.iter().find(|it| it.weight == Weight::Critical).map(describe),
-        warnings: findings.iter().filter(|it| it.weight == Weight::Warning).count(),
-        caches: descriptions.len(),
-        upstream_seconds: latencies.quantile(0.5),
-    }
-}
-
-/// Returns a finding in a few words.
-fn describe(finding: &Finding) -> String {
-    let Finding { rule, user, agent, resource, .. } = finding;
-    let client = [&**user, agent].into_iter().find(|name| !name.is_empty());
-    let client = client.unwrap_or("a client without a user agent");
-    format!("{client} {} ({resource})", rule.title())
-}
-
-/// Returns the name of a cache that has failed, and not followed the upstream for a while, with
-/// the cause.
-fn not_following(cache: &CacheDescription, moment: &Moment) -> Option<(String, String)> {
-    let failure = cache.failure.as_ref()?;
-    let lasts = moment.time.duration_since(failure.at).unwrap_or_default() < FAILED_FOR;
-    (lasts && matches!(cache.state, "backing-off" | "reviewing")).then(|| {
-        let name = if cache.namespace.is_empty() {
-            cache.resource.to_string()
-        } else {
-            format!("{} in {}", cache.resource, cache.namespace)
-        };
-        (name, failure.cause.to_string())
-    })
-}
-
 fn rates(rates: &Totals) -> Value {
     object([
         ("requestsPerSecond", number(rates.requests)),
         ("hitsPerSecond", number(rates.hits)),
         ("forwardedPerSecond", number(rates.forwards)),
+        ("refusedPerSecond", number(rates.refusals)),
         ("errorsPerSecond", number(rates.errors)),
         ("hitShare", optional(rates.hit_share())),
         ("eventsPerSecond", number(rates.watch_events)),
@@ -146,23 +92,52 @@ fn totals(totals: &Totals) -> Value {
         ("requests", number(totals.requests)),
         ("hits", number(totals.hits)),
         ("forwarded", number(totals.forwards)),
+        ("refused", number(totals.refusals)),
         ("errors", number(totals.errors)),
         ("watchEvents", number(totals.watch_events)),
         ("upstreamRequests", number(totals.upstream_requests)),
     ])
 }
 
-/// Estimates what the upstream would have had to do beside what it does.
+/// Returns the cache whose events were latest in the last minutes; null without any.
+fn slowest(numbers: &Numbers) -> Value {
+    let delays = numbers.each("weir_cache_delivery_delay_max_seconds");
+    let slowest = delays.max_by(|(_, one), (_, other)| one.total_cmp(other));
+    slowest.map_or(Value::Null, |(labels, delay)| {
+        object([
+            ("resource", labels.get("resource").into()),
+            ("namespace", labels.get("namespace").into()),
+            ("lagSeconds", number(delay)),
+        ])
+    })
+}
+
+/// Returns when the certificates expire, by their use, the first one first.
+fn certificates(numbers: &Numbers) -> Value {
+    let expiries = numbers.each("weir_certificate_expiry_timestamp_seconds");
+    let mut expiries: Vec<_> = expiries.map(|(labels, at)| (labels.get("use"), at)).collect();
+    expiries.sort_by(|(_, one), (_, other)| one.total_cmp(other));
+    let describe = |(of, at): (&str, f64)| {
+        let at = std::time::UNIX_EPOCH + Duration::try_from_secs_f64(at).unwrap_or_default();
+        object([("use", of.into()), ("expires", time(at))])
+    };
+    expiries.into_iter().map(describe).collect()
+}
+
+/// Estimates what the upstream would have had to do beside what it does. What the caches cost it is
+/// subtracted: their lists by bytes, their watches by events. What is forwarded costs it the same
+/// with Weir as without.
 fn saved(minute: &Totals) -> Value {
     let own = (minute.upstream_requests - minute.forwards).max(0.0);
-    let bytes = minute.watch_bytes + minute.cached_bytes - minute.upstream_bytes;
-    let cores = minute.cached_bytes * SECONDS_PER_BYTE
-        + minute.cached_gets * SECONDS_PER_REQUEST
-        + minute.watch_events * SECONDS_PER_EVENT;
+    let bytes = minute.watch_bytes + minute.cached_bytes - minute.reflector_bytes;
+    let listed = (minute.reflector_bytes - minute.reflector_event_bytes).max(0.0);
+    let cores = (minute.cached_bytes - listed) * SECONDS_PER_BYTE
+        + (minute.cached_gets - own) * SECONDS_PER_REQUEST
+        + (minute.watch_events - minute.reflector_events) * SECONDS_PER_EVENT;
     object([
         ("requestsPerSecond", number((minute.hits - own).max(0.0))),
         ("bytesPerSecond", number(bytes.max(0.0))),
-        ("cores", number(cores)),
+        ("cores", number(cores.max(0.0))),
         ("isEstimate", true.into()),
         (
             "coefficients",
@@ -179,6 +154,37 @@ fn optional_text(text: Option<String>) -> Value {
     text.map_or(Value::Null, Value::from)
 }
 
-/// A failure counts while the reflector retries, which it does every minute or more often.
-const FAILED_FOR: Duration = Duration::from_secs(120);
 const MEMORY: [(&str, &str); 1] = [("resource", "memory")];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_caches_cost_the_upstream_is_subtracted_and_what_is_forwarded_is_not() {
+        let minute = Totals {
+            hits: 10.0,
+            forwards: 5.0,
+            upstream_requests: 7.0,
+            cached_gets: 4.0,
+            cached_bytes: 3e6,
+            watch_bytes: 2e6,
+            watch_events: 100.0,
+            // The forwarded answers are large, and no matter.
+            upstream_bytes: 9e9,
+            reflector_bytes: 1.5e6,
+            reflector_events: 40.0,
+            reflector_event_bytes: 0.5e6,
+            ..Totals::default()
+        };
+        let saved_all = saved(&minute);
+        assert_eq!(saved_all["requestsPerSecond"], 8);
+        assert_eq!(saved_all["bytesPerSecond"], 3_500_000);
+        let cores = 2e6 * SECONDS_PER_BYTE + 2.0 * SECONDS_PER_REQUEST + 60.0 * SECONDS_PER_EVENT;
+        assert_eq!(saved_all["cores"], number(cores));
+        // A cache that nobody reads costs more than it saves.
+        let unused =
+            saved(&Totals { reflector_events: 9.0, reflector_bytes: 1e6, ..Totals::default() });
+        assert_eq!((&unused["cores"], &unused["bytesPerSecond"]), (&0.into(), &0.into()));
+    }
+}

@@ -12,12 +12,14 @@ use crate::cache::verification::findings::WrongSide;
 use crate::codec::object::Key;
 use crate::telemetry::metrics::counter_vec;
 
-fn moment(registry: &MetricRegistry, before: &Totals) -> Moment {
+pub(super) fn moment(registry: &MetricRegistry, before: &Totals) -> Moment {
     let numbers = Numbers::gather(registry);
     let totals = Arc::new(Totals::of(&numbers));
     let rates = [10.0, 60.0].map(|seconds| totals.rates(before, seconds));
     let time = UNIX_EPOCH + Duration::from_secs(1_000_000);
-    Moment { at: MINUTE, time, numbers, totals, rates, failing: Vec::new() }
+    let relists = relists(&numbers);
+    let relists = [relists.clone(), relists];
+    Moment { at: MINUTE, time, numbers, totals, rates, relists, failing: Vec::new() }
 }
 
 #[test]
@@ -42,26 +44,37 @@ fn whole_numbers_are_exact_and_others_rounded() {
     assert_eq!(time(UNIX_EPOCH), "1970-01-01T00:00:00.000Z");
 }
 
+/// Returns a cache of the whole cluster in a state.
+pub(super) fn cache(resource: &str, state: &'static str) -> CacheDescription {
+    CacheDescription {
+        group: "".into(),
+        version: "v1".into(),
+        resource: resource.into(),
+        namespace: "".into(),
+        representation: "json",
+        state,
+        since: UNIX_EPOCH,
+        failure: Some(LastFailure { at: UNIX_EPOCH, cause: "403".into() }),
+        is_warm: true,
+        checks: CheckReport { checked: None, difference: None },
+        is_quarantined: false,
+    }
+}
+
 #[test]
 fn caches_have_their_metrics_and_are_sorted() {
     let registry = MetricRegistry::new();
     let metrics = CacheMetrics::register(&registry).unwrap();
-    let cache = |resource: &str, objects, bytes| {
+    metrics.limits(1000, 9000);
+    let describe = |resource: &str, objects, bytes| {
         let series = metrics.series(["", "v1", resource, "", "json"]);
         series.contents(objects, bytes, 9);
         series.history(5, 0, None);
+        series.delayed(Duration::from_millis(20));
+        series.show_delay(Duration::from_secs(1));
         series.relist("start");
         series.relist("expired");
         CacheDescription {
-            group: "".into(),
-            version: "v1".into(),
-            resource: resource.into(),
-            namespace: "".into(),
-            representation: "json",
-            state: "watching",
-            since: UNIX_EPOCH,
-            failure: Some(LastFailure { at: UNIX_EPOCH, cause: "403".into() }),
-            is_warm: true,
             checks: CheckReport {
                 checked: Some(UNIX_EPOCH),
                 difference: Some(CacheDifference {
@@ -76,9 +89,10 @@ fn caches_have_their_metrics_and_are_sorted() {
                 }),
             },
             is_quarantined: true,
+            ..cache(resource, "watching")
         }
     };
-    let all = [cache("nodes", 2, 100), cache("pods", 3, 900), cache("secrets", 1, 500)];
+    let all = [describe("nodes", 2, 100), describe("pods", 3, 900), describe("secrets", 1, 500)];
     let moment = moment(&registry, &Totals::default());
     let names = |content: &Map<String, Value>| {
         let items = content["items"].as_array().unwrap().iter();
@@ -90,6 +104,8 @@ fn caches_have_their_metrics_and_are_sorted() {
     for (field, value) in [("objects", 3), ("bytes", 900), ("relists", 1), ("historyEvents", 5)] {
         assert_eq!(pods[field], value, "{field}");
     }
+    assert_eq!((&pods["budgetShare"], &pods["lagSeconds"]), (&0.9.into(), &0.02.into()));
+    assert_eq!(pods["relistsPerHour"], 1);
     assert_eq!(pods["lastFailure"]["cause"], "403");
     assert_eq!(pods["quarantined"], true);
     let objects = serde_json::json!([{"key": "ns/a", "cache": "5", "upstream": null}]);

@@ -2,28 +2,32 @@
 //!
 //! Pure: the facts are arguments.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::admin::api::json::{link, object};
+use crate::admin::api::json::{link, object, time};
 
 /// The facts that decide the verdict.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Facts {
     /// The checks of `/readyz` that fail, with their reasons.
     pub(super) failing: Vec<(&'static str, String)>,
-    /// The time since the upstream went away; `None` while it is usable.
-    pub(super) away: Option<Duration>,
-    /// How long ago the upstream's history was last rewound.
-    pub(super) rewound: Option<Duration>,
+    /// When the upstream went away; `None` while it is usable.
+    pub(super) away: Option<SystemTime>,
+    /// When the upstream's history was rewound in the last hour.
+    pub(super) rewound: Option<SystemTime>,
+    /// The caches that etcd proved wrong, and that answer nothing.
+    pub(super) quarantined: Vec<String>,
     /// The caches that are filled and do not follow the upstream, with the cause.
     pub(super) not_following: Vec<(String, String)>,
+    /// The resources of `cache.warm` without a cache that follows.
+    pub(super) missing: Vec<MissingCache>,
     /// The caches that exceed a byte budget.
-    pub(super) over_budget: usize,
+    pub(super) over_budget: Vec<String>,
     /// The stage of Weir's own overload that is acted upon.
     pub(super) overload_stage: u8,
-    /// The part of the requests of the last minute that Weir refused or could not forward.
+    /// The part of the requests of the last minute that failed in Weir, or could not be forwarded.
     pub(super) error_share: Option<f64>,
     /// How late events were written in the last minute: the 99th percentile.
     pub(super) delay: Option<f64>,
@@ -31,10 +35,19 @@ pub(super) struct Facts {
     pub(super) critical_finding: Option<String>,
     /// Habits of clients that are worth a warning.
     pub(super) warnings: usize,
-    /// The running caches.
-    pub(super) caches: usize,
-    /// The median time of the upstream's answers.
+    /// The caches that follow the upstream.
+    pub(super) following: usize,
+    /// The median time of the upstream's answers in the last minute.
     pub(super) upstream_seconds: Option<f64>,
+}
+
+/// A resource of `cache.warm` without a cache that follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MissingCache {
+    pub(super) name: String,
+    pub(super) cause: String,
+    /// The page of the documentation about the cause.
+    pub(super) page: &'static str,
 }
 
 /// How bad it is.
@@ -48,23 +61,26 @@ pub(super) enum Level {
 /// The sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
+    /// Which case it is: the same as long as the same is wrong.
+    pub(super) case: &'static str,
     pub(super) level: Level,
     pub(super) text: String,
     /// What to do or to look at; empty if nothing.
     pub(super) deed: &'static str,
     /// The page of the documentation about it; empty if there is none.
     pub(super) page: &'static str,
+    /// Since when, where the case itself says it.
+    pub(super) since: Option<SystemTime>,
 }
 
 impl Verdict {
     /// Assesses the facts.
     pub(super) fn of(facts: &Facts) -> Self {
-        let (level, text, deed, page) = assess(facts);
-        Self { level, text, deed, page }
+        assess(facts)
     }
 
-    /// Returns it as JSON.
-    pub(super) fn describe(&self) -> Value {
+    /// Returns it as JSON. `since` stands apart from the sentence, which so stays the same.
+    pub(super) fn describe(&self, since: SystemTime) -> Value {
         let level = match self.level {
             Level::Well => "well",
             Level::Warning => "warning",
@@ -72,127 +88,163 @@ impl Verdict {
         };
         object([
             ("level", level.into()),
+            ("case", self.case.into()),
             ("text", self.text.as_str().into()),
+            ("since", time(since)),
             ("deed", self.deed.into()),
             ("link", link(self.page)),
         ])
     }
+
+    fn new(level: Level, case: &'static str, text: String) -> Self {
+        Self { case, level, text, deed: "", page: "", since: None }
+    }
+
+    fn do_this(self, deed: &'static str, page: &'static str) -> Self {
+        Self { deed, page, ..self }
+    }
 }
 
-#[expect(clippy::too_many_lines, reason = "a list of cases")]
-fn assess(facts: &Facts) -> (Level, String, &'static str, &'static str) {
-    use Level::{Critical, Warning};
+fn assess(facts: &Facts) -> Verdict {
+    let cases = [of_process, of_history, of_caches, of_load, of_clients];
+    cases.into_iter().find_map(|case| case(facts)).unwrap_or_else(|| well(facts))
+}
+
+/// Starting, stopping, and an upstream that is away.
+fn of_process(facts: &Facts) -> Option<Verdict> {
     let fails = |name: &str| facts.failing.iter().any(|(check, _)| *check == name);
     if fails("shutdown") {
-        return (Warning, "Weir is stopping.".to_owned(), "", "");
+        let text = "Weir is stopping.".to_owned();
+        return Some(Verdict::new(Level::Warning, "stopping", text));
     }
     if fails("startup") {
-        return (Warning, "Weir is starting.".to_owned(), "", "");
+        let text = "Weir is starting.".to_owned();
+        return Some(Verdict::new(Level::Warning, "starting", text));
     }
-    if let Some(away) = facts.away {
-        let text = format!(
-            "The upstream is away for {} s; caches answer what they can.",
-            away.as_secs().max(1)
-        );
-        return (
-            Critical,
-            text,
+    if facts.away.is_some() {
+        let text = "The upstream is away; caches answer what they can.".to_owned();
+        let verdict = Verdict::new(Level::Critical, "upstream-away", text).do_this(
             "Is the API server up, and may Weir reach it? See /readyz?verbose.",
             "runbooks/WeirUpstreamUnreachable.md",
         );
+        return Some(Verdict { since: facts.away, ..verdict });
     }
-    if let Some((check, reason)) = facts.failing.first() {
-        let text = format!("Weir is not ready: {check}: {reason}.");
-        return (Critical, text, "See /readyz?verbose and the log.", "runbooks/WeirDown.md");
-    }
-    if let Some(ago) = facts.rewound.filter(|ago| *ago < REWOUND_FOR) {
-        let text = format!(
-            "The upstream's history was rewound {} min ago; all caches started again.",
-            ago.as_secs() / 60
-        );
-        return (
-            Critical,
-            text,
+    let (check, reason) = facts.failing.first()?;
+    let text = format!("Weir is not ready: {check}: {reason}.");
+    let verdict = Verdict::new(Level::Critical, "not-ready", text);
+    Some(verdict.do_this("See /readyz?verbose and the log.", "runbooks/WeirDown.md"))
+}
+
+/// What was shown to clients and is not true.
+fn of_history(facts: &Facts) -> Option<Verdict> {
+    if facts.rewound.is_some() {
+        let text = "The upstream's history was rewound; all caches started again.".to_owned();
+        let verdict = Verdict::new(Level::Critical, "rewound", text).do_this(
             "Was etcd restored? Restart clients that act on what they saw.",
             "runbooks/WeirHistoryRewound.md",
         );
+        return Some(Verdict { since: facts.rewound, ..verdict });
     }
+    let caches = named(&facts.quarantined)?;
+    let text = format!(
+        "Etcd has proved {caches} wrong: the resource is forwarded until a successor is checked."
+    );
+    let verdict = Verdict::new(Level::Critical, "quarantined", text);
+    let deed = "Restart clients that act on what they saw, and report it with the log.";
+    Some(verdict.do_this(deed, "runbooks/WeirCacheQuarantined.md"))
+}
+
+/// Caches that do not answer.
+fn of_caches(facts: &Facts) -> Option<Verdict> {
     if let Some((cache, cause)) = facts.not_following.first() {
-        let others = facts.not_following.len() - 1;
-        let more = if others == 0 { String::new() } else { format!(", and {others} more") };
+        let more = more(facts.not_following.len() - 1);
         let text = format!("The cache of {cache}{more} does not follow the upstream: {cause}.");
-        return (
-            Critical,
-            text,
-            "See its last failure below.",
-            "runbooks/WeirCacheNotFollowing.md",
-        );
+        let verdict = Verdict::new(Level::Critical, "not-following", text);
+        let page = "runbooks/WeirCacheNotFollowing.md";
+        return Some(verdict.do_this("See its last failure below.", page));
     }
-    if facts.over_budget > 0 {
-        let text = format!(
-            "{} exceed a byte budget; their resources are forwarded.",
-            count(facts.over_budget, "cache")
-        );
-        return (
-            Warning,
-            text,
-            "Raise cache.resourceBytesMax or cache.totalBytesMax, or exclude them.",
-            "runbooks/WeirCacheOverBudget.md",
-        );
+    if let Some(MissingCache { name, cause, page }) = facts.missing.first() {
+        let more = more(facts.missing.len() - 1);
+        let text = format!("The warm cache of {name}{more} does not come: {cause}.");
+        let verdict = Verdict::new(Level::Critical, "warm-missing", text);
+        let deed = "Mend the cause, or take the resource out of cache.warm.";
+        return Some(verdict.do_this(deed, page));
     }
+    let caches = named(&facts.over_budget)?;
+    let text = match facts.over_budget.len() {
+        1 => format!("{caches} exceeds a byte budget; its resource is forwarded."),
+        _ => format!("{caches} exceed a byte budget; their resources are forwarded."),
+    };
+    let verdict = Verdict::new(Level::Warning, "over-budget", capital(&text));
+    let deed = "Raise cache.resourceBytesMax or cache.totalBytesMax, or exclude the resource.";
+    Some(verdict.do_this(deed, "runbooks/WeirCacheOverBudget.md"))
+}
+
+/// Weir has too much to do.
+fn of_load(facts: &Facts) -> Option<Verdict> {
     if facts.overload_stage >= SHEDS_FROM {
         let text = "Weir is overloaded and refuses some requests.".to_owned();
-        return (
-            Warning,
-            text,
-            "Give it more memory or CPU; see the clients by cost.",
-            "runbooks/WeirOverloaded.md",
-        );
+        let verdict = Verdict::new(Level::Warning, "overloaded", text);
+        let deed = "Give it more memory or CPU; see the clients by cost.";
+        return Some(verdict.do_this(deed, "runbooks/WeirOverloaded.md"));
     }
     if let Some(share) = facts.error_share.filter(|share| *share > ERROR_SHARE_MAX) {
-        let text = format!("Weir refused or failed {:.1} % of the last requests.", 100.0 * share);
-        return (
-            Warning,
-            text,
-            "See why below, where the origin is an error.",
-            "runbooks/WeirErrorBudgetBurn.md",
-        );
+        let text = format!("{:.1} % of the requests of the last minute failed.", 100.0 * share);
+        let verdict = Verdict::new(Level::Warning, "errors", text);
+        let deed = "See why below, where the origin is an error.";
+        return Some(verdict.do_this(deed, "runbooks/WeirErrorBudgetBurn.md"));
     }
-    if let Some(delay) = facts.delay.filter(|delay| *delay > DELAY_MAX) {
-        let text = format!("Events reach watches late: 1 of 100 after {delay:.1} s.");
-        return (
-            Warning,
-            text,
-            "See the CPU, and which watches are behind.",
-            "runbooks/WeirErrorBudgetBurn.md",
-        );
-    }
-    if let Some(finding) = &facts.critical_finding {
-        let text = format!("A client makes the API server work: {finding}.");
-        return (Warning, text, "See what clients could do better.", "reference/findings.md");
-    }
+    let delay = facts.delay.filter(|delay| *delay > DELAY_MAX)?;
+    let text = format!("Events reach watches late: 1 of 100 after {delay:.1} s.");
+    let verdict = Verdict::new(Level::Warning, "late", text);
+    let deed = "See the CPU, the lag of the caches, and which watches are behind.";
+    Some(verdict.do_this(deed, "runbooks/WeirErrorBudgetBurn.md"))
+}
+
+fn of_clients(facts: &Facts) -> Option<Verdict> {
+    let finding = facts.critical_finding.as_ref()?;
+    let text = format!("A client makes the API server work: {finding}.");
+    let verdict = Verdict::new(Level::Warning, "client", text);
+    Some(verdict.do_this("See what clients could do better.", "reference/findings.md"))
+}
+
+fn well(facts: &Facts) -> Verdict {
     let answers = match facts.upstream_seconds {
         Some(seconds) => format!("the upstream answers in {:.0} ms", (1e3 * seconds).max(1.0)),
-        None => "the upstream answers".to_owned(),
+        None => "the upstream was not asked in the last minute".to_owned(),
     };
-    let caches = match facts.caches {
+    let caches = match facts.following {
         0 => "No cache is in use yet".to_owned(),
         1 => "1 cache follows".to_owned(),
         caches => format!("{caches} caches follow"),
     };
-    let text = format!("All is well. {caches}; {answers}.");
+    let verdict = Verdict::new(Level::Well, "well", format!("All is well. {caches}; {answers}."));
     match facts.warnings {
-        0 => (Level::Well, text, "", ""),
-        _ => (Level::Well, text, "Clients could do better: see below.", "reference/findings.md"),
+        0 => verdict,
+        _ => verdict.do_this("Clients could do better: see below.", "reference/findings.md"),
     }
 }
 
-fn count(number: usize, noun: &str) -> String {
-    if number == 1 { format!("{number} {noun}") } else { format!("{number} {noun}s") }
+/// Returns `the cache of pods and 2 more`; `None` without a name.
+fn named(caches: &[String]) -> Option<String> {
+    let (first, others) = caches.split_first()?;
+    Some(match others.len() {
+        0 => format!("the cache of {first}"),
+        others => format!("the caches of {first} and {others} more"),
+    })
+}
+
+fn more(others: usize) -> String {
+    if others == 0 { String::new() } else { format!(", and {others} more") }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// How long clients may still act on a lost history.
-const REWOUND_FOR: Duration = Duration::from_secs(3600);
+pub(super) const REWOUND_FOR: Duration = Duration::from_secs(3600);
 /// The first stage that refuses requests.
 const SHEDS_FROM: u8 = 2;
 const ERROR_SHARE_MAX: f64 = 0.01;
@@ -201,48 +253,83 @@ const DELAY_MAX: f64 = 1.0;
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use super::*;
 
     #[test]
     fn the_worst_is_said_first() {
+        let missing = MissingCache {
+            name: "nodes".to_owned(),
+            cause: "no right".to_owned(),
+            page: "runbooks/WeirMissingRights.md",
+        };
         let mut facts = Facts {
             failing: vec![("shutdown", String::new()), ("upstream", "refused".to_owned())],
-            away: Some(Duration::from_secs(12)),
-            rewound: Some(Duration::from_secs(120)),
+            away: Some(UNIX_EPOCH),
+            rewound: Some(UNIX_EPOCH),
+            quarantined: vec!["secrets".to_owned()],
             not_following: vec![("pods".to_owned(), "403".to_owned()); 2],
-            over_budget: 1,
+            missing: vec![missing],
+            over_budget: vec!["events".to_owned()],
             overload_stage: 3,
             error_share: Some(0.05),
             delay: Some(2.0),
             critical_finding: Some("jane lists pods".to_owned()),
             warnings: 2,
-            caches: 3,
+            following: 3,
             upstream_seconds: Some(0.002),
         };
         let mut expect = |change: fn(&mut Facts), level, part: &str| {
             let verdict = Verdict::of(&facts);
             assert_eq!(verdict.level, level, "{verdict:?}");
             assert!(verdict.text.contains(part), "{verdict:?}");
+            let has_runbook = verdict.page.is_empty() || verdict.page.contains(".md");
+            assert!(has_runbook, "{verdict:?}");
             change(&mut facts);
         };
         expect(|it| it.failing.retain(|it| it.0 != "shutdown"), Level::Warning, "is stopping");
-        expect(|it| it.away = None, Level::Critical, "away for 12 s");
+        expect(|it| it.away = None, Level::Critical, "upstream is away;");
         expect(|it| it.failing.clear(), Level::Critical, "not ready: upstream: refused");
-        expect(|it| it.rewound = Some(REWOUND_FOR), Level::Critical, "rewound 2 min ago");
+        expect(|it| it.rewound = None, Level::Critical, "was rewound;");
+        expect(|it| it.quarantined.clear(), Level::Critical, "proved the cache of secrets wrong");
         expect(|it| it.not_following.clear(), Level::Critical, "pods, and 1 more");
-        expect(|it| it.over_budget = 0, Level::Warning, "1 cache exceed");
+        expect(|it| it.missing.clear(), Level::Critical, "nodes does not come: no right.");
+        let one = "The cache of events exceeds a byte budget; its resource is forwarded.";
+        expect(|it| it.over_budget.push("pods".to_owned()), Level::Warning, one);
+        let two = "The caches of events and 1 more exceed a byte budget; their";
+        expect(|it| it.over_budget.clear(), Level::Warning, two);
         expect(|it| it.overload_stage = 1, Level::Warning, "overloaded");
         expect(|it| it.error_share = Some(0.005), Level::Warning, "5.0 %");
         expect(|it| it.delay = None, Level::Warning, "after 2.0 s");
         expect(|it| it.critical_finding = None, Level::Warning, "work: jane lists pods.");
-        expect(|_| {}, Level::Well, "3 caches follow; the upstream answers in 2 ms");
+        let well = "3 caches follow; the upstream answers in 2 ms";
+        expect(|it| it.upstream_seconds = None, Level::Well, well);
+        expect(|_| {}, Level::Well, "the upstream was not asked in the last minute");
+    }
+
+    #[test]
+    fn the_time_stands_apart_so_that_the_sentence_stays_the_same() {
+        let away = |seconds| {
+            let away = UNIX_EPOCH + Duration::from_secs(seconds);
+            let verdict = Verdict::of(&Facts { away: Some(away), ..Facts::default() });
+            assert_eq!(verdict.since, Some(away));
+            verdict.describe(away)
+        };
+        assert_eq!(away(10)["text"], away(20)["text"]);
+        assert_eq!(away(10)["since"], "1970-01-01T00:00:10.000Z");
+        let well = Verdict::of(&Facts::default()).describe(UNIX_EPOCH + Duration::from_secs(3));
+        assert_eq!(
+            (&well["since"], &well["case"]),
+            (&"1970-01-01T00:00:03.000Z".into(), &"well".into())
+        );
     }
 
     #[test]
     fn findings_do_not_make_it_unwell_unless_they_are_critical() {
         let verdict = Verdict::of(&Facts { warnings: 1, ..Facts::default() });
         assert_eq!((verdict.level, verdict.page), (Level::Well, "reference/findings.md"));
-        let described = Verdict::of(&Facts::default()).describe();
+        let described = Verdict::of(&Facts::default()).describe(UNIX_EPOCH);
         assert_eq!((&described["deed"], &described["link"]), (&"".into(), &"".into()));
     }
 }
