@@ -52,8 +52,8 @@ use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
 use crate::config::{AdminDetail, Config, FlowControlMode, Mode, ShadowMode};
 use crate::server::{
-    BoundListener, Compressor, FlowControl, InheritedSockets, Overload, Server, Services, Shadow,
-    follow_flow_control,
+    BoundListener, Compressor, ConnectionList, FlowControl, InheritedSockets, Overload, Server,
+    Services, Shadow, follow_flow_control,
 };
 use crate::telemetry::events::EventKind;
 use crate::telemetry::log_filter::LogFilter;
@@ -153,7 +153,8 @@ impl App {
 
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
         let checks = checks((&probe, &discovery, &registry), &config, [&started, &stopping]);
-        let details = details(config.admin_detail, &flow_control, &registry, &metrics, &shadow);
+        let shown = (server.connections(), &shadow);
+        let details = details(config.admin_detail, &flow_control, &registry, &metrics, shown);
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = bind_admin(&config, checks, metrics.registry.clone(), details).await?;
         let admin = admin.map(|(admin, address)| {
@@ -350,12 +351,13 @@ fn details(
     flow_control: &Option<Arc<FlowControl>>,
     registry: &Registry,
     metrics: &Metrics,
-    shadow: &Option<Arc<Shadow>>,
+    (connections, shadow): (ConnectionList, &Option<Arc<Shadow>>),
 ) -> Option<Details> {
     (shown_to == AdminDetail::Local).then(|| Details {
         clients: flow_control.clone().filter(|flow| flow.charges()),
         caches: registry.clone(),
         events: metrics.events.clone(),
+        connections,
         shadow: shadow.clone(),
     })
 }

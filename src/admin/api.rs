@@ -10,6 +10,7 @@
 //! Lock order: the shared responses, the moments, and the case of the verdict, each alone.
 
 pub(super) mod caches;
+mod clients;
 mod events;
 mod facts;
 mod findings;
@@ -45,7 +46,7 @@ use crate::admin::numbers::Numbers;
 use crate::admin::totals::{Samples, Totals};
 use crate::cache::registry::Registry;
 use crate::codec::gzip::MemberWriter;
-use crate::server::{FlowControl, Shadow};
+use crate::server::{ConnectionList, FlowControl, Shadow};
 use crate::telemetry::events::Events;
 
 /// The sources of the details.
@@ -57,6 +58,8 @@ pub struct Details {
     pub caches: Registry,
     /// Notable events.
     pub events: Events,
+    /// The open connections of clients.
+    pub connections: ConnectionList,
     /// The comparisons of shadow mode; `None` if Weir is not in it.
     pub shadow: Option<Arc<Shadow>>,
 }
@@ -169,7 +172,7 @@ impl Api {
     }
 
     fn make(&self, query: &Query, moment: &Moment) -> Option<Answer> {
-        let Details { clients, caches, events, shadow } = &self.details;
+        let Details { clients, caches, events, connections, shadow } = &self.details;
         let content = match query.kind {
             Kind::Overview => {
                 overview::content(moment, caches, &self.verdict(moment), clients.is_some())
@@ -179,7 +182,7 @@ impl Api {
             }
             Kind::Clients => {
                 let limit = query.limit.unwrap_or(CLIENTS_DEFAULT);
-                [("windows".to_owned(), clients.as_ref()?.report(limit))].into_iter().collect()
+                clients::content(clients.as_ref()?, connections, limit)
             }
             Kind::Findings => findings::content(&clients.as_ref()?.findings(), query.limit),
             Kind::Reasons => reasons::content(moment),

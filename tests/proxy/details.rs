@@ -225,6 +225,10 @@ async fn the_open_connections_are_listed_for_local_clients() {
     let first = &shown["items"][0];
     assert_eq!((&first["userAgent"], &first["openRequests"]), (&"watcher/1.0".into(), &1.into()));
     assert_eq!((&first["listener"], &first["isHTTP2"]), (&"plain".into(), &false.into()));
+    let clients = get(&proxy, "clients").await;
+    let connections = clients["connections"].as_array().unwrap();
+    let watcher = connections.iter().find(|it| it["userAgent"] == "watcher/1.0").unwrap();
+    assert_eq!((&watcher["addresses"], &watcher["openRequests"]), (&1.into(), &1.into()));
     drop(open);
     eventually("the connection is gone", async || list().await["open"] == 0).await;
     let foreign = call(&proxy, "/debug/connections", &[("host", "evil.example")]).await;

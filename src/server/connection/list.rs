@@ -6,7 +6,7 @@
 //!
 //! Lock order: alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,6 +27,21 @@ pub(crate) struct ListedConnection {
     list: ConnectionList,
     number: u64,
     shown: Arc<OpenConnection>,
+}
+
+/// The open connections of a client: of a user, if known, with a User-Agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClientConnections {
+    /// The user; empty if not known.
+    pub(crate) user: Box<str>,
+    /// The User-Agent of the first request of each.
+    pub(crate) agent: Box<str>,
+    /// The addresses that they come from.
+    pub(crate) addresses: usize,
+    /// The connections.
+    pub(crate) connections: usize,
+    /// The open requests on them, most of which are watches.
+    pub(crate) open_requests: usize,
 }
 
 struct OpenConnection {
@@ -71,6 +86,39 @@ impl ConnectionList {
             "open": count,
             "items": items,
         })
+    }
+}
+
+impl ConnectionList {
+    /// Returns the open connections by their clients: at most `limit` of those, the ones with the
+    /// most open requests first.
+    pub(crate) fn clients(&self, limit: usize) -> Vec<ClientConnections> {
+        let open: Vec<_> = self.0.lock().values().map(Arc::clone).collect();
+        let mut clients = HashMap::<&[Box<str>; 2], (HashSet<IpAddr>, usize, usize)>::new();
+        for shown in &open {
+            let Some(client) = shown.client.get() else { continue };
+            let (addresses, connections, requests) = clients.entry(client).or_default();
+            addresses.extend(shown.address);
+            *connections += 1;
+            *requests += shown.activity.open_requests();
+        }
+        let mut clients: Vec<_> = clients
+            .into_iter()
+            .map(|([user, agent], (addresses, connections, open_requests))| ClientConnections {
+                user: user.clone(),
+                agent: agent.clone(),
+                addresses: addresses.len(),
+                connections,
+                open_requests,
+            })
+            .collect();
+        clients.sort_by(|one, other| {
+            let names = |it: &ClientConnections| (it.user.clone(), it.agent.clone());
+            let most = other.open_requests.cmp(&one.open_requests);
+            most.then_with(|| names(one).cmp(&names(other)))
+        });
+        clients.truncate(limit);
+        clients
     }
 }
 
@@ -132,6 +180,24 @@ const TEXT_BYTES_MAX: usize = 120;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn clients_are_those_of_a_user_and_an_agent() {
+        let list = ConnectionList::default();
+        let open = |number, last| {
+            let address = Some(IpAddr::from([10, 0, 0, last]));
+            list.add(number, ListenerKind::Tls, address, ConnActivity::new())
+        };
+        let all = [open(0, 1), open(1, 1), open(2, 2), open(3, 3)];
+        all[..3].iter().for_each(|it| it.note_client("jane", "kubectl"));
+        all[3].note_client("jane", "python");
+        let _watch = all[3].shown.activity.begin_request(false);
+        let clients = list.clients(10);
+        let figures = clients.iter().map(|it| (&*it.agent, it.addresses, it.connections));
+        assert_eq!(figures.collect::<Vec<_>>(), [("python", 1, 1), ("kubectl", 2, 3)]);
+        assert_eq!((clients[0].open_requests, clients[1].open_requests), (1, 0));
+        assert_eq!(list.clients(1).len(), 1);
+    }
 
     #[tokio::test]
     async fn the_busiest_connections_are_first_and_closed_ones_are_gone() {

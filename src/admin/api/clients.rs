@@ -1,0 +1,34 @@
+//! What clients cost, and how many connections they have open.
+
+use serde_json::{Map, Value};
+
+use crate::admin::api::json::object;
+use crate::server::connection::list::ClientConnections;
+use crate::server::{ConnectionList, FlowControl};
+
+/// Returns the content of `/api/clients`: at most `limit` clients in each list.
+pub(super) fn content(
+    costs: &FlowControl,
+    connections: &ConnectionList,
+    limit: usize,
+) -> Map<String, Value> {
+    // One user may have several programs.
+    let open = connections.clients(limit.saturating_mul(PROGRAMS));
+    let connections: Value = open.iter().map(describe).collect();
+    [("windows", costs.report(limit)), ("connections", connections)]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+}
+
+fn describe(client: &ClientConnections) -> Value {
+    object([
+        ("user", (&*client.user).into()),
+        ("userAgent", (&*client.agent).into()),
+        ("addresses", client.addresses.into()),
+        ("connections", client.connections.into()),
+        ("openRequests", client.open_requests.into()),
+    ])
+}
+
+const PROGRAMS: usize = 4;
