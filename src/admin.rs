@@ -11,6 +11,7 @@
 
 mod api;
 mod detail;
+mod gate;
 pub mod health;
 mod index;
 mod local;
@@ -41,19 +42,22 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use crate::admin::api::Details;
-use crate::admin::api::{Api, Kind, Query};
+use crate::admin::api::{Answer, Api, Kind, Query};
+use crate::admin::gate::DetailGate;
 use crate::admin::health::{Checks, Endpoint};
 use crate::admin::index::INDEX;
 use crate::admin::local::LocalSocket;
 use crate::admin::page::PageFile;
 use crate::admin::respond::{
-    detailed, method_not_allowed, not_found, not_in_shadow, respond, shared, text,
+    accepts_gzip, busy, detailed, method_not_allowed, not_found, not_in_shadow, respond, shared,
+    text,
 };
 use crate::admin::serve::serve;
 pub use crate::admin::zpages::ZPages;
 use crate::admin::zpages::{ZAnswer, ZPage};
 use crate::server::accept::bind_error::BindError;
 use crate::server::http::body::Body;
+use crate::tasks::blocking::spawn_blocking;
 
 /// The bound listener.
 #[derive(Debug)]
@@ -70,6 +74,7 @@ struct Pages {
     registry: Registry,
     /// The details; `None` if nobody may see them.
     api: Option<Api>,
+    gate: DetailGate,
     /// The z-pages; none if nobody may see them.
     zpages: OnceLock<ZPages>,
 }
@@ -105,7 +110,13 @@ impl Admin {
         Ok(Self {
             listener,
             socket: None,
-            pages: Arc::new(Pages { checks, registry, api, zpages: OnceLock::new() }),
+            pages: Arc::new(Pages {
+                checks,
+                registry,
+                api,
+                gate: DetailGate::default(),
+                zpages: OnceLock::new(),
+            }),
         })
     }
 
@@ -146,7 +157,8 @@ impl Admin {
                     accepted.map(|stream| (Stream::Local(stream), None))
                 }
                 _ = samples.tick() => {
-                    self.pages.sample();
+                    let pages = Arc::clone(&self.pages);
+                    spawn_blocking(move || pages.sample());
                     continue;
                 }
             };
@@ -180,11 +192,19 @@ impl Admin {
 }
 
 impl Pages {
-    /// Answers a request, after a while if it is for a profile.
-    async fn respond<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
-        match request.uri().path() {
-            profile::PATH => Box::pin(self.profile(connection, request)).await,
-            _ => self.answer(connection, request),
+    /// Answers a request, after a while if it is for a profile or for details.
+    async fn respond<B>(
+        self: &Arc<Self>,
+        connection: Connection,
+        request: &Request<B>,
+    ) -> Response<Body> {
+        let path = request.uri().path();
+        if path == profile::PATH {
+            return Box::pin(self.profile(connection, request)).await;
+        }
+        match path.strip_prefix(API).and_then(Kind::of_path) {
+            Some(kind) => Box::pin(self.details(connection, request, kind)).await,
+            None => self.answer(connection, request),
         }
     }
 
@@ -210,10 +230,6 @@ impl Pages {
             ("metrics", Some("slis")) => {
                 scrape::answer(self.checks.observed().registry(), request.headers())
             }
-            ("api", Some(kind)) => match Kind::of_path(kind) {
-                Some(kind) => self.details(connection, request, kind),
-                None => not_found(),
-            },
             (name, None) => match PageFile::of_name(name) {
                 Some(file) => self.page(connection, request, file),
                 None => not_found(),
@@ -295,12 +311,15 @@ impl Pages {
     }
 
     /// Returns details, to those who may see them.
-    fn details<B>(
-        &self,
+    async fn details<B>(
+        self: &Arc<Self>,
         connection: Connection,
         request: &Request<B>,
         kind: Kind,
     ) -> Response<Body> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return method_not_allowed("GET, HEAD");
+        }
         let api = match self.check_detail(connection, request) {
             Ok(api) => api,
             Err(refusal) => return *refusal,
@@ -313,13 +332,35 @@ impl Pages {
             });
         }
         let query = Query::parse(kind, query);
-        match api.answer(query, &self.checks, &self.registry) {
-            Some(answer) => {
+        let made = match api.shared(&query) {
+            Some(answer) => Some(Some(answer)),
+            None => self.make(query, accepts_gzip(request.headers())).await,
+        };
+        match made {
+            Some(Some(answer)) => {
                 detailed(connection.is_scarce, shared(request, "application/json", &answer))
             }
-            None if kind == Kind::Shadow => not_in_shadow(),
-            None => text(StatusCode::NOT_FOUND, OFF),
+            Some(None) if kind == Kind::Shadow => not_in_shadow(),
+            Some(None) => text(StatusCode::NOT_FOUND, OFF),
+            None => detailed(connection.is_scarce, busy()),
         }
+    }
+
+    /// Makes a response with details on a blocking thread. The inner `None` is what is off; the outer
+    /// one, that too many are made.
+    async fn make(
+        self: &Arc<Self>,
+        query: Query,
+        is_compressed: bool,
+    ) -> Option<Option<Arc<Answer>>> {
+        let pages = Arc::clone(self);
+        let work = move || {
+            let answer = pages.api.as_ref()?.answer(query, &pages.checks, &pages.registry)?;
+            // It is kept, so that the thread of the connection need not compress it.
+            let _compressed = is_compressed.then(|| answer.gzip());
+            Some(answer)
+        };
+        self.gate.run(work).await
     }
 
     /// Returns the details if the client may see them, or the refusal.
@@ -339,6 +380,9 @@ impl Pages {
         }
     }
 }
+
+/// The beginning of the paths of details.
+const API: &str = "/api/";
 
 const OFF: &str = "off: see admin.detail and flowControl.mode\n";
 

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, ETAG,
-    IF_NONE_MATCH, VARY, X_CONTENT_TYPE_OPTIONS,
+    IF_NONE_MATCH, RETRY_AFTER, VARY, X_CONTENT_TYPE_OPTIONS,
 };
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 
 use crate::admin::api::Answer;
 use crate::admin::detail;
@@ -23,9 +23,7 @@ pub(super) fn shared<B>(
     let has_it = names(IF_NONE_MATCH).any(|tags| tags.contains(&*answer.etag));
     let mut response = if has_it {
         respond(StatusCode::NOT_MODIFIED, content_type, Bytes::new())
-    } else if let Some(gzip) =
-        names(ACCEPT_ENCODING).any(accepts_gzip).then(|| answer.gzip()).flatten()
-    {
+    } else if let Some(gzip) = accepts_gzip(headers).then(|| answer.gzip()).flatten() {
         let mut response = respond(StatusCode::OK, content_type, gzip);
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         response
@@ -40,12 +38,23 @@ pub(super) fn shared<B>(
     response
 }
 
-fn accepts_gzip(accepted: &str) -> bool {
-    accepted.split(',').any(|coding| {
+/// Whether a client accepts a compressed response.
+pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT_ENCODING).iter();
+    let mut codings =
+        accepted.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    codings.any(|coding| {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
         let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.parse::<f32>().ok());
         name.trim().eq_ignore_ascii_case("gzip") && weight != Some(0.0)
     })
+}
+
+/// Returns a 503: too many responses with details are made.
+pub(super) fn busy() -> Response<Body> {
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "busy: too many ask for details\n");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
 }
 
 /// Adds what all details have in common.
