@@ -315,7 +315,16 @@ const NO_LOG: &str = "the log of this process is not Weir's\n";
 /// request, which is refused.
 const CHANGE_HEADER: &str = "x-weir-change";
 const NO_CHANGE_HEADER: &str = "a change needs the header X-Weir-Change: 1\n";
-const PATHS: [&str; 15] = [
+const PATHS: [&str; 24] = [
+    "/",
+    "/api/caches",
+    "/api/clients",
+    "/api/events",
+    "/api/findings",
+    "/api/limits",
+    "/api/overview",
+    "/api/reasons",
+    "/api/shadow",
     "/configz",
     "/debug/caches",
     "/debug/connections",
