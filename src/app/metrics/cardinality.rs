@@ -132,7 +132,7 @@ async fn many_users(metrics: &Metrics) {
     let flow = FlowControl::new(true, &config, metrics.flow.clone());
     for number in 0..USERS {
         let name = format!("user-{number}");
-        metrics.events.note(EventKind::Rights, &name, "A user.");
+        metrics.events.notable(EventKind::Rights, &name, "A user.", |_| {});
         let user = User::new(
             name,
             String::new(),

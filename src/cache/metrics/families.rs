@@ -6,7 +6,8 @@ use prometheus::{
 };
 
 use crate::telemetry::metrics::{
-    counter, counter_vec, counters_of, float_gauge, float_gauge_vec, gauge, gauge_vec, histogram_vec,
+    counter, counter_vec, counters_of, float_gauge, float_gauge_vec, gauge, gauge_vec,
+    histogram_vec,
 };
 
 /// The metric families of the caches.
