@@ -321,6 +321,7 @@ async fn a_hangup_has_the_configuration_read_again() {
     let applied = r#""applied":"cache.pageSize, tracing.samplingRatePerMillion""#;
     assert!(line.contains(applied), "{line}");
     assert!(line.contains(r#""needs_restart":"cache.gzipBytesMax""#), "{line}");
+    weir.wait_for_log("does nothing without tracing.endpoint");
 
     write(&dir, "weir.yaml", &format!("{head}cache: {{ pageSize: 0, idleTimeout: x }}\n"));
     weir.signal("HUP");
