@@ -15,7 +15,7 @@ use crate::cli::operator::diagnosis::{self, Probe};
 use crate::cli::screen::{Stdout, print_error};
 use crate::config::Config;
 use crate::config::faults::faults;
-use crate::config::file::ConfigFile;
+use crate::config::file::{ConfigFile, FileError};
 use crate::config::resolve::{Overrides, Problem, Problems};
 
 /// Flags of `check`.
@@ -89,11 +89,12 @@ fn resolve(path: &Path, file: &ConfigFile, overrides: Overrides) -> Result<Confi
 /// Prints all faults of a file, each on its line, and returns the last as the failure. Where none
 /// is found, `error` is all that is known.
 fn all_faults<T>(path: &Path, error: anyhow::Error) -> Result<T, Failure> {
-    let text = ConfigFile::read_text(path).unwrap_or_default();
-    let mut faults = match error.downcast_ref::<crate::config::file::FileError>() {
-        // Another kind of file has other fields.
-        Some(crate::config::file::FileError::Type { .. }) => Vec::new(),
-        _ => faults(&text),
+    let mut faults = match error.downcast_ref() {
+        None | Some(FileError::Syntax { .. }) => {
+            faults(&ConfigFile::read_text(path).unwrap_or_default())
+        }
+        // It cannot be read, or is another kind of file, with other fields.
+        Some(_) => Vec::new(),
     };
     let name = path.display();
     let Some(last) = faults.pop() else { return Err(Failure::usage(error)) };

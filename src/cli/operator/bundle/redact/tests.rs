@@ -1,3 +1,5 @@
+//! Names that are planted in each kind of file are in none afterwards; all else stays.
+
 use serde_json::{Value, json};
 
 use super::*;
