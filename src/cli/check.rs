@@ -111,7 +111,7 @@ fn admin_of(path: &Path) -> Result<AdminUrl, Failure> {
         return Ok(AdminUrl::Unix(socket));
     }
     let none = || anyhow::anyhow!("{}: admin.listen is none", path.display());
-    let mut address = config.admin_listen.with_context(|| none()).map_err(Failure::usage)?;
+    let mut address = config.admin_listen.with_context(none).map_err(Failure::usage)?;
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),

@@ -75,7 +75,8 @@ pub(in crate::cli) async fn run(args: BundleArgs) -> Result<(), Failure> {
     stdout.print(&listing).map_err(Failure::runtime)?;
     let asks = !args.yes && stdout.is_terminal() && io::stdin().is_terminal();
     if asks && !confirms(&mut stdout).map_err(Failure::runtime)? {
-        return Ok(print_error("weir: nothing was written"));
+        print_error("weir: nothing was written");
+        return Ok(());
     }
     archive::write(path, &archive)
         .with_context(|| format!("cannot write {}", path.display()))
