@@ -88,7 +88,7 @@ async function checkDemo(browser, url) {
     const texts = await rows(page, "caches").allTextContents();
     return texts.length > 0 && texts.every((text) => text.includes("leases"));
   });
-  assert.ok(page.url().endsWith("#search=leases"), page.url());
+  await eventually("the search is in the address", () => page.url().endsWith("#search=leases"));
   await page.keyboard.press("Escape");
   await eventually("all are back", async () => (await rows(page, "caches").count()) >= 4);
 
@@ -123,7 +123,7 @@ async function checkDemo(browser, url) {
   assert.equal(await page.locator("#verdict[data-level=paused]").count(), 1);
   await page.locator("#search").fill("");
   await page.locator("#pause").click();
-  await page.locator("#verdict[data-level=well]").waitFor({ timeout: WAIT_MS });
+  await page.locator("#verdict:not([data-level=paused])").waitFor({ timeout: WAIT_MS });
   await eventually("it goes on", async () => {
     return (await page.locator("#tile-hits .note").textContent()) !== paused;
   });
@@ -189,15 +189,15 @@ async function checkRedraw(browser, url) {
   const measured = () =>
     page.evaluate(() => performance.getEntriesByName("draw").map((it) => it.duration));
   await eventually("ten redraws", async () => (await measured()).length >= 10);
+  // The others waited for a processor.
+  const best = Math.min(...(await measured()));
+  console.log(`the fastest of ten redraws of 300 caches takes ${best.toFixed(1)} ms`);
   // What is measured is not kept for ever.
   await page.evaluate(() => {
     const box = document.getElementById("search");
     for (let count = 0; count < 120; count += 1) box?.dispatchEvent(new Event("input"));
   });
   assert.ok((await measured()).length <= 100, `${(await measured()).length} measures are kept`);
-  // The others waited for a processor.
-  const best = Math.min(...(await measured()));
-  console.log(`the fastest of ten redraws of 300 caches takes ${best.toFixed(1)} ms`);
   if (process.argv.includes("--timings")) {
     assert.ok(best <= REDRAW_MS_MAX, `a redraw takes ${best} ms`);
   }
@@ -257,7 +257,7 @@ async function checkNames(browser, url) {
   console.log("long names fit");
 }
 
-/** A fault of the page itself is no fault of the listener's, and charts begin anew after a restart. */
+/** A fault of the page itself is no fault of the listener's, and charts begin again after a restart. */
 async function checkFaults(browser, url) {
   const page = await open(browser, url);
   await rows(page, "caches").first().waitFor({ timeout: WAIT_MS });
@@ -344,6 +344,9 @@ async function checkFocus(page) {
       attributes: true,
     });
   });
+  // Until the outage is known as such, Weir only says that it is not ready.
+  await page.locator("#verdict-text", { hasText: "is away" }).waitFor({ timeout: WAIT_MS });
+  await page.evaluate(() => (window.changes = 0));
   const before = await since();
   assert.match(before, /^For \d+ s\.$/);
   await eventually("the outage becomes older", async () => (await since()) !== before);

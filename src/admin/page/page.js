@@ -309,7 +309,7 @@ const column = (title, field, more = {}) => ({ title, value: (item) => item[fiel
 const numeric = (title, field, show, more = {}) => ({ title, value: (item) => item[field], show, numeric: true, ...more });
 
 /** The last failure and the last comparisons of a cache. @param {Item} cache */
-function history(cache) {
+function past(cache) {
   const { lastFailure: failure, lastDifference: differs, lastCheck: check } = cache;
   const parts = [];
   if (failure) parts.push(`failed ${duration(age(failure.time))} ago: ${failure.cause}`);
@@ -334,7 +334,7 @@ const caches = new Table(
     { title: "Resource", value: (it) => (it.group === "" ? it.resource : `${it.resource}.${it.group}`), below: form },
     column("State", "state", {
       show: (value, it) => `${it.overBudget ? "over budget, " : ""}${it.quarantined ? "quarantined, " : ""}${value} for ${duration(age(it.stateSince))}`,
-      below: history,
+      below: past,
       tone: (value, it) => (it.overBudget || it.quarantined || it.lastDifference || value === "backing-off" || value === "reviewing" ? "bad" : value === "watching" ? "good" : "warn"),
     }),
     numeric("Objects", "objects", count),
@@ -575,17 +575,19 @@ const WORDS = /** @type {Record<string, string>} */ ({ warning: "Warning", criti
  * changes, and a link that has the focus keeps it.
  * @param {{ level: string, text: string, deed?: string, link?: string, since?: string }} verdict */
 function verdict({ level, text, deed = "", link = "", since }) {
-  const place = byId("verdict");
-  setAttribute(place, "data-level", level);
+  setAttribute(byId("verdict"), "data-level", level);
   const word = WORDS[level] ?? "";
   setText(byId("verdict-level"), word);
   setText(byId("verdict-text"), visible(text));
   setText(byId("verdict-since"), since ? `For ${duration(age(since))}.` : "");
   setText(byId("verdict-deed"), deed);
-  const about = byId("verdict-link");
-  if (about.dataset.link !== link) {
-    about.dataset.link = link;
-    about.replaceChildren(...(link === "" ? [] : [more(link)]));
+  const place = byId("verdict-link");
+  const [old, next] = [place.firstElementChild, link === "" ? null : more(link)];
+  if (old && next && old.tagName === next.tagName) {
+    setText(old, next.textContent ?? "");
+    setAttribute(old, "href", next.getAttribute("href"));
+  } else if (old || next) {
+    place.replaceChildren(...(next ? [next] : []));
   }
   const title = word === "" ? "Weir" : `${word} – Weir`;
   if (document.title !== title) document.title = title;
