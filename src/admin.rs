@@ -11,6 +11,7 @@
 
 mod api;
 mod detail;
+mod details;
 mod gate;
 pub mod health;
 mod index;
@@ -42,16 +43,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use crate::admin::api::Details;
-use crate::admin::api::{Answer, Api, Kind, Query};
+use crate::admin::api::{Api, Kind};
 use crate::admin::gate::DetailGate;
 use crate::admin::health::{Checks, Endpoint};
 use crate::admin::index::INDEX;
 use crate::admin::local::LocalSocket;
 use crate::admin::page::PageFile;
-use crate::admin::respond::{
-    accepts_gzip, busy, detailed, method_not_allowed, not_found, not_in_shadow, respond, shared,
-    text,
-};
+use crate::admin::respond::{detailed, method_not_allowed, not_found, respond, shared, text};
 use crate::admin::serve::serve;
 pub use crate::admin::zpages::ZPages;
 use crate::admin::zpages::{ZAnswer, ZPage};
@@ -308,59 +306,6 @@ impl Pages {
         }
         let response = shared(request, file.content_type(), file.answer());
         detailed(connection.is_scarce, response)
-    }
-
-    /// Returns details, to those who may see them.
-    async fn details<B>(
-        self: &Arc<Self>,
-        connection: Connection,
-        request: &Request<B>,
-        kind: Kind,
-    ) -> Response<Body> {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return method_not_allowed("GET, HEAD");
-        }
-        let api = match self.check_detail(connection, request) {
-            Ok(api) => api,
-            Err(refusal) => return *refusal,
-        };
-        let query = request.uri().query().unwrap_or_default();
-        if kind == Kind::Shadow && detail::parameter(query, "format").is_some_and(|it| it == "text")
-        {
-            return api.shadow_text().map_or_else(not_in_shadow, |report| {
-                detailed(connection.is_scarce, text(StatusCode::OK, report))
-            });
-        }
-        let query = Query::parse(kind, query);
-        let made = match api.shared(&query) {
-            Some(answer) => Some(Some(answer)),
-            None => self.make(query, accepts_gzip(request.headers())).await,
-        };
-        match made {
-            Some(Some(answer)) => {
-                detailed(connection.is_scarce, shared(request, "application/json", &answer))
-            }
-            Some(None) if kind == Kind::Shadow => not_in_shadow(),
-            Some(None) => text(StatusCode::NOT_FOUND, OFF),
-            None => detailed(connection.is_scarce, busy()),
-        }
-    }
-
-    /// Makes a response with details on a blocking thread. The inner `None` is what is off; the outer
-    /// one, that too many are made.
-    async fn make(
-        self: &Arc<Self>,
-        query: Query,
-        is_compressed: bool,
-    ) -> Option<Option<Arc<Answer>>> {
-        let pages = Arc::clone(self);
-        let work = move || {
-            let answer = pages.api.as_ref()?.answer(query, &pages.checks, &pages.registry)?;
-            // It is kept, so that the thread of the connection need not compress it.
-            let _compressed = is_compressed.then(|| answer.gzip());
-            Some(answer)
-        };
-        self.gate.run(work).await
     }
 
     /// Returns the details if the client may see them, or the refusal.
