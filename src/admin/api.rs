@@ -130,9 +130,9 @@ impl Api {
         }
     }
 
-    /// Takes a sample for the rates, and notes since when the verdict is what it is. Call this every
-    /// ten seconds or more often, so that the first response has both. It takes some milliseconds
-    /// with many caches.
+    /// Takes a sample for the rates, and notes since when the verdict is what it is. Call this
+    /// every ten seconds or more often, so that the first response has both. It takes some
+    /// milliseconds with many caches.
     pub(super) fn sample(&self, checks: &Checks, registry: &MetricRegistry) {
         let moment = self.moment(checks, registry);
         self.verdict(&moment);

@@ -354,8 +354,8 @@ impl Registry {
         names
     }
 
-    /// Returns the warm resources, each with the reason for which it has no filled cache, if its last
-    /// one ended or was refused.
+    /// Returns the warm resources, each with the reason for which it has no filled cache, if its
+    /// last one ended or was refused.
     pub fn warm(&self) -> Vec<(GroupVersionResource, Option<Refusal>)> {
         let refusal =
             |gvr: &GroupVersionResource| self.inner.warm_refusals.get(gvr).map(|refusal| *refusal);

@@ -1,5 +1,5 @@
-//! The facts of a moment that decide the verdict: the numbers, and what the caches and the doctor of
-//! clients say.
+//! The facts of a moment that decide the verdict: the numbers, and what the caches and the doctor
+//! of clients report.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,5 +1,5 @@
-//! The reasons for which Weir itself refuses a request. The set is bounded, since they are values of
-//! the label `reason`; the live page and `docs/reference/headers.md` explain each of them.
+//! The reasons for which Weir itself refuses a request. The set is bounded, since they are values
+//! of the label `reason`; the live page and `docs/reference/headers.md` explain each of them.
 
 use crate::server::delegate::Reason;
 
