@@ -14,7 +14,9 @@
 //! `sources`, then the [`queue`], whose lock is otherwise taken alone. No lock is held across an
 //! await.
 
+mod hit_charges;
 mod hits;
+mod last_gets;
 pub(crate) mod limits;
 pub(crate) mod memo;
 pub(crate) mod meter;

@@ -25,7 +25,7 @@ fn resource(uri: &str) -> Arc<ResourceAttributes> {
 #[test]
 fn the_log_has_no_name_of_an_object() {
     for (method, uri, kind, is_about_secrets) in [
-        ("GET", "/api/v1/namespaces/shop/secrets/planted", "get secrets.v1", true),
+        ("GET", "/api/v1/namespaces/shop/secrets/planted", "get v1/secrets", true),
         (
             "GET",
             "/apis/apps/v1/namespaces/a/deployments/b/scale",

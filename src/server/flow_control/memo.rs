@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use crate::auth::user::{User, UserKey};
 use crate::flow::candidates::Candidates;
 use crate::server::flow_control::hits::UnchargedHits;
+use crate::server::flow_control::last_gets::LastGets;
 use crate::server::flow_control::plan::ActivePlan;
 
 /// The memory of a connection.
@@ -36,10 +37,6 @@ pub(crate) struct FlowMemo {
     /// Whether there are any.
     has_refusals: AtomicBool,
 }
-
-/// Hashes of the last objects that were read, and until when a GET reads one again.
-#[derive(Default)]
-pub(super) struct LastGets(SmallVec<[(u64, Instant); GETS_MAX]>);
 
 #[derive(Default)]
 struct Memo {
@@ -100,21 +97,6 @@ impl FlowMemo {
     /// Whether several users have sent requests over the connection, as through a proxy.
     pub(crate) fn is_shared(&self) -> bool {
         self.users.lock().is_shared
-    }
-}
-
-impl LastGets {
-    /// Notes a GET of an object at `now`. Returns whether the same object was read just before.
-    pub(super) fn is_read_again(&mut self, object: u64, now: Instant) -> bool {
-        let until = now + READ_AGAIN_WITHIN;
-        if let Some((_, read)) = self.0.iter_mut().find(|(known, _)| *known == object) {
-            return now < std::mem::replace(read, until);
-        }
-        if self.0.len() == GETS_MAX {
-            self.0.remove(0);
-        }
-        self.0.push((object, until));
-        false
     }
 }
 
@@ -187,11 +169,6 @@ impl FlowMemo {
     }
 }
 
-/// A loop reads few objects. One over more than these is not found: each GET from a cache looks
-/// through them.
-const GETS_MAX: usize = 4;
-/// A leader election reads its lease every two seconds.
-const READ_AGAIN_WITHIN: Duration = Duration::from_millis(1500);
 /// The time that a refusal takes to the client, and a request back, at most.
 const IN_FLIGHT: Duration = Duration::from_millis(250);
 /// Requests that one connection has refused at once, as far as they matter.
@@ -216,19 +193,6 @@ mod tests {
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn an_object_that_is_read_each_second_is_read_again() {
-        let (memo, start) = (FlowMemo::default(), Instant::now());
-        assert!(!memo.is_read_again(1, start));
-        assert!(memo.is_read_again(1, start + SECOND));
-        assert!(!memo.is_read_again(1, start + 3 * SECOND), "a leader election");
-        for object in 2..20 {
-            assert!(!memo.is_read_again(object, start + 3 * SECOND), "many objects");
-        }
-        assert!(!memo.is_read_again(1, start + 3 * SECOND));
-        assert_eq!(memo.gets.lock().0.len(), GETS_MAX);
-    }
 
     #[test]
     fn a_list_is_repeated_from_the_third_repetition_within_the_hour() {

@@ -10,7 +10,6 @@ use http::HeaderValue;
 use crate::api::request_info::RequestInfo;
 use crate::auth::standing::Standing;
 use crate::auth::user::User;
-use crate::server::request::auth::AuthContext;
 
 /// The sender of a request. A user who impersonates another one counts as himself.
 #[derive(Clone, Debug, Default)]
@@ -46,22 +45,6 @@ impl Requester {
         match self {
             Self::User(user) => Some(user),
             Self::Unidentified | Self::Token(_) | Self::Sidecar => None,
-        }
-    }
-
-    /// Whether it sent the request of which `auth` is known.
-    pub(super) fn sent(&self, auth: &AuthContext) -> bool {
-        let is_user = |user: &Arc<User>, other: &Arc<User>| {
-            Arc::ptr_eq(user, other) || user.key() == other.key()
-        };
-        match (self, &auth.identity, &auth.requester) {
-            (Self::User(user), Some(identity), _) => is_user(user, &identity.user),
-            (_, Some(_), _) => false,
-            (Self::User(user), None, Self::User(other)) => is_user(user, other),
-            (Self::Token(hash), None, Self::Token(other)) => hash == other,
-            (Self::Unidentified, None, Self::Unidentified)
-            | (Self::Sidecar, None, Self::Sidecar) => true,
-            _ => false,
         }
     }
 

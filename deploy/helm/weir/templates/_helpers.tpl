@@ -80,6 +80,7 @@ compares both.
 - flowControl.rules
 - logging.filter
 - logging.slowRequest
+- logging.slowRequest
 - server.allowedHosts
 - server.cacheHeader
 - server.freshnessTimeout
