@@ -167,6 +167,6 @@ prints the version.
 | 0 | a clean end |
 | 1 | a failure at run time |
 | 2 | a wrong command or configuration |
-| 3 | `weir doctor`: a finding is worth a warning |
+| 3 | `weir doctor`: a finding is worth a warning. `weir check --diff`: a field needs a restart |
 | 130 | a second signal ended the process before its graceful shutdown was complete |
 ";
