@@ -38,10 +38,6 @@ impl CacheMetrics {
     /// Creates the metrics and registers them. Must be called once for each registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let families = Arc::new(Families::register(registry)?);
-        // From 0 on, so that the first refusal is an increase, for an alert.
-        for budget in BUDGETS {
-            let _created = families.budget_refusals.with_label_values(&[budget]);
-        }
         Ok(Self { families, events: Events::default(), tracer: Tracer::default() })
     }
 
@@ -83,7 +79,7 @@ impl CacheMetrics {
         self.families.total_bytes.set(saturating_i64(bytes));
     }
 
-    /// Counts a cache that a budget stopped or refused, one of [`BUDGETS`].
+    /// Counts a cache that a budget stopped or refused: `resource`, `total` or `caches`.
     pub fn budget_refusal(&self, budget: &'static str) {
         self.families.budget_refusals.with_label_values(&[budget]).inc();
     }
@@ -179,6 +175,3 @@ impl CacheMetrics {
         self.families.last_rewind.set(seconds_now());
     }
 }
-
-/// The limits that stop or refuse a cache, for the `budget` label.
-const BUDGETS: [&str; 3] = ["resource", "total", "caches"];
