@@ -52,8 +52,8 @@ use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
 use crate::config::{AdminDetail, Config, FlowControlMode, Mode, ShadowMode};
 use crate::server::{
-    BoundListener, Compressor, ConnectionList, FlowControl, InheritedSockets, Overload, Server,
-    Services, Shadow, follow_flow_control,
+    BoundListener, Compressor, FlowControl, InheritedSockets, Overload, Server, Services, Shadow,
+    follow_flow_control,
 };
 use crate::telemetry::events::EventKind;
 use crate::telemetry::log_filter::LogFilter;
@@ -153,8 +153,7 @@ impl App {
 
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
         let checks = checks((&probe, &discovery, &registry), &config, [&started, &stopping]);
-        let shown = (server.connections(), &shadow);
-        let details = details(config.admin_detail, &flow_control, &registry, &metrics, shown);
+        let details = details(&config, &flow_control, &registry, &metrics, (&server, &shadow));
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = bind_admin(&config, checks, metrics.registry.clone(), details).await?;
         let admin = admin.map(|(admin, address)| {
@@ -347,17 +346,17 @@ fn shadow(config: &Config, metrics: &Metrics) -> Option<Arc<Shadow>> {
 
 /// Returns what the admin listener shows to local clients; `None` if it shows nothing to them.
 fn details(
-    shown_to: AdminDetail,
+    config: &Config,
     flow_control: &Option<Arc<FlowControl>>,
     registry: &Registry,
     metrics: &Metrics,
-    (connections, shadow): (ConnectionList, &Option<Arc<Shadow>>),
+    (server, shadow): (&Server, &Option<Arc<Shadow>>),
 ) -> Option<Details> {
-    (shown_to == AdminDetail::Local).then(|| Details {
+    (config.admin_detail == AdminDetail::Local).then(|| Details {
         clients: flow_control.clone().filter(|flow| flow.charges()),
         caches: registry.clone(),
         events: metrics.events.clone(),
-        connections,
+        connections: server.connections(),
         shadow: shadow.clone(),
     })
 }
