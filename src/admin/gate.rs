@@ -55,7 +55,7 @@ mod tests {
     #[tokio::test]
     async fn a_fifth_one_is_not_started() {
         let gate = Arc::new(DetailGate { wait: Duration::ZERO, ..DetailGate::default() });
-        let (started, mut starts) = tokio::sync::mpsc::unbounded_channel();
+        let (started, mut starts) = tokio::sync::mpsc::channel(DETAILS_MAX);
         let mut releases = Vec::new();
         let mut running = tokio::task::JoinSet::new();
         for _ in 0..DETAILS_MAX {
@@ -64,7 +64,7 @@ mod tests {
             releases.push(release);
             running.spawn(async move {
                 let work = move || {
-                    started.send(()).unwrap();
+                    started.blocking_send(()).unwrap();
                     released.recv().unwrap_err();
                 };
                 gate.run(work).await
