@@ -29,7 +29,7 @@ fn the_log_has_no_name_of_an_object() {
         (
             "GET",
             "/apis/apps/v1/namespaces/a/deployments/b/scale",
-            "get deployments.v1.apps/scale",
+            "get apps/v1/deployments/scale",
             false,
         ),
         ("GET", "/healthz", "get /healthz", false),
