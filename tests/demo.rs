@@ -64,33 +64,8 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
             .output()
             .unwrap()
     };
-    let mut text = String::new();
-    let shows_kubelets = |text: &str| text.contains("leases") && text.contains("demo-kubelet/1.0");
-    for _ in 0..60 {
-        let top = weir(&["top"]);
-        text = String::from_utf8_lossy(&top.stdout).into_owned();
-        assert_eq!(top.status.code(), Some(0), "{text}");
-        if shows_kubelets(&text) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(250));
-    }
-    assert!(shows_kubelets(&text), "{text}");
-    let json = weir(&["top", "caches", "-o", "json"]).stdout;
-    assert!(String::from_utf8_lossy(&json).contains("\"kind\": \"CacheList\""));
-    // The script lists each second, and its tenth list makes a habit. The next figures come after
-    // ten seconds.
-    let mut doctor = String::new();
-    for _ in 0..12 {
-        let mut line = String::new();
-        assert!(screen.read_line(&mut line).unwrap() > 0, "it ended");
-        let found = weir(&["doctor", "--rule", "poll-list"]);
-        doctor = String::from_utf8_lossy(&found.stdout).into_owned();
-        if doctor.contains("SharedInformer") {
-            break;
-        }
-    }
-    assert!(doctor.contains("SharedInformer"), "{doctor}");
+    check_top(&weir);
+    let doctor = habit_of_the_script(&weir, &mut screen);
     assert!(!doctor.contains("demo-"), "{doctor}");
 
     check_support_bundle(&weir);
@@ -138,6 +113,42 @@ fn a_demo_with_tls_alone_says_why_it_starts_no_clients() {
     let pid = demo.id().to_string();
     assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
     assert_eq!(demo.wait().unwrap().code(), Some(0));
+}
+
+/// Waits until `weir top` shows the demo's kubelets.
+fn check_top(weir: &dyn Fn(&[&str]) -> Output) {
+    let mut text = String::new();
+    let shows_kubelets = |text: &str| text.contains("leases") && text.contains("demo-kubelet/1.0");
+    for _ in 0..60 {
+        let top = weir(&["top"]);
+        text = String::from_utf8_lossy(&top.stdout).into_owned();
+        assert_eq!(top.status.code(), Some(0), "{text}");
+        if shows_kubelets(&text) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(250));
+    }
+    assert!(shows_kubelets(&text), "{text}");
+    let json = weir(&["top", "caches", "-o", "json"]).stdout;
+    assert!(String::from_utf8_lossy(&json).contains("\"kind\": \"CacheList\""));
+}
+
+/// Returns what `weir doctor` says once it has found the script that polls.
+fn habit_of_the_script(weir: &dyn Fn(&[&str]) -> Output, screen: &mut dyn BufRead) -> String {
+    // The script lists each second, and its tenth list makes a habit. The next figures come after
+    // ten seconds.
+    let mut doctor = String::new();
+    for _ in 0..12 {
+        let mut line = String::new();
+        assert!(screen.read_line(&mut line).unwrap() > 0, "it ended");
+        let found = weir(&["doctor", "--rule", "poll-list"]);
+        doctor = String::from_utf8_lossy(&found.stdout).into_owned();
+        if doctor.contains("SharedInformer") {
+            break;
+        }
+    }
+    assert!(doctor.contains("SharedInformer"), "{doctor}");
+    doctor
 }
 
 /// Checks what `weir support-bundle` writes. `weir` runs a command against the demo.
