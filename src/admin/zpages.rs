@@ -206,7 +206,7 @@ impl ZPages {
             Ok(()) => {
                 let text = log_level::describe(filter);
                 // The filter has logged it.
-                self.events.notable(EventKind::Operator, "", text, |_| {});
+                self.events.notable_unlogged(EventKind::Operator, text);
                 ZAnswer::json(&log_level::shown(filter))
             }
             Err(message) => ZAnswer::text(StatusCode::BAD_REQUEST, message),

@@ -35,6 +35,13 @@ impl Limits {
         Self::read(Path::new("/"))
     }
 
+    /// Reads the limits of this process again. They stay where files cannot be opened, as without a
+    /// free descriptor.
+    pub(crate) fn read_again(&self) -> Self {
+        let again = Self::of_this_process();
+        if fs::File::open("/proc/self/cgroup").is_ok() { again } else { self.clone() }
+    }
+
     /// Returns the limit of memory, in bytes.
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
         self.memory.as_ref().map(|limit| limit.bytes)

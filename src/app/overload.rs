@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::task::JoinHandle;
@@ -52,7 +53,7 @@ impl Measured {
             gauge.lateness.add(due.elapsed());
             tick = tick.wrapping_add(1);
             if tick.is_multiple_of(TICKS_PER_SECOND) {
-                gauge.set_limits(Limits::of_this_process());
+                gauge.set_limits(gauge.limits.read_again());
                 self.overload.show_memory_limit(gauge.limits.memory_bytes());
                 gauge.measure_cpu();
                 gauge.count_descriptors();
@@ -217,8 +218,12 @@ fn cpu_time() -> Duration {
 /// Returns the part of the file descriptors that is used.
 fn descriptors() -> f64 {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return 0.0 };
-    let open = fs::read_dir(Path::new("/proc/self/fd")).map_or(0, Iterator::count);
-    open as f64 / limit.max(1) as f64
+    match fs::read_dir(Path::new("/proc/self/fd")) {
+        Ok(open) => open.count() as f64 / limit.max(1) as f64,
+        // None is free to look with.
+        Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => 1.0,
+        Err(_) => 0.0,
+    }
 }
 
 /// Short enough for twenty samples a second, and too long to cost anything that matters.

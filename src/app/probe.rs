@@ -7,6 +7,7 @@
 //! and accepts Weir's credentials. Weir learns its permissions for each resource separately.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -26,13 +27,15 @@ pub(crate) struct Probe {
     upstream: Upstream,
     health: Arc<Mutex<Health>>,
     events: Events,
+    /// Whether the upstream refused Weir's credentials since it accepted them last.
+    is_refused: Arc<AtomicBool>,
 }
 
 impl Probe {
     /// Creates a probe without a result.
     pub(crate) fn new(upstream: Upstream, events: Events) -> Self {
         let health = Err("the upstream was not asked yet".to_owned());
-        Self { upstream, health: Arc::new(Mutex::new(health)), events }
+        Self { upstream, health: Arc::new(Mutex::new(health)), events, is_refused: Arc::default() }
     }
 
     /// Returns the result of the latest probe.
@@ -84,17 +87,22 @@ impl Probe {
     fn note(&self, health: Health) {
         let last = std::mem::replace(&mut *self.health.lock(), health.clone());
         let is_refused = |health: &Health| health.as_ref().is_err_and(|reason| reason == REFUSED);
-        let note = |text, line: &dyn Fn(Option<u64>)| {
-            self.events.notable(EventKind::Credentials, "", text, line);
+        // Between a refusal and its end the upstream may be away.
+        let was_refused = match health {
+            Ok(()) => self.is_refused.swap(false, Ordering::Relaxed),
+            Err(_) => self.is_refused.load(Ordering::Relaxed),
         };
         match (&last, &health) {
-            (_, Err(_)) if !is_refused(&last) && is_refused(&health) => {
-                note("The upstream refuses Weir's credentials.", &|left_out| {
+            (_, Err(_)) if !was_refused && is_refused(&health) => {
+                self.is_refused.store(true, Ordering::Relaxed);
+                let text = "The upstream refuses Weir's credentials.";
+                self.events.notable_begin(EventKind::Credentials, "", text, |left_out| {
                     tracing::warn!(reason = REFUSED, left_out, "the upstream does not answer");
                 });
             }
-            (Err(_), Ok(())) if is_refused(&last) => {
-                note("The upstream accepts Weir's credentials again.", &|left_out| {
+            (Err(_), Ok(())) if was_refused => {
+                let text = "The upstream accepts Weir's credentials again.";
+                self.events.notable_end(EventKind::Credentials, "", text, |left_out| {
                     tracing::info!(
                         left_out,
                         "the upstream answers, and accepts Weir's credentials"

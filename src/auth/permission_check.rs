@@ -162,15 +162,19 @@ impl Checker {
         }
         let PermissionSpec { effect, rule, .. } = *spec;
         match (granted, spec.required) {
-            (true, _) if before.is_some() => {
-                self.metrics.note(permission, "The permission was granted.", |left_out| {
+            (true, true) if before.is_some() => {
+                let text = "The permission was granted.";
+                self.metrics.note_granted(permission, text, |left_out| {
                     tracing::info!(permission, left_out, "an upstream permission was granted");
                 });
+            }
+            (true, false) if before.is_some() => {
+                tracing::info!(permission, "an upstream permission was granted");
             }
             (true, _) => {}
             (false, true) => {
                 let text = format!("The permission is missing: {effect}.");
-                self.metrics.note(permission, &text, |left_out| {
+                self.metrics.note_missing(permission, &text, |left_out| {
                     tracing::warn!(
                         permission,
                         effect,

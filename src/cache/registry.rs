@@ -125,12 +125,14 @@ impl Registry {
         caches.map(|it| listing::detail(&it, inner.quarantines.is_closed(&it.key))).collect()
     }
 
-    /// Requests a new list of these caches. A cache that does not watch at present lists once it
-    /// does. Returns their number.
-    pub fn relist(&self, gvr: &GroupVersionResource, namespace: &str) -> usize {
+    /// Requests a new list of these caches for an operator, at most one of each in ten seconds. A
+    /// cache that does not watch at present lists once it does. Returns their number, and for how
+    /// many a list was requested; `None` if there are none.
+    pub fn relist(&self, gvr: &GroupVersionResource, namespace: &str) -> Option<(usize, usize)> {
         let caches = self.inner.caches.of_scope(gvr, namespace);
-        caches.iter().for_each(|cached| cached.requests.request_relist());
-        caches.len()
+        let requested = caches.iter().filter(|it| it.requests.request_relist_by_operator());
+        let requested = requested.count();
+        (!caches.is_empty()).then_some((caches.len(), requested))
     }
 
     /// Gives memory back while it is short: trims each history to one of `history_part` parts of

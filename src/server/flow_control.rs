@@ -10,7 +10,7 @@
 //! full batch is added to the windows. GETs that a cache answers are added up on their connection
 //! first ([`hits`]).
 //!
-//! Lock order: the doctor, then the [`hits`] of a connection, then a batch, then the costs;
+//! Lock order: the doctor, then a batch, then the costs; a sweep of [`hits`], then a batch;
 //! `sources`, then the [`queue`], whose lock is otherwise taken alone. No lock is held across an
 //! await.
 
@@ -73,6 +73,8 @@ pub struct FlowControl {
     plan_number: AtomicU64,
     /// The connections with hits that are not charged yet.
     uncharged: UnchargedList,
+    /// Held by whoever charges them, so that a reader of the costs waits for the others.
+    hit_sweep: Mutex<()>,
     batches: Box<[Mutex<Batch>]>,
     costs: Mutex<Costs>,
     doctor: Mutex<Doctor>,
@@ -125,6 +127,7 @@ impl FlowControl {
             plan_number: AtomicU64::new(active.number),
             active: ArcSwap::from_pointee(active),
             uncharged: UnchargedList::default(),
+            hit_sweep: Mutex::default(),
             batches: (0..threads.min(BATCHES_MAX)).map(|_| Mutex::default()).collect(),
             costs: Mutex::new(Costs::new(Duration::ZERO, by_user)),
             doctor: Mutex::default(),
@@ -173,7 +176,7 @@ impl FlowControl {
             self.queue.set_plan(Some(&active.plan));
         }
         let before = self.active.swap(Arc::clone(&active));
-        self.plan_number.store(active.number, Ordering::Relaxed);
+        self.plan_number.store(active.number, Ordering::Release);
         let is_gone = |labels: &[&str; 2]| active.labels().all(|other| other != *labels);
         for [schema, level] in before.labels().filter(is_gone) {
             self.metrics.remove(schema, level);

@@ -14,7 +14,7 @@ mod metrics;
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -42,8 +42,6 @@ pub struct Overload {
     lanes: Arc<Lanes>,
     hasher: RandomState,
     metrics: OverloadMetrics,
-    /// Whether the log shows an overload that has not ended.
-    is_logged: AtomicBool,
 }
 
 /// The stages after a measurement.
@@ -66,7 +64,6 @@ impl Overload {
             lanes: Lanes::new(slots(Stage::Calm)),
             hasher: RandomState::new(),
             metrics,
-            is_logged: AtomicBool::new(false),
         })
     }
 
@@ -104,10 +101,9 @@ impl Overload {
             );
         };
         if stage == Stage::Calm {
-            let is_shown = self.is_logged.swap(false, Ordering::Relaxed);
-            events.notable_end(is_shown, EventKind::Overload, text, line);
-        } else if events.notable(EventKind::Overload, "", text, line) {
-            self.is_logged.store(true, Ordering::Relaxed);
+            events.notable_end(EventKind::Overload, "", text, line);
+        } else {
+            events.notable_begin(EventKind::Overload, "", text, line);
         }
     }
 

@@ -13,6 +13,7 @@ mod kind;
 mod line_limit;
 mod ring;
 
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -39,6 +40,9 @@ struct State {
     ring: Ring,
     /// The limits of the kinds' lines, by number.
     limits: [LineLimit; EventKind::ALL.len()],
+    /// The states that have not ended and whose beginning was logged, by kind and subject; at most
+    /// [`STATES_MAX`].
+    shown: HashSet<(u8, Box<str>)>,
 }
 
 impl Events {
@@ -63,19 +67,35 @@ impl Events {
         text: impl Display,
         line: impl FnOnce(Option<u64>),
     ) -> bool {
-        self.add((kind, false), &subject, &text, line)
+        self.add(kind, Moment::Single, [&subject, &text], line)
     }
 
-    /// Notes the end of a state. The log shows it if it showed the beginning, so that no state
-    /// seems to last.
-    pub(crate) fn notable_end(
+    /// Notes the beginning of a state of `subject`.
+    pub(crate) fn notable_begin(
         &self,
-        is_begin_shown: bool,
         kind: EventKind,
+        subject: impl Display,
         text: impl Display,
         line: impl FnOnce(Option<u64>),
     ) {
-        self.add((kind, is_begin_shown), &"", &text, line);
+        self.add(kind, Moment::Begin, [&subject, &text], line);
+    }
+
+    /// Notes an event that is logged elsewhere.
+    pub(crate) fn notable_unlogged(&self, kind: EventKind, text: impl Display) {
+        self.add(kind, Moment::Unlogged, [&"", &text], |_| {});
+    }
+
+    /// Notes the end of a state of `subject`. The log shows it if and only if it showed the
+    /// beginning, so that no state seems to last.
+    pub(crate) fn notable_end(
+        &self,
+        kind: EventKind,
+        subject: impl Display,
+        text: impl Display,
+        line: impl FnOnce(Option<u64>),
+    ) {
+        self.add(kind, Moment::End, [&subject, &text], line);
     }
 
     /// Returns the events with a number above `since`, the latest first.
@@ -85,9 +105,9 @@ impl Events {
 
     fn add(
         &self,
-        (kind, always): (EventKind, bool),
-        subject: &dyn Display,
-        text: &dyn Display,
+        kind: EventKind,
+        moment: Moment,
+        [subject, text]: [&dyn Display; 2],
         line: impl FnOnce(Option<u64>),
     ) -> bool {
         if let Some(counts) = &self.counts {
@@ -97,12 +117,39 @@ impl Events {
         let text = cut(&text.to_string(), TEXT_BYTES_MAX);
         let left_out = {
             let mut state = self.state.lock();
-            state.ring.add(SystemTime::now(), kind, subject, text);
-            let limit = state.limits.get_mut(kind as usize);
-            limit.map_or(Some(0), |limit| limit.take(Instant::now(), always))
+            state.ring.add(SystemTime::now(), kind, subject.clone(), text);
+            state.take_line(kind, moment, subject)
         };
         left_out.inspect(|left_out| line(Some(*left_out).filter(|count| *count > 0))).is_some()
     }
+}
+
+impl State {
+    /// Decides whether an event is logged. If so, returns how many lines were left out before.
+    fn take_line(&mut self, kind: EventKind, moment: Moment, subject: Box<str>) -> Option<u64> {
+        let key = (kind as u8, subject);
+        let is_end_of_shown = moment == Moment::End && self.shown.remove(&key);
+        if moment == Moment::Unlogged || (moment == Moment::End && !is_end_of_shown) {
+            return None;
+        }
+        let limit = self.limits.get_mut(kind as usize)?;
+        let left_out = limit.take(Instant::now(), is_end_of_shown)?;
+        if moment == Moment::Begin && self.shown.len() < STATES_MAX {
+            self.shown.insert(key);
+        }
+        Some(left_out)
+    }
+}
+
+/// What an event says about a state of its subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    /// Nothing.
+    Single,
+    Begin,
+    End,
+    /// Nothing, and another line of the log has it.
+    Unlogged,
 }
 
 fn cut(text: &str, bytes_max: usize) -> Box<str> {
@@ -111,6 +158,8 @@ fn cut(text: &str, bytes_max: usize) -> Box<str> {
 
 /// A resource with its namespace fits.
 const SUBJECT_BYTES_MAX: usize = 200;
+/// The states that last at the same time, as far as the log shows their end: more than caches.
+const STATES_MAX: usize = 4096;
 /// A sentence with the cause of a failure.
 const TEXT_BYTES_MAX: usize = 400;
 
@@ -141,15 +190,25 @@ mod tests {
     #[test]
     fn the_end_of_a_state_is_logged_if_its_begin_was() {
         let events = Events::default();
-        let begin = || events.notable(EventKind::Upstream, "", "away", |_| {});
-        while begin() {}
-        let ended = |is_shown| {
-            let mut left_out = None;
-            events.notable_end(is_shown, EventKind::Upstream, "back", |it| left_out = Some(it));
-            left_out
+        let mut lines = Vec::new();
+        let begin = |subject: &str, lines: &mut Vec<String>| {
+            events.notable_begin(EventKind::Quarantine, subject, "wrong", |_| {
+                lines.push(format!("{subject} begins"));
+            });
         };
-        assert_eq!(ended(false), None);
-        assert_eq!(ended(true), Some(Some(2)));
+        for number in 0..12 {
+            begin(&number.to_string(), &mut lines);
+        }
+        for number in 0..12 {
+            events.notable_end(EventKind::Quarantine, number.to_string(), "right", |_| {
+                lines.push(format!("{number} ends"));
+            });
+        }
+        let shown =
+            |what: &str| (0..10).map(|number| format!("{number} {what}")).collect::<Vec<_>>();
+        assert_eq!(lines, [shown("begins"), shown("ends")].concat());
+        let all = events.since(0);
+        assert_eq!(all.iter().map(|event| event.count).sum::<u64>(), 24, "{all:?}");
     }
 
     #[test]

@@ -41,10 +41,22 @@ where
         event.record(&mut line);
         let metadata = event.metadata();
         let place = (metadata.file().unwrap_or_default(), metadata.line().unwrap_or_default());
+        let [target, file, number] =
+            ["log.target", "log.file", "log.line"].map(|name| line.0.remove(name));
+        line.0.remove("log.module_path");
+        // Of a line of the crate `log`, the fields have the place.
+        let caller = match (&file, &number) {
+            (Some(Value::String(file)), Some(number)) => caller((
+                file,
+                number.as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or_default(),
+            )),
+            _ => caller(place),
+        };
+        let logger = target.unwrap_or_else(|| metadata.target().into());
         let fields = [
             ("ts", milliseconds(SystemTime::now()).into()),
-            ("caller", caller(place).into()),
-            ("logger", metadata.target().into()),
+            ("caller", caller.into()),
+            ("logger", logger),
         ];
         line.0.extend(fields.map(|(name, value)| (name.to_owned(), value)));
         if let Some(verbosity) = verbosity(*metadata.level()) {

@@ -214,7 +214,7 @@ impl Availability {
         let Some(since) = self.away_since() else { return };
         let events = self.inner.metrics.events();
         let text = "The upstream is away; caches answer what they can.";
-        let is_shown = events.notable(EventKind::Upstream, "", text, |left_out| {
+        events.notable_begin(EventKind::Upstream, "", text, |left_out| {
             tracing::warn!(left_out, "the upstream is away; caches answer what they can");
         });
         let _away = self.inner.metrics.away();
@@ -228,7 +228,7 @@ impl Availability {
         self.inner.metrics.away_for(counted.elapsed());
         let after = since.elapsed();
         let text = format!("The upstream is back after {} s.", after.as_secs().max(1));
-        events.notable_end(is_shown, EventKind::Upstream, text, |left_out| {
+        events.notable_end(EventKind::Upstream, "", text, |left_out| {
             tracing::info!(?after, left_out, "the upstream is back");
         });
     }

@@ -48,11 +48,13 @@ impl CacheNames {
         ]))
     }
 
-    /// Requests a new list of the running caches; `None` if there is none.
+    /// Requests a new list of the running caches, unless one was requested within ten seconds;
+    /// `None` if there is none.
     pub(super) fn relist(&self, caches: &Registry, events: &Events) -> Option<Value> {
-        let count = caches.relist(&self.gvr, &self.namespace);
-        if count == 0 {
-            return None;
+        let (count, requested) = caches.relist(&self.gvr, &self.namespace)?;
+        let answer = object([("requested", requested.into()), ("caches", count.into())]);
+        if requested == 0 {
+            return Some(answer);
         }
         let Self { gvr, namespace } = self;
         let subject = match namespace.as_str() {
@@ -63,7 +65,7 @@ impl CacheNames {
         events.notable(EventKind::Operator, subject, text, |left_out| {
             tracing::warn!(resource = %gvr, namespace, left_out, "an operator asked for a new list");
         });
-        Some(object([("requested", count.into())]))
+        Some(answer)
     }
 }
 

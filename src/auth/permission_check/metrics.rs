@@ -29,14 +29,24 @@ impl PermissionMetrics {
         Self { events: events.clone(), ..self }
     }
 
-    /// Notes a change of a permission, which `line` logs.
-    pub(crate) fn note(
+    /// Notes that a permission is missing, which `line` logs.
+    pub(crate) fn note_missing(
         &self,
         permission: &'static str,
         text: &str,
         line: impl FnOnce(Option<u64>),
     ) {
-        self.events.notable(EventKind::Rights, permission, text, line);
+        self.events.notable_begin(EventKind::Rights, permission, text, line);
+    }
+
+    /// Notes that a permission was granted that was missing, which `line` logs.
+    pub(crate) fn note_granted(
+        &self,
+        permission: &'static str,
+        text: &str,
+        line: impl FnOnce(Option<u64>),
+    ) {
+        self.events.notable_end(EventKind::Rights, permission, text, line);
     }
 
     /// Sets whether a permission is missing. `permission` is one of a fixed set of label values.

@@ -1,6 +1,10 @@
 //! Requests to the reflector of a cache.
 
+use std::time::Duration;
+
+use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Pending requests to a reflector. A request that is repeated before the reflector takes it counts
 /// once.
@@ -9,6 +13,8 @@ pub(crate) struct ReflectorRequests {
     verify: Notify,
     relist: Notify,
     resume: Notify,
+    /// When an operator requested a list for the last time.
+    asked: Mutex<Option<Instant>>,
 }
 
 impl ReflectorRequests {
@@ -20,6 +26,18 @@ impl ReflectorRequests {
     /// Requests a new list, because the upstream may now write the same objects in other bytes.
     pub(crate) fn request_relist(&self) {
         self.relist.notify_one();
+    }
+
+    /// Requests a new list for an operator. Returns false if one was requested just before: a list
+    /// costs the API server more than anybody gains by two of them.
+    pub(crate) fn request_relist_by_operator(&self) -> bool {
+        let mut asked = self.asked.lock();
+        let is_granted = asked.is_none_or(|asked| asked.elapsed() >= ASKED_AGAIN_AFTER);
+        if is_granted {
+            *asked = Some(Instant::now());
+            self.request_relist();
+        }
+        is_granted
     }
 
     /// Requests an early end of a back-off, because the upstream answers other requests.
@@ -40,5 +58,22 @@ impl ReflectorRequests {
     /// Waits for a request to end the back-off, and takes it. Cancel safe.
     pub(crate) async fn resume_requested(&self) {
         self.resume.notified().await;
+    }
+}
+
+/// The time between two lists that operators request.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn operators_get_one_list_in_ten_seconds() {
+        let requests = ReflectorRequests::default();
+        let asked = [(); 3].map(|()| requests.request_relist_by_operator());
+        assert_eq!(asked, [true, false, false]);
+        tokio::time::advance(ASKED_AGAIN_AFTER).await;
+        assert!(requests.request_relist_by_operator());
     }
 }

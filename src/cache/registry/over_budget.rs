@@ -34,7 +34,7 @@ impl OverBudget {
     pub(super) fn note_stopped(&self, key: &CacheKey, context: &CacheContext) -> u32 {
         let attempts = self.note(key, context, 1);
         let text = "The cache exceeds its byte budget; the resource is forwarded until it fits.";
-        context.metrics.events().notable(EventKind::Budget, key, text, |left_out| {
+        context.metrics.events().notable_begin(EventKind::Budget, key, text, |left_out| {
             tracing::warn!(
                 resource = %key.gvr,
                 namespace = key.namespace(),
@@ -63,7 +63,7 @@ impl OverBudget {
     pub(super) fn clear(&self, key: &CacheKey, context: &CacheContext) {
         if self.caches.remove(key).is_some() {
             let text = "The cache fits its byte budget again.";
-            context.metrics.events().notable(EventKind::Budget, key, text, |left_out| {
+            context.metrics.events().notable_end(EventKind::Budget, key, text, |left_out| {
                 tracing::info!(resource = %key.gvr, namespace = key.namespace(), left_out, "the cache fits its byte budget again");
             });
             set_alarm(key, context, false);

@@ -56,7 +56,7 @@ impl Quarantines {
         };
         self.entries.insert(key.clone(), Entry { quarantine, report });
         set_alarm(key, context, true);
-        context.metrics.events().notable(EventKind::Quarantine, key, text, |left_out| {
+        context.metrics.events().notable_begin(EventKind::Quarantine, key, text, |left_out| {
             tracing::warn!(resource = %key.gvr, namespace = key.namespace(), left_out, "{text}");
         });
     }
@@ -72,7 +72,7 @@ impl Quarantines {
             entry.quarantine.release();
             drop(entry);
             set_alarm(key, context, false);
-            context.metrics.events().notable(EventKind::Quarantine, key, text, |left_out| {
+            context.metrics.events().notable_end(EventKind::Quarantine, key, text, |left_out| {
                 tracing::info!(resource = %key.gvr, namespace = key.namespace(), left_out, "{text}");
             });
         }

@@ -16,9 +16,17 @@ impl Inner {
     /// Replaces the configuration of the caches.
     pub(super) fn reconfigure(&self, config: Arc<CacheConfig>) {
         let history_bytes_max = config.history_bytes_max;
+        // Before a smaller total counts: what the shorter histories free may be enough for it.
+        for cached in self.caches.all() {
+            cached.watch_cache.limit_history(history_bytes_max);
+            if !cached.lifecycle.cancel().is_cancelled() {
+                cached.note_weight();
+            }
+        }
         self.context.reconfigure(config);
         self.negative_cache.clear();
         for cached in self.caches.all() {
+            // A cache may have started with the former limit meanwhile.
             cached.watch_cache.limit_history(history_bytes_max);
             if self.is_excluded(&cached.key.gvr) {
                 self.caches.stop_if(&cached, Refusal::Excluded, |_| true);

@@ -416,6 +416,26 @@ async fn a_reload_limits_the_histories_of_running_caches() {
     assert!(history() <= limit, "{} of {limit}", history());
 }
 
+/// What a shorter history frees counts before a smaller total does: no cache is stopped that fits.
+#[tokio::test(start_paused = true)]
+async fn a_reload_that_lowers_histories_and_the_total_stops_no_cache_that_fits() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let feed = full(&script, 1);
+    let handle = rig.ready("configmaps", "").await.unwrap();
+    let state = || handle.cache().state().unwrap();
+    feed.send((1001..1021).map(|at| upsert("1", at)).collect());
+    let context = &rig.registry.inner.context;
+    eventually("the events are accounted", || state().resource_version().0 == 1020).await;
+    let (weight, history) = (state().weight(), state().history().weight());
+    rig.registry.reconfigure(CacheConfig {
+        history_bytes_max: history / 2,
+        total_bytes_max: weight - history / 3,
+        ..config()
+    });
+    assert_eq!(context.budget.excess(), 0);
+}
+
 /// A reload may switch the comparison off, while the siblings stay those of the start.
 #[tokio::test(start_paused = true)]
 async fn without_a_comparison_no_cache_is_filled_from_a_sibling() {

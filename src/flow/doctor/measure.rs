@@ -218,7 +218,7 @@ fn measure_relists(sums: &Sums) -> (f64, String, Cost) {
     if crash_size > again_size {
         let every = interval(sums.every(&begun));
         let text = format!(
-            "a new list and a new watch {every} over new connections: the program may crash"
+            "a new list and a new watch {every} over new connections: the program may crash, or is a job that runs often"
         );
         (crash_size, text, begun)
     } else {

@@ -42,6 +42,8 @@ pub(super) struct Pattern {
     pub(super) gets: LastGets,
     /// How often its sums were charged.
     pub(super) age: u8,
+    /// Whether it got hits since.
+    pub(super) is_used: bool,
 }
 
 /// What hits must have in common to be charged together.
@@ -57,7 +59,7 @@ pub(super) struct Alike {
 
 /// The sum of hits, and to whom it is charged.
 pub(super) struct Sum {
-    pub(super) origin: Origin,
+    pub(super) origin: Arc<Origin>,
     /// Stands for the origin.
     pub(super) hash: u64,
     pub(super) hits: Hits,
@@ -81,6 +83,7 @@ impl Pattern {
     /// Adds a GET of an object, which arrived at `now`.
     pub(super) fn add(&mut self, object: u64, now: Instant, hit: Hits) {
         self.class.metrics.add_hit(hit.bytes);
+        self.is_used = true;
         let [once, again] = &mut self.sums;
         let sum = if self.gets.is_read_again(object, now) { again } else { once };
         sum.hits.requests += hit.requests;

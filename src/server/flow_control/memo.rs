@@ -145,6 +145,7 @@ impl FlowMemo {
     /// in flight at the same time, the refusal of the first one counts: it ends first.
     pub(super) fn refuse(&self, request: u64, now: Instant, wait: Duration) {
         let mut refusals = self.refusals.lock();
+        refusals.retain(|refusal| now < refusal.until);
         if refusals.iter().any(|refusal| refusal.request == request) {
             return;
         }

@@ -215,7 +215,12 @@ fn log_slow(
     let info = &context.info;
     let gvr = info.resource.as_ref().map(|resource| &resource.gvr);
     let resource = gvr.filter(|_| context.resource.is_some()).map(tracing::field::display);
-    let audit_id = response.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok());
+    // A client may choose it.
+    let is_id = |id: &&str| {
+        id.len() <= AUDIT_ID_BYTES_MAX
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let audit_id = response.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok()).filter(is_id);
     tracing::warn!(
         verb = info.verb_label(),
         resource,
@@ -228,3 +233,6 @@ fn log_slow(
         "a request was slow"
     );
 }
+
+/// Longer than a UUID.
+const AUDIT_ID_BYTES_MAX: usize = 64;

@@ -97,8 +97,14 @@ impl Ring {
                 true => is_folded(event) || (is_single(event) && is_recent(event)),
                 false => is_equal(event),
             };
-            if is_taken {
+            // What happened long before had another cause.
+            let is_counted = !folds
+                || now.duration_since(event.first).unwrap_or_default() < FOLD_WITHIN
+                || event.has_others;
+            if is_taken && is_counted {
                 (first, count) = (first.min(event.first), count.saturating_add(event.count));
+            } else if is_taken {
+                (first, count) = (first.min(event.last), count.saturating_add(1));
             }
             !is_taken
         });

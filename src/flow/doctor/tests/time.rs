@@ -49,7 +49,7 @@ fn a_program_that_crashes_again_and_again_is_found() {
     world.run_hour(&[start, watch]);
     assert_eq!(world.rules(), [Rule::RelistLoop]);
     let evidence = &world.doctor.examine(world.now, &world.costs)[0].evidence;
-    assert!(evidence.contains("the program may crash"), "{evidence}");
+    assert!(evidence.contains("the program may crash, or is a job"), "{evidence}");
     // It is mended.
     (0..3).for_each(|_| world.run_hour(&[Requests { count: 1, ..watch }]));
     assert_eq!(world.rules(), []);

@@ -123,7 +123,9 @@ async fn a_connection_that_has_ended_is_charged() {
     hit(&client, 0, "a");
     drop(client);
     fixture.flow.charge_all_hits();
-    assert_eq!((fixture.charged(0).0, fixture.listed()), (1.0, 0));
+    assert_eq!(fixture.charged(0).0, 1.0);
+    fixture.go_on().await;
+    assert_eq!(fixture.listed(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -155,13 +157,13 @@ async fn a_pattern_ends_with_its_plan_and_after_a_minute() {
     fixture.flow.set_plan(Plan::built_in());
     hit(&client, 0, "a");
     assert_eq!(patterns(), 2);
-    fixture.flow.charge_all_hits();
+    fixture.go_on().await;
     hit(&client, 0, "a");
-    fixture.flow.charge_all_hits();
-    assert_eq!((patterns(), fixture.charged(0).0), (1, 3.0));
+    fixture.go_on().await;
+    assert_eq!(patterns(), 1);
     for _ in 2..AGE_MAX {
         hit(&client, 0, "a");
-        fixture.flow.charge_all_hits();
+        fixture.go_on().await;
     }
     assert_eq!(patterns(), 0);
 }
@@ -175,6 +177,28 @@ async fn a_client_of_many_namespaces_has_few_patterns() {
     assert_eq!(uncharged.0.lock().patterns.len(), PATTERNS_MAX);
     fixture.flow.charge_all_hits();
     assert_eq!(fixture.charged(0).0, 100.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_at_the_costs_ends_no_pattern() {
+    let fixture = Fixture::new().await;
+    let client = fixture.connect(0);
+    for second in 0..3 {
+        hit(&client, 0, "a");
+        (0..3).for_each(|_| fixture.flow.charge_all_hits());
+        assert_eq!(fixture.charged(0).0, f64::from(second + 1));
+    }
+    let uncharged = Arc::clone(&fixture.flow.uncharged.0.lock()[0].1);
+    let patterns = uncharged.0.lock();
+    assert_eq!((patterns.patterns.len(), patterns.patterns[0].age), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_user_agent_is_not_kept() {
+    let fixture = Fixture::new().await;
+    let client = fixture.connect(0);
+    hit(&client, 0, &"a".repeat(AGENT_BYTES_MAX + 1));
+    assert_eq!((fixture.listed(), fixture.charged(0).0), (0, 1.0));
 }
 
 proptest! {
