@@ -61,12 +61,11 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         |it| encode(&it.protobuf, "list, an object, protobuf"),
         deflate,
     ];
-    let of_flow_control: [fn() -> Case; 6] = [
+    let of_flow_control: [fn() -> Case; 5] = [
         seats,
         || dispatch(DISPATCH, 1),
         || dispatch(DISPATCH_WIDE, 10),
         flow_control::cached,
-        flow_control::busy,
         flow_control::forwarded,
     ];
     let of_flow_control = of_flow_control.into_iter().map(|make| make());

@@ -20,24 +20,16 @@ use crate::cases::Case;
 /// The requests of a case.
 const TIMES: usize = 1_000;
 const CACHED: &str = "flow control of a cached GET";
-const BUSY: &str = "the same, of a busy connection";
 const FORWARDED: &str = "flow control of a forwarded GET";
-/// The most instructions that flow control may add, of an optimized build. Those of a busy
-/// connection are half of the others.
-pub(crate) const TARGETS: [(&str, f64); 3] =
-    [(CACHED, 2_500.0), (BUSY, 1_250.0), (FORWARDED, 10_000.0)];
-/// The time between two requests of a connection whose hits are charged one by one.
+/// The most instructions that flow control may add, of an optimized build.
+pub(crate) const TARGETS: [(&str, f64); 2] = [(CACHED, 2_500.0), (FORWARDED, 10_000.0)];
+/// The time between two requests of a connection.
 const APART: Duration = Duration::from_millis(100);
 const PATH: &str = "/api/v1/namespaces/default/configmaps/cm";
 
 /// Flow control of a GET that is answered from the cache.
 pub(crate) fn cached() -> Case {
     case(CACHED, Some(APART))
-}
-
-/// The same where GETs follow one another at once.
-pub(crate) fn busy() -> Case {
-    case(BUSY, Some(Duration::ZERO))
 }
 
 /// Flow control of a GET that is forwarded.
