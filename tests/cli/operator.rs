@@ -112,7 +112,7 @@ fn replicas_are_one_and_those_that_do_not_answer_are_named() {
     assert_eq!(both.status.code(), Some(3), "{}", stderr(&both));
     let text = stdout(&both);
     assert_eq!(text.matches("[poll-list]").count(), 1, "{text}");
-    assert!(text.contains("40.0 thousandths of a core upstream"), "{text}");
+    assert!(text.contains("about 40 mCPU on the API server"), "{text}");
     assert!(text.contains("Answered: weir-0, weir-1."), "{text}");
     // Whether a replica that does not answer has a finding is unknown.
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
@@ -127,10 +127,14 @@ fn replicas_are_one_and_those_that_do_not_answer_are_named() {
 #[test]
 fn top_shows_what_it_gets_over_connections_that_end() {
     let items = r#"{"instance": "a", "items": [{"name": "watches", "used": 5}]}"#;
-    let url = admin(1, &[("/api/overview", "200 OK", "{}"), ("/api/caches", "200 OK", items)]);
+    let pages = [("/api/overview", "{}"), ("/api/caches", items), ("/api/reasons", items)];
+    let url = admin(1, &pages.map(|(path, body)| (path, "200 OK", body)));
     let top = weir(&["top", "--admin", &url]);
     assert_eq!(top.status.code(), Some(0), "{}", stderr(&top));
     assert!(stdout(&top).contains("flowControl.mode: observe"), "{}", stdout(&top));
+    let hidden = weir(&["top", "--admin", &admin(1, &[])]);
+    assert_eq!(hidden.status.code(), Some(1), "{}", stdout(&hidden));
+    assert!(stderr(&hidden).contains("set admin.detail: local"), "{}", stderr(&hidden));
 }
 
 #[test]

@@ -21,6 +21,7 @@ fn describe(finding: &Finding) -> Value {
     };
     let fix = |library: Library| format!("{}: {}", library.as_str(), rule.fix(library));
     let fixes = Library::ALL.map(|it| (it.as_str().to_owned(), Value::from(rule.fix(it))));
+    let cost = Finding::cost_text(finding.upstream_cores, finding.cores, finding.bytes_per_second);
     let fix: Vec<_> = Library::guess(agent).iter().map(|library| fix(*library)).collect();
     object([
         ("rule", rule.as_str().into()),
@@ -31,7 +32,7 @@ fn describe(finding: &Finding) -> Value {
         ("userAgent", (&**agent).into()),
         ("resource", (&**resource).into()),
         ("evidence", evidence.as_str().into()),
-        ("cost", cost(finding).into()),
+        ("cost", cost.into()),
         ("upstreamCores", number(finding.upstream_cores)),
         ("cpuCores", number(finding.cores)),
         ("bytesPerSecond", number(finding.bytes_per_second)),
@@ -41,19 +42,20 @@ fn describe(finding: &Finding) -> Value {
     ])
 }
 
-/// Returns the cost for people.
-fn cost(finding: &Finding) -> String {
-    let bytes = finding.bytes_per_second;
-    let bytes = if bytes < 1e6 {
-        format!("{:.0} KB/s", bytes / 1e3)
-    } else {
-        format!("{:.1} MB/s", bytes / 1e6)
-    };
-    let [upstream, own] = [finding.upstream_cores, finding.cores].map(|cores| 1e3 * cores);
-    // The first number is an estimate, of which only two digits say anything.
-    let upstream =
-        if upstream < 10.0 { format!("{upstream:.1}") } else { format!("{upstream:.0}") };
-    format!("about {upstream} mCPU on the API server, {own:.1} mCPU in Weir, {bytes}")
+impl Finding {
+    /// Returns a cost for people. `weir doctor` adds costs up, and writes sums alike.
+    pub(crate) fn cost_text(upstream_cores: f64, cores: f64, bytes_per_second: f64) -> String {
+        let bytes = if bytes_per_second < 1e6 {
+            format!("{:.0} KB/s", bytes_per_second / 1e3)
+        } else {
+            format!("{:.1} MB/s", bytes_per_second / 1e6)
+        };
+        let [upstream, own] = [upstream_cores, cores].map(|cores| 1e3 * cores);
+        // The first number is an estimate, of which only two digits say anything.
+        let upstream =
+            if upstream < 10.0 { format!("{upstream:.1}") } else { format!("{upstream:.0}") };
+        format!("about {upstream} mCPU on the API server, {own:.1} mCPU in Weir, {bytes}")
+    }
 }
 
 /// The limit keeps the list short enough to read.

@@ -569,7 +569,7 @@ function drawOverview(overview) {
 /** The overview that is shown. @type {Item} */
 let shown = {};
 
-const WORDS = /** @type {Record<string, string>} */ ({ warning: "Warning", critical: "Critical", unknown: "No answer", paused: "Paused" });
+const WORDS = /** @type {Record<string, string>} */ ({ warning: "Warning", critical: "Critical", unknown: "No answer", paused: "Paused", off: "Details off" });
 
 /** Shows the verdict. Only what differs is set: a screen reader reads the sentence aloud when it
  * changes, and a link that has the focus keeps it.
@@ -616,6 +616,15 @@ function actions(report) {
 function draw() {
   const overview = latest.get("overview");
   if (overview === undefined) return;
+  if (overview === null) {
+    verdict({
+      level: "off",
+      text: "Weir shows no details here; what you see is old.",
+      deed: "They are switched off: set admin.detail: local in the configuration, and restart Weir.",
+    });
+    tables.forEach((table) => table.draw());
+    return;
+  }
   const began = performance.now();
   now = Date.parse(overview.time);
   drawOverview(overview);
@@ -664,13 +673,16 @@ async function poll() {
   } catch (error) {
     hasFailed = true;
     const failure = error instanceof Error ? error.message : String(error);
-    verdict({
-      level: "unknown",
-      text: `Weir's admin listener does not answer (${failure}); what you see is old.`,
-      deed: "Does the process run? Does kubectl port-forward?",
-    });
+    // The pause may have begun after this request: its verdict stays.
+    if (!isPaused) {
+      verdict({
+        level: "unknown",
+        text: `Weir's admin listener does not answer (${failure}); what you see is old.`,
+        deed: "Does the process run? Does kubectl port-forward?",
+      });
+    }
   }
-  document.body.classList.toggle("stale", hasFailed);
+  document.body.classList.toggle("stale", hasFailed || latest.get("overview") === null);
   if (!hasFailed && !isPaused) tryDraw();
   isAsking = false;
 }

@@ -77,7 +77,7 @@ impl AdminUrl {
         })
     }
 
-    /// Reads kinds of the API. Where several are asked for, one that is off is null.
+    /// Reads kinds of the API. Clients that are not counted are null beside other kinds.
     pub(super) async fn kinds(&self, kinds: &[&str], limit: usize) -> anyhow::Result<Vec<Value>> {
         let mut session = Session::open(self).await?;
         let mut answers = Vec::new();
@@ -90,8 +90,10 @@ impl AdminUrl {
             let (status, body) = session.read(&path, "application/json").await?;
             match status {
                 StatusCode::OK => answers.push(serde_json::from_slice(&body)?),
-                // Costs are not added up. All else can be shown.
-                StatusCode::NOT_FOUND if kinds.len() > 1 => answers.push(Value::Null),
+                // Costs are not added up. All else can be shown, unless details are off.
+                StatusCode::NOT_FOUND if kinds.len() > 1 && *kind == "clients" => {
+                    answers.push(Value::Null);
+                }
                 StatusCode::NOT_FOUND => bail!("{}", session.why_off().await?),
                 _ => {
                     let text = String::from_utf8_lossy(&body);

@@ -1,5 +1,7 @@
 //! Reads the text format of Prometheus, as far as Weir writes it.
 
+use std::iter;
+
 /// Returns the labels and the value of each sample of a metric. The values of the labels are as
 /// they are written.
 pub(super) fn samples<'a>(
@@ -23,7 +25,7 @@ pub(super) fn labels_of(line: &str) -> impl Iterator<Item = (&str, &str)> {
         _ => "",
     };
     let mut rest = labels;
-    std::iter::from_fn(move || {
+    iter::from_fn(move || {
         let (label, after) = rest.split_once("=\"")?;
         let mut is_escape = false;
         let end = after.find(|letter| {
@@ -39,7 +41,22 @@ pub(super) fn labels_of(line: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// Returns the value of a label without its escapes.
 pub(super) fn unescaped(value: &str) -> String {
-    value.replace("\\n", "\n").replace("\\\"", "\"").replace("\\\\", "\\")
+    // In one pass: the backslash of an escaped backslash begins no other escape.
+    let mut text = String::with_capacity(value.len());
+    let mut letters = value.chars();
+    while let Some(letter) = letters.next() {
+        if letter != '\\' {
+            text.push(letter);
+            continue;
+        }
+        match letters.next() {
+            Some('n') => text.push('\n'),
+            Some(escaped @ ('"' | '\\')) => text.push(escaped),
+            // No escape of this format, so both stay.
+            other => text.extend(iter::once('\\').chain(other)),
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -52,6 +69,7 @@ mod tests {
         let labels: Vec<_> = labels_of(line).collect();
         assert_eq!(labels, [("x", "1"), ("y", r#"q\"}"#), ("z", r"\\")]);
         assert_eq!(unescaped(r#"q\"}"#), "q\"}");
+        assert_eq!(unescaped(r"CORP\\nancy\n\x\"), "CORP\\nancy\n\\x\\");
         assert_eq!(labels_of("# HELP a {x=\"1\"}").count(), 0);
     }
 

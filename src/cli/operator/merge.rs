@@ -7,6 +7,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::flow::doctor::Finding;
+
 /// Merges the answers of one kind. There is at least one.
 pub(super) fn merged(kind: &str, answers: Vec<Value>) -> Value {
     let answers = match <[Value; 1]>::try_from(answers) {
@@ -18,7 +20,7 @@ pub(super) fn merged(kind: &str, answers: Vec<Value>) -> Value {
         "clients" => ("windows", windows(&answers)),
         "findings" => ("items", findings(&answers)),
         "overview" => ("items", answers.iter().filter(|it| !it.is_null()).cloned().collect()),
-        _ => ("items", with_instances(&answers)),
+        _ => ("items", with_instances(kind, &answers)),
     };
     let (field, content) = content;
     let kind = answers.iter().find_map(|answer| answer.get("kind"));
@@ -68,14 +70,8 @@ fn cost(item: &Value) -> f64 {
 
 /// Writes the cost as `/api/findings` does.
 fn cost_text(item: &Map<String, Value>) -> String {
-    let bytes = number(item.get("bytesPerSecond"));
-    let bytes = if bytes < 1e6 {
-        format!("{:.0} KB/s", bytes / 1e3)
-    } else {
-        format!("{:.1} MB/s", bytes / 1e6)
-    };
-    let [upstream, own] = ["upstreamCores", "cpuCores"].map(|field| 1e3 * number(item.get(field)));
-    format!("{upstream:.1} thousandths of a core upstream, {own:.1} here, {bytes}")
+    let of = |field| number(item.get(field));
+    Finding::cost_text(of("upstreamCores"), of("cpuCores"), of("bytesPerSecond"))
 }
 
 /// Returns the windows of clients: those of the same length are one.
@@ -147,8 +143,8 @@ fn add(sum: &mut Map<String, Value>, other: &Map<String, Value>) {
     }
 }
 
-/// Returns the items of all, each with the replica that it is of.
-fn with_instances(answers: &[Value]) -> Value {
+/// Returns the items of all, each with the replica that it is of, in the order of each answer.
+fn with_instances(kind: &str, answers: &[Value]) -> Value {
     let mut all = Vec::new();
     for answer in answers {
         let instance = answer.get("instance").cloned().unwrap_or_default();
@@ -160,7 +156,18 @@ fn with_instances(answers: &[Value]) -> Value {
             all.push(item);
         }
     }
+    let rate = |item: &Value| number(item.get("perSecondOfMinute"));
+    match kind {
+        // The times of all have one form and one zone, so their texts have their order.
+        "events" => all.sort_by(|one, other| time(other).cmp(time(one))),
+        "reasons" => all.sort_by(|one, other| rate(other).total_cmp(&rate(one))),
+        _ => {}
+    }
     all.into()
+}
+
+fn time(item: &Value) -> &str {
+    item.get("time").and_then(Value::as_str).unwrap_or_default()
 }
 
 fn items<'a>(answers: &'a [Value], field: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -203,7 +210,7 @@ mod tests {
         assert_eq!(merged["items"].as_array().unwrap().len(), 2);
         let jane = &merged["items"][0];
         assert_eq!((&jane["weight"], &jane["evidence"]), (&json!("critical"), &json!("much")));
-        let cost = "40.0 thousandths of a core upstream, 2.0 here, 1.2 MB/s";
+        let cost = "about 40 mCPU on the API server, 2.0 mCPU in Weir, 1.2 MB/s";
         assert_eq!(jane["cost"], cost);
     }
 
@@ -234,5 +241,26 @@ mod tests {
             |instance: &str| json!({"instance": instance, "items": [{"resource": "pods"}]});
         let merged = merged("caches", vec![answer("a"), answer("b")]);
         assert_eq!(merged["items"][1], json!({"resource": "pods", "instance": "b"}));
+    }
+
+    #[test]
+    fn events_and_reasons_of_all_replicas_are_in_one_order() {
+        let answers = |field: &str, values: [Value; 4]| {
+            let [one, two, three, four] = values.map(|value| json!({ field: value }));
+            vec![
+                json!({"instance": "a", "items": [one, two]}),
+                json!({"instance": "b", "items": [three, four]}),
+            ]
+        };
+        let order = |merged: Value| -> Vec<String> {
+            let items = merged["items"].as_array().unwrap();
+            items.iter().map(|item| item["instance"].as_str().unwrap().to_owned()).collect()
+        };
+        let times = ["03:00.000Z", "01:00.000Z", "04:00.000Z", "02:00.000Z"];
+        let times = times.map(|it| Value::from(format!("2026-01-01T00:{it}")));
+        assert_eq!(order(merged("events", answers("time", times))), ["b", "a", "b", "a"]);
+        let rates = [5.0, 0.5, 4.0, 0.25].map(Value::from);
+        let rates = answers("perSecondOfMinute", rates);
+        assert_eq!(order(merged("reasons", rates)), ["a", "b", "a", "b"]);
     }
 }

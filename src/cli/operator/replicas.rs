@@ -38,6 +38,7 @@ pub(super) async fn ask(
     {
         return Err(error);
     }
+    let answered = one_of_each(answered);
     let names: Vec<_> = answered.iter().map(|answers| instance_of(answers)).collect();
     let mut note = String::new();
     if urls.len() > 1 {
@@ -56,8 +57,49 @@ pub(super) async fn ask(
     Ok(Replicas { answers: kinds.iter().zip(by_kind).map(merge).collect(), note, failed })
 }
 
+/// Drops the answers of a replica that another URL reached already: its costs would count twice.
+fn one_of_each(answered: Vec<Vec<Value>>) -> Vec<Vec<Value>> {
+    let mut kept: Vec<Vec<Value>> = Vec::new();
+    for answers in answered {
+        let process = process_of(&answers);
+        let is_known = process.is_some() && kept.iter().any(|others| process_of(others) == process);
+        if !is_known {
+            kept.push(answers);
+        }
+    }
+    kept
+}
+
+/// What tells processes apart: several on one host have its name, but began at other times.
+fn process_of(answers: &[Value]) -> Option<(&str, u64)> {
+    answers.iter().find_map(|answer| {
+        let instance = answer.get("instance")?.as_str()?;
+        Some((instance, answer.get("uptimeSeconds")?.as_u64()?))
+    })
+}
+
 /// The name of a replica: its host's, which is the pod's.
 fn instance_of(answers: &[Value]) -> &str {
     let name = answers.iter().find_map(|answer| answer.get("instance")?.as_str());
     name.unwrap_or("(unnamed)")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_replica_with_two_urls_counts_once() {
+        let answers = |instance: &str, uptime: u64| {
+            vec![Value::Null, json!({"instance": instance, "uptimeSeconds": uptime})]
+        };
+        let unnamed = || vec![json!({})];
+        let all =
+            vec![answers("a", 5), answers("b", 5), answers("a", 5), answers("a", 9), unnamed()];
+        let kept = one_of_each(all.into_iter().chain([unnamed()]).collect());
+        let expected = [answers("a", 5), answers("b", 5), answers("a", 9), unnamed(), unnamed()];
+        assert_eq!(kept, expected);
+    }
 }

@@ -14,31 +14,18 @@
 
 mod common;
 mod fields;
+mod format;
 mod names;
 mod replace;
 
 use aws_lc_rs::hmac;
 use serde_json::Value;
 
-use self::fields::{is_fixed, kind_of};
+use self::fields::{is_fixed, is_vocabulary, kind_of};
+pub(super) use self::format::Format;
 use self::names::{NameKind, Names, canonical};
 use self::replace::Replacer;
 use crate::cli::operator::exposition::{labels_of, unescaped};
-
-/// How the content of a file is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    /// One JSON document.
-    Json,
-    /// JSON objects, one a line; a line that is none counts as text.
-    JsonLines,
-    /// The text format of Prometheus.
-    Metrics,
-    /// Lines of text, of which some are `name=value`.
-    Text,
-    /// Neither read nor changed.
-    Binary,
-}
 
 /// Replaces names in files.
 #[derive(Debug)]
@@ -92,7 +79,7 @@ impl Redactor {
         match format {
             Format::Json => match serde_json::from_str(text) {
                 Ok(mut document) => {
-                    self.redact_value(replacer, None, &mut document);
+                    self.redact_value(replacer, format, None, &mut document);
                     format!("{document:#}\n")
                 }
                 Err(_) => replacer.replace(text),
@@ -100,7 +87,7 @@ impl Redactor {
             Format::JsonLines => {
                 let line = |line: &str| match serde_json::from_str(line) {
                     Ok(mut document) => {
-                        self.redact_value(replacer, None, &mut document);
+                        self.redact_value(replacer, format, None, &mut document);
                         format!("{document}\n")
                     }
                     Err(_) => replacer.replace(line) + "\n",
@@ -113,7 +100,7 @@ impl Redactor {
             Format::Text => {
                 let line = |line: &str| match line.split_once('=') {
                     Some((name, value)) if kind_of(name).is_some() => {
-                        format!("{name}={}\n", self.field(replacer, name, value))
+                        format!("{name}={}\n", self.field(replacer, format, name, value))
                     }
                     _ => replacer.replace(line) + "\n",
                 };
@@ -173,16 +160,24 @@ impl Redactor {
         self.names.add_text(text);
     }
 
-    fn redact_value(&self, replacer: &Replacer, field: Option<&str>, value: &mut Value) {
+    fn redact_value(
+        &self,
+        replacer: &Replacer,
+        format: Format,
+        field: Option<&str>,
+        value: &mut Value,
+    ) {
         match value {
-            Value::String(text) => *text = self.field(replacer, field.unwrap_or_default(), text),
+            Value::String(text) => {
+                *text = self.field(replacer, format, field.unwrap_or_default(), text);
+            }
             Value::Array(items) => {
-                items.iter_mut().for_each(|item| self.redact_value(replacer, field, item));
+                items.iter_mut().for_each(|item| self.redact_value(replacer, format, field, item));
             }
             Value::Object(fields) => {
                 let outer = field.filter(|field| kind_of(field) == Some(NameKind::User));
                 for (name, value) in fields.iter_mut().filter(|(name, _)| !is_fixed(name)) {
-                    self.redact_value(replacer, outer.or(Some(name)), value);
+                    self.redact_value(replacer, format, outer.or(Some(name)), value);
                 }
             }
             _ => {}
@@ -191,7 +186,10 @@ impl Redactor {
 
     /// Returns the value of a field. A name that is also an ordinary word is replaced only where it
     /// is all of a field of names.
-    fn field(&self, replacer: &Replacer, field: &str, text: &str) -> String {
+    fn field(&self, replacer: &Replacer, format: Format, field: &str, text: &str) -> String {
+        if is_vocabulary(format, field) {
+            return text.to_owned();
+        }
         let known = kind_of(field).and_then(|_| self.names.get(canonical(text)));
         match known {
             Some(kind) => self.word(canonical(text), kind),
@@ -207,7 +205,7 @@ impl Redactor {
             let Some((before, after)) = rest.split_once(&format!("{label}=\"{value}\"")) else {
                 continue;
             };
-            let word = self.field(replacer, label, &unescaped(value));
+            let word = self.field(replacer, Format::Metrics, label, &unescaped(value));
             redacted.push_str(&format!("{before}{label}=\"{}\"", escaped(&word)));
             rest = after;
         }

@@ -5,10 +5,13 @@ pub(super) fn is_of_every_cluster(name: &str) -> bool {
     OF_EVERY_CLUSTER.contains(&name)
 }
 
-/// Whether a name is also a word of messages, such as a user called `admin`. It is replaced where
-/// it is all of a field of names, and stays within texts, where nobody can tell that it is a name.
+/// Whether a name is also a word of messages, such as a user called `admin`, or a number as short
+/// as those of messages. It is replaced where it is all of a field of names, and stays within
+/// texts, where nobody can tell that it is a name.
 pub(super) fn is_word(name: &str) -> bool {
-    name.len() < LENGTH_MIN || WORDS.contains(&name.to_lowercase().as_str())
+    let is_number = name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let length_min = if is_number { NUMBER_LENGTH_MIN } else { LENGTH_MIN };
+    name.len() < length_min || WORDS.contains(&name.to_lowercase().as_str())
 }
 
 const OF_EVERY_CLUSTER: [&str; 38] = [
@@ -102,3 +105,5 @@ const WORDS: [&str; 44] = [
 ];
 
 const LENGTH_MIN: usize = 3;
+/// Identifiers of accounts are longer; ports, counts and versions are not.
+const NUMBER_LENGTH_MIN: usize = 6;

@@ -1,5 +1,6 @@
 //! The fields, labels and flags whose values are names, and those that never contain one.
 
+use crate::cli::operator::bundle::redact::format::Format;
 use crate::cli::operator::bundle::redact::names::NameKind;
 
 /// Returns the kind of names that a field has: a field of a document or of a line of the log, a
@@ -16,6 +17,13 @@ pub(super) fn kind_of(field: &str) -> Option<NameKind> {
 /// Whether a field has a word or a sentence of Weir's own, which no client chooses.
 pub(super) fn is_fixed(field: &str) -> bool {
     FIXED.contains(&field)
+}
+
+/// Whether the values of a field are words of Kubernetes or of Weir, although a namespace or a user
+/// may be called alike: a namespace `batch` says nothing about the group of a resource.
+pub(super) fn is_vocabulary(format: Format, field: &str) -> bool {
+    // In the log a reason may be a whole sentence, which may have names.
+    VOCABULARY.contains(&field) || (field == "reason" && format != Format::JsonLines)
 }
 
 /// In lower case, without the signs between words: `user_agent`, `userAgent` and `user-agent` are
@@ -41,7 +49,19 @@ const FIELDS: [(NameKind, &[&str]); 6] = [
     (NameKind::Namespace, &["namespace", "namespaces"]),
     (
         NameKind::Object,
-        &["object", "objects", "key", "keys", "instance", "pod", "node", "context", "flowschema"],
+        &[
+            "object",
+            "objects",
+            "key",
+            "keys",
+            "instance",
+            "pod",
+            "node",
+            "context",
+            "flowschema",
+            "resourcenames",
+            "service",
+        ],
     ),
     (
         NameKind::Address,
@@ -67,12 +87,28 @@ const FIELDS: [(NameKind, &[&str]); 6] = [
             "dnsnames",
             "ipaddresses",
             "admin",
+            "generatednames",
+            "servername",
+            "audiences",
         ],
     ),
     (
         NameKind::Path,
         &["path", "kubeconfig", "writekubeconfig", "config", "socket", "output", "uri"],
     ),
+];
+
+const VOCABULARY: [&str; 10] = [
+    "group",
+    "version",
+    "resource",
+    "verb",
+    "cacheStatus",
+    "cache_status",
+    "representation",
+    "state",
+    "code",
+    "le",
 ];
 
 const FIXED: [&str; 16] = [

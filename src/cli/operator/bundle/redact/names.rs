@@ -112,9 +112,12 @@ impl Names {
     fn add(&mut self, kind: NameKind, name: &str) {
         let name = canonical(name.trim());
         // A word of this bundle's own is none.
-        let is_number = name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-        if is_number || is_of_every_cluster(name) || name == "(no user agent)" {
+        if name.is_empty() || is_of_every_cluster(name) || name == "(no user agent)" {
             return;
+        }
+        // An address is one wherever it stands, and those of every host stay.
+        if name.parse::<IpAddr>().is_ok() {
+            return self.add_ips(name);
         }
         let known = self.0.entry(name.to_owned()).or_insert(kind);
         *known = kind.min(*known);

@@ -13,23 +13,31 @@ use crate::cli::operator::bundle::redact::names::NAME_BYTES_MAX;
 #[derive(Debug)]
 pub(super) struct Replacer {
     /// By the first letter of the name, the longest first.
-    names: HashMap<char, Vec<(String, String)>>,
+    names: HashMap<char, Vec<Form>>,
+}
+
+/// A name as a text may have it.
+#[derive(Debug)]
+struct Form {
+    text: String,
+    word: String,
+    /// Whether it may be the beginning of a longer name.
+    may_be_cut: bool,
 }
 
 impl Replacer {
     pub(super) fn new<'a>(names: impl Iterator<Item = (&'a str, String)>) -> Self {
-        let mut by_letter: HashMap<char, Vec<(String, String)>> = HashMap::new();
+        let mut by_letter: HashMap<char, Vec<Form>> = HashMap::new();
         for (name, word) in names.filter(|(name, _)| !is_word(name)) {
-            // In a text that Rust printed as a literal, quotes and control characters are escaped.
-            let literal = name.escape_debug().to_string();
-            for form in [Some(name.to_owned()), Some(literal).filter(|it| it != name)] {
-                let Some(form) = form else { continue };
-                let Some(first) = form.chars().next() else { continue };
-                by_letter.entry(first).or_default().push((form, word.clone()));
+            let may_be_cut = name.len() + 3 >= NAME_BYTES_MAX;
+            for text in forms(name) {
+                let Some(first) = text.chars().next() else { continue };
+                let form = Form { text, word: word.clone(), may_be_cut };
+                by_letter.entry(first).or_default().push(form);
             }
         }
         for names in by_letter.values_mut() {
-            names.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+            names.sort_by_key(|form| std::cmp::Reverse(form.text.len()));
         }
         Self { names: by_letter }
     }
@@ -57,16 +65,46 @@ impl Replacer {
 
     /// Returns the word of the longest name at the beginning of a text, and what follows.
     fn name_at<'a, 'b>(&'a self, first: char, text: &'b str) -> Option<(&'a str, &'b str)> {
-        self.names.get(&first)?.iter().find_map(|(name, word)| {
+        self.names.get(&first)?.iter().find_map(|form| {
+            let Form { text: name, word, may_be_cut } = form;
             let after = text.strip_prefix(name.as_str())?;
-            if name.len() + 3 >= NAME_BYTES_MAX {
+            if *may_be_cut {
                 return Some((word.as_str(), after.trim_start_matches(is_part_of_name)));
             }
             let is_inside = name.chars().next_back().is_some_and(char::is_alphanumeric)
+                && !is_after_escape(name, name.len())
                 && after.chars().next().is_some_and(char::is_alphanumeric);
             (!is_inside).then_some((word.as_str(), after))
         })
     }
+}
+
+/// Returns the forms in which texts have a name: as it is, as Rust prints it in a literal, where
+/// quotes and control characters are escaped, and as URLs have it.
+fn forms(name: &str) -> Vec<String> {
+    let encoded = percent_encoded(name, |byte| format!("%{byte:02X}"));
+    let with_plus = encoded.replace("%20", "+");
+    let in_lower_case = percent_encoded(name, |byte| format!("%{byte:02x}"));
+    let mut forms = vec![name.to_owned()];
+    for form in [name.escape_debug().to_string(), encoded, with_plus, in_lower_case] {
+        if !forms.contains(&form) {
+            forms.push(form);
+        }
+    }
+    forms
+}
+
+/// Percent-encodes all that is special in some part of a URL.
+fn percent_encoded(name: &str, escape: impl Fn(u8) -> String) -> String {
+    let mut encoded = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&escape(byte));
+        }
+    }
+    encoded
 }
 
 /// Whether the text before `at` ends with a percent-encoded byte: a word begins after it.
@@ -78,5 +116,5 @@ fn is_after_escape(text: &str, at: usize) -> bool {
 
 /// Whether the rest of a name that was cut may have this letter.
 fn is_part_of_name(letter: char) -> bool {
-    letter.is_alphanumeric() || "-._:@/+…".contains(letter)
+    letter.is_alphanumeric() || "-._:@/+%…".contains(letter)
 }

@@ -17,7 +17,44 @@ fn document(value: Value) -> (Format, String) {
     (Format::Json, value.to_string())
 }
 
-/// Every name that is in `planted` stands somewhere in a file, and in none afterwards.
+const PLANTED: [&str; 34] = [
+    "jane",
+    "ops@corp",
+    "corp.example",
+    "billing",
+    "weir-7f9c",
+    "10.20.30.40",
+    "acme-keys",
+    "acme.internal",
+    "jdoe",
+    "acme-prod",
+    "mallory",
+    "joe",
+    "payroll",
+    "db-password",
+    "10.9.8.7",
+    "blue",
+    "web-frontend",
+    "green",
+    "app-token",
+    "nnnn",
+    "robot-account",
+    "fd00::8",
+    "lonely-config",
+    "tenant-a",
+    "10.1.1.1",
+    "acme-schema",
+    "secret-place",
+    "acme-dev",
+    "tls.corp.test",
+    "audience-x",
+    "peers.corp.test",
+    "edge-ns",
+    "edge-replicas",
+    "vault-seal",
+];
+
+/// Each of [`PLANTED`] stands somewhere in a file, and in none afterwards.
 #[test]
 fn no_planted_name_is_left_in_any_file() {
     let long = format!("system:serviceaccount:{}:robot-account", "n".repeat(130));
@@ -30,6 +67,9 @@ fn no_planted_name_is_left_in_any_file() {
         "server": {"listeners": [{"listen": "https://10.20.30.40:6440",
             "certificate": {"privateKeyFile": "/etc/acme-keys/tls.key"}}],
             "allowedHosts": ["weir.acme.internal"]},
+        "certificates": {"generatedNames": ["tls.corp.test"], "audiences": ["https://audience-x"]},
+        "siblings": {"serverName": "peers.corp.test", "service": "edge-ns/edge-replicas"},
+        "audit": {"resources": [{"resourceNames": ["vault-seal"]}]},
         "upstream": {"kubeconfig": "/home/jdoe/.kube/config", "context": "acme-prod",
             "endpoints": {"static": ["https://master-1.acme.internal:6443"]}},
         "tracing": {"endpoint": "http://collector.acme.internal:4317"},
@@ -59,39 +99,9 @@ fn no_planted_name_is_left_in_any_file() {
         document(json!({"items": [{"resource": "pods", "namespace": "billing"}]})),
         document(json!({"items": [{"subject": "pods in tenant-a", "text": "tenant-a relists"}]})),
     ];
-    let planted = [
-        "jane",
-        "ops@corp",
-        "corp.example",
-        "billing",
-        "weir-7f9c",
-        "10.20.30.40",
-        "acme-keys",
-        "acme.internal",
-        "jdoe",
-        "acme-prod",
-        "mallory",
-        "joe",
-        "payroll",
-        "db-password",
-        "10.9.8.7",
-        "blue",
-        "web-frontend",
-        "green",
-        "app-token",
-        "nnnn",
-        "robot-account",
-        "fd00::8",
-        "lonely-config",
-        "tenant-a",
-        "10.1.1.1",
-        "acme-schema",
-        "secret-place",
-        "acme-dev",
-    ];
     let all = files.iter().map(|(_, text)| text.as_str()).collect::<String>();
     let redacted = redacted(&files).concat();
-    for name in planted {
+    for name in PLANTED {
         assert!(all.contains(name), "{name}");
         // A comment of the metrics is Weir's own text.
         let left = redacted.lines().filter(|line| line.contains(name) && !line.starts_with('#'));
@@ -154,4 +164,63 @@ fn other_words_stay() {
     let metrics = &texts[2];
     assert!(metrics.starts_with("weir_jane{verb=\"list\",user=\"user-"), "{metrics}");
     assert!(metrics.ends_with("\"} 1\n"), "{metrics}");
+}
+
+#[test]
+fn names_of_digits_are_names() {
+    let account = "110169484474386276334";
+    let files = [
+        document(json!({"items": [
+            {"user": account, "namespace": "777123"}, {"user": "1001", "namespace": "8.5"}]})),
+        document(json!({"message":
+            format!("{account} in 777123 at 127.0.0.1:6440 waits 1001 ms, 8.5 s; 1777123")})),
+    ];
+    let texts = redacted(&files);
+    for name in [account, "\"777123\"", "1001", "8.5"] {
+        assert!(!texts[0].contains(name), "{name}: {}", texts[0]);
+    }
+    let message: Value = serde_json::from_str(&texts[1]).unwrap();
+    let text = message["message"].as_str().unwrap();
+    assert!(text.starts_with("user-") && text.contains(" in namespace-"), "{text}");
+    assert!(text.ends_with(" at 127.0.0.1:6440 waits 1001 ms, 8.5 s; 1777123"), "{text}");
+}
+
+#[test]
+fn names_in_urls_are_replaced() {
+    let files = [
+        document(json!({"items": [{"user": "joe@corp.example"}, {"userAgent": "tool/1 (x y)"}]})),
+        (Format::Text, "GET /x?labelSelector=owner%3Djoe%40corp.example&limit=5\n".to_owned()),
+        (Format::Text, "a=joe%40corp.examples by tool%2f1%20%28x%20y%29z, ".to_owned()),
+        (Format::Text, "tool%2F1+%28x+y%29\n".to_owned()),
+    ];
+    let texts = redacted(&files);
+    let rest = texts[1].strip_prefix("GET /x?labelSelector=owner%3Duser-").unwrap();
+    assert!(rest.ends_with("&limit=5\n") && !rest.contains("joe"), "{rest}");
+    assert!(texts[2].starts_with("a=joe%40corp.examples by agent-"), "a longer name: {}", texts[2]);
+    assert!(!texts[2].contains("tool") && !texts[3].contains("tool"), "{}{}", texts[2], texts[3]);
+}
+
+#[test]
+fn words_of_kubernetes_stay_in_their_fields() {
+    let caches = json!({"items": [{"namespace": "batch", "group": "batch", "state": "watching",
+        "reason": "batch"}, {"user": "watching", "subjects": [{"group": {"name": "batch"}}]}]});
+    let files = [
+        document(caches),
+        (Format::JsonLines, json!({"group": "batch", "reason": "no batch here"}).to_string()),
+        (Format::Metrics, "a{namespace=\"batch\",group=\"batch\",reason=\"batch\"} 1\n".to_owned()),
+    ];
+    let texts = redacted(&files);
+    let caches: Value = serde_json::from_str(&texts[0]).unwrap();
+    let [cache, user] = [&caches["items"][0], &caches["items"][1]];
+    assert_eq!((&cache["group"], &cache["state"]), (&json!("batch"), &json!("watching")));
+    assert_eq!(cache["reason"], "batch");
+    assert_ne!(cache["namespace"], "batch");
+    assert_ne!(user["user"], "watching");
+    assert_ne!(user["subjects"][0]["group"]["name"], "batch", "a group of users is a name");
+    let line: Value = serde_json::from_str(&texts[1]).unwrap();
+    assert_eq!(line["group"], "batch");
+    assert!(!line["reason"].as_str().unwrap().contains("batch"), "{line}");
+    let metrics = &texts[2];
+    assert!(metrics.ends_with("\",group=\"batch\",reason=\"batch\"} 1\n"), "{metrics}");
+    assert!(!metrics.starts_with("a{namespace=\"batch\""), "{metrics}");
 }
