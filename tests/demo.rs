@@ -9,8 +9,14 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
+/// A demo takes the usual port of the admin listener if that is free, so that one runs at a time.
+static ONE_DEMO: Mutex<()> = Mutex::new(());
+
 #[test]
 fn the_addresses_and_files_that_the_demo_prints_work() {
+    let _alone = ONE_DEMO.lock();
     let mut demo = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["demo", "--nodes=2", "--pods=10", "--churn=20"])
         .args(["--listen=https://127.0.0.1:0", "--listen=http://127.0.0.1:0"])
@@ -95,6 +101,7 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
 
 #[test]
 fn a_demo_with_tls_alone_says_why_it_starts_no_clients() {
+    let _alone = ONE_DEMO.lock();
     let mut demo = Command::new(env!("CARGO_BIN_EXE_weir"))
         .args(["demo", "--nodes=1", "--pods=1", "--listen=https://127.0.0.1:0"])
         .stdin(Stdio::null())
