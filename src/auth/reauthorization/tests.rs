@@ -123,9 +123,12 @@ async fn equal_watches_share_their_reviews() {
     pass_until("review 3", || server.review_count() >= 3).await;
     let took = began.elapsed();
     assert!(took >= 2 * INTERVAL - Duration::from_secs(15), "{took:?}");
+    // On a busy machine a later one may have been answered meanwhile.
+    let before = server.review_count();
     server.reply(Reply::Deny);
     pass_until("the end of all watches", || watches.iter().all(JoinHandle::is_finished)).await;
-    assert_eq!(server.review_count(), 4);
+    let refused = server.review_count() - before;
+    assert!((1..=2).contains(&refused), "{refused} refusals ended 50 watches");
 }
 
 #[tokio::test]
