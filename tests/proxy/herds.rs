@@ -51,6 +51,7 @@ fn adjust(config: &mut Config) {
     // However busy the machine is, nothing is asked twice because it has expired.
     config.authentication.token_ttl = Duration::from_secs(600);
     config.authorization.allow_ttl = Duration::from_secs(600);
+    config.authorization.watch_recheck = Some(Duration::from_secs(600));
 }
 
 fn token(number: usize) -> String {
@@ -83,7 +84,7 @@ async fn a_restarted_gateway_asks_once_for_each_token_permission_and_cache() {
     assert_eq!(requests.count("create", "tokenreviews"), USERS as u64);
     assert_eq!(requests.count("create", "subjectaccessreviews"), USERS as u64);
     assert_eq!(proxy.metric("weir_herd_appointments_total", &[]).await, 0.0);
-    assert_eq!(proxy.metric("weir_watch_recheck_interval_seconds", &[]).await, 60.0);
+    assert_eq!(proxy.metric("weir_watch_recheck_interval_seconds", &[]).await, 600.0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
