@@ -12,6 +12,7 @@ pub mod demo;
 mod diff;
 pub mod failure;
 mod generate;
+mod given_file;
 mod http;
 mod operator;
 pub mod plugin;

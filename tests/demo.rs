@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,19 +17,10 @@ static ONE_DEMO: Mutex<()> = Mutex::new(());
 #[test]
 fn the_addresses_and_files_that_the_demo_prints_work() {
     let _alone = ONE_DEMO.lock();
-    let mut demo = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["demo", "--nodes=2", "--pods=10", "--churn=20"])
-        .args(["--listen=https://127.0.0.1:0", "--listen=http://127.0.0.1:0"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut screen = BufReader::new(demo.stdout.take().unwrap());
-    let mut tour = String::new();
+    let size = ["--nodes=2", "--pods=10", "--churn=20"];
+    let listeners = ["--listen=https://127.0.0.1:0", "--listen=http://127.0.0.1:0"];
     // The figures follow the tour as soon as Weir serves.
-    while !tour.contains("clients: ") {
-        assert!(screen.read_line(&mut tour).unwrap() > 0, "it ended: {tour}");
-    }
+    let (mut demo, mut screen, tour) = start(&[&size[..], &listeners].concat(), "clients: ");
     let word = |start: &str| {
         let words = tour.split_whitespace().map(|word| word.trim_matches('\''));
         words.filter(|word| word.starts_with(start)).map(str::to_owned).collect::<Vec<_>>()
@@ -90,8 +81,7 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
         assert!(screen.read_line(&mut line).unwrap() > 0, "it ended");
     }
 
-    let pid = demo.id().to_string();
-    assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
+    interrupt(&demo);
     let mut rest = String::new();
     screen.read_to_string(&mut rest).unwrap();
     assert!(rest.ends_with("\nstopping\n"), "{rest}");
@@ -102,24 +92,39 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
 #[test]
 fn a_demo_with_tls_alone_says_why_it_starts_no_clients() {
     let _alone = ONE_DEMO.lock();
+    let args = ["--nodes=1", "--pods=1", "--listen=https://127.0.0.1:0"];
+    // The screen stays open, since the demo writes to it until it ends.
+    let (mut demo, _screen, tour) = start(&args, "Ctrl-C ends");
+    assert!(
+        tour.contains("starts no clients of its own: they need a listener without TLS"),
+        "{tour}"
+    );
+    interrupt(&demo);
+    assert_eq!(demo.wait().unwrap().code(), Some(0));
+}
+
+/// Starts a demo, and reads its screen until a line has the text `until`. Returns the rest of the
+/// screen, and what was read.
+fn start(args: &[&str], until: &str) -> (Child, BufReader<ChildStdout>, String) {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_weir"))
-        .args(["demo", "--nodes=1", "--pods=1", "--listen=https://127.0.0.1:0"])
+        .arg("demo")
+        .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut screen = BufReader::new(demo.stdout.take().unwrap());
     let mut tour = String::new();
-    while !tour.contains("Ctrl-C ends") {
+    while !tour.contains(until) {
         assert!(screen.read_line(&mut tour).unwrap() > 0, "it ended: {tour}");
     }
-    assert!(
-        tour.contains("starts no clients of its own: they need a listener without TLS"),
-        "{tour}"
-    );
+    (demo, screen, tour)
+}
+
+/// Presses Ctrl-C.
+fn interrupt(demo: &Child) {
     let pid = demo.id().to_string();
     assert!(Command::new("kill").args(["-s", "INT", &pid]).status().unwrap().success());
-    assert_eq!(demo.wait().unwrap().code(), Some(0));
 }
 
 /// Waits until `weir top` shows the demo's kubelets.

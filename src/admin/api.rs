@@ -316,7 +316,8 @@ impl Answer {
     }
 }
 
-/// Whether two times are one, of two clocks that were not read at once.
+/// Whether two times differ by less than two seconds: they come from two clocks that are read one
+/// after the other.
 fn is_close(one: SystemTime, other: SystemTime) -> bool {
     let difference = one.duration_since(other).or_else(|_| other.duration_since(one));
     difference.is_ok_and(|difference| difference < Duration::from_secs(2))

@@ -48,8 +48,8 @@ impl Pages {
         }
     }
 
-    /// Makes a response with details on a blocking thread. The inner `None` is what is off; the
-    /// outer one, that too many are made.
+    /// Makes a response on a blocking thread. The inner `None` means that this detail is off, the
+    /// outer one that too many are being made.
     async fn make(
         self: &Arc<Self>,
         query: Query,
@@ -58,7 +58,8 @@ impl Pages {
         let pages = Arc::clone(self);
         let work = move || {
             let answer = pages.api.as_ref()?.answer(query, &pages.checks, &pages.registry)?;
-            // It is kept, so that the thread of the connection need not compress it.
+            // The answer keeps the compressed form, so that the connection's thread does not
+            // compress it.
             let _compressed = is_compressed.then(|| answer.gzip());
             Some(answer)
         };

@@ -41,7 +41,7 @@ impl DetailGate {
     }
 }
 
-/// Pages ask for six kinds at once, and get them one after another.
+/// A page asks for six kinds at once; two of them wait.
 const DETAILS_MAX: usize = 4;
 /// A page gives up after four seconds.
 const WAIT: Duration = Duration::from_secs(2);

@@ -34,7 +34,7 @@ use crate::telemetry::recent_lines::RecentLines;
 pub struct ZPages {
     version: &'static str,
     started: SystemTime,
-    /// The same by a clock that is never set.
+    /// The start by the monotonic clock, for the uptime.
     since: Instant,
     /// The given flags and variables of the environment, by name.
     flags: Vec<(String, String)>,

@@ -4,7 +4,6 @@ mod api_resource;
 mod gvr;
 mod representation;
 
-#[cfg(test)]
 pub(crate) use self::api_resource::built_in;
 pub use self::api_resource::{ApiResource, Shape};
 pub use self::gvr::{GroupVersionResource, Names, Scope};

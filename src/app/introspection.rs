@@ -152,7 +152,8 @@ mod tests {
     fn configz_is_what_check_prints() {
         for name in ["weir.yaml", "sidecar.yaml", "gateway.yaml", "shedding.yaml"] {
             let path = format!("{}/config/{name}", env!("CARGO_MANIFEST_DIR"));
-            let file = ConfigFile::read(path.as_ref()).unwrap();
+            let text = ConfigFile::read_text(path.as_ref()).unwrap();
+            let file = ConfigFile::parse(&path, &text).unwrap();
             let config = Config::resolve(file, Overrides::default()).unwrap();
             let pending = BTreeMap::from([("admin.listen".to_owned(), json!("127.0.0.1:1"))]);
             let shown = configuration(&config, &pending, ("serve", &[]));

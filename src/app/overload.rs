@@ -220,7 +220,7 @@ fn descriptors() -> f64 {
     let Some(limit) = getrlimit(Resource::Nofile).current else { return 0.0 };
     match fs::read_dir(Path::new("/proc/self/fd")) {
         Ok(open) => open.count() as f64 / limit.max(1) as f64,
-        // None is free to look with.
+        // No descriptor is free to list the directory with.
         Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => 1.0,
         Err(_) => 0.0,
     }

@@ -7,7 +7,6 @@
 //! and accepts Weir's credentials. Weir learns its permissions for each resource separately.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::bail;
@@ -25,22 +24,29 @@ use crate::upstream::{TrafficClass, Upstream, version};
 #[derive(Clone)]
 pub(crate) struct Probe {
     upstream: Upstream,
-    health: Arc<Mutex<Health>>,
+    state: Arc<Mutex<State>>,
     events: Events,
+}
+
+/// What the results until now say.
+struct State {
+    /// The latest result.
+    health: Health,
     /// Whether the upstream refused Weir's credentials since it accepted them last.
-    is_refused: Arc<AtomicBool>,
+    is_refused: bool,
 }
 
 impl Probe {
     /// Creates a probe without a result.
     pub(crate) fn new(upstream: Upstream, events: Events) -> Self {
         let health = Err("the upstream was not asked yet".to_owned());
-        Self { upstream, health: Arc::new(Mutex::new(health)), events, is_refused: Arc::default() }
+        let state = State { health, is_refused: false };
+        Self { upstream, state: Arc::new(Mutex::new(state)), events }
     }
 
     /// Returns the result of the latest probe.
     pub(crate) fn health(&self) -> Health {
-        self.health.lock().clone()
+        self.state.lock().health.clone()
     }
 
     /// Probes at start. Fails if the upstream rejects Weir's credentials, because no retry changes
@@ -85,16 +91,16 @@ impl Probe {
     }
 
     fn note(&self, health: Health) {
-        let last = std::mem::replace(&mut *self.health.lock(), health.clone());
-        let is_refused = |health: &Health| health.as_ref().is_err_and(|reason| reason == REFUSED);
-        // Between a refusal and its end the upstream may be away.
-        let was_refused = match health {
-            Ok(()) => self.is_refused.swap(false, Ordering::Relaxed),
-            Err(_) => self.is_refused.load(Ordering::Relaxed),
+        let is_refusal = health.as_ref().is_err_and(|reason| reason == REFUSED);
+        let (last, was_refused) = {
+            let mut state = self.state.lock();
+            let was_refused = state.is_refused;
+            // Between a refusal and its end the upstream may be away.
+            state.is_refused = is_refusal || (was_refused && health.is_err());
+            (std::mem::replace(&mut state.health, health.clone()), was_refused)
         };
         match (&last, &health) {
-            (_, Err(_)) if !was_refused && is_refused(&health) => {
-                self.is_refused.store(true, Ordering::Relaxed);
+            (_, Err(_)) if !was_refused && is_refusal => {
                 let text = "The upstream refuses Weir's credentials.";
                 self.events.notable_begin(EventKind::Credentials, "", text, |left_out| {
                     tracing::warn!(reason = REFUSED, left_out, "the upstream does not answer");

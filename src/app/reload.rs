@@ -15,7 +15,7 @@ mod observed;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -68,7 +68,9 @@ pub enum ReloadError {
 
 /// Reads the configuration again, and applies it.
 pub struct Reloader {
-    source: ConfigSource,
+    path: PathBuf,
+    overrides: Overrides,
+    poll_interval: Duration,
     parts: ReloadParts,
     running: Arc<ArcSwap<Config>>,
     metrics: ReloadMetrics,
@@ -96,17 +98,6 @@ impl ConfigSource {
     pub fn parse(&self) -> Result<ConfigFile, FileError> {
         ConfigFile::parse(&self.path.display().to_string(), &self.text)
     }
-
-    /// Reads the file, and returns its text. The text may contain no secret: secrets are in files
-    /// of their own.
-    fn read(&self) -> Result<String, ReloadError> {
-        Ok(ConfigFile::read_text(&self.path)?)
-    }
-
-    fn resolve(&self, text: &str) -> Result<Config, ReloadError> {
-        let file = ConfigFile::parse(&self.path.display().to_string(), text)?;
-        Ok(Config::resolve(file, self.overrides.clone())?)
-    }
 }
 
 impl Reloader {
@@ -118,8 +109,9 @@ impl Reloader {
         running: Arc<ArcSwap<Config>>,
         metrics: ReloadMetrics,
     ) -> Self {
-        let file = ObservedFile::new(source.text.clone());
-        Self { source, parts, running, metrics, file }
+        let ConfigSource { path, text, overrides, poll_interval } = source;
+        let file = ObservedFile::new(text);
+        Self { path, overrides, poll_interval, parts, running, metrics, file }
     }
 
     /// Reloads at each notification, and after changes of the file. Never returns.
@@ -127,13 +119,13 @@ impl Reloader {
         loop {
             let is_asked = tokio::select! {
                 () = hangup.notified() => true,
-                () = tokio::time::sleep(self.source.poll_interval) => false,
+                () = tokio::time::sleep(self.poll_interval) => false,
             };
             if is_asked {
                 service_manager::reloading();
             }
-            let source = self.source.clone();
-            let read = spawn_blocking(move || source.read()).await;
+            let path = self.path.clone();
+            let read = spawn_blocking(move || read(&path)).await;
             match read {
                 Ok(read) => {
                     let file = &mut self.file;
@@ -154,10 +146,10 @@ impl Reloader {
 
     /// Takes over a text, or reports why not.
     fn take(&self, text: &str) {
-        match self.source.resolve(text).and_then(|new| self.apply(&new)) {
+        match self.resolve(text).and_then(|new| self.apply(&new)) {
             Ok(changes) => {
                 let (applied, pending) = (changes.applied.join(", "), changes.pending.join(", "));
-                let file = self.source.path.display();
+                let file = self.path.display();
                 let text = match pending.as_str() {
                     "" => format!("The configuration was read again; changed: {applied}."),
                     _ => format!("The configuration was read again; needs a restart: {pending}."),
@@ -170,11 +162,16 @@ impl Reloader {
                     }
                 });
                 let running = self.running.load();
-                report_warnings(&running, self.source.overrides.memory_limit);
+                report_warnings(&running, self.overrides.memory_limit);
                 self.metrics.succeeded(&running, changes.pending.len());
             }
             Err(error) => self.refuse(&error),
         }
+    }
+
+    fn resolve(&self, text: &str) -> Result<Config, ReloadError> {
+        let file = ConfigFile::parse(&self.path.display().to_string(), text)?;
+        Ok(Config::resolve(file, self.overrides.clone())?)
     }
 
     fn apply(&self, new: &Config) -> Result<Changes, ReloadError> {
@@ -195,11 +192,17 @@ impl Reloader {
     fn refuse(&self, error: &ReloadError) {
         self.metrics.failed();
         let text = format!("The configuration was not read again: {error}");
-        let file = self.source.path.display();
+        let file = self.path.display();
         self.metrics.events.notable(EventKind::Reload, file, text, |left_out| {
             tracing::error!(%error, left_out, "the configuration was not read again; the running one stays");
         });
     }
+}
+
+/// Reads the file, and returns its text. The text may contain no secret: secrets are in files of
+/// their own.
+fn read(path: &Path) -> Result<String, ReloadError> {
+    Ok(ConfigFile::read_text(path)?)
 }
 
 /// Logs the warnings about a configuration. `memory_limit` is that of this process, in bytes.

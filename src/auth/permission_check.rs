@@ -25,6 +25,7 @@ use crate::auth::permission_check::metrics::PermissionMetrics;
 pub use crate::auth::permission_check::spec::Permission;
 use crate::auth::permission_check::spec::PermissionSpec;
 use crate::config::{AuthenticationConfig, AuthorizationConfig};
+use crate::telemetry::events::EventKind;
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::self_review;
@@ -164,9 +165,14 @@ impl Checker {
         match (granted, spec.required) {
             (true, true) if before.is_some() => {
                 let text = "The permission was granted.";
-                self.metrics.note_granted(permission, text, |left_out| {
-                    tracing::info!(permission, left_out, "an upstream permission was granted");
-                });
+                self.metrics.events().notable_end(
+                    EventKind::Rights,
+                    permission,
+                    text,
+                    |left_out| {
+                        tracing::info!(permission, left_out, "an upstream permission was granted");
+                    },
+                );
             }
             (true, false) if before.is_some() => {
                 tracing::info!(permission, "an upstream permission was granted");
@@ -174,15 +180,20 @@ impl Checker {
             (true, _) => {}
             (false, true) => {
                 let text = format!("The permission is missing: {effect}.");
-                self.metrics.note_missing(permission, &text, |left_out| {
-                    tracing::warn!(
-                        permission,
-                        effect,
-                        rule,
-                        left_out,
-                        "an upstream permission is missing"
-                    );
-                });
+                self.metrics.events().notable_begin(
+                    EventKind::Rights,
+                    permission,
+                    &text,
+                    |left_out| {
+                        tracing::warn!(
+                            permission,
+                            effect,
+                            rule,
+                            left_out,
+                            "an upstream permission is missing"
+                        );
+                    },
+                );
             }
             (false, false) => {
                 tracing::info!(permission, effect, rule, "an upstream permission is missing");

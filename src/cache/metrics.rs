@@ -20,7 +20,7 @@ use crate::cache::metrics::families::Families;
 use crate::cache::metrics::series::seconds_now;
 pub use crate::cache::metrics::series::{
     CHECK_OUTCOMES, CHECKS, CacheSeries, EventLabel, PROOF_STEPS, RELIST_CAUSES, STATES,
-    WATCH_RESULTS,
+    WATCH_RESULTS, WATCHING,
 };
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::{GaugeGuard, saturating_i64};

@@ -10,12 +10,11 @@ use clap::Args;
 use crate::app::cgroup::Limits;
 use crate::cli::diff;
 use crate::cli::failure::Failure;
+use crate::cli::given_file::GivenFile;
 use crate::cli::operator::ask::AdminUrl;
 use crate::cli::operator::diagnosis::{self, Probe};
 use crate::cli::screen::{Stdout, print_error};
-use crate::config::Config;
-use crate::config::faults::faults;
-use crate::config::file::{ConfigFile, FileError};
+use crate::config::file::ConfigFile;
 use crate::config::resolve::{Overrides, Problem, Problems};
 
 /// Flags of `check`.
@@ -64,10 +63,10 @@ pub(super) async fn run(args: CheckArgs) -> Result<(), Failure> {
 /// Prints the effective configuration, without what is fitted to this machine, and the warnings on
 /// standard error.
 fn validate(path: &Path) -> Result<(), Failure> {
-    let file = read(path)?;
-    let config = resolve(path, &file, Overrides::default())?;
+    let file = GivenFile::read(path)?;
+    let config = file.resolve(Overrides::default())?;
     let memory_limit = Limits::of_this_process().memory_bytes();
-    let fitted = resolve(path, &file, Overrides { memory_limit, ..Overrides::default() })?;
+    let fitted = file.resolve(Overrides { memory_limit, ..Overrides::default() })?;
     let warnings = fitted.warnings(memory_limit).map_or_else(Vec::new, |Problems(list)| list);
     for Problem { path, message } in warnings {
         print_error(&format!("weir: warning: {path}: {message}"));
@@ -76,37 +75,9 @@ fn validate(path: &Path) -> Result<(), Failure> {
     Stdout::open().print(&yaml).map_err(Failure::runtime)
 }
 
-fn read(path: &Path) -> Result<ConfigFile, Failure> {
-    ConfigFile::read(path).or_else(|error| all_faults(path, error.into()))
-}
-
-fn resolve(path: &Path, file: &ConfigFile, overrides: Overrides) -> Result<Config, Failure> {
-    Config::resolve(file.clone(), overrides).or_else(|problems| {
-        all_faults(path, anyhow::Error::new(problems).context(path.display().to_string()))
-    })
-}
-
-/// Prints all faults of a file, each on its line, and returns the last as the failure. Where none
-/// is found, `error` is all that is known.
-fn all_faults<T>(path: &Path, error: anyhow::Error) -> Result<T, Failure> {
-    let mut faults = match error.downcast_ref() {
-        None | Some(FileError::Syntax { .. }) => {
-            faults(&ConfigFile::read_text(path).unwrap_or_default())
-        }
-        // It cannot be read, or is another kind of file, with other fields.
-        Some(_) => Vec::new(),
-    };
-    let name = path.display();
-    let Some(last) = faults.pop() else { return Err(Failure::usage(error)) };
-    for fault in faults {
-        print_error(&format!("weir: {name}:{fault}"));
-    }
-    Err(Failure::usage(anyhow::anyhow!("{name}:{last}")))
-}
-
 /// Returns the admin listener of a configuration: its socket, else its address on this host.
 fn admin_of(path: &Path) -> Result<AdminUrl, Failure> {
-    let config = resolve(path, &read(path)?, Overrides::default())?;
+    let config = GivenFile::read(path)?.resolve(Overrides::default())?;
     if let Some(socket) = config.admin_socket {
         return Ok(AdminUrl::Unix(socket));
     }

@@ -208,7 +208,7 @@ fn config(args: &DemoArgs) -> Result<Config, Failure> {
     let mut config = Config::resolve(ConfigFile::empty(), overrides).map_err(Failure::usage)?;
     // So that the page shows what clients cost.
     config.flow_control.mode = FlowControlMode::Observe;
-    // A person waits for the end. No other cache is spared a herd by a slow one.
+    // A person waits for the end, and there is no other replica that a slow stop would protect.
     config.server.shutdown_timeout = SHUTDOWN_TIMEOUT;
     Ok(config)
 }

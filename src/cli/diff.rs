@@ -6,12 +6,10 @@
 
 use std::path::Path;
 
-use anyhow::Context;
-
 use crate::cli::failure::Failure;
+use crate::cli::given_file::GivenFile;
 use crate::cli::screen::Stdout;
 use crate::config::Config;
-use crate::config::file::ConfigFile;
 use crate::config::reload::Changes;
 use crate::config::resolve::Overrides;
 
@@ -26,9 +24,7 @@ pub(super) fn run(old: &Path, new: &Path) -> Result<(), Failure> {
 }
 
 fn read(path: &Path) -> Result<Config, Failure> {
-    let file = ConfigFile::read(path).map_err(Failure::usage)?;
-    let resolved = Config::resolve(file, Overrides::default());
-    resolved.with_context(|| path.display().to_string()).map_err(Failure::usage)
+    GivenFile::read(path)?.resolve(Overrides::default())
 }
 
 fn lines(changes: &Changes) -> String {

@@ -1,8 +1,8 @@
 //! This binary as a plugin of kubectl: under the name `kubectl-weir` on the path, it is
 //! `kubectl weir`, and under `kubectl_complete-weir` it completes the command line of that.
 //!
-//! kubectl runs the latter with the words so far, of which the last is to be completed, and reads
-//! candidates, one a line, each with its description after a tab; the last line is a directive of
+//! kubectl runs the latter with the words of the command line, and completes the last one. It reads
+//! a candidate from each line, with its description after a tab. The last line is a directive of
 //! cobra.
 
 use std::ffi::OsStr;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use clap::{Arg, Command};
 
-/// What this process is, by the name that it was called by.
+/// The role of this process, by the name under which it was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// `weir`, or any other name.

@@ -40,6 +40,12 @@ impl Stdout {
     }
 }
 
+/// Returns a text without control characters, which must not reach the terminal: some texts come
+/// from clients, such as their user agents, and from the API server.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
 /// Writes one line to standard error. A failure is ignored: no other output is left.
 pub fn print_error(line: &str) {
     drop(writeln!(io::stderr().lock(), "{line}"));

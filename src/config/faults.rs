@@ -3,7 +3,7 @@
 //!
 //! The parser stops at the first unknown field, so that an operator would need one attempt for each
 //! mistake. Here the file is read as a tree with places ([`located`]), and compared with the
-//! [`Shape`] from which the schema is made. What is left without the faulty fields is validated as
+//! [`Shape`] from which the schema is made. The file without the faulty fields is validated as
 //! usual.
 //!
 //! Invariant: no message repeats a value of a wrong type or of an unknown field, since the file may

@@ -261,11 +261,6 @@ impl ConfigFile {
         Self { api_version: API_VERSION.to_owned(), kind: KIND.to_owned(), ..Self::default() }
     }
 
-    /// Reads a file.
-    pub fn read(path: &Path) -> Result<Self, FileError> {
-        Self::parse(&path.display().to_string(), &Self::read_text(path)?)
-    }
-
     /// Reads the text of a file.
     pub fn read_text(path: &Path) -> Result<String, FileError> {
         let name = path.display().to_string();

@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::config::defaults::{ADMIN_DETAIL, READY_WHEN_AWAY, SHADOW};
 use crate::config::file::{ConfigFile, LoggingSection, ShadowSection};
 use crate::config::listen::{ListenAddress, parse_address};
-use crate::config::resolve::problems::{Collector, between};
+use crate::config::resolve::problems::Collector;
 pub use crate::config::resolve::problems::{Problem, Problems};
 use crate::config::resolve::server::{generated, listener_of};
 use crate::config::{
@@ -143,18 +143,12 @@ fn logging(section: LoggingSection, config: &mut Config, problems: &mut Collecto
     if let Some(filter) = section.filter {
         config.logging.filter = filter;
     }
-    let slow = |text: String| match text.as_str() {
-        "never" => Ok(None),
-        text => {
-            between(text, &SLOW_REQUEST).map(Some).map_err(|error| format!("{error}; or never"))
-        }
-    };
-    problems.take("logging.slowRequest", section.slow_request, slow, |slow| {
-        config.server.slow_request = slow;
-    });
+    let slow = &mut config.server.slow_request;
+    problems.duration_or_never("logging.slowRequest", section.slow_request, SLOW_REQUEST, slow);
 }
 
-/// Less would log most requests; no request takes more but those of other paths, such as logs.
+/// A lower limit would log most requests; only requests such as reads of logs take longer than the
+/// upper one.
 const SLOW_REQUEST: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
 
 /// Reports listeners with the same address. Port 0 is a different port each time.

@@ -125,7 +125,7 @@ fn an_empty_section_is_its_defaults() {
 
 #[test]
 fn a_missing_file_is_named() {
-    let error = ConfigFile::read("/nonexistent/weir.yaml".as_ref()).unwrap_err().to_string();
+    let error = ConfigFile::read_text("/nonexistent/weir.yaml".as_ref()).unwrap_err().to_string();
     assert!(error.starts_with("cannot read /nonexistent/weir.yaml: "), "{error}");
 }
 

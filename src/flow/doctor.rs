@@ -50,6 +50,29 @@ pub struct Finding {
     pub bytes_per_second: f64,
 }
 
+impl Finding {
+    /// Returns the number by which findings of one weight are ordered, the largest first: the
+    /// processors of the API server, and so little for the bytes that they only decide between
+    /// equals. `weir doctor` adds findings up, and orders the sums alike.
+    pub(crate) fn order(upstream_cores: f64, bytes_per_second: f64) -> f64 {
+        upstream_cores + CORES_PER_BYTE * bytes_per_second
+    }
+
+    /// Returns a cost for people. `weir doctor` adds costs up, and writes sums alike.
+    pub(crate) fn cost_text(upstream_cores: f64, cores: f64, bytes_per_second: f64) -> String {
+        let bytes = if bytes_per_second < 1e6 {
+            format!("{:.0} KB/s", bytes_per_second / 1e3)
+        } else {
+            format!("{:.1} MB/s", bytes_per_second / 1e6)
+        };
+        let [upstream, own] = [upstream_cores, cores].map(|cores| 1e3 * cores);
+        // The first number is an estimate, of which only two digits say anything.
+        let upstream =
+            if upstream < 10.0 { format!("{upstream:.1}") } else { format!("{upstream:.0}") };
+        format!("about {upstream} mCPU on the API server, {own:.1} mCPU in Weir, {bytes}")
+    }
+}
+
 /// The rules, and which findings are on.
 #[derive(Debug, Default)]
 pub struct Doctor {
@@ -89,9 +112,9 @@ impl Doctor {
             }
         }
         self.on = on;
-        let cost = |finding: &Finding| finding.upstream_cores + 1e-9 * finding.bytes_per_second;
+        let order = |it: &Finding| Finding::order(it.upstream_cores, it.bytes_per_second);
         findings.sort_by(|one, other| {
-            other.weight.cmp(&one.weight).then(cost(other).total_cmp(&cost(one)))
+            other.weight.cmp(&one.weight).then(order(other).total_cmp(&order(one)))
         });
         findings
     }
@@ -99,6 +122,8 @@ impl Doctor {
 
 /// A finding that is on stays on until here.
 const OFF_BELOW: f64 = 0.5;
+/// The part of bytes per second in the order of findings.
+const CORES_PER_BYTE: f64 = 1e-9;
 
 #[cfg(test)]
 mod tests;

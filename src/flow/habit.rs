@@ -18,6 +18,19 @@ pub struct Habit {
     pub is_repeated: bool,
 }
 
+impl Habit {
+    /// Whether a list begins, and is no further page of one.
+    pub fn is_new_list(&self) -> bool {
+        self.start != Start::Continue
+    }
+
+    /// Whether a list that the API server reads from etcd, as it does from a certain
+    /// resourceVersion, is read as a whole.
+    pub fn is_unpaged(&self) -> bool {
+        !self.is_limited && matches!(self.start, Start::Unset | Start::Version)
+    }
+}
+
 /// The resourceVersion that a list or a watch starts at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Start {

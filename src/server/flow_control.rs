@@ -10,7 +10,7 @@
 //! full batch is added to the windows. GETs that a cache answers are added up on their connection
 //! first ([`hits`]).
 //!
-//! Lock order: the doctor, then a batch, then the costs; a sweep of [`hits`], then a batch;
+//! Lock order: the doctor, or a sweep of hits ([`hit_charges`]), then a batch, then the costs;
 //! `sources`, then the [`queue`], whose lock is otherwise taken alone. No lock is held across an
 //! await.
 
@@ -73,7 +73,7 @@ pub struct FlowControl {
     plan_number: AtomicU64,
     /// The connections with hits that are not charged yet.
     uncharged: UnchargedList,
-    /// Held by whoever charges them, so that a reader of the costs waits for the others.
+    /// Held while they are charged, so that a reader of the costs waits for a sweep that runs.
     hit_sweep: Mutex<()>,
     batches: Box<[Mutex<Batch>]>,
     costs: Mutex<Costs>,

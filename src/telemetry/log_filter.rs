@@ -28,12 +28,12 @@ struct Inner {
     state: Mutex<FilterState>,
 }
 
-/// What the filter is, and until when.
+/// The filter of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FilterState {
     /// The configured filter.
     pub(crate) configured: String,
-    /// What holds in its place.
+    /// The filter that is used in its place.
     pub(crate) replaced: Option<Replaced>,
 }
 

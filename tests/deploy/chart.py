@@ -126,13 +126,12 @@ def sidecar():
     check_restricted("sidecar", pod["spec"])
     weir = pod["spec"]["initContainers"][0]
     check_weir("sidecar", weir)
-    text = (ROOT / "config/sidecar.yaml").read_text()
-    check_mounts("sidecar", yaml.safe_load(text), weir)
+    config = yaml.safe_load((ROOT / "config/sidecar.yaml").read_text())
+    check_mounts("sidecar", config, weir)
     limit = weir.get("resources", {}).get("limits", {}).get("memory", "0Mi")
     units = {"Mi": 1 << 20, "Gi": 1 << 30}
-    limit, total = (
-        int(size[:-2]) * units[size[-2:]] for size in (limit, yaml.safe_load(text)["cache"]["totalBytesMax"])
-    )
+    sizes = (limit, config["cache"]["totalBytesMax"])
+    limit, total = (int(size[:-2]) * units[size[-2:]] for size in sizes)
     check(limit >= 2 * total, f"sidecar: a memory limit of {limit} for caches of {total}")
 
 

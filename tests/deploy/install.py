@@ -62,6 +62,12 @@ def request(url, token=None, method="GET", body=None, kind="application/json"):
         return None, {}, str(error)
 
 
+def series(admin, name):
+    """The lines of the metric `name` that Weir's admin listener shows."""
+    lines = request(f"http://{admin}/metrics")[2].splitlines()
+    return [line for line in lines if line.startswith(f"{name}{{")]
+
+
 class ApiServer:
     """etcd, and kube-apiserver once it serves; `stop` ends both."""
 
@@ -236,8 +242,7 @@ def first_answer(api, directory):
     wait_until("an answer from the cache", lambda: request(path, TOKEN)[1].get("X-Weir-Cache") == "hit")
     if request(path, "wrong")[0] != 401:
         sys.exit("FAILED: a wrong token is accepted")
-    metrics = request(f"http://{admin}/metrics")[2].splitlines()
-    missing = [line for line in metrics if line.startswith("weir_missing_permissions{")]
+    missing = series(admin, "weir_missing_permissions")
     missing = [line for line in missing if not line.endswith(" 0")]
     if missing:
         sys.exit(f"FAILED: {missing}: {(directory / 'weir.log').read_text()}")

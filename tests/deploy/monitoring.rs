@@ -174,10 +174,7 @@ fn panels() -> Vec<Value> {
 
 /// The metrics and records in the expression of an alert or of a panel's target.
 fn metrics(of: &Value) -> BTreeSet<String> {
-    let text = of["expr"].as_str().unwrap();
-    let is_metric =
-        |word: &&str| ["weir_", "weir:", "process_"].iter().any(|prefix| word.starts_with(prefix));
-    words(text).filter(is_metric).map(str::to_owned).collect()
+    named(of["expr"].as_str().unwrap(), &["weir_", "weir:", "process_"])
 }
 
 fn runbook(rule: &Value) -> &str {
@@ -200,9 +197,13 @@ fn rules() -> Vec<Value> {
 
 /// The names of Weir's and of the process's metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
-    let is_metric =
-        |word: &&str| ["weir_", "process_"].iter().any(|prefix| word.starts_with(prefix));
-    words(text).filter(is_metric).map(str::to_owned).collect()
+    named(text, &["weir_", "process_"])
+}
+
+/// The words of a text that begin with one of the prefixes.
+fn named(text: &str, prefixes: &[&str]) -> BTreeSet<String> {
+    let is_named = |word: &&str| prefixes.iter().any(|prefix| word.starts_with(prefix));
+    words(text).filter(is_named).map(str::to_owned).collect()
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {

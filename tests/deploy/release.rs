@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{documents, root};
 
-/// Who starts the workflow by hand, for a tag or a branch, gets the comparison alone.
+/// A workflow that a person starts, for a tag or a branch, only compares.
 #[test]
 fn only_a_pushed_tag_is_published() {
     let jobs = jobs();
@@ -25,7 +25,7 @@ fn only_a_pushed_tag_is_published() {
     assert!(pushes["tags"].is_array() && pushes["branches"].is_null(), "{pushes}");
 }
 
-/// Attestations fail where a file or a credential misses. What users find comes after them.
+/// Attestations fail where a file or a credential misses. Nothing is published before them.
 #[test]
 fn nothing_is_public_before_the_last_step() {
     let jobs = jobs();

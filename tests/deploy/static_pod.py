@@ -21,7 +21,7 @@ import urllib.request
 import yaml
 
 from chart import ROOT, WEIR
-from install import ApiServer, free_port, is_possible, request, wait_until
+from install import ApiServer, free_port, is_possible, request, series, wait_until
 
 CONFIGURATION = ROOT / "deploy/static-pod/weir.yaml"
 NODES = "/api/v1/nodes"
@@ -147,16 +147,13 @@ def trial(directory):
         other = write("two")
         message = json.loads(other[2]).get("message", "")
         check(other[0] == 403 and 'node "one" is not allowed' in message, f"another's node: {other}")
-        metrics = request(f"http://{admin}/metrics")[2].splitlines()
-        missing = [line for line in metrics if line.startswith("weir_missing_permissions{")]
+        missing = series(admin, "weir_missing_permissions")
         missing = [line for line in missing if not line.endswith(" 0")]
         check(not missing, f"the roles are not enough: {missing}")
 
-        name = "weir_certificate_expiry_timestamp_seconds{"
-
         def expiries():
-            lines = request(f"http://{admin}/metrics")[2].splitlines()
-            return {line.split('"')[1]: float(line.split()[1]) for line in lines if line.startswith(name)}
+            lines = series(admin, "weir_certificate_expiry_timestamp_seconds")
+            return {line.split('"')[1]: float(line.split()[1]) for line in lines}
 
         before = expiries()
         check(set(before) == {"serving", "client", "front-proxy"}, f"certificates: {before}")

@@ -1,8 +1,8 @@
-//! What clients cost, and how many connections they have open.
+//! The costs of clients, with the numbers of their open connections.
 
 use serde_json::{Map, Value};
 
-use crate::admin::api::json::object;
+use crate::admin::api::json::{fields, object};
 use crate::server::connection::list::ClientConnections;
 use crate::server::{ConnectionList, FlowControl};
 
@@ -15,10 +15,7 @@ pub(super) fn content(
     // One user may have several programs.
     let open = connections.clients(limit.saturating_mul(PROGRAMS));
     let connections: Value = open.iter().map(describe).collect();
-    [("windows", costs.report(limit)), ("connections", connections)]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect()
+    fields([("windows", costs.report(limit)), ("connections", connections)])
 }
 
 fn describe(client: &ClientConnections) -> Value {

@@ -8,6 +8,7 @@ use crate::admin::api::reasons;
 use crate::admin::api::verdict::{Facts, MissingCache, REWOUND_FOR};
 use crate::admin::numbers::{Labels, Numbers};
 use crate::api::resource::GroupVersionResource;
+use crate::cache::metrics::WATCHING;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::{CacheDescription, Registry};
 use crate::flow::doctor::{Finding, Weight};
@@ -123,8 +124,6 @@ fn name(resource: &str, namespace: &str) -> String {
     if namespace.is_empty() { resource.to_owned() } else { format!("{resource} in {namespace}") }
 }
 
-/// The state of a reflector that follows the upstream.
-pub(super) const WATCHING: &str = "watching";
 /// A failure counts while the reflector retries, which it does every minute or more often.
 const FAILED_FOR: Duration = Duration::from_secs(120);
 /// The first list of a large collection takes some seconds.

@@ -42,22 +42,6 @@ fn describe(finding: &Finding) -> Value {
     ])
 }
 
-impl Finding {
-    /// Returns a cost for people. `weir doctor` adds costs up, and writes sums alike.
-    pub(crate) fn cost_text(upstream_cores: f64, cores: f64, bytes_per_second: f64) -> String {
-        let bytes = if bytes_per_second < 1e6 {
-            format!("{:.0} KB/s", bytes_per_second / 1e3)
-        } else {
-            format!("{:.1} MB/s", bytes_per_second / 1e6)
-        };
-        let [upstream, own] = [upstream_cores, cores].map(|cores| 1e3 * cores);
-        // The first number is an estimate, of which only two digits say anything.
-        let upstream =
-            if upstream < 10.0 { format!("{upstream:.1}") } else { format!("{upstream:.0}") };
-        format!("about {upstream} mCPU on the API server, {own:.1} mCPU in Weir, {bytes}")
-    }
-}
-
 /// The limit keeps the list short enough to read.
 const FINDINGS_DEFAULT: usize = 100;
 

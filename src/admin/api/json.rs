@@ -7,14 +7,17 @@ use serde_json::{Map, Value};
 
 /// Returns a list as the field `items`.
 pub(super) fn items(items: Vec<Value>) -> Map<String, Value> {
-    [("items".to_owned(), items.into())].into_iter().collect()
+    fields([("items", items.into())])
+}
+
+/// Returns these fields by their names.
+pub(super) fn fields<const N: usize>(named: [(&str, Value); N]) -> Map<String, Value> {
+    named.map(|(name, value)| (name.to_owned(), value)).into_iter().collect()
 }
 
 /// Returns an object of these fields.
-pub(in crate::admin) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
-    Value::from(
-        fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect::<Map<_, _>>(),
-    )
+pub(in crate::admin) fn object<const N: usize>(named: [(&str, Value); N]) -> Value {
+    fields(named).into()
 }
 
 /// Returns a whole number as it is, so that it equals the metric, and another one with four

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Map, Value};
 
-use crate::admin::api::json::{number, object, optional, time};
+use crate::admin::api::json::{fields, number, object, optional, time};
 use crate::admin::api::moment::Moment;
 use crate::admin::api::verdict::{Facts, Verdict};
 use crate::admin::numbers::Numbers;
@@ -25,7 +25,7 @@ pub(super) fn content(
     let config = numbers.each("weir_config_info").next();
     let read = numbers.find("weir_config_last_reload_success_timestamp_seconds", &[]);
     let read = read.map(|at| std::time::UNIX_EPOCH + Duration::from_secs_f64(at.max(0.0)));
-    let fields = [
+    fields([
         ("version", build.map_or("", |(labels, _)| labels.get("version")).into()),
         ("verdict", verdict.describe(*since)),
         ("rates", object([("10s", rates(short)), ("1m", rates(long))])),
@@ -68,8 +68,7 @@ pub(super) fn content(
                 ("pendingFields", number(numbers.sum("weir_config_pending_fields", &[]))),
             ]),
         ),
-    ];
-    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    ])
 }
 
 fn rates(rates: &Totals) -> Value {
@@ -124,9 +123,9 @@ fn certificates(numbers: &Numbers) -> Value {
     expiries.into_iter().map(describe).collect()
 }
 
-/// Estimates what the upstream would have had to do beside what it does. What the caches cost it is
-/// subtracted: their lists by bytes, their watches by events. What is forwarded costs it the same
-/// with Weir as without.
+/// Estimates the work that the upstream is spared. The cost of the caches is subtracted: of their
+/// lists by bytes, of their watches by events. A forwarded request costs the same with Weir as
+/// without.
 fn saved(minute: &Totals) -> Value {
     let own = (minute.upstream_requests - minute.forwards).max(0.0);
     let bytes = minute.watch_bytes + minute.cached_bytes - minute.reflector_bytes;

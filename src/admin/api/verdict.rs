@@ -69,14 +69,15 @@ pub(super) struct Verdict {
     pub(super) deed: &'static str,
     /// The page of the documentation about it; empty if there is none.
     pub(super) page: &'static str,
-    /// Since when, where the case itself says it.
+    /// When it began, if the facts say so; otherwise `None`.
     pub(super) since: Option<SystemTime>,
 }
 
 impl Verdict {
     /// Assesses the facts.
     pub(super) fn of(facts: &Facts) -> Self {
-        assess(facts)
+        let cases = [of_process, of_history, of_caches, of_load, of_clients];
+        cases.into_iter().find_map(|case| case(facts)).unwrap_or_else(|| well(facts))
     }
 
     /// Returns it as JSON. `since` stands apart from the sentence, which so stays the same.
@@ -105,11 +106,6 @@ impl Verdict {
     }
 }
 
-fn assess(facts: &Facts) -> Verdict {
-    let cases = [of_process, of_history, of_caches, of_load, of_clients];
-    cases.into_iter().find_map(|case| case(facts)).unwrap_or_else(|| well(facts))
-}
-
 /// Starting, stopping, and an upstream that is away.
 fn of_process(facts: &Facts) -> Option<Verdict> {
     let fails = |name: &str| facts.failing.iter().any(|(check, _)| *check == name);
@@ -135,7 +131,7 @@ fn of_process(facts: &Facts) -> Option<Verdict> {
     Some(verdict.do_this("See /readyz?verbose and the log.", "runbooks/WeirDown.md"))
 }
 
-/// What was shown to clients and is not true.
+/// The verdict on answers of caches that were wrong.
 fn of_history(facts: &Facts) -> Option<Verdict> {
     if facts.rewound.is_some() {
         let text = "The upstream's history was rewound; all caches started again.".to_owned();
@@ -170,12 +166,15 @@ fn of_caches(facts: &Facts) -> Option<Verdict> {
         let deed = "Mend the cause, or take the resource out of cache.warm.";
         return Some(verdict.do_this(deed, page));
     }
-    let caches = named(&facts.over_budget)?;
-    let text = match facts.over_budget.len() {
-        1 => format!("{caches} exceeds a byte budget; its resource is forwarded."),
-        _ => format!("{caches} exceed a byte budget; their resources are forwarded."),
+    let (first, others) = facts.over_budget.split_first()?;
+    let text = match others.len() {
+        0 => format!("The cache of {first} exceeds a byte budget; its resource is forwarded."),
+        others => format!(
+            "The caches of {first} and {others} more exceed a byte budget; their resources are \
+             forwarded."
+        ),
     };
-    let verdict = Verdict::new(Level::Warning, "over-budget", capital(&text));
+    let verdict = Verdict::new(Level::Warning, "over-budget", text);
     let deed = "Raise cache.resourceBytesMax or cache.totalBytesMax, or exclude the resource.";
     Some(verdict.do_this(deed, "runbooks/WeirCacheOverBudget.md"))
 }
@@ -236,11 +235,6 @@ fn named(caches: &[String]) -> Option<String> {
 
 fn more(others: usize) -> String {
     if others == 0 { String::new() } else { format!(", and {others} more") }
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// How long clients may still act on a lost history.

@@ -39,7 +39,7 @@ function more(address) {
   return element("a", { href: address, rel: "noreferrer" }, page === "headers" ? "more" : page);
 }
 
-/** Marks characters that are not seen, or that turn a text around: clients choose their names.
+/** Replaces invisible and direction-changing characters, since clients choose their names.
  * @param {string} text */
 function visible(text) {
   return text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g, "\ufffd");
@@ -400,8 +400,8 @@ function openOf(client) {
 /** The user agents of a user. @param {Item} client */
 function agents(client) {
   if (!client.user) return "";
-  const { agents } = openOf(client);
-  const first = findingOf(client)?.userAgent || agents[0] || "";
+  const { agents } = client.open;
+  const first = client.finding?.userAgent || agents[0] || "";
   return agents.length > 1 ? `${first} and ${agents.length - 1} more` : first;
 }
 
@@ -423,13 +423,13 @@ const clients = new Table(
     numeric("CPU here", "cpuCores", cores),
     {
       title: "Open",
-      value: (it) => openOf(it).requests,
+      value: (it) => it.open.requests,
       show: count,
-      below: (it) => from(openOf(it).addresses),
+      below: (it) => from(it.open.addresses),
       numeric: true,
       about: "The open requests of the client, most of which are watches, and the addresses of its connections",
     },
-    { title: "First finding", value: (it) => findingOf(it)?.title ?? "", tone: (_, it) => weightTone(findingOf(it)?.weight) },
+    { title: "First finding", value: (it) => it.finding?.title ?? "", tone: (_, it) => weightTone(it.finding?.weight) },
   ],
   (it) => [it.user ?? it.userAgent, it.verb, it.resource].join("|"),
   { sort: 2, descending: true },
@@ -606,11 +606,12 @@ async function get(path) {
   return await response.json();
 }
 
-/** @param {any} report The clients of the shortest window that have cost anything, by what they do. */
+/** The clients of the shortest window that have cost anything, by what they do, each with what it
+ * has open and its finding. @param {any} report */
 function actions(report) {
   const windows = report?.windows ?? [];
   const used = windows.find((/** @type {any} */ it) => it.actions.length > 0);
-  return used?.actions ?? [];
+  return (used?.actions ?? []).map((/** @type {Item} */ it) => ({ ...it, open: openOf(it), finding: findingOf(it) }));
 }
 
 function draw() {
@@ -640,7 +641,7 @@ function draw() {
   performance.measure("draw", { start: began });
 }
 
-/** Draws, and shows a fault of this page as what it is. */
+/** Draws; an error of this script is shown as a fault of the page, not as an outage. */
 function tryDraw() {
   try {
     draw();
@@ -687,7 +688,7 @@ async function poll() {
   isAsking = false;
 }
 
-// What people do.
+// Input: the search, the keyboard, the pause.
 
 /** Draws what is found, while the verdict of a pause or of a failure stays. */
 function redraw() {

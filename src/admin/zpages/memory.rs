@@ -23,7 +23,7 @@ fn describe(numbers: &Numbers, log_lines: usize, status: &str) -> Value {
     }
     let accounted: f64 = parts.values().filter_map(Value::as_f64).sum();
     let resident = numbers.sum(RESIDENT, &[]);
-    // Pages of the binary are nobody's allocation.
+    // Mapped files, such as the binary, are not allocations.
     let files = bytes(status, "RssFile:");
     let limit = numbers.find(LIMIT, &[]).filter(|limit| limit.is_finite());
     json!({

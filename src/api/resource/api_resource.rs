@@ -76,8 +76,7 @@ const METADATA_CONVERTED: &[(&str, &str)] = &[
     ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
 ];
 
-/// Returns a namespaced built-in resource, for the tests of other modules.
-#[cfg(test)]
+/// Returns a namespaced built-in resource, for tests and for benches of other modules.
 pub(crate) fn built_in(gvr: GroupVersionResource, kind: &str) -> ApiResource {
     ApiResource {
         kind: kind.into(),

@@ -75,7 +75,7 @@ const HEAD: &str = "\
 # Metrics
 
 This page is generated from the code; `WEIR_WRITE_REFERENCE=1 cargo test --lib reference_of_metrics`
-writes it again. [Operating Weir](../operating.md#health-and-metrics) has the metrics to look at first.
+writes it again. [The metrics to look at first](first-metrics.md).
 
 `/metrics` has all of these, and those of the process. `/metrics/slis` has `kubernetes_healthcheck` and
 `kubernetes_healthchecks_total`, the results of the health checks that were asked for, as

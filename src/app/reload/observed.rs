@@ -1,4 +1,4 @@
-//! What the reads of the configuration file show: a text to take over, or an error to report.
+//! The result of reading the configuration file: a text to take over, or an error to report.
 //!
 //! Two reads in a row must show the same, unless the read was asked for: an editor writes a file in
 //! pieces, and a file that is being replaced is missing for a moment. An error that lasts is
@@ -12,7 +12,7 @@
 pub(super) struct ObservedFile {
     /// The text that was taken over or refused last; `None` while the file is reported unreadable.
     settled: Option<String>,
-    /// What the last read showed, if that is news: a text, or the message of an error.
+    /// The result of the last read, if that is news: a text, or the message of an error.
     news: Option<Result<String, String>>,
     /// The message of the error of reading that was reported last.
     reported: Option<String>,

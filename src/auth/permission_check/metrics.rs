@@ -2,7 +2,7 @@
 
 use prometheus::{IntGaugeVec, Registry};
 
-use crate::telemetry::events::{EventKind, Events};
+use crate::telemetry::events::Events;
 use crate::telemetry::metrics::gauge_vec;
 
 /// Handles of the metrics. Cheap to clone.
@@ -29,24 +29,9 @@ impl PermissionMetrics {
         Self { events: events.clone(), ..self }
     }
 
-    /// Notes that a permission is missing, which `line` logs.
-    pub(crate) fn note_missing(
-        &self,
-        permission: &'static str,
-        text: &str,
-        line: impl FnOnce(Option<u64>),
-    ) {
-        self.events.notable_begin(EventKind::Rights, permission, text, line);
-    }
-
-    /// Notes that a permission was granted that was missing, which `line` logs.
-    pub(crate) fn note_granted(
-        &self,
-        permission: &'static str,
-        text: &str,
-        line: impl FnOnce(Option<u64>),
-    ) {
-        self.events.notable_end(EventKind::Rights, permission, text, line);
+    /// Returns the events.
+    pub(super) fn events(&self) -> &Events {
+        &self.events
     }
 
     /// Sets whether a permission is missing. `permission` is one of a fixed set of label values.

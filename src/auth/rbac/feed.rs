@@ -193,7 +193,7 @@ impl<'a> Feed<'a> {
         let policy = Policy::parse(self.resource, object.key.namespace(), &object.body);
         if policy == Policy::Unreadable {
             let resource = self.resource.as_str();
-            // Who binds what to whom is not for all who read the log.
+            // Names of bindings are for those who may read them, so only the debug log has them.
             tracing::warn!(resource, "an RBAC object cannot be read and grants nothing");
             tracing::debug!(resource, object = ?object.key, "the RBAC object that cannot be read");
         }

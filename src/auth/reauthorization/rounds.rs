@@ -219,7 +219,7 @@ impl<U: Copy + Eq + Hash> Rounds<U> {
     }
 }
 
-/// The time after the begin of a review in which all who ask share it.
+/// A review is shared by all callers for this long after it began.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use crate::cache::core::state::State;
 pub(super) struct CacheInner {
     state: ArcSwapOption<State>,
     progress: watch::Sender<Option<ResourceVersion>>,
-    /// The limit in bytes of the history, which is also how much that the cache has dropped one
-    /// reader may keep in memory. A reload may change it.
+    /// The limit in bytes of the history. One reader may keep as many bytes that the cache has
+    /// dropped. A reload may change it.
     history_bytes_max: AtomicUsize,
     pub(super) writer: Mutex<Writer>,
 }

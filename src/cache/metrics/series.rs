@@ -280,7 +280,7 @@ const EVENT_LABELS: [(EventLabel, &str); 4] = [
     (EventLabel::Error, "error"),
 ];
 /// The state of a reflector that follows the upstream, one of [`STATES`].
-const WATCHING: &str = "watching";
+pub const WATCHING: &str = "watching";
 /// The states of a reflector, for the `state` label.
 pub const STATES: [&str; 6] =
     ["listing", "backing-off", "reviewing", "resuming", "verifying", "watching"];

@@ -81,10 +81,7 @@ impl Inner {
             if cached.watch_cache.state().is_some() {
                 self.over_budget.clear(&cached.key, &self.context);
                 if !cached.lifecycle.is_behind() {
-                    self.finish_warming(&cached);
-                    if cached.is_warm() {
-                        self.warm_refusals.remove(&cached.key.gvr);
-                    }
+                    self.finish_warming(&cached, None);
                 }
             }
             self.caches.stop_if(&cached, Refusal::NotReady, |cached| {

@@ -245,10 +245,7 @@ impl Inner {
             };
             self.negative_cache.insert(&cached.key, refusal, attempts).await;
         }
-        self.finish_warming(cached);
-        if cached.is_warm() {
-            self.warm_refusals.insert(cached.key.gvr.clone(), refusal);
-        }
+        self.finish_warming(cached, Some(refusal));
         raise_floor(cached);
         self.caches.hold_others(cached);
         cached.series.retire();
@@ -262,10 +259,19 @@ impl Inner {
         }
     }
 
-    /// Notes that a warm resource is ready, or will not be.
-    pub(super) fn finish_warming(&self, cached: &CachedResource) {
+    /// Notes that a warm resource is ready, or that it was refused.
+    pub(super) fn finish_warming(&self, cached: &CachedResource, refusal: Option<Refusal>) {
         if cached.is_warm() {
-            self.warming.remove(&cached.key.gvr);
+            let gvr = &cached.key.gvr;
+            self.warming.remove(gvr);
+            match refusal {
+                Some(refusal) => {
+                    self.warm_refusals.insert(gvr.clone(), refusal);
+                }
+                None => {
+                    self.warm_refusals.remove(gvr);
+                }
+            }
         }
     }
 }

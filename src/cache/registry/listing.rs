@@ -40,7 +40,7 @@ pub struct CacheDescription {
 /// A running cache in all detail.
 #[derive(Clone, Debug)]
 pub struct CacheDetail {
-    /// What the list of caches shows of it.
+    /// Its entry in the list of caches.
     pub description: CacheDescription,
     /// Its state; `None` before the first list.
     pub contents: Option<CacheContents>,
@@ -49,7 +49,7 @@ pub struct CacheDetail {
     pub transitions: Vec<(&'static str, SystemTime)>,
 }
 
-/// What a cache holds.
+/// The content of a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheContents {
     /// The resourceVersion up to which it is complete.

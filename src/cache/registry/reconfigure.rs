@@ -2,8 +2,8 @@
 //!
 //! A cache whose resource is excluded now stops, and its watches end, so that clients resume them
 //! at the API server. Refused resources are tried again, since a larger budget may have been the
-//! reason for the reload. Histories are trimmed to a smaller limit at once, so that watches that
-//! have not read what they lose end as slow ones do. All else applies from its next use on, such as
+//! reason for the reload. Histories are trimmed to a smaller limit at once; a watch that has not
+//! read the trimmed events ends like a slow one. All else applies from its next use on, such as
 //! the length of pages and lists.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ impl Inner {
     /// Replaces the configuration of the caches.
     pub(super) fn reconfigure(&self, config: Arc<CacheConfig>) {
         let history_bytes_max = config.history_bytes_max;
-        // Before a smaller total counts: what the shorter histories free may be enough for it.
+        // First, so that the freed bytes count before a smaller total limit applies.
         for cached in self.caches.all() {
             cached.watch_cache.limit_history(history_bytes_max);
             if !cached.lifecycle.cancel().is_cancelled() {

@@ -49,7 +49,7 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// Calls [`Discovery::version_changes`].
     fn version_changes(&self) -> watch::Receiver<u64>;
 
-    /// Creates the lister-watcher of one cache, which may hold what `budget` allows one.
+    /// Creates the lister-watcher of one cache, whose limit is that of one cache in `budget`.
     fn connect(
         &self,
         resource: &Arc<ApiResource>,

@@ -62,7 +62,7 @@ type File = (String, Vec<u8>);
 /// Prints the names of the files, and writes the archive. Asks before, on a terminal.
 pub(in crate::cli) async fn run(args: BundleArgs) -> Result<(), Failure> {
     let path = &args.output;
-    // Rather now than after the time of the snapshots.
+    // Fails before the snapshots are taken, not after.
     if path.exists() {
         let error = anyhow::anyhow!("{} exists already", path.display());
         return Err(Failure::runtime(error));
@@ -134,10 +134,11 @@ fn redacted(files: Vec<File>, key: &[u8]) -> Vec<File> {
     for (name, content) in &files {
         redactor.collect(format_of(name), &String::from_utf8_lossy(content));
     }
+    let replacer = redactor.replacer();
     let redact = |(name, content): File| match format_of(&name) {
         Format::Binary => (name, content),
         format => {
-            let text = redactor.redact(format, &String::from_utf8_lossy(&content));
+            let text = redactor.redact(&replacer, format, &String::from_utf8_lossy(&content));
             (name, text.into_bytes())
         }
     };

@@ -9,7 +9,7 @@ use http::StatusCode;
 use crate::cli::failure::Failure;
 use crate::cli::operator::ask::AdminUrl;
 use crate::cli::operator::exposition::samples;
-use crate::cli::screen::Stdout;
+use crate::cli::screen::{Stdout, printable};
 
 /// A health check that is asked alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,9 +24,9 @@ pub(in crate::cli) enum Probe {
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Good(String),
-    /// What to know; nothing is wrong.
+    /// A fact to know; nothing is wrong.
     Note(String),
-    /// What is wrong, and the page of the documentation.
+    /// A fault, and the page of the documentation about it.
     Wrong(String, &'static str),
 }
 
@@ -61,14 +61,15 @@ pub(in crate::cli) async fn run(admin: &AdminUrl) -> Result<(), Failure> {
 }
 
 fn text(lines: &[Line]) -> String {
-    let line = |line: &Line| match line {
-        Line::Good(text) => format!("ok     {text}\n"),
-        Line::Note(text) => format!("note   {text}\n"),
-        Line::Wrong(text, page) => format!("WRONG  {text}\n       see {DOCUMENTATION}{page}\n"),
-    };
-    let text: String = lines.iter().map(line).collect();
     // Versions and causes come from the API server.
-    text.chars().map(|it| if it.is_control() && it != '\n' { '\u{fffd}' } else { it }).collect()
+    let line = |line: &Line| match line {
+        Line::Good(text) => format!("ok     {}\n", printable(text)),
+        Line::Note(text) => format!("note   {}\n", printable(text)),
+        Line::Wrong(text, page) => {
+            format!("WRONG  {}\n       see {DOCUMENTATION}{page}\n", printable(text))
+        }
+    };
+    lines.iter().map(line).collect()
 }
 
 fn report(ready: &str, metrics: &str, now: SystemTime) -> Vec<Line> {
@@ -92,7 +93,7 @@ fn health(ready: &str) -> Vec<Line> {
             Some("upstream" | "discovery") => "runbooks/WeirUpstreamUnreachable.md",
             Some("warm-caches") => "runbooks/WeirCacheNotFollowing.md",
             Some("startup" | "shutdown") => "runbooks/WeirDown.md",
-            _ => "operating.md#health-and-metrics",
+            _ => "reference/admin.md#for-everybody-who-can-connect",
         };
         Line::Wrong(format!("health: {failure}"), page)
     };
@@ -107,8 +108,7 @@ fn failing(report: &str) -> Vec<String> {
 
 fn version(metrics: &str) -> Vec<Line> {
     let versions: Vec<_> = samples(metrics, "weir_upstream_info")
-        .filter_map(|(labels, _)| labels.into_iter().find(|(label, _)| *label == "version"))
-        .map(|(_, version)| version)
+        .filter_map(|(labels, _)| value_of(&labels, "version"))
         .collect();
     if versions.is_empty() {
         let text = "API server: it has not answered with its version yet".to_owned();
@@ -134,8 +134,7 @@ fn minor(version: &str) -> Option<u32> {
 }
 
 fn clock(metrics: &str) -> Line {
-    let skew = samples(metrics, "weir_upstream_clock_skew_seconds").next();
-    match skew.map(|(_, seconds)| seconds) {
+    match first(metrics, "weir_upstream_clock_skew_seconds") {
         None => Line::Note("clock: this Weir does not compare it".to_owned()),
         Some(seconds) if seconds.abs() > SKEW_SECONDS_MAX => {
             let way = if seconds > 0.0 { "ahead of" } else { "behind" };
@@ -144,7 +143,7 @@ fn clock(metrics: &str) -> Line {
                 format!(
                     "clock: {seconds} s {way} the API server's: tokens and certificates may be refused. Synchronize the clocks (NTP) of both hosts"
                 ),
-                "operating.md#health-and-metrics",
+                "reference/admin.md#the-command-line",
             )
         }
         Some(_) => Line::Good("clock: as the API server's".to_owned()),
@@ -153,10 +152,8 @@ fn clock(metrics: &str) -> Line {
 
 fn rights(metrics: &str) -> Line {
     let missing = samples(metrics, "weir_missing_permissions").filter(|(_, value)| *value > 0.0);
-    let missing: Vec<_> = missing
-        .filter_map(|(labels, _)| labels.into_iter().find(|(label, _)| *label == "permission"))
-        .map(|(_, permission)| permission)
-        .collect();
+    let missing: Vec<_> =
+        missing.filter_map(|(labels, _)| value_of(&labels, "permission")).collect();
     match missing.is_empty() {
         true => Line::Good("rights: none is missing".to_owned()),
         false => Line::Wrong(
@@ -169,7 +166,7 @@ fn rights(metrics: &str) -> Line {
 fn certificates(metrics: &str, now: SystemTime) -> Vec<Line> {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let line = |(labels, expiry): (Vec<(&str, &str)>, f64)| {
-        let of = labels.into_iter().find(|(label, _)| *label == "use").map_or("", |(_, of)| of);
+        let of = value_of(&labels, "use").unwrap_or_default();
         let days = (expiry - now) / DAY_SECONDS;
         if days < EXPIRY_DAYS_MIN {
             let text = match days < 0.0 {
@@ -184,9 +181,8 @@ fn certificates(metrics: &str, now: SystemTime) -> Vec<Line> {
 }
 
 fn reload(metrics: &str) -> Vec<Line> {
-    let first = |name| samples(metrics, name).next().map(|(_, value)| value);
     let mut lines = Vec::new();
-    match first("weir_config_last_reload_successful") {
+    match first(metrics, "weir_config_last_reload_successful") {
         Some(0.0) => lines.push(Line::Wrong(
             "configuration: the file has changed and cannot be used; the log says why, and so does weir check FILE".to_owned(),
             "runbooks/WeirConfigReloadFailed.md",
@@ -194,12 +190,23 @@ fn reload(metrics: &str) -> Vec<Line> {
         Some(_) => lines.push(Line::Good("configuration: the last reading succeeded".to_owned())),
         None => {}
     }
-    if let Some(fields) = first("weir_config_pending_fields").filter(|fields| *fields > 0.0) {
+    let pending = first(metrics, "weir_config_pending_fields");
+    if let Some(fields) = pending.filter(|fields| *fields > 0.0) {
         lines.push(Line::Note(format!(
             "configuration: {fields} changed settings need a restart (/configz)"
         )));
     }
     lines
+}
+
+/// Returns the value of the first sample of a metric.
+fn first(metrics: &str, name: &str) -> Option<f64> {
+    samples(metrics, name).next().map(|(_, value)| value)
+}
+
+/// Returns the value of a label.
+fn value_of<'a>(labels: &[(&'a str, &'a str)], label: &str) -> Option<&'a str> {
+    labels.iter().find(|(name, _)| *name == label).map(|(_, value)| *value)
 }
 
 const DOCUMENTATION: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/");

@@ -7,7 +7,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::flow::doctor::Finding;
+use crate::flow::cost::weight_of;
+use crate::flow::doctor::{Finding, Weight};
 
 /// Merges the answers of one kind. There is at least one.
 pub(super) fn merged(kind: &str, answers: Vec<Value>) -> Value {
@@ -29,19 +30,18 @@ pub(super) fn merged(kind: &str, answers: Vec<Value>) -> Value {
 
 /// Returns the findings of all: costs are added, and of the texts those of the costliest stay.
 fn findings(answers: &[Value]) -> Value {
-    let mut items: Vec<Value> = items(answers, "items").cloned().collect();
-    items.sort_by(|one, other| cost(other).total_cmp(&cost(one)));
+    let mut items: Vec<_> = items(answers, "items").filter_map(Value::as_object).collect();
+    items.sort_by(|one, other| order(other).total_cmp(&order(one)));
     let mut merged: Vec<Map<String, Value>> = Vec::new();
     for item in items {
-        let Value::Object(item) = item else { continue };
         let is_same = |known: &&mut Map<String, Value>| {
             FINDING_KEY.iter().all(|field| known.get(*field) == item.get(*field))
         };
         match merged.iter_mut().find(is_same) {
-            None => merged.push(item),
+            None => merged.push(item.clone()),
             Some(known) => {
-                add(known, &item);
-                if rank(&item) > rank(known)
+                add(known, item);
+                if rank(item) > rank(known)
                     && let Some(weight) = item.get("weight")
                 {
                     known.insert("weight".to_owned(), weight.clone());
@@ -51,21 +51,20 @@ fn findings(answers: &[Value]) -> Value {
         }
     }
     merged.sort_by(|one, other| {
-        let cost = |item: &Map<String, Value>| cost(&Value::from(item.clone()));
-        rank(other).cmp(&rank(one)).then(cost(other).total_cmp(&cost(one)))
+        rank(other).cmp(&rank(one)).then(order(other).total_cmp(&order(one)))
     });
     merged.into_iter().map(Value::from).collect()
 }
 
-/// The place of a finding's weight.
-fn rank(item: &Map<String, Value>) -> usize {
+/// The weight of a finding.
+fn rank(item: &Map<String, Value>) -> Weight {
     let weight = item.get("weight").and_then(Value::as_str).unwrap_or_default();
-    ["info", "warning", "critical"].iter().position(|it| *it == weight).unwrap_or(0)
+    Weight::ALL.into_iter().find(|it| it.as_str() == weight).unwrap_or(Weight::Info)
 }
 
 /// The order of findings of one weight, as each replica has it.
-fn cost(item: &Value) -> f64 {
-    number(item.get("upstreamCores")) + 1e-9 * number(item.get("bytesPerSecond"))
+fn order(item: &Map<String, Value>) -> f64 {
+    Finding::order(number(item.get("upstreamCores")), number(item.get("bytesPerSecond")))
 }
 
 /// Writes the cost as `/api/findings` does.
@@ -110,19 +109,13 @@ fn windows(answers: &[Value]) -> Value {
 /// The weight by which each replica orders clients (`flow::cost`).
 fn weight(rates: &Map<String, Value>) -> f64 {
     let of = |field| number(rates.get(field));
-    of("upstreamSeats") + of("cpuCores") + 1e-6 * of("requestsPerSecond")
+    weight_of(of("upstreamSeats"), of("cpuCores"), of("requestsPerSecond"))
 }
 
+/// Entries with the same texts (user, agent, resource and verb) are one client.
 fn add_clients(clients: &mut Vec<Value>, others: &[Value]) {
-    // A client is what its texts are: a user, an agent, a resource and a verb.
-    let texts = |client: &Value| -> Vec<(String, Value)> {
-        let fields = client.as_object().into_iter().flatten();
-        let texts = fields.filter(|(_, value)| value.is_string());
-        texts.map(|(field, value)| (field.clone(), value.clone())).collect()
-    };
     for other in others {
-        let key = texts(other);
-        match clients.iter_mut().find(|client| texts(client) == key) {
+        match clients.iter_mut().find(|client| texts(client).eq(texts(other))) {
             None => clients.push(other.clone()),
             Some(client) => {
                 if let (Some(sum), Some(other)) = (client.as_object_mut(), other.as_object()) {
@@ -131,6 +124,10 @@ fn add_clients(clients: &mut Vec<Value>, others: &[Value]) {
             }
         }
     }
+}
+
+fn texts(client: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    client.as_object().into_iter().flatten().filter(|(_, value)| value.is_string())
 }
 
 /// Adds the numbers of another object.

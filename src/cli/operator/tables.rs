@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
+use crate::cli::screen::printable;
+
 /// A column by which tables are ordered: its head in lower case, without a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SortColumn(String);
@@ -192,15 +194,13 @@ fn items<'a>(answer: &'a Value, pointer: &str) -> &'a [Value] {
     answer.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Returns a value without quotes. A control character must not reach the terminal: clients choose
-/// their user agents.
+/// Returns a value without quotes and control characters: clients choose their user agents.
 fn text(value: Option<&Value>) -> String {
-    let text = match value {
+    match value {
         None | Some(Value::Null) => "-".to_owned(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
-    };
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+        Some(Value::String(text)) => printable(text),
+        Some(other) => printable(&other.to_string()),
+    }
 }
 
 fn percent(value: Option<&Value>) -> String {

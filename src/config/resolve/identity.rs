@@ -12,7 +12,7 @@ use crate::config::file::{
     RequestHeaderSection, TokensSection,
 };
 use crate::config::parse::identity::{identity_header, identity_prefix};
-use crate::config::resolve::problems::{Collector, between};
+use crate::config::resolve::problems::Collector;
 use crate::config::{
     AuthenticationConfig, AuthorizationConfig, FrontProxyConfig, Mode, RbacConfig,
     RequestHeaderConfig,
@@ -163,13 +163,8 @@ pub(super) fn authorization(
     ] {
         problems.duration_between(path, value, bounds, set);
     }
-    let recheck = |text: String| match text.as_str() {
-        "never" => Ok(None),
-        text => between(text, &RECHECK).map(Some).map_err(|message| format!("{message}; or never")),
-    };
-    problems.take("authorization.watchRecheck", section.watch_recheck, recheck, |interval| {
-        config.watch_recheck = interval
-    });
+    let (recheck, set) = (section.watch_recheck, &mut config.watch_recheck);
+    problems.duration_or_never("authorization.watchRecheck", recheck, RECHECK, set);
     if let Some(reviews) = section.watch_reviews_per_second {
         if !WATCH_REVIEWS.contains(&reviews) {
             let (least, most) = (WATCH_REVIEWS.start(), WATCH_REVIEWS.end());

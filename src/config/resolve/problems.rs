@@ -78,6 +78,21 @@ impl Collector {
         self.take(path, value, |text| between(&text, &bounds), |duration| *set = duration);
     }
 
+    /// Parses a duration within `bounds`, which are inclusive, or `never`, which is `None`.
+    pub(super) fn duration_or_never(
+        &mut self,
+        path: &str,
+        value: Option<String>,
+        bounds: RangeInclusive<Duration>,
+        set: &mut Option<Duration>,
+    ) {
+        let parse = |text: String| match text.as_str() {
+            "never" => Ok(None),
+            text => between(text, &bounds).map(Some).map_err(|error| format!("{error}; or never")),
+        };
+        self.take(path, value, parse, |duration| *set = duration);
+    }
+
     /// Parses a value of a type with its own parser.
     pub(super) fn parsed<T: FromStr<Err = String>>(
         &mut self,

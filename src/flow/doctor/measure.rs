@@ -52,10 +52,7 @@ impl Rule {
                 Some((counted / LISTS_MIN, text, lists))
             }
             Self::UnpagedList => {
-                let lists = sums.lists_of(|key| {
-                    !key.habit.is_limited
-                        && matches!(key.habit.start, Start::Unset | Start::Version)
-                });
+                let lists = sums.lists_of(|key| key.habit.is_unpaged());
                 let is_habit = lists.forwarded >= FEW;
                 let often = if is_habit { mean(&lists) / UNPAGED_BYTES } else { 0.0 };
                 let huge = lists.huge_lists / HUGE_LISTS_MIN;
@@ -84,7 +81,7 @@ impl Rule {
                 Some((share / SHORT_SHARE_MIN, text, watches))
             }
             Self::DeadWatch => {
-                let lists = sums.lists_of(|key| key.habit.start != Start::Continue);
+                let lists = sums.lists_of(is_new);
                 // A client that lists after each 410 does what it should.
                 let dead = watches.expired_watches - lists.requests - sums.initial_watches.requests;
                 let text = format!(
@@ -230,7 +227,7 @@ fn measure_relists(sums: &Sums) -> (f64, String, Cost) {
 
 /// Whether a list is no further page of another one.
 fn is_new(key: &HabitKey) -> bool {
-    key.habit.start != Start::Continue
+    key.habit.is_new_list()
 }
 
 fn mean(cost: &Cost) -> f64 {
@@ -283,7 +280,7 @@ const FEW: f64 = 3.0;
 const SHORT_SHARE_MIN: f64 = 0.5;
 /// Some hundred pods.
 const UNPAGED_BYTES: f64 = 1e6;
-/// One, counted until it is a quarter of an hour old.
+/// A single such list, which counts for a quarter of an hour.
 const HUGE_LISTS_MIN: f64 = 0.8;
 /// The API server compresses from here on.
 const PLAIN_BYTES: f64 = 131_072.0;

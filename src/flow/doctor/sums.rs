@@ -63,7 +63,7 @@ impl Sums {
         self.watch_age.is_some_and(|age| age < WATCHED_WITHIN)
     }
 
-    /// Whether what comes `every` so many seconds still comes, as the last one is so old.
+    /// Whether requests that come `every` seconds still come. `age` is that of the last one.
     fn goes_on(age: Option<Duration>, every: f64) -> bool {
         age.is_some_and(|age| age.as_secs_f64() <= (2.0 * every).max(60.0))
     }
@@ -112,7 +112,7 @@ impl Sums {
             "list" => {
                 self.lists.push((key.clone(), *cost));
                 self.list_age = age(self.list_age);
-                if !key.habit.is_repeated && key.habit.start != Start::Continue {
+                if !key.habit.is_repeated && key.habit.is_new_list() {
                     self.begins |= seen.parts(now);
                 }
             }
@@ -152,7 +152,7 @@ pub(super) fn collect(now: Duration, costs: &Costs) -> BTreeMap<Who, Sums> {
     all
 }
 
-/// Returns the part of a cost that so many of its requests have.
+/// Returns the part of a cost that `requests` of its requests have.
 fn part(cost: &Cost, requests: f64) -> Cost {
     let mut part = *cost;
     part.scale((requests / cost.requests.max(1e-9)).min(1.0));

@@ -87,9 +87,7 @@ impl ConnectionList {
             "items": items,
         })
     }
-}
 
-impl ConnectionList {
     /// Returns the open connections by their clients: at most `limit` of those, the ones with the
     /// most open requests first.
     pub(crate) fn clients(&self, limit: usize) -> Vec<ClientConnections> {
@@ -102,8 +100,13 @@ impl ConnectionList {
             *connections += 1;
             *requests += shown.activity.open_requests();
         }
-        let mut clients: Vec<_> = clients
+        let mut clients: Vec<_> = clients.into_iter().collect();
+        clients.sort_unstable_by(|(one, (.., few)), (other, (.., many))| {
+            many.cmp(few).then_with(|| one.cmp(other))
+        });
+        clients
             .into_iter()
+            .take(limit)
             .map(|([user, agent], (addresses, connections, open_requests))| ClientConnections {
                 user: user.clone(),
                 agent: agent.clone(),
@@ -111,14 +114,7 @@ impl ConnectionList {
                 connections,
                 open_requests,
             })
-            .collect();
-        clients.sort_by(|one, other| {
-            let names = |it: &ClientConnections| (it.user.clone(), it.agent.clone());
-            let most = other.open_requests.cmp(&one.open_requests);
-            most.then_with(|| names(one).cmp(&names(other)))
-        });
-        clients.truncate(limit);
-        clients
+            .collect()
     }
 }
 

@@ -10,7 +10,7 @@
 //! new plan.
 //!
 //! Lock order: the lock of a sweep, then one of: the list of connections, the patterns of one, a
-//! batch.
+//! batch and then the costs.
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ impl FlowControl {
         Pattern { alike, class, sums, gets, is_used: false, age: 0 }
     }
 
-    /// Charges the sums of all connections. Patterns go on, and whoever comes meanwhile waits.
+    /// Charges the sums of all connections. Patterns stay. A second caller waits for the first.
     pub(super) fn charge_all_hits(&self) {
         let _sweep = self.hit_sweep.lock();
         let all: Vec<_> =

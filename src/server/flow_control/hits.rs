@@ -5,7 +5,8 @@
 //! to its sums: requests of one sender, user agent, resource and namespace, which have one class,
 //! flow and origin. Nothing is a sample. [`hit_charges`](super::hit_charges) adds and charges them.
 //!
-//! Lock order: the patterns of a connection, or the list of connections, each alone.
+//! Lock order: the patterns of a connection, or the list of connections, neither while the other is
+//! held; both within a sweep ([`hit_charges`](super::hit_charges)).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub(super) struct Patterns {
 pub(super) struct Pattern {
     pub(super) alike: Alike,
     pub(super) class: Arc<Class>,
-    /// By whether the object was read just before.
+    /// The first sum is of objects that were not read just before, the second one of the others.
     pub(super) sums: [Sum; 2],
     pub(super) gets: LastGets,
     /// How often its sums were charged.
@@ -46,7 +47,7 @@ pub(super) struct Pattern {
     pub(super) is_used: bool,
 }
 
-/// What hits must have in common to be charged together.
+/// The properties that hits share if they are charged together.
 pub(super) struct Alike {
     /// The number of the plan.
     pub(super) plan: u64,

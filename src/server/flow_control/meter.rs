@@ -19,7 +19,7 @@ use http_body::Body as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::request_info::Verb;
+use crate::api::request_info::{RequestScope, Verb};
 use crate::codec::rope::PIECE_BYTES;
 use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
@@ -53,17 +53,17 @@ pub(crate) struct Meter {
     huge_from: Option<u64>,
     /// `None` if it is no watch. A watch's polls are sampled.
     watch: Option<MeteredWatch>,
-    /// When it began.
-    began: Instant,
     /// The part that is not charged yet.
     cost: Cost,
     /// What operators' rules have counted.
     admission: Option<Box<Admission>>,
 }
 
-/// What is known of a watch.
+/// The parts of a meter that only a watch has.
 #[derive(Debug)]
 struct MeteredWatch {
+    /// When it began.
+    began: Instant,
     /// Cancelled when Weir ends it. `None` if it does not matter that it is short.
     drained: Option<CancellationToken>,
     /// Stands for the address from which it watches the pods of all nodes.
@@ -117,15 +117,16 @@ impl FlowControl {
         let (mut cost, seconds_per_byte) = begin_cost(answered, short.unwrap_or(0));
         let objects = answered.size.map(|(objects, _)| objects);
         let is_forwarded = answered.status == CacheStatus::Forward;
-        let mut huge_from =
-            upstream_cost::huge_from(context, answered.response, objects).filter(|_| is_forwarded);
+        let mut huge_from = is_forwarded
+            .then(|| upstream_cost::huge_from(context, answered.response, objects))
+            .flatten();
         if huge_from.is_some_and(|from| short.is_some_and(|bytes| bytes >= from)) {
             cost.huge_lists = 1.0;
             huge_from = None;
         }
         self.add_signs(context, answered.response, sign, &mut cost);
         let origin = || self.origin(context, requester, &class, habit);
-        self.note_warning(context, answered.response, origin);
+        self.note_warning(context, answered.response, &mut cost, origin);
         let size = answered.size.map(|(objects, bytes)| CollectionSize { objects, bytes });
         let work = upstream.map(|_| Work::of(&context.info, size));
         // A watch takes seats until it begins.
@@ -146,9 +147,10 @@ impl FlowControl {
             cost.twin_watches += f64::from(u8::from(opened.as_ref().is_some_and(|it| it.1)));
             let reader = self.open_reader(context, answered.response, &origin);
             // A watch of one object ends when its client has seen what it waits for.
-            let is_single = context.info.resource.as_ref().is_some_and(|it| !it.name.is_empty());
+            let is_single = context.info.scope() == RequestScope::Resource;
             let drained = (!is_single).then(|| context.client.drain.started().clone());
-            MeteredWatch { drained, reader, _twin: opened.map(|(open, _)| open) }
+            let (began, _twin) = (Instant::now(), opened.map(|(open, _)| open));
+            MeteredWatch { began, drained, reader, _twin }
         });
         let upstream = work.zip(upstream);
         let flow = Arc::clone(self);
@@ -163,7 +165,6 @@ impl FlowControl {
             seconds_per_byte,
             huge_from,
             watch,
-            began: Instant::now(),
             cost,
             admission,
         };
@@ -193,7 +194,7 @@ impl Meter {
         }
     }
 
-    /// Notes the end of a poll, which returned a piece of so many bytes.
+    /// Notes the end of a poll, which returned a piece of `bytes`.
     pub(crate) fn end_poll(&mut self, began: Option<Instant>, bytes: Option<usize>) {
         if let Some(began) = began {
             let sampled = if self.watch.is_some() { f64::from(WATCH_SAMPLE) } else { 1.0 };
@@ -221,9 +222,9 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        if let Some(MeteredWatch { drained, reader, .. }) = &self.watch {
+        if let Some(MeteredWatch { began, drained, reader, .. }) = &self.watch {
             let counts = drained.as_ref().is_some_and(|drained| !drained.is_cancelled());
-            if counts && self.began.elapsed() < SHORT_WATCH {
+            if counts && began.elapsed() < SHORT_WATCH {
                 self.cost.short_watches += 1.0;
             }
             if let Some(address) = reader {
@@ -237,8 +238,8 @@ impl Drop for Meter {
     }
 }
 
-/// Returns the cost of a response that begins with so many bytes, and the API server's CPU seconds
-/// for a byte, by estimate.
+/// Returns the cost of a response of which `bytes` are sent with its head, and the estimated CPU
+/// seconds of the API server for a byte.
 fn begin_cost(answered: &Answered<'_>, bytes: u64) -> (Cost, f64) {
     let is_forwarded = answered.status == CacheStatus::Forward;
     let cost = Cost {

@@ -14,8 +14,7 @@ use prometheus::Registry;
 use tokio::time::Instant;
 
 use crate::api::request_info::RequestInfo;
-use crate::api::resource::{ApiResource, GroupVersionResource, Shape};
-use crate::api::selectable::SelectableFields;
+use crate::api::resource::{ApiResource, GroupVersionResource, built_in};
 use crate::auth::peer::Peer;
 use crate::auth::user::{Credential, Identity, User};
 use crate::server::accept::listener::ListenerKind;
@@ -67,17 +66,7 @@ impl SampleClient {
         let (user, credential) = (Arc::new(user), Credential::Token);
         let identity = Identity { user, credential, not_after: None, stale: false };
         let gvr = GroupVersionResource::new("", "v1", "configmaps");
-        let resource = Arc::new(ApiResource {
-            kind: "ConfigMap".into(),
-            list_kind: "ConfigMapList".into(),
-            namespaced: true,
-            list_watchable: true,
-            shape: Shape::BuiltIn,
-            aggregated: false,
-            revision: 0,
-            selectable: Arc::new(SelectableFields::built_in(&gvr)),
-            gvr,
-        });
+        let resource = Arc::new(built_in(gvr, "ConfigMap"));
         Self { flow, client, identity, upstream, resource }
     }
 

@@ -52,7 +52,7 @@ impl FlowControl {
         })
     }
 
-    /// Adds the signs in a response to the cost: a refusal, a warning.
+    /// Adds the sign of a response that refuses, and of a request that comes too early, to the cost.
     pub(super) fn add_signs(
         &self,
         context: &RequestContext<'_>,
@@ -75,19 +75,19 @@ impl FlowControl {
                 memo.refuse(request, Instant::now(), wait);
             }
         }
-        if deprecation(response.headers(), &context.info).is_some() {
-            cost.deprecated += 1.0;
-        }
     }
 
-    /// Keeps the API server's warning that the API of a request is deprecated, if it has one.
+    /// Counts and keeps the API server's warning that the API of a request is deprecated, if it has
+    /// one.
     pub(super) fn note_warning(
         &self,
         context: &RequestContext<'_>,
         response: &Response<Body>,
+        cost: &mut Cost,
         origin: impl FnOnce() -> Origin,
     ) {
         if let Some(warning) = deprecation(response.headers(), &context.info) {
+            cost.deprecated += 1.0;
             let origin = origin();
             self.costs.lock().note_warning(&origin.resource, warning);
         }
@@ -130,7 +130,7 @@ impl FlowControl {
             (None, Some(client.peer.address.filter(is_remote).filter(|_| says_who(agent))?))
         };
         let info = &context.info;
-        if info.resource.as_ref().is_some_and(|it| !it.name.is_empty()) {
+        if info.scope() == RequestScope::Resource {
             return None;
         }
         let subject = info.resource.as_ref().map(|it| (&it.gvr, &it.namespace));
@@ -167,11 +167,7 @@ fn deprecation<'a>(headers: &'a HeaderMap, info: &RequestInfo) -> Option<&'a str
     // Most responses have none.
     let mut texts = texts.peekable();
     texts.peek()?;
-    let gvr = &info.resource.as_ref()?.gvr;
-    let version = match &*gvr.group {
-        "" => gvr.version.to_string(),
-        group => format!("{group}/{}", gvr.version),
-    };
+    let version = info.resource.as_ref()?.gvr.api_version();
     texts.find_map(|text| deprecation_of(text, &version))
 }
 

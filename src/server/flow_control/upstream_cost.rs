@@ -1,22 +1,24 @@
-//! What a forwarded response costs the API server, by estimate: its CPU time for each byte, and
+//! The estimated cost of a forwarded response for the API server: the CPU time for each byte, and
 //! whether it is a list that should have been read in pages.
 //!
 //! The bytes are those of the objects. Those of a compressed response are estimated.
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Response};
 
+use crate::api::media_type::Encoding;
 use crate::api::request_info::{RequestScope, Verb};
 use crate::flow::doctor::{GZIP_RATIO, seconds_per_sent_byte};
-use crate::flow::habit::Start;
 use crate::server::flow_control::selectors;
 use crate::server::http::body::Body;
+use crate::server::http::headers::is_gzip;
 use crate::server::request::context::RequestContext;
 
 /// Estimates the API server's CPU seconds for a byte of a response as it was sent.
 pub(super) fn seconds_per_byte(headers: &HeaderMap) -> f64 {
     let content = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
-    seconds_per_sent_byte(content.starts_with(PROTOBUF), is_gzip(headers))
+    let protobuf = Encoding::Protobuf.content_type(false).as_bytes();
+    seconds_per_sent_byte(content.starts_with(protobuf), is_gzip(headers))
 }
 
 /// Returns the bytes as sent from which a forwarded list is so large that it should have been read
@@ -28,10 +30,8 @@ pub(super) fn huge_from(
     objects: Option<u64>,
 ) -> Option<u64> {
     let (info, habit) = (&context.info, context.habit);
-    let is_unpaged = response.status().is_success()
-        && info.verb == Verb::List
-        && !habit.is_limited
-        && matches!(habit.start, Start::Unset | Start::Version);
+    let is_unpaged =
+        response.status().is_success() && info.verb == Verb::List && habit.is_unpaged();
     if !is_unpaged {
         return None;
     }
@@ -43,18 +43,15 @@ pub(super) fn huge_from(
     Some(if is_gzip(response.headers()) { HUGE_BYTES / GZIP_RATIO as u64 } else { HUGE_BYTES })
 }
 
-fn is_gzip(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip")
-}
-
-const PROTOBUF: &[u8] = b"application/vnd.kubernetes.protobuf";
-/// A list of so many bytes before compression...
+/// A list of this many bytes before compression...
 const HUGE_BYTES: u64 = 5_000_000;
 /// ...or objects should be read in pages, even once.
 const HUGE_OBJECTS: u64 = 5_000;
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_ENCODING;
+
     use super::*;
 
     #[test]

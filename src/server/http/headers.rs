@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, EXPECT, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -35,6 +35,11 @@ pub(crate) const PRIORITY_LEVEL_UID: HeaderName =
     HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 /// Why flow control refused a request.
 pub(crate) const SHED_HEADER: HeaderName = HeaderName::from_static("x-weir-shed");
+
+/// Whether a body is compressed with gzip.
+pub(crate) fn is_gzip(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip")
+}
 
 /// Whether a request asks for the upstream's response.
 pub(crate) fn bypasses_cache(headers: &HeaderMap) -> bool {

@@ -257,8 +257,8 @@ impl ResourceMetrics {
     }
 }
 
-/// Returns the label value of a status code: `other` for one that no standard has. What is behind
-/// the API server's proxy may send any number.
+/// Returns the label value of a status code: `other` for one that no standard has. A server
+/// behind the API server's proxy may send any number.
 fn code_label(code: u16) -> Cow<'static, str> {
     let standard = StatusCode::from_u16(code).ok().filter(|code| code.canonical_reason().is_some());
     standard.map_or(Cow::Borrowed("other"), |code| Cow::Owned(code.as_str().to_owned()))

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, StatusCode};
 use tokio::sync::mpsc;
 
 use crate::codec::held_bytes::Claim;
+use crate::server::http::headers::is_gzip;
 use crate::server::shadow::request::ShadowRequest;
 
 /// A comparison to be made.
@@ -38,7 +38,7 @@ pub(crate) struct AnswerHead {
 impl AnswerHead {
     /// Whether the body is compressed.
     pub(crate) fn is_gzip(&self) -> bool {
-        self.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip")
+        is_gzip(&self.headers)
     }
 }
 

@@ -97,7 +97,7 @@ impl Ring {
                 true => is_folded(event) || (is_single(event) && is_recent(event)),
                 false => is_equal(event),
             };
-            // What happened long before had another cause.
+            // An event of long before had another cause.
             let is_counted = !folds
                 || now.duration_since(event.first).unwrap_or_default() < FOLD_WITHIN
                 || event.has_others;
@@ -128,7 +128,7 @@ impl Ring {
 pub const EVENTS_MAX: usize = 200;
 /// The most events of one kind.
 pub(super) const KIND_MAX: usize = 40;
-/// As many caches as a person looks at one by one.
+/// The most subjects that a person looks at one by one.
 pub(super) const SUBJECTS_MAX: usize = 5;
 /// What happens later has another cause.
 pub(super) const FOLD_WITHIN: Duration = Duration::from_secs(600);

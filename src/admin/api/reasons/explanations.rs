@@ -1,4 +1,4 @@
-//! What each reason means, and what would change it, for the live page and for
+//! The meaning of each reason, and a way to avoid it, for the live page and for
 //! `docs/reference/headers.md`.
 //!
 //! The same word may stand for two things: a request that is forwarded because Weir's own identity
@@ -46,7 +46,7 @@ const REVIEWS: &str = "runbooks/WeirReviewsFailing.md";
 
 const UNKNOWN: Explanation = row("", "", "");
 
-/// Of a request that had to be forwarded, and has no answer of the API server.
+/// For a request that had to be forwarded and got no answer from the API server.
 pub(super) const FAILED: Explanation = linked(
     "any of those above",
     "The request had to be forwarded for this reason, and the API server did not answer it, or too many requests for the resource are forwarded already (429).",
@@ -258,7 +258,7 @@ pub(super) const REFUSED: [Explanation; 15] = [
         "shed",
         "Flow control, a rule or Weir's own overload refuses it (429, or 403 by a rule). The header X-Weir-Shed has the cause: queue-full, time-out, concurrency-limit, rate, bytes, watches, denied, unpaged or overload.",
         "Look at the clients by cost; flowControl.rules, and the memory and CPU of Weir.",
-        "operating.md#what-a-refused-client-sees",
+        "reference/headers.md#x-weir-shed",
     ),
     row(
         "throttled",

@@ -61,14 +61,15 @@ fn the_reference_of_reasons_is_fresh() {
 }
 
 fn tables() -> String {
+    let forwarded: String = FORWARDED.iter().map(row).collect();
+    let refused: String = REFUSED.iter().chain([&FAILED]).map(row).collect();
     let mut text = String::from("\n\n");
-    let heads = ["why the request was forwarded", "why Weir answered with an error of its own"];
-    for (head, rows) in heads.into_iter().zip([&FORWARDED[..], &REFUSED[..]]) {
+    for (head, rows) in [
+        ("why the request was forwarded", forwarded),
+        ("why Weir answered with an error of its own", refused),
+    ] {
         writeln!(text, "| reason | {head} | what would change it |\n|---|---|---|").unwrap();
-        rows.iter().for_each(|explanation| text.push_str(&row(explanation)));
-        if rows.len() == REFUSED.len() {
-            text.push_str(&row(&FAILED));
-        }
+        text.push_str(&rows);
         text.push('\n');
     }
     text

@@ -40,7 +40,7 @@ impl Redactor {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), names: Names::default() }
     }
 
-    /// Collects the names of a file. Call this for all files before the first [`Self::redact`].
+    /// Collects the names of a file. Call this for all files before [`Self::replacer`].
     pub(super) fn collect(&mut self, format: Format, text: &str) {
         match format {
             Format::Json => match serde_json::from_str(text) {
@@ -69,13 +69,8 @@ impl Redactor {
         }
     }
 
-    /// Returns a file with words in place of names.
-    pub(super) fn redact(&self, format: Format, text: &str) -> String {
-        let replacer = self.replacer();
-        self.redact_by(&replacer, format, text)
-    }
-
-    fn redact_by(&self, replacer: &Replacer, format: Format, text: &str) -> String {
+    /// Returns a file with words in place of names. `replacer` is that of all names.
+    pub(super) fn redact(&self, replacer: &Replacer, format: Format, text: &str) -> String {
         match format {
             Format::Json => match serde_json::from_str(text) {
                 Ok(mut document) => {
@@ -110,8 +105,8 @@ impl Redactor {
         }
     }
 
-    /// Returns the replacer of the names collected so far.
-    fn replacer(&self) -> Replacer {
+    /// Returns the replacer of the names collected so far; one is enough for all files.
+    pub(super) fn replacer(&self) -> Replacer {
         Replacer::new(self.names.iter().map(|(name, kind)| (name, self.word(name, kind))))
     }
 

@@ -5,7 +5,7 @@
 pub(in crate::cli::operator::bundle) enum Format {
     /// One JSON document.
     Json,
-    /// JSON objects, one a line; a line that is none counts as text.
+    /// JSON objects, one a line; a line that is not JSON is read as text.
     JsonLines,
     /// The text format of Prometheus.
     Metrics,

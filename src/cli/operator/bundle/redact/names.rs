@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use crate::cli::operator::bundle::redact::common::is_of_every_cluster;
 
-/// The kind of a name. The first is the word's for a name of several kinds.
+/// The kind of a name. A name of several kinds gets the word of the first of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum NameKind {
     User,
@@ -111,7 +111,7 @@ impl Names {
 
     fn add(&mut self, kind: NameKind, name: &str) {
         let name = canonical(name.trim());
-        // A word of this bundle's own is none.
+        // A placeholder that Weir itself writes is not a name.
         if name.is_empty() || is_of_every_cluster(name) || name == "(no user agent)" {
             return;
         }

@@ -11,7 +11,7 @@ use crate::cli::operator::bundle::redact::names::NAME_BYTES_MAX;
 
 /// Names and their words.
 #[derive(Debug)]
-pub(super) struct Replacer {
+pub(in crate::cli::operator::bundle) struct Replacer {
     /// By the first letter of the name, the longest first.
     names: HashMap<char, Vec<Form>>,
 }

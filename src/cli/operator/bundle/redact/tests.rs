@@ -10,7 +10,8 @@ fn redacted(files: &[(Format, String)]) -> Vec<String> {
     for (format, text) in files {
         redactor.collect(*format, text);
     }
-    files.iter().map(|(format, text)| redactor.redact(*format, text)).collect()
+    let replacer = redactor.replacer();
+    files.iter().map(|(format, text)| redactor.redact(&replacer, *format, text)).collect()
 }
 
 fn document(value: Value) -> (Format, String) {
@@ -127,7 +128,7 @@ fn a_name_has_one_word_in_all_files_and_bundles_of_one_key() {
     assert_eq!(redacted(&files), texts);
     let mut other = Redactor::new(b"another key");
     files.iter().for_each(|(format, text)| other.collect(*format, text));
-    assert!(!other.redact(files[0].0, &files[0].1).contains(word));
+    assert!(!other.redact(&other.replacer(), files[0].0, &files[0].1).contains(word));
 }
 
 #[test]
