@@ -25,7 +25,7 @@ use crate::server::flow_control::plan::ActivePlan;
 /// The memory of a connection.
 #[derive(Default)]
 pub(crate) struct FlowMemo {
-    users: Mutex<Memo>,
+    last_user: Mutex<Option<LastUser>>,
     /// `None` before the first hit.
     uncharged: OnceLock<Arc<UnchargedHits>>,
     /// The last different lists, the latest last.
@@ -36,15 +36,6 @@ pub(crate) struct FlowMemo {
     refusals: Mutex<Vec<Refusal>>,
     /// Whether there are any.
     has_refusals: AtomicBool,
-}
-
-#[derive(Default)]
-struct Memo {
-    last: Option<LastUser>,
-    /// The name of the first user.
-    first: Option<UserKey>,
-    /// Whether there were users of several names.
-    is_shared: bool,
 }
 
 /// A list that was asked for.
@@ -78,29 +69,20 @@ struct LastUser {
 impl FlowMemo {
     /// Returns the candidates of a user in a plan.
     pub(super) fn candidates(&self, active: &ActivePlan, user: &User) -> Arc<Candidates> {
-        let mut memo = self.users.lock();
-        match &memo.last {
+        let mut last = self.last_user.lock();
+        match &*last {
             Some(last) if last.plan == active.number && last.user == user.key() => {
                 Arc::clone(&last.candidates)
             }
             _ => {
                 let candidates = active.plan.candidates(&user.name, &user.groups);
-                let (plan, name) = (active.number, user.name_key());
-                memo.is_shared |= *memo.first.get_or_insert(name) != name;
-                let user = user.key();
-                memo.last = Some(LastUser { plan, user, candidates: Arc::clone(&candidates) });
+                let (plan, user) = (active.number, user.key());
+                *last = Some(LastUser { plan, user, candidates: Arc::clone(&candidates) });
                 candidates
             }
         }
     }
 
-    /// Whether several users have sent requests over the connection, as through a proxy.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.users.lock().is_shared
-    }
-}
-
-impl FlowMemo {
     /// Notes a list at `second`. Returns whether it is repeated again and again: a disturbance of
     /// the API server, which all informers of a fleet see, costs each a list or two.
     pub(super) fn is_repeated(&self, list: u64, second: u32) -> bool {

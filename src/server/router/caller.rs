@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
-use tokio::time::Instant;
 
 use super::Router;
 use crate::api::request_info::Verb;
@@ -108,7 +107,6 @@ impl Router {
             let moved = context.client.move_to(user);
             moved.map_err(|at_limit| self.too_many_connections(at_limit))?;
         }
-        context.forwarded = Some(Instant::now());
         let prepare = |identity| self.forwarder.prepare(&identity, standing, context);
         identity.and_then(prepare).map_err(|status| {
             let throttled = status.code == StatusCode::TOO_MANY_REQUESTS;
@@ -133,7 +131,7 @@ impl Router {
         let client = context.client;
         let identity = context.auth.identity.as_ref();
         let is_proxied = identity.is_some_and(|it| it.credential == Credential::FrontProxy);
-        if is_proxied || client.flows.is_shared() {
+        if is_proxied || client.standing.is_shared() {
             return;
         }
         let Some(pace) = client.standing.refusal_pace() else { return };
