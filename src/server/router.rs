@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use http::{Method, Response, StatusCode, Version};
 use hyper::body::Incoming;
+use tokio::time::Instant;
 
 use crate::cache::refusal::Refusal;
 use crate::server::accept::listener::ListenerKind;
@@ -117,6 +118,7 @@ impl Router {
             if let Err(rejection) = self.apply_rules(context, true) {
                 return Ok(self.reject(context, &rejection).await);
             }
+            context.forwarded = Some(Instant::now());
             let reply = self.documents.serve(&self.forwarder, prepared, context, body, document);
             let reply = Box::pin(reply).await;
             if matches!(reply.response.status(), StatusCode::OK | StatusCode::NOT_MODIFIED) {
@@ -203,7 +205,6 @@ impl Router {
         context.ended("authorize");
         self.apply_rules(context, false)?;
         self.count_watch(context)?;
-        let context = &*context;
         let account = |client| self.caches.responses.account(client);
         let held = context.client.held(context.auth.user(), account);
         let copies = decision.copies(&target);
@@ -214,7 +215,7 @@ impl Router {
         let paced = (context.parts.version != Version::HTTP_2 && copies).then(|| held.response());
         let lane = copies.then(|| self.lane(context)).flatten();
         let read = CachedRead {
-            context,
+            context: &*context,
             services: &self.caches,
             request: context.info.resource.as_ref().ok_or(Reason::NonResource)?,
             resource: context.resource.as_ref().ok_or(NOT_FOUND)?,
@@ -242,7 +243,9 @@ impl Router {
         };
         let code = StatusCode::SWITCHING_PROTOCOLS;
         let response = self.auditor.log_response(context, response, code).await;
-        Ok(self.sockets.open(handshake, response, encoding, held)?)
+        // Rules count the watch until the WebSocket is closed.
+        let admission = context.admission.take();
+        Ok(self.sockets.open(handshake, response, encoding, held, admission)?)
     }
 
     /// Returns a refusal of Weir's own, and logs it to the audit log.

@@ -108,6 +108,19 @@ async fn a_rule_that_observes_refuses_nothing_and_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_that_a_rule_refuses_is_charged_no_seats() {
+    let proxy =
+        gateway("  rules: [{name: my-rule, scope: upstream, limits: {unpagedLists: forbid}}]\n")
+            .await;
+    for _ in 0..10 {
+        assert_shed(&proxy.call(&of("alices", LIST)).await, 403, "unpaged");
+    }
+    let schema = ["flow_schema=\"global-default\""];
+    assert!(proxy.metric("weir_flowcontrol_requests_total", &schema).await >= 10.0);
+    assert_eq!(proxy.metric("weir_flowcontrol_seat_seconds_total", &schema).await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_without_pages_are_refused_where_they_would_be_forwarded() {
     let proxy = gateway(
         "  rules:

@@ -1,10 +1,16 @@
 //! The limit on the open watches of a user, from caches and forwarded ones together. Each refusal
 //! says why, and as what the request was classified.
 
+use http::HeaderValue;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::Error;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{WebSocketStream, client_async};
 
 use crate::client::{Answer, Call, Watch};
-use crate::costs::upstream_of_readers;
+use crate::costs::{gateway_of_readers, upstream_of_readers};
+use crate::flow_rules::section;
 use crate::harness::{Proxy, as_gateway};
 use crate::wait::eventually;
 
@@ -143,5 +149,49 @@ async fn a_refusal_names_the_flow_schema_and_the_level_by_uid() {
     ] {
         assert_eq!(refused.headers[header], uid(&proxy, plural, name).await, "{header}");
         assert!(!refused.text().contains(name), "{}", refused.text());
+    }
+}
+
+/// Opens a watch over a WebSocket, or returns the code of its refusal.
+async fn websocket(proxy: &Proxy, accept: &str) -> Result<WebSocketStream<TcpStream>, u16> {
+    let mut request = format!("ws://localhost{WATCH}").into_client_request().unwrap();
+    for (name, value) in
+        [("origin", "http://localhost"), ("authorization", "Bearer alices"), ("accept", accept)]
+    {
+        request.headers_mut().insert(name, HeaderValue::from_str(value).unwrap());
+    }
+    let stream = TcpStream::connect(proxy.plain()).await.unwrap();
+    match client_async(request, stream).await {
+        Ok((socket, _)) => Ok(socket),
+        Err(Error::Http(refused)) => Err(refused.status().as_u16()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A watch over a WebSocket counts until the WebSocket is closed, for the limit of a user and for
+/// that of a rule, whoever answers it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_over_a_websocket_counts_until_it_is_closed() {
+    let by_rule = gateway_of_readers(|config| {
+        config.flow_control = section(
+            "flowControl:\n  mode: enforce\n  rules: [{name: two, limits: {watches: 2}}]\n",
+        );
+    });
+    for proxy in [gateway().await, by_rule.await] {
+        let list = WATCH.replace("watch=1&", "");
+        let list = Call::get(&list).header("authorization", "Bearer alices");
+        eventually("the cache is warm", async || proxy.call(&list).await.cache() == "hit").await;
+        for accept in ["application/json", TABLE] {
+            let mut open = Vec::new();
+            eventually("two are open", async || {
+                open.extend(websocket(&proxy, accept).await.ok());
+                open.len() == 2
+            })
+            .await;
+            assert_eq!(websocket(&proxy, accept).await.err(), Some(429), "{accept}");
+            drop(open);
+            eventually("their places are free", async || websocket(&proxy, accept).await.is_ok())
+                .await;
+        }
     }
 }

@@ -134,19 +134,22 @@ impl Sockets {
         Self { tasks, abort }
     }
 
-    /// Accepts a handshake, and sends the body of `watch` over the WebSocket. Returns the 101.
+    /// Accepts a handshake, and sends the body of `watch` over the WebSocket, which holds `guards`
+    /// until it is closed. Returns the 101.
     pub(crate) fn open(
         &self,
         handshake: Handshake,
         watch: Response<Body>,
         encoding: Encoding,
         held: HeldBytes,
+        guards: impl Send + 'static,
     ) -> Result<Response<Body>, Reason> {
         let Body::Watch(frames) = watch.into_body() else { return Err(Reason::Upgrade) };
         let answer = handshake.response();
         let abort = self.abort.clone();
         self.tasks.spawn(async move {
-            abort.run_until_cancelled(serve(handshake.upgrade, frames, encoding, held)).await
+            abort.run_until_cancelled(serve(handshake.upgrade, frames, encoding, held)).await;
+            drop(guards);
         });
         Ok(answer)
     }

@@ -244,7 +244,9 @@ impl Forwarder {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 // A 101 without a requested upgrade is a protocol error.
                 let client_upgrade = client_upgrade.filter(|_| class == TrafficClass::Upgrade);
-                match self.splicer.splice(client_upgrade, response, Some(quota)) {
+                // A watch over a WebSocket counts until the WebSocket is closed.
+                let guards = (quota, context.watch.take(), context.admission.take());
+                match self.splicer.splice(client_upgrade, response, guards) {
                     Some(response) => Reply::forwarded(response, reason.as_str()),
                     None => refuse(&Status::upstream_lost()),
                 }

@@ -4,8 +4,6 @@
 //! There is no idle time-out: a shell may be silent for hours. When one side shuts down its sending
 //! half, the shutdown is passed on, and the other side may continue to send.
 
-use std::sync::Arc;
-
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode, Version};
@@ -15,7 +13,6 @@ use tokio::io::copy_bidirectional_with_sizes;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::server::forward::quota::QuotaPermit;
 use crate::server::http::body::Body;
 use crate::server::http::headers;
 use crate::server::metrics::ServerMetrics;
@@ -32,13 +29,13 @@ pub(crate) struct Splicer {
 }
 
 impl Splicer {
-    /// Relays a 101, then copies bytes both ways. `quota` is held until the connection ends.
+    /// Relays a 101, then copies bytes both ways. `guards` are held until the connection ends.
     /// Returns `None` if one of the sides cannot be upgraded.
     pub(crate) fn splice(
         &self,
         client: Option<OnUpgrade>,
         mut answer: Response<pool::Body>,
-        quota: Option<Arc<QuotaPermit>>,
+        guards: impl Send + 'static,
     ) -> Option<Response<Body>> {
         let client = client?;
         let upstream = answer.extensions_mut().remove::<OnUpgrade>()?;
@@ -50,7 +47,7 @@ impl Splicer {
             if let Some(Err(error)) = joined {
                 tracing::debug!(%error, "an upgraded connection ended");
             }
-            drop((guard, quota));
+            drop((guard, guards));
         });
 
         let mut response = Response::new(Body::empty());

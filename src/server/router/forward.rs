@@ -145,16 +145,19 @@ impl Router {
         request: Box<Sendable<'_>>,
         seat: Option<SeatHold>,
     ) -> Reply {
-        if self.flow_control.is_some() {
-            context.forwarded = Some(Instant::now());
-        }
         let Sendable { prepared, body, reason } = *request;
         let client = self.forwarder.share_of(&prepared);
         match ForwardClaim::acquire(&self.caches, context, reason, client) {
             Ok(claim) => {
+                context.forwarded = Some(Instant::now());
                 self.forwarder.forward(context, body, prepared, reason, (claim, seat)).await
             }
-            Err(rejection) => Box::pin(self.reject(context, &rejection)).await,
+            Err(rejection) => {
+                // A rejection may wait, for the audit log or to hold its client back. Others use
+                // the seats meanwhile.
+                drop((seat, prepared));
+                Box::pin(self.reject(context, &rejection)).await
+            }
         }
     }
 }

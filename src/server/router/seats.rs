@@ -106,8 +106,7 @@ impl Router {
     }
 
     /// Refuses a request for which there are no seats. It took none.
-    pub(super) async fn shed(&self, context: &mut RequestContext<'_>, rejected: Rejected) -> Reply {
-        context.forwarded = None;
+    pub(super) async fn shed(&self, context: &RequestContext<'_>, rejected: Rejected) -> Reply {
         let status = refusal::shed(rejected.retry_after);
         self.reject(context, &Rejection::with_shed(status, rejected.reason.as_str())).await
     }
