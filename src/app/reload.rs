@@ -150,6 +150,7 @@ impl Reloader {
             Ok(changes) => {
                 let (applied, pending) = (changes.applied.join(", "), changes.pending.join(", "));
                 let file = self.path.display();
+                let conflict = changes.conflict.as_ref().map(Problems::to_string);
                 let text = match pending.as_str() {
                     "" => format!("The configuration was read again; changed: {applied}."),
                     _ => format!("The configuration was read again; needs a restart: {pending}."),
@@ -158,7 +159,7 @@ impl Reloader {
                     if pending.is_empty() {
                         tracing::info!(%file, applied, left_out, "the configuration was read again");
                     } else {
-                        tracing::warn!(%file, applied, needs_restart = pending, left_out, "the configuration was read again; some fields need a restart");
+                        tracing::warn!(%file, applied, needs_restart = pending, conflict, left_out, "the configuration was read again; some fields need a restart");
                     }
                 });
                 let running = self.running.load();

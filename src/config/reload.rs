@@ -3,6 +3,9 @@
 //!
 //! Both configurations are compared as `weir check` prints them, field by field. [`LIVE`] and a
 //! list in the tests together name every field, so that none is forgotten.
+//!
+//! New values at run time stand beside running ones that need a restart. If `weir check` would
+//! refuse that combination, all changes wait for the restart.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +13,7 @@ use serde_json::Value;
 
 use crate::config::Config;
 use crate::config::file::ConfigFile;
+use crate::config::resolve::{Overrides, Problems};
 
 /// The fields that differ between the running configuration and a new one, by their paths in the
 /// file.
@@ -21,12 +25,30 @@ pub struct Changes {
     pub pending: Vec<String>,
     /// The new values of these fields; null where a field is gone.
     pub pending_values: BTreeMap<String, Value>,
+    /// Why no field takes effect now: the fields that could contradict running values of those that
+    /// need a restart.
+    pub conflict: Option<Problems>,
 }
 
 impl Config {
     /// Returns this configuration with the fields of `new` that can change at run time, and all
-    /// fields that differ.
+    /// fields that differ. If these fields contradict the others, none of them changes.
     pub fn reloaded(&self, new: &Self) -> (Self, Changes) {
+        let config = self.with_live_fields(new);
+        let changes = self.changes(new, is_live);
+        if changes.applied.is_empty() || changes.pending.is_empty() {
+            return (config, changes);
+        }
+        match Self::resolve(ConfigFile::from(&config), Overrides::default()) {
+            Ok(_) => (config, changes),
+            Err(problems) => {
+                let changes = self.changes(new, |_| false);
+                (self.clone(), Changes { conflict: Some(problems), ..changes })
+            }
+        }
+    }
+
+    fn with_live_fields(&self, new: &Self) -> Self {
         let mut config = self.clone();
         config.server.allowed_hosts.clone_from(&new.server.allowed_hosts);
         config.server.cache_header = new.server.cache_header;
@@ -43,11 +65,11 @@ impl Config {
         config.flow_control.overlay = new.flow_control.overlay.clone();
         config.logging.filter.clone_from(&new.logging.filter);
         config.tracing.sampling_rate_per_million = new.tracing.sampling_rate_per_million;
-        (config, self.changes(new))
+        config
     }
 
-    /// Returns the fields that differ.
-    fn changes(&self, new: &Self) -> Changes {
+    /// Returns the fields that differ, of which those that `is_live` take effect now.
+    fn changes(&self, new: &Self, is_live: impl Fn(&str) -> bool) -> Changes {
         let (running, new) = (fields(self), fields(new));
         let paths = running.keys().chain(new.keys().filter(|path| !running.contains_key(*path)));
         let differing = paths.filter(|path| running.get(*path) != new.get(*path)).cloned();
@@ -55,7 +77,7 @@ impl Config {
         applied.sort_unstable();
         let value = |path: &String| new.get(path).cloned().unwrap_or_default();
         let pending_values = pending.iter().map(|path| (path.clone(), value(path))).collect();
-        Changes { applied, pending, pending_values }
+        Changes { applied, pending, pending_values, conflict: None }
     }
 }
 
@@ -146,7 +168,6 @@ const RESTART: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::resolve::Overrides;
 
     fn resolve(text: &str) -> Config {
         let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
@@ -225,8 +246,25 @@ mod tests {
         assert_eq!(changes.pending_values["cache.forwardBudget"], 3);
         assert_eq!(changes.pending_values["logging.format"], "json");
         // The applied fields no longer differ, and no other field has changed.
-        assert_eq!(config.changes(&new), Changes { applied: Vec::new(), ..changes });
+        assert_eq!(config.changes(&new, is_live), Changes { applied: Vec::new(), ..changes });
         assert_eq!(config.server.listeners, running.server.listeners);
+    }
+
+    /// Rules need flow control, whose mode changes with a restart only.
+    #[test]
+    fn changes_that_contradict_running_values_wait_for_the_restart() {
+        let running = resolve("flowControl: { mode: 'off' }");
+        let new = resolve(
+            "cache: { pageSize: 7 }\n\
+             flowControl: { mode: observe, rules: [{ name: one, action: deny }] }\n",
+        );
+        let (config, changes) = running.reloaded(&new);
+        assert_eq!(config, running);
+        assert_eq!(changes.applied, [""; 0]);
+        assert_eq!(changes.pending, ["cache.pageSize", "flowControl.mode", "flowControl.rules"]);
+        assert_eq!(changes.pending_values["cache.pageSize"], 7);
+        let conflict = changes.conflict.unwrap().to_string();
+        assert!(conflict.starts_with("flowControl.rules: need flowControl.mode"), "{conflict}");
     }
 
     /// Each live field that differs is really taken over.
