@@ -10,6 +10,7 @@
 //! It serves until the end of a shutdown, so that `/readyz` can fail while connections drain.
 
 mod api;
+mod connections;
 mod detail;
 mod details;
 mod gate;
@@ -38,12 +39,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use prometheus::Registry;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use crate::admin::api::Details;
 use crate::admin::api::{Api, Kind};
+use crate::admin::connections::OpenConnections;
 use crate::admin::gate::DetailGate;
 use crate::admin::health::{Checks, Endpoint};
 use crate::admin::index::INDEX;
@@ -54,6 +55,7 @@ use crate::admin::serve::serve;
 pub use crate::admin::zpages::ZPages;
 use crate::admin::zpages::{ZAnswer, ZPage};
 use crate::server::accept::bind_error::BindError;
+use crate::server::connection::activity::ConnActivity;
 use crate::server::http::body::Body;
 use crate::tasks::blocking::spawn_blocking;
 
@@ -137,15 +139,9 @@ impl Admin {
     /// Serves until `stop` is cancelled, then waits up to [`DRAIN_TIMEOUT`] for open responses.
     pub async fn run(self, stop: CancellationToken) {
         let connections = TaskTracker::new();
-        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut open = OpenConnections::default();
         let mut samples = tokio::time::interval(SAMPLE_INTERVAL);
         loop {
-            // Beyond the limit a connection is closed at once, so that no prober waits.
-            let admit = |peer| {
-                let permit = permits.clone().try_acquire_owned().ok()?;
-                let is_scarce = permits.available_permits() < CONNECTIONS_SPARE;
-                Some((permit, Connection { peer, is_scarce }, self.pages.clone(), stop.clone()))
-            };
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
                 accepted = self.listener.accept() => {
@@ -162,19 +158,23 @@ impl Admin {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    if let Some((permit, from, pages, stop)) = admit(peer) {
-                        connections.spawn(async move {
-                            let answer = move |request: Request<Incoming>| {
-                                let (pages, request) = (Arc::clone(&pages), request.map(drop));
-                                async move { pages.respond(from, &request).await }
-                            };
-                            match stream {
-                                Stream::Tcp(stream) => serve(stream, answer, stop).await,
-                                Stream::Local(stream) => serve(stream, answer, stop).await,
-                            }
-                            drop(permit);
-                        });
-                    }
+                    // Beyond the limit a connection is closed at once, so that no prober waits.
+                    let Some(left) = open.make_room() else { continue };
+                    let from = Connection { peer, is_scarce: left < CONNECTIONS_SPARE };
+                    let (pages, stop) = (Arc::clone(&self.pages), stop.clone());
+                    let activity = ConnActivity::new();
+                    let served = activity.clone();
+                    let task = connections.spawn(async move {
+                        let answer = move |request: Request<Incoming>| {
+                            let (pages, request) = (Arc::clone(&pages), request.map(drop));
+                            async move { pages.respond(from, &request).await }
+                        };
+                        match stream {
+                            Stream::Tcp(stream) => serve(stream, answer, served, stop).await,
+                            Stream::Local(stream) => serve(stream, answer, served, stop).await,
+                        }
+                    });
+                    open.add(task.abort_handle(), activity);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "admin listener cannot accept");
@@ -333,9 +333,6 @@ const OFF: &str = "off: see admin.detail and flowControl.mode\n";
 
 /// The interval of samples for rates, while nobody asks for details.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Open connections. Probes, a few Prometheus servers and people need far fewer.
-const CONNECTIONS_MAX: usize = 64;
 
 /// With fewer connections left, those of people are closed after each answer.
 const CONNECTIONS_SPARE: usize = 16;

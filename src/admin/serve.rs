@@ -17,9 +17,14 @@ use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
 use crate::server::http::body::Body;
 
-/// Serves a connection until it ends, or gracefully until `stop` is cancelled.
-pub(super) async fn serve<S, A, F>(stream: S, answer: A, stop: CancellationToken)
-where
+/// Serves a connection until it ends, or gracefully until it is idle for long or `stop` is
+/// cancelled. Notes its requests in `activity`.
+pub(super) async fn serve<S, A, F>(
+    stream: S,
+    answer: A,
+    activity: ConnActivity,
+    stop: CancellationToken,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(Request<Incoming>) -> F,
     F: Future<Output = Response<Body>> + Send + 'static,
@@ -35,7 +40,6 @@ where
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
         .max_concurrent_streams(STREAMS_MAX);
-    let activity = ConnActivity::new();
     let requests = activity.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let guard = requests.begin_request(!request.body().is_end_stream());
@@ -52,7 +56,12 @@ where
         result = connection.as_mut() => result,
         // Connections are limited, and probes need them.
         () = activity.header_timeout(HEADER_READ_TIMEOUT) => return,
-        () = stop.cancelled() => {
+        () = async {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = activity.idle_timeout(IDLE_TIMEOUT) => {}
+            }
+        } => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

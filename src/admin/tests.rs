@@ -1,9 +1,12 @@
 //! The admin listener over a real connection.
 
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::connections::CONNECTIONS_MAX;
 use super::*;
 use crate::telemetry::metrics::gauge;
+use crate::testing::eventually;
 
 async fn get(address: SocketAddr, request_line: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
@@ -61,4 +64,32 @@ async fn the_admin_pages_are_served_until_shutdown() {
     running.await.unwrap();
     drop(idle);
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+/// The kubelet's probe takes the place of the oldest of them.
+#[tokio::test]
+async fn a_probe_gets_in_although_idle_connections_have_all_places() {
+    let registry = Registry::new();
+    let address = "127.0.0.1:0".parse().unwrap();
+    let admin = Admin::bind(address, Checks::new(), registry, None).await.unwrap();
+    let address = admin.local_address().unwrap();
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(admin.run(stop.clone()));
+    let mut idle = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+        tokio::spawn(connection);
+        let request = Request::get("http://weir/livez").body(String::new()).unwrap();
+        assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
+        idle.push(sender);
+    }
+    for _ in 0..3 {
+        assert!(get(address, "GET /livez").await.starts_with("HTTP/1.1 200 "));
+    }
+    eventually("the oldest one is closed", || idle[0].is_closed()).await;
+    assert!(!idle[CONNECTIONS_MAX - 1].is_closed());
+    stop.cancel();
+    running.await.unwrap();
 }
