@@ -109,13 +109,18 @@ fn text(path: &str) -> Value {
     let format = FORMATS.iter().find(|(of, _)| *of == path).map(|(_, format)| format);
     match format {
         None => json!({ "type": "string" }),
-        Some(Format::Duration) => json!({ "type": ["string", "integer"], "pattern": DURATION }),
-        Some(Format::DurationOrNever) => {
-            json!({ "type": ["string", "integer"], "pattern": format!("^never$|{DURATION}") })
+        Some(Format::Duration) => duration(DURATION),
+        Some(Format::DurationOrNever) => duration(&format!("^never$|{DURATION}")),
+        Some(Format::Bytes) => {
+            json!({ "type": ["string", "integer"], "pattern": BYTES, "minimum": 0 })
         }
-        Some(Format::Bytes) => json!({ "type": ["string", "integer"], "pattern": BYTES }),
         Some(Format::OneOf(values)) => json!({ "type": "string", "enum": values }),
     }
+}
+
+/// A duration has a unit, but for 0, which YAML reads as a number.
+fn duration(pattern: &str) -> Value {
+    json!({ "type": ["string", "integer"], "pattern": pattern, "minimum": 0, "maximum": 0 })
 }
 
 /// The format of a text.
@@ -148,7 +153,7 @@ const FORMATS: &[(&str, Format)] = &[
     ("cache.onRelist", Format::OneOf(&["keepStreams", "endStreams"])),
     ("cache.maxStaleness", Format::DurationOrNever),
     ("cache.onAway", Format::OneOf(&["keep", "end"])),
-    ("cache.consistentLists", Format::OneOf(&["forward", "auto", "always"])),
+    ("cache.consistentLists", Format::OneOf(&["forward", "auto"])),
     ("cache.verify", Format::OneOf(&["off", "observe", "enforce"])),
     ("authentication.mode", Format::OneOf(&["sidecar", "gateway"])),
     ("authentication.anonymous", Format::OneOf(&["forward", "authorize", "refuse"])),
@@ -172,8 +177,8 @@ const FORMATS: &[(&str, Format)] = &[
     ("logging.slowRequest", Format::DurationOrNever),
 ];
 
-const DURATION: &str = r"^(0|([0-9]*\.?[0-9]*(h|m|s|ms|us|ns))+)$";
-const BYTES: &str = r"^[0-9]*\.?[0-9]*([kMGT]|[KMGT]i)?$";
+const DURATION: &str = r"^(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(h|m|s|ms|us|ns))+)$";
+const BYTES: &str = r"^([0-9]+\.?[0-9]*|\.[0-9]+)([kMGT]|[KMGT]i)?$";
 
 /// The example configurations: the first one that has a comment for a setting describes it.
 const EXAMPLES: [&str; 2] =
@@ -181,7 +186,15 @@ const EXAMPLES: [&str; 2] =
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use proptest::{prop_assert, proptest};
+    use regex::Regex;
+
     use super::*;
+    use crate::config::Config;
+    use crate::config::resolve::{Overrides, Problems};
+    use crate::config::units::{format_duration, parse_bytes, parse_duration};
 
     #[test]
     fn the_tables_are_about_settings_that_exist() {
@@ -193,6 +206,61 @@ mod tests {
         let schema = json_schema();
         let detail = schema.pointer("/properties/admin/properties/detail/enum").unwrap();
         assert_eq!(detail, &json!(["local", "none"]));
+    }
+
+    /// Each value that the schema lists is one that the parser reads, and no other is.
+    #[test]
+    fn the_listed_values_are_those_that_the_parser_reads() {
+        let is_read = |path: &str, value: &str| {
+            let fields = path.rsplit('.');
+            let file = fields.fold(json!(value), |inner, name| json!({ name: inner }));
+            let Value::Object(mut file) = file else { unreachable!() };
+            file.insert("apiVersion".to_owned(), json!(API_VERSION));
+            file.insert("kind".to_owned(), json!(KIND));
+            // Some settings are for gateways alone.
+            let authentication = file.entry("authentication").or_insert_with(|| json!({}));
+            authentication.as_object_mut().unwrap().entry("mode").or_insert(json!("gateway"));
+            let file = ConfigFile::parse("test", &Value::Object(file).to_string()).unwrap();
+            let resolved = Config::resolve(file, Overrides::default());
+            resolved
+                .map_or_else(|Problems(all)| all, |_| Vec::new())
+                .iter()
+                .all(|it| it.path != path || !it.message.starts_with("expected"))
+        };
+        for (path, format) in FORMATS {
+            // Members of lists have further fields that are required.
+            let is_in_list = ["audit.policy.rules", "flowControl.levels", "flowControl.rules"];
+            let Format::OneOf(values) = format else { continue };
+            if *path == "apiVersion"
+                || *path == "kind"
+                || is_in_list.iter().any(|list| path.starts_with(list))
+            {
+                continue;
+            }
+            for value in *values {
+                assert!(is_read(path, value), "{path}: {value}");
+            }
+            assert!(!is_read(path, "another"), "{path}");
+        }
+    }
+
+    proptest! {
+        /// What matches the schema's pattern of a duration is one for the parser, and the other way
+        /// round; a pattern cannot say that a part is less than a nanosecond.
+        #[test]
+        fn the_patterns_match_what_the_parsers_read(text in "[0-9.hmsunkKMGTi]{0,6}") {
+            let matches = |pattern: &str| Regex::new(pattern).unwrap().is_match(&text);
+            let has_fraction = text.contains('.');
+            let (duration, bytes) = (parse_duration(&text).is_ok(), parse_bytes(&text).is_ok());
+            prop_assert!(matches(DURATION) == duration || (!duration && has_fraction));
+            prop_assert!(matches(BYTES) == bytes || (!bytes && has_fraction));
+        }
+
+        #[test]
+        fn durations_match_the_schemas_pattern(nanos: u64) {
+            let text = format_duration(Duration::from_nanos(nanos));
+            prop_assert!(Regex::new(DURATION).unwrap().is_match(&text), "{text}");
+        }
     }
 
     #[test]
