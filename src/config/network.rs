@@ -13,12 +13,22 @@ pub struct Network {
 }
 
 impl Network {
-    /// Parses an address with the length of a prefix. Bits behind the prefix count for nothing.
+    /// Parses an address with the length of a prefix. Bits behind the prefix count for nothing. A
+    /// network of IPv4 addresses that are written as IPv6 is one of IPv4.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, prefix_length) = text.split_once('/')?;
         let address: IpAddr = address.parse().ok()?;
         let prefix_length: u8 = prefix_length.parse().ok()?;
-        (prefix_length <= bits(address)).then_some(Self { address, prefix_length })
+        if prefix_length > bits(address) {
+            return None;
+        }
+        // Clients' IPv4 addresses are compared as such, also where they are written as IPv6.
+        Some(match (address.to_canonical(), prefix_length.checked_sub(MAPPED_BITS)) {
+            (mapped @ IpAddr::V4(_), Some(prefix_length)) if address.is_ipv6() => {
+                Self { address: mapped, prefix_length }
+            }
+            _ => Self { address, prefix_length },
+        })
     }
 
     /// Whether an address belongs to the network. An IPv4 address that is written as IPv6 is the
@@ -72,6 +82,9 @@ fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
+/// The bits before an IPv4 address that is written as IPv6, `::ffff:0:0/96` (RFC 4291 §2.5.5.2).
+const MAPPED_BITS: u8 = 96;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +97,8 @@ mod tests {
             ("192.0.2.7", "192.0.2.7", "192.0.2.6"),
             ("192.0.2.7", "::ffff:192.0.2.7", "::192.0.2.7"),
             ("::ffff:192.0.2.7", "192.0.2.7", "192.0.2.8"),
+            ("::ffff:10.0.0.0/104", "10.255.0.1", "11.0.0.0"),
+            ("::ffff:10.0.0.0/104", "::ffff:10.255.0.1", "::10.0.0.1"),
             ("fd00::/8", "fdff::1", "fe00::"),
             ("2001:db8::/128", "2001:db8::", "2001:db8::1"),
             ("0.0.0.0/0", "255.255.255.255", "::1"),
