@@ -176,8 +176,14 @@ pub(super) fn parse(directives: &str) -> Result<EnvFilter, ParseError> {
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// tungstenite traces whole frames, which contain the bodies of objects. The span of a sampled
-/// request adds `trace_id` to the lines of any module; `off`, since it adds no line.
-const FIXED: [&str; 2] = ["tungstenite=info", "weir::server::router[request{trace_id}]=off"];
+/// request adds `trace_id` to the lines of any module; `off`, since it adds no line. rustls warns of
+/// each client that connects to an IP address and sends it as a server name; it ignores the name,
+/// as it should (RFC 6066 §3).
+const FIXED: [&str; 3] = [
+    "tungstenite=info",
+    "weir::server::router[request{trace_id}]=off",
+    "rustls::msgs::handshake=error",
+];
 
 #[cfg(test)]
 mod tests {
@@ -237,6 +243,18 @@ mod tests {
         assert!(filter.replace("weir=loud", None).is_err());
         assert!(set.lock().is_empty());
         assert_eq!(filter.state().replaced, None);
+    }
+
+    #[test]
+    fn clients_that_connect_to_an_ip_address_are_no_warning() {
+        let lines = RecentLines::default();
+        let subscriber = tracing_subscriber::registry()
+            .with(parse("info").unwrap())
+            .with(recording(lines.clone()));
+        let _default = tracing::subscriber::set_default(subscriber);
+        tracing::warn!(target: "rustls::msgs::handshake", "Illegal SNI extension");
+        tracing::warn!(target: "rustls::conn", "another warning");
+        assert_eq!(lines.text().lines().count(), 1, "{}", lines.text());
     }
 
     #[tokio::test]
