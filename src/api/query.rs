@@ -63,6 +63,11 @@ impl Query {
         self.pairs().all(|(key, _)| names.contains(&key) && count(key) == 1)
     }
 
+    /// Returns the decoded names of all pairs.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.pairs().map(|(name, _)| name)
+    }
+
     /// Whether Go could read the query differently; such a request is forwarded.
     pub fn is_lossy(&self) -> bool {
         self.lossy

@@ -9,6 +9,7 @@
 
 mod get;
 mod list;
+mod parameters;
 mod reason;
 mod target;
 mod version;
@@ -112,9 +113,7 @@ fn decide_read(
     {
         return Err(Reason::Request);
     }
-    if info.query.is_lossy()
-        || FORWARDED_PARAMETERS.iter().any(|name| info.query.first(name).is_some())
-    {
+    if info.query.is_lossy() || !parameters::are_known(&info.query) {
         return Err(Reason::Request);
     }
     let options = || ListOptions::decode(&info.query).ok_or(Reason::Options);
@@ -176,8 +175,6 @@ const CONDITIONS: [header::HeaderName; 6] = [
     header::IF_MODIFIED_SINCE,
     header::IF_UNMODIFIED_SINCE,
 ];
-
-const FORWARDED_PARAMETERS: [&str; 3] = ["export", "shardSelector", "includeObject"];
 
 /// Keeps every number within the range of Go's durations, which 10^9 hours exceed.
 const DURATION_DIGITS_MAX: usize = 6;

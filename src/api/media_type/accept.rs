@@ -117,6 +117,10 @@ impl Clause<'_> {
             return Candidate::Skip;
         }
         let Some(encoding) = encoding else { return Candidate::NotServed };
+        // The next version of Kubernetes may give another parameter a meaning.
+        if !self.params.iter().all(|(name, _)| KNOWN_PARAMETERS.contains(name)) {
+            return Candidate::NotServed;
+        }
         let shown = match converts.then(|| convert(conversion, verb)) {
             None => View::Full,
             Some(Conversion::Metadata) => View::Metadata,
@@ -202,6 +206,9 @@ fn convert(conversion: [Option<&str>; 3], verb: Verb) -> Conversion {
 
 /// How many clauses are stored without an allocation: as many as Kubernetes' own clients send.
 const CLAUSES_USUAL: usize = 3;
+
+/// The parameters that Weir implements, and `charset`, which no version reads.
+const KNOWN_PARAMETERS: [&str; 8] = ["as", "g", "v", "stream", "sv", "drop", "pretty", "charset"];
 
 /// Up to this number Go's sort is an insertion sort, which keeps the order of equal clauses.
 const STABLE_CLAUSES_MAX: usize = 12;

@@ -56,10 +56,9 @@ fn wants_pretty(headers: &HeaderMap, query: &Query) -> bool {
 /// Whether `Accept-Encoding` has the exact token `gzip`. Only the first header line counts, as in
 /// Go's `Header.Get` (`docs/semantics.md` §8.7).
 pub fn accepts_gzip(headers: &HeaderMap) -> bool {
-    headers
-        .get(ACCEPT_ENCODING)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.split(',').any(|token| token.trim() == "gzip"))
+    headers.get(ACCEPT_ENCODING).is_some_and(|value| {
+        value.as_bytes().split(|byte| *byte == b',').any(|token| token.trim_ascii() == b"gzip")
+    })
 }
 
 /// Whether the API server treats the client as a tool whose output people read.

@@ -91,7 +91,7 @@ type Listed = (ReadAt, usize, bool, bool);
 
 #[test]
 fn list_parameters_choose_cache_or_upstream() {
-    use Reason::{Consistent, Options, Token};
+    use Reason::{Consistent, Options, Request, Token};
     let any = ReadAt::Newest(ANY);
     let at_7 = ReadAt::Newest(AT_7);
     let exact = ReadAt::Exact(SEVEN);
@@ -147,8 +147,9 @@ fn list_parameters_choose_cache_or_upstream() {
             Ok((any, 0, false, false)),
         ),
         ("no watch", &["resourceVersion=0&watch=0"], Ok((any, 0, false, false))),
-        ("no watch", &["resourceVersion=0&watch=FALSE&Watch=1"], Ok((any, 0, false, false))),
-        ("unknown", &["resourceVersion=0&nonsense=1&x;y=1"], Ok((any, 0, false, false))),
+        ("no watch", &["resourceVersion=0&watch=FALSE&x;Watch=1"], Ok((any, 0, false, false))),
+        ("unknown", &["resourceVersion=0&nonsense=1&x;y=1"], Err(Request)),
+        ("ignored", &["resourceVersion=0&_=1&x;y=1"], Ok((any, 0, false, false))),
     ];
     for (name, query, expected) in rows {
         let plan = |decision| match decision {
