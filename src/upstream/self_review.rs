@@ -2,8 +2,11 @@
 //!
 //! Every authenticated user may create them, unless the cluster's roles were changed.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use http::StatusCode;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::upstream::Upstream;
@@ -62,7 +65,8 @@ pub(crate) fn request(attributes: &ResourceAttributes<'_>) -> Bytes {
     Bytes::from(review.to_string())
 }
 
-/// Returns whether a response allows what was reviewed. Fails if it is not a review.
+/// Returns whether a response allows what was reviewed, without a condition: a field that is not
+/// known may be one (KEP-5681). Fails if it is not a review.
 pub(crate) fn is_allowed(response: &[u8]) -> Result<bool, UpstreamError> {
     #[derive(Deserialize)]
     struct Review {
@@ -73,9 +77,17 @@ pub(crate) fn is_allowed(response: &[u8]) -> Result<bool, UpstreamError> {
     struct Status {
         #[serde(default)]
         allowed: bool,
+        #[serde(default, rename = "reason")]
+        _reason: IgnoredAny,
+        #[serde(default, rename = "evaluationError")]
+        _evaluation_error: IgnoredAny,
+        #[serde(flatten)]
+        others: BTreeMap<String, IgnoredAny>,
     }
     match serde_json::from_slice::<Review>(response) {
-        Ok(review) if review.kind == KIND => Ok(review.status.allowed),
+        Ok(Review { kind, status }) if kind == KIND => {
+            Ok(status.allowed && status.others.is_empty())
+        }
         _ => Err(UpstreamError::Malformed(format!("not a {KIND}"))),
     }
 }

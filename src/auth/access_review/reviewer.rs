@@ -116,11 +116,15 @@ impl Reviewer {
 }
 
 /// Reads the decision in a response. A denial with an evaluation error counts as no decision: the
-/// API server answers such a request with 500 and a message that Weir does not have.
+/// API server answers such a request with 500 and a message that Weir does not have. So does a
+/// response with a field that Weir does not know: the decision may have a condition.
 pub(super) fn evaluate(body: &Bytes) -> (ReviewOutcome, Result<ReviewDecision, ReviewFailure>) {
     let Some(status) = wire::status(body) else {
         return (ReviewOutcome::Failed, Err(ReviewFailure::Refused));
     };
+    if !status.others.is_empty() {
+        return (ReviewOutcome::Undecided, Err(ReviewFailure::Refused));
+    }
     let allowed = status.allowed && !status.denied;
     if !allowed && (status.allowed || !status.evaluation_error.is_empty()) {
         return (ReviewOutcome::Undecided, Err(ReviewFailure::Refused));

@@ -67,6 +67,16 @@ fn responses_are_evaluated_as_in_the_upstream() {
             ReviewOutcome::Undecided,
             Err(ReviewFailure::Refused),
         ),
+        (
+            r#"{"allowed":true,"conditions":[{"id":"a"}]}"#,
+            ReviewOutcome::Undecided,
+            Err(ReviewFailure::Refused),
+        ),
+        (
+            r#"{"allowed":false,"conditionalDecisionChain":[{"conditionsType":"cel"}]}"#,
+            ReviewOutcome::Undecided,
+            Err(ReviewFailure::Refused),
+        ),
         ("{}", ReviewOutcome::Failed, Err(ReviewFailure::Refused)),
         ("[", ReviewOutcome::Failed, Err(ReviewFailure::Refused)),
     ];

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::auth::attributes::{Attributes, FieldRequirement, LabelRequirement, ResourceAttributes};
@@ -60,6 +61,10 @@ pub(super) struct Status {
     /// An error of an authorizer. The review may be allowed nevertheless.
     #[serde(default)]
     pub(super) evaluation_error: String,
+    /// All other fields. Those of conditional authorization (KEP-5681: `conditions`,
+    /// `conditionalDecisionChain`) say that the decision depends on the request's content.
+    #[serde(flatten)]
+    pub(super) others: BTreeMap<String, IgnoredAny>,
 }
 
 #[derive(Serialize)]
