@@ -129,7 +129,7 @@ fn alter(response: Response<Body>, from: String, to: String) -> Response<Body> {
 }
 
 fn warn(response: &mut Response<Body>, text: &str) {
-    if let Ok(value) = ::http::HeaderValue::from_str(&format!("299 - \"{text}\"")) {
+    if let Ok(value) = ::http::HeaderValue::from_bytes(format!("299 - \"{text}\"").as_bytes()) {
         response.headers_mut().append(::http::header::WARNING, value);
     }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::client::{Call, Next};
+use crate::client::{Call, Next, Watch};
 use crate::harness::{Proxy, widget, widgets};
 use crate::wait::eventually;
 
@@ -184,4 +184,30 @@ async fn names(proxy: &Proxy, path: &str) -> Vec<String> {
     let list = proxy.get(path).await.json();
     let items = list["items"].as_array().unwrap().iter();
     items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// It may be in any language, and has quotes and backslashes as the API server escapes them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deprecation_warning_is_the_upstreams_on_hits_404s_and_watches() {
+    let proxy = Proxy::seeded().await;
+    let mut definition = gadgets();
+    definition["spec"]["versions"][0]["deprecated"] = true.into();
+    definition["spec"]["versions"][0]["deprecationWarning"] = r"umlaut ü, 日本 \\ \".into();
+    proxy.upstream.store().create(definition).unwrap();
+    proxy.upstream.store().create(gadget("first")).unwrap();
+    proxy.warm(GADGETS).await;
+    for (path, code) in [
+        (format!("{GADGETS}?resourceVersion=0"), 200),
+        (format!("{GADGETS}/first?resourceVersion=0"), 200),
+        (format!("{GADGETS}/missing?resourceVersion=0"), 404),
+        (format!("{GADGETS}?watch=1&resourceVersion=0"), 200),
+    ] {
+        let answer = proxy.watch(&path).await;
+        let direct = Watch::open(proxy.upstream.address(), &Call::get(&path)).await;
+        assert_eq!((answer.status.as_u16(), answer.cache()), (code, "hit"), "{path}");
+        let warnings =
+            |answer: &Watch| answer.headers.get_all("warning").iter().cloned().collect::<Vec<_>>();
+        assert_eq!(warnings(&answer), warnings(&direct), "{path}");
+        assert_eq!(warnings(&answer).len(), 1, "{path}");
+    }
 }

@@ -46,10 +46,8 @@ impl LearnedTraits {
     }
 
     /// Sets the `Warning` headers to those of the upstream's last response (`docs/semantics.md`
-    /// §8.8). Values that are not valid in a header are left out.
-    pub(crate) fn set_warnings(&self, values: &[String]) {
-        let values: Vec<_> =
-            values.iter().filter_map(|value| HeaderValue::from_str(value).ok()).collect();
+    /// §8.8).
+    pub(crate) fn set_warnings(&self, values: Vec<HeaderValue>) {
         if **self.warnings.load() != values {
             self.warnings.store(Arc::new(values));
         }

@@ -246,7 +246,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Sets the warnings to those of the upstream's last response.
     pub(super) fn learn_warnings(&self) {
-        self.cached.learned.set_warnings(&self.upstream.warnings());
+        self.cached.learned.set_warnings(self.upstream.warnings());
     }
 
     /// Backs off before `next`, or ends the reflector if a retry cannot help.

@@ -125,14 +125,17 @@ pub(crate) fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     }
 }
 
+/// Returns the tokens of `Connection`. One that is not ASCII names no header, and hides no other.
 fn connection_tokens(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
+    elements(headers, &CONNECTION)
+        .filter_map(|token| std::str::from_utf8(token).ok())
         .filter(|token| !token.is_empty())
+}
+
+/// Returns the elements of all lines of a header that is a list.
+fn elements<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let lines = headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
+    lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
 }
 
 fn is_identity(name: &HeaderName) -> bool {
@@ -146,23 +149,20 @@ fn is_identity(name: &HeaderName) -> bool {
 }
 
 /// Removes the bearer token that a browser's WebSocket carries as a sub-protocol. It is a
-/// credential like `Authorization`.
+/// credential like `Authorization`. As in kube-apiserver
+/// (`apiserver/pkg/authentication/request/websocket/protocol.go`), what is left becomes one line;
+/// lines without a token stay as they are, since only the first of them counts.
 fn remove_protocol_token(headers: &mut HeaderMap) {
-    if !headers.contains_key(PROTOCOL) {
+    let is_token = |protocol: &&[u8]| protocol.starts_with(PROTOCOL_TOKEN_PREFIX.as_bytes());
+    if !elements(headers, &PROTOCOL).any(|protocol| is_token(&protocol)) {
         return;
     }
-    let kept: Vec<String> = headers
-        .get_all(PROTOCOL)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(|protocol| protocol.trim().to_owned())
-        .filter(|protocol| !protocol.is_empty() && !protocol.starts_with(PROTOCOL_TOKEN_PREFIX))
-        .collect();
+    let kept: Vec<&[u8]> =
+        elements(headers, &PROTOCOL).filter(|it| !it.is_empty() && !is_token(it)).collect();
+    let kept = HeaderValue::from_bytes(&kept.join(&b", "[..]));
     headers.remove(PROTOCOL);
-    if let Ok(value) = HeaderValue::from_str(&kept.join(", "))
-        && !kept.is_empty()
-    {
+    // Parts of valid values make a valid one.
+    if let Some(value) = kept.ok().filter(|value| !value.is_empty()) {
         headers.insert(PROTOCOL, value);
     }
 }
@@ -251,6 +251,28 @@ mod tests {
                 ("sec-websocket-protocol", "v5.channel.k8s.io")
             ])
         );
+    }
+
+    /// Only the first line counts for the API server, and bytes that are not ASCII hide nothing.
+    #[test]
+    fn lines_without_a_credential_stay_as_they_are() {
+        let mut given = HeaderMap::new();
+        for line in [&b"v1.example"[..], b"v2.example", b"\xff"] {
+            given.append(PROTOCOL, HeaderValue::from_bytes(line).unwrap());
+        }
+        let before = given.clone();
+        remove_credentials(&mut given);
+        assert_eq!(given, before);
+        let token = b"v3.example, \xfe, base64url.bearer.authorization.k8s.io.eA";
+        given.append(PROTOCOL, HeaderValue::from_bytes(token).unwrap());
+        remove_credentials(&mut given);
+        let left: Vec<_> = given.get_all(PROTOCOL).iter().map(HeaderValue::as_bytes).collect();
+        assert_eq!(left, [&b"v1.example, v2.example, \xff, v3.example, \xfe"[..]]);
+        let mut given = HeaderMap::new();
+        given.append(CONNECTION, HeaderValue::from_bytes(b"\xff, x-mine").unwrap());
+        given.append("x-mine", HeaderValue::from_static("1"));
+        remove_hop_by_hop(&mut given).unwrap();
+        assert_eq!(given, HeaderMap::new());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -57,7 +57,7 @@ pub struct HttpListWatch {
     pub(super) representation: Representation,
     max_list_bytes: Box<dyn Fn() -> usize + Send + Sync>,
     pub(super) version: watch::Receiver<Option<UpstreamVersion>>,
-    pub(super) warnings: Mutex<Vec<String>>,
+    pub(super) warnings: Mutex<Vec<HeaderValue>>,
     probe_times: ProbeTimes,
     pub(super) siblings: Option<Arc<Siblings>>,
 }
@@ -394,7 +394,7 @@ impl ListWatch for HttpListWatch {
         may_list_and_watch(&self.upstream, &gvr.group, &gvr.resource, namespace).await
     }
 
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self) -> Vec<HeaderValue> {
         self.warnings.lock().clone()
     }
 }

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use bytes::Bytes;
+use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
@@ -242,7 +243,7 @@ pub trait ListWatch: Send + Sync + 'static {
 
     /// Returns the values of the `Warning` headers of the last response. Lists and watches that are
     /// served from the cache must have them, too (`docs/semantics.md` §8.8).
-    fn warnings(&self) -> Vec<String> {
+    fn warnings(&self) -> Vec<HeaderValue> {
         Vec::new()
     }
 }

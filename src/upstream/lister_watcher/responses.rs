@@ -1,6 +1,6 @@
 //! Parts of the responses to lists.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 use crate::codec::list::ListPage;
 use crate::upstream::error::UpstreamError;
@@ -22,19 +22,8 @@ pub(super) fn newest(
     newest.ok_or_else(|| failure.unwrap_or_else(|| UpstreamError::Lost("no answer".to_owned())))
 }
 
-/// Returns the values of the `Warning` headers.
-pub(super) fn warnings_of(headers: &HeaderMap) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for value in headers.get_all(http::header::WARNING) {
-        if let Ok(text) = value.to_str()
-            && warnings.len() < WARNINGS_MAX
-            && !warnings.iter().any(|known| known == text)
-        {
-            warnings.push(text.to_owned());
-        }
-    }
-    warnings
+/// Returns the values of the `Warning` headers, as the API server sent them: a CRD's author may
+/// have written its `deprecationWarning` in any language.
+pub(super) fn warnings_of(headers: &HeaderMap) -> Vec<HeaderValue> {
+    headers.get_all(http::header::WARNING).iter().cloned().collect()
 }
-
-/// The most warnings that are kept of a response. The upstream sends one for a deprecated API.
-const WARNINGS_MAX: usize = 16;

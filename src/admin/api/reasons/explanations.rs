@@ -155,7 +155,7 @@ pub(super) const FORWARDED: [Explanation; 34] = [
     ),
     row(
         "request",
-        "A HEAD, or a request with a body, a byte range, a condition or a parameter that Weir does not handle.",
+        "A HEAD, or a request with a body, a byte range, a condition or a parameter that Weir does not know.",
         "A plain GET.",
     ),
     row(
