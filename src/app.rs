@@ -59,7 +59,7 @@ use crate::telemetry::events::EventKind;
 use crate::telemetry::log_filter::LogFilter;
 use crate::telemetry::trace::{self, SpanExport};
 use crate::upstream::Upstream;
-use crate::upstream::discovery::Discovery;
+use crate::upstream::discovery::{Discovery, Readers};
 use crate::upstream::endpoints::monitor;
 
 /// A Weir whose listeners are bound; clients that connect wait until it [runs](App::run).
@@ -120,7 +120,11 @@ impl App {
         let upstream = Upstream::new(&config.upstream, metrics.upstream.clone()).await?;
         let probe = Probe::new(upstream.clone(), metrics.events.clone());
         Box::pin(probe.first(FIRST_PROBE_TIMEOUT)).await?;
-        let discovery = Discovery::start(upstream.clone());
+        let readers = match config.authentication.mode {
+            Mode::Sidecar => Readers::One,
+            Mode::Gateway => Readers::Many,
+        };
+        let discovery = Discovery::start(upstream.clone(), readers);
         let (caches, of_caches) =
             (Arc::new(config.cache.clone()), metrics.cache.clone().with_tracer(&tracer));
         let registry = Registry::new(caches, upstream.clone(), discovery.clone(), of_caches);

@@ -11,6 +11,7 @@
 //!
 //! Lock order: no two of its locks are held together.
 
+mod aggregation;
 mod answer;
 mod api;
 mod authorizer;
@@ -142,7 +143,7 @@ impl Simulator {
             options,
             faults: Faults::default(),
             log: RequestLog::default(),
-            aggregated: Default::default(),
+            aggregation: Default::default(),
             frozen: Default::default(),
         });
         bootstrap::bootstrap(&shared.store, shared.options.client_certificates.as_ref());
@@ -328,7 +329,20 @@ impl Simulator {
             let service = Some(("kube-system", "aggregated"));
             write::register(&self.shared.store, group, version, service);
         }
-        self.shared.aggregated.write().insert(path.to_owned(), answer);
+        self.shared.aggregation.fixed.write().insert(path.to_owned(), answer);
+    }
+
+    /// Registers an aggregated API server for a group and version. While the APIService names a
+    /// service, `answer` is called with the user and the path of each request: the JSON body for a
+    /// GET, of which a watch sends the items; `None` is a 404. Without an APIService that names a
+    /// service, the simulator answers itself.
+    pub fn aggregate(
+        &self,
+        group: &str,
+        version: &str,
+        answer: impl Fn(&str, &str) -> Option<serde_json::Value> + Send + Sync + 'static,
+    ) {
+        self.shared.aggregation.register(group, version, answer);
     }
 
     fn serve(&self, listener: TcpListener) {

@@ -163,7 +163,7 @@ async fn attempt(
     }
     let is_replaced =
         || cached.context.history.generation() != generation || joins_at(cached) != Some(through);
-    if !cached.is_same_cluster(generation).await {
+    if !cached.is_same_origin(generation).await {
         let error = AttemptError::Incomplete;
         return Err(if is_replaced() { AttemptError::Replaced } else { error });
     }

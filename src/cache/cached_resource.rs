@@ -265,6 +265,12 @@ impl CachedResource {
         confirmed.is_ok() && history.generation() == generation
     }
 
+    /// Returns whether objects and events that were received beside the cache's own stream, in
+    /// `generation`, count: the cluster is the same, and the API server itself has sent them.
+    pub(crate) async fn is_same_origin(&self, generation: u64) -> bool {
+        self.proofs.upstream.is_local().await && self.is_same_cluster(generation).await
+    }
+
     /// Waits until the held history is known to be the upstream's present one: the watch is open
     /// and verified, and the connections lead to the known cluster. Only then may a state or an
     /// event of the history be joined with what a forwarded request showed

@@ -211,7 +211,8 @@ impl CacheHandle {
             FreshState::Held => self.newest_state().ok_or(NoProof::NotTried),
             FreshState::Listed(listed) => cached
                 .generation
-                .run_in(listed.generation, |_| Arc::clone(&listed.state))
+                .run_in(listed.generation, |cache| cache.state().map(|_| Arc::clone(&listed.state)))
+                .flatten()
                 .ok_or(NoProof::Late),
         }
     }

@@ -65,6 +65,8 @@ pub(crate) struct Script {
     /// Whether the API server of the next watches has reached what is asked of it, in their order;
     /// empty for always.
     pub(crate) reached: Mutex<VecDeque<bool>>,
+    /// Whether an aggregated API server serves the resource.
+    pub(crate) is_aggregated: AtomicBool,
     /// The moves to another API server.
     pub(crate) moves: AtomicU64,
     /// Whether there is a sibling, which never answers.
@@ -211,6 +213,10 @@ impl ListWatch for Script {
         self.connections.load(Ordering::Relaxed)
     }
 
+    async fn is_local(&self) -> bool {
+        !self.is_aggregated.load(Ordering::Relaxed)
+    }
+
     fn streams_lists(&self) -> bool {
         self.streams_lists.load(Ordering::Relaxed)
     }
@@ -289,6 +295,10 @@ pub(crate) struct ScriptedSource {
     pub(crate) version: watch::Sender<Option<UpstreamVersion>>,
     /// The number of changes of the upstream's version.
     pub(crate) version_changes: watch::Sender<u64>,
+    /// Whether an aggregated API server serves all resources.
+    pub(crate) is_aggregated: AtomicBool,
+    /// The number of times that discovery was doubted.
+    pub(crate) doubts: AtomicU64,
     /// Whether definitions changed a moment ago.
     pub(crate) is_redefined: AtomicBool,
     /// Whether the upstream is away.
@@ -310,6 +320,8 @@ impl ScriptedSource {
             changes: watch::Sender::new(0),
             version: watch::Sender::new(None),
             version_changes: watch::Sender::new(0),
+            is_aggregated: AtomicBool::new(false),
+            doubts: AtomicU64::new(0),
             is_redefined: AtomicBool::new(false),
             availability: crate::upstream::testing::availability(),
             script,
@@ -339,6 +351,14 @@ impl Source for Arc<ScriptedSource> {
 
     fn is_redefined(&self, _gvr: &GroupVersionResource) -> bool {
         self.is_redefined.load(Ordering::Relaxed)
+    }
+
+    fn is_aggregated(&self, _gvr: &GroupVersionResource) -> bool {
+        self.is_aggregated.load(Ordering::Relaxed)
+    }
+
+    fn doubt_discovery(&self) {
+        self.doubts.fetch_add(1, Ordering::Relaxed);
     }
 
     fn version(&self) -> watch::Receiver<Option<UpstreamVersion>> {

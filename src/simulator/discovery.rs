@@ -185,7 +185,7 @@ fn named_groups(registry: &Registry) -> impl Iterator<Item = &'_ (String, Vec<St
 
 /// Returns the group-versions of registered aggregated API servers.
 fn extra_groups(shared: &Shared) -> Vec<(String, String)> {
-    let paths = shared.aggregated.read();
+    let paths = shared.aggregation.fixed.read();
     let mut found: Vec<(String, String)> = paths
         .keys()
         .filter_map(|path| {
@@ -243,7 +243,7 @@ fn aggregated(
 
 /// Returns the groups of registered aggregated API servers, built from their resource lists.
 fn extra_items(shared: &Shared) -> Vec<Value> {
-    let paths = shared.aggregated.read();
+    let paths = shared.aggregation.fixed.read();
     let item = |(group, version): (String, String)| {
         let list = paths.get(&format!("/apis/{group}/{version}"))?;
         let resources: Vec<Value> = super::json::array(list, "/resources")

@@ -9,6 +9,7 @@ use hyper::upgrade::OnUpgrade;
 
 use ::http::Response;
 
+use super::aggregation;
 use super::answer::{self, Body};
 use super::authorizer::{self, Attributes};
 use super::faults::Action;
@@ -167,8 +168,8 @@ async fn answer(
     if !decision.allowed {
         return Err(authorizer::forbidden(identity, &attributes, &decision.reason));
     }
-    if let Some(value) = shared.aggregated.read().get(request.path.trim_end_matches('/')) {
-        return Ok(answer::value(request, 200, value));
+    if let Some(answer) = aggregation::answer(shared, request, &identity.name) {
+        return answer;
     }
     let Some(target) = &request.target else {
         return non_resource(shared, request);

@@ -1,10 +1,8 @@
 //! The state that all connections of a simulator share.
 
-use parking_lot::RwLock;
-use serde_json::Value;
-use std::collections::HashMap;
 use tokio::sync::watch;
 
+use super::aggregation::Aggregation;
 use super::balancer::Balancer;
 use super::faults::Faults;
 use super::identity::ClientCas;
@@ -33,8 +31,8 @@ pub(super) struct Shared {
     pub(super) faults: Faults,
     /// The received requests.
     pub(super) log: RequestLog,
-    /// Fixed responses of registered aggregated API servers, by path.
-    pub(super) aggregated: RwLock<HashMap<String, Value>>,
+    /// The aggregated API servers.
+    pub(super) aggregation: Aggregation,
     /// Whether connections are open and carry nothing.
     pub(super) frozen: watch::Sender<bool>,
 }

@@ -2,17 +2,20 @@
 //! custom, and which an aggregated API server serves. Follows CRDs and APIServices that are
 //! created, changed and deleted.
 //!
-//! Discovery documents list the resources. CRDs show which of them are custom (kube-apiserver
-//! encodes these differently, `docs/semantics.md` §3.6). APIServices show which of them an
-//! aggregated server serves; these are never cached, since nothing is known about the consistency
-//! of that server. If Weir's identity may read neither, only the groups that every kube-apiserver
-//! serves itself count as built in, and all others as aggregated.
+//! Discovery documents list the resources. APIServices show which of them an aggregated server
+//! serves; these are never cached, since that server may answer each user differently, and nothing
+//! is known about its consistency. Of the others, CRDs show which are custom (kube-apiserver
+//! encodes these differently, `docs/semantics.md` §3.6). What is not known to be the API server's
+//! own counts as aggregated (`docs/decisions/aggregated-apis.md`).
 //!
 //! A failed refresh keeps the previous resources. So does a refusal of CRDs and APIServices that
 //! does not last, and a custom resource stays while its definition does: an API server that starts,
-//! or lags, serves neither for a moment. Lock order: `refresher` (held during requests to the
-//! upstream), then that of `redefined`.
+//! or lags, serves neither for a moment. A change of an APIService waits for no document.
+//!
+//! Lock order: `refresher` (held during requests to the upstream), `served`, then the states of the
+//! informers, `aggregated` and `redefined`, each alone.
 
+mod api_services;
 mod documents;
 mod informer;
 mod redefined;
@@ -21,22 +24,26 @@ mod resolve;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex as SyncMutex;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::api::resource::{ApiResource, GroupVersionResource};
 use crate::upstream::Upstream;
-use crate::upstream::discovery::documents::Documents;
-use crate::upstream::discovery::informer::{Collection, InformerState};
+use crate::upstream::discovery::api_services::{
+    API_SERVICES, AggregatedVersions, ApiService, ApiServices,
+};
+use crate::upstream::discovery::documents::{Documents, ServedResources};
+use crate::upstream::discovery::informer::{Collection, Informer, InformerState};
 use crate::upstream::discovery::redefined::Redefined;
-use crate::upstream::discovery::resolve::{ApiService, CustomResource};
+pub use crate::upstream::discovery::resolve::Readers;
+use crate::upstream::discovery::resolve::{CustomResource, Resources, Sources};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::version::{self, UpstreamVersion};
 
@@ -48,15 +55,21 @@ pub struct Discovery {
     _tasks: Arc<DropGuard>,
 }
 
-type Resources = HashMap<GroupVersionResource, Arc<ApiResource>>;
-
 struct Inner {
     upstream: Upstream,
+    readers: Readers,
     resources: ArcSwapOption<Resources>,
     changes: watch::Sender<u64>,
     refresher: Mutex<Refresher>,
+    /// What the documents list.
+    served: SyncMutex<Option<ServedResources>>,
     custom: watch::Receiver<InformerState<CustomResource>>,
     services: watch::Receiver<InformerState<ApiService>>,
+    /// Whether the watch of the APIServices is open.
+    watches_services: Arc<AtomicBool>,
+    aggregated: AggregatedVersions,
+    /// How often the informers were told to list again.
+    doubts: watch::Sender<u64>,
     version: watch::Receiver<Option<UpstreamVersion>>,
     version_changes: watch::Receiver<u64>,
     redefined: Redefined,
@@ -72,21 +85,29 @@ struct Refresher {
 
 impl Discovery {
     /// Starts to follow the upstream.
-    pub fn start(upstream: Upstream) -> Self {
+    pub fn start(upstream: Upstream, readers: Readers) -> Self {
         let (custom_tx, custom) = watch::channel(InformerState::Pending);
         let (services_tx, services) = watch::channel(InformerState::Pending);
-        let follow_custom = informer::follow(upstream.clone(), CRDS, custom_tx);
-        let follow_services = informer::follow(upstream.clone(), API_SERVICES, services_tx);
+        let doubts = watch::Sender::new(0);
+        let custom_informer = Informer::new(upstream.clone(), CRDS, custom_tx, doubts.subscribe());
+        let services_informer =
+            Informer::new(upstream.clone(), API_SERVICES, services_tx, doubts.subscribe());
+        let watches_services = services_informer.is_watching();
         let (version_tx, version) = watch::channel(None);
         let (version_changes_tx, version_changes) = watch::channel(0);
         let follow_version = version::follow(upstream.clone(), version_tx, version_changes_tx);
         let inner = Arc::new(Inner {
             upstream,
+            readers,
             resources: ArcSwapOption::empty(),
             changes: watch::Sender::new(0),
             refresher: Mutex::default(),
+            served: SyncMutex::default(),
             custom,
             services,
+            watches_services,
+            aggregated: AggregatedVersions::default(),
+            doubts,
             version,
             version_changes,
             redefined: Redefined::default(),
@@ -94,11 +115,14 @@ impl Discovery {
         });
         let cancel = CancellationToken::new();
         let follow = follow(Arc::clone(&inner));
+        let follow_services = follow_services(Arc::clone(&inner));
         let ended = cancel.clone();
         tokio::spawn(async move {
+            let informers = async { tokio::join!(custom_informer.run(), services_informer.run()) };
+            let followers = async { tokio::join!(follow, follow_services, follow_version) };
             tokio::select! {
                 () = ended.cancelled() => {}
-                _ = async { tokio::join!(follow, follow_custom, follow_services, follow_version) } => {}
+                _ = async { tokio::join!(informers, followers) } => {}
             }
         });
         Self { inner, _tasks: Arc::new(cancel.drop_guard()) }
@@ -144,6 +168,45 @@ impl Discovery {
     /// the upstream may not have seen the change yet.
     pub fn is_redefined(&self, gvr: &GroupVersionResource) -> bool {
         self.inner.redefined.contains(gvr)
+    }
+
+    /// Whether an aggregated API server serves the version of a resource, or served it a moment
+    /// ago.
+    pub fn is_aggregated(&self, gvr: &GroupVersionResource) -> bool {
+        self.inner.aggregated.contains(&gvr.group, &gvr.version)
+    }
+
+    /// Whether the API server itself answers for a resource that counts as its own, as of this call.
+    /// What was received before is then the API server's own, too. Asks the upstream; an APIService
+    /// that gives the resource to an aggregated API server is noted. Without an answer, the open
+    /// watch of the APIServices has to do.
+    pub async fn is_local(&self, gvr: &GroupVersionResource) -> bool {
+        let inner = &self.inner;
+        if self.is_aggregated(gvr) {
+            return false;
+        }
+        // Nobody replaces the core group, with all that depends on it. Where APIServices are not
+        // listed, they are not what decides.
+        if gvr.group.is_empty() || inner.services.borrow().synced().is_none() {
+            return true;
+        }
+        match api_services::fetch(&inner.upstream, &gvr.group, &gvr.version).await {
+            Ok(Some(service)) if service.is_aggregated() => {
+                inner.aggregated.note(&gvr.group, &gvr.version);
+                inner.resolve(None);
+                false
+            }
+            Ok(_) => true,
+            Err(error) => {
+                tracing::debug!(%gvr, %error, "cannot read the APIService of a resource");
+                inner.watches_services.load(Ordering::Relaxed)
+            }
+        }
+    }
+
+    /// Has CRDs and APIServices listed again: the upstream has lost history, or is another cluster.
+    pub fn doubt(&self) {
+        self.inner.doubts.send_modify(|count| *count += 1);
     }
 
     /// Returns a counter that is incremented when the version of the upstream changes. The upstream
@@ -197,21 +260,41 @@ impl Inner {
         if !self.is_known() {
             self.wait_for_informers().await;
         }
+        self.resolve(Some(served));
+        Ok(())
+    }
+
+    /// Describes the resources that the documents list, or listed last, by the present CRDs and
+    /// APIServices.
+    fn resolve(&self, documents: Option<ServedResources>) {
+        let mut served = self.served.lock();
+        if documents.is_some() {
+            *served = documents;
+        }
+        let Some(served) = &*served else { return };
         let before = self.resources.load_full().unwrap_or_default();
         let resources = {
             let (custom, services) = (self.custom.borrow(), self.services.borrow());
-            let mut resources = resolve::resolve(&served, custom.synced(), services.synced());
-            resolve::keep_defined(&mut resources, &before, custom.synced());
+            let has_aggregator = served.keys().any(|(group, _)| **group == *API_SERVICES.group);
+            let services = ApiServices::new(&services, has_aggregator);
+            self.aggregated.note_all(services);
+            let sources = Sources {
+                definitions: custom.synced(),
+                services,
+                aggregated: &self.aggregated,
+                readers: self.readers,
+            };
+            let mut resources = resolve::resolve(served, sources);
+            resolve::keep_defined(&mut resources, &before, sources);
             resources
         };
-        let changed = !self.is_known() || *before != resources;
-        if changed {
-            tracing::info!(resources = resources.len(), "the upstream's resources changed");
-            self.redefined.note(&before, &resources);
-            self.resources.store(Some(Arc::new(resources)));
-            self.changes.send_modify(|count| *count += 1);
+        if self.is_known() && *before == resources {
+            return;
         }
-        Ok(())
+        tracing::info!(resources = resources.len(), "the upstream's resources changed");
+        self.redefined.note(&before, &resources);
+        self.resources.store(Some(Arc::new(resources)));
+        self.changes.send_modify(|count| *count += 1);
     }
 
     /// Waits for the informers' first lists, at most [`SYNC_TIMEOUT`]. Before these, every custom
@@ -273,15 +356,19 @@ async fn follow(inner: Arc<Inner>) {
     }
 }
 
+/// Notices at once that an aggregated API server takes a version over. The documents may not be
+/// readable then.
+async fn follow_services(inner: Arc<Inner>) {
+    let mut services = inner.services.clone();
+    while services.changed().await.is_ok() {
+        inner.resolve(None);
+    }
+}
+
 const CRDS: Collection = Collection {
     path: "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     group: "apiextensions.k8s.io",
     resource: "customresourcedefinitions",
-};
-const API_SERVICES: Collection = Collection {
-    path: "/apis/apiregistration.k8s.io/v1/apiservices",
-    group: "apiregistration.k8s.io",
-    resource: "apiservices",
 };
 /// The refresh interval. A refresh without changes costs two empty responses, because of the ETags.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);

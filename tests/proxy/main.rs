@@ -7,6 +7,7 @@
 
 mod adaptive_limits;
 mod admin;
+mod aggregated;
 mod audit;
 mod away;
 mod budget;

@@ -45,6 +45,8 @@ pub(crate) fn kubectl() -> Option<PathBuf> {
 pub(crate) const ADMIN: &str = "admin-token";
 /// The token of the user `alice`, whose permissions come from RBAC.
 pub(crate) const ALICE: &str = "alice-token";
+/// The token of the user `bob`, the same.
+pub(crate) const BOB: &str = "bob-token";
 
 /// etcd and kube-apiserver on loopback, killed when dropped.
 pub(crate) struct ControlPlane {
@@ -114,6 +116,11 @@ impl ControlPlane {
         self.etcd.restore(&self.dir.path().join(name));
     }
 
+    /// Returns the directory with the credentials.
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// Writes a kubeconfig for a token into the plane's directory, and returns its path.
     pub(crate) fn kubeconfig(&self, token: &str) -> PathBuf {
         write_kubeconfig(self.dir.path(), self.apiserver.port(), token)
@@ -179,7 +186,12 @@ pub(crate) fn write_credentials(dir: &Path) {
     let service_accounts = key();
     write("sa.key", service_accounts.serialize_pem());
     write("sa.pub", service_accounts.public_key_pem());
-    write("tokens.csv", format!("{ADMIN},admin,1,\"system:masters\"\n{ALICE},alice,2,\"dev\"\n"));
+    let tokens = [
+        format!("{ADMIN},admin,1,\"system:masters\"\n"),
+        format!("{ALICE},alice,2,\"dev\"\n"),
+        format!("{BOB},bob,3,\"dev\"\n"),
+    ];
+    write("tokens.csv", tokens.concat());
 }
 
 fn key() -> KeyPair {

@@ -13,6 +13,7 @@
 )]
 #![expect(clippy::disallowed_methods, reason = "waits for processes, whose clock is the system's")]
 
+mod aggregated;
 mod bad_input;
 mod churn;
 mod classification;
@@ -136,6 +137,11 @@ fn tests() -> Vec<Trial> {
 /// Returns the tests with many users.
 fn trials_of_users(missing: bool) -> Vec<Trial> {
     vec![
+        trial(
+            "nobody_sees_what_an_aggregated_api_server_shows_another_user",
+            missing,
+            aggregated::takeovers,
+        ),
         trial("every_user_gets_the_upstreams_answers", missing, matrix::everybody),
         trial(
             "every_user_gets_the_upstreams_answers_by_impersonation",

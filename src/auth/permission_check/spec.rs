@@ -176,7 +176,7 @@ const IMPERSONATE_CREDENTIAL_ID: PermissionSpec = PermissionSpec {
     rule: "ClusterRole rule: {apiGroups: [authentication.k8s.io], resources: [userextras/authentication.kubernetes.io/credential-id], verbs: [impersonate]}",
 };
 
-/// Not required: the groups of Kubernetes itself are known without it.
+/// Not required: requests are forwarded without it.
 const DEFINITIONS: PermissionSpec = PermissionSpec {
     permission: Permission::Definitions,
     required: false,
@@ -186,7 +186,7 @@ const DEFINITIONS: PermissionSpec = PermissionSpec {
         for_verb("list", "apiregistration.k8s.io", "apiservices"),
         for_verb("watch", "apiregistration.k8s.io", "apiservices"),
     ],
-    effect: "requests for custom resources, and for API groups that Weir does not know, are forwarded",
+    effect: "requests for custom resources are forwarded; without the APIServices, all requests are, since an aggregated API server may serve any group",
     rule: "ClusterRole rules: {apiGroups: [apiextensions.k8s.io], resources: [customresourcedefinitions], verbs: [list, watch]}, {apiGroups: [apiregistration.k8s.io], resources: [apiservices], verbs: [list, watch]}",
 };
 

@@ -7,6 +7,9 @@ pub enum EndCause {
     Relist,
     /// The state was proved wrong. The client may have received wrong events, and must list.
     Wrong,
+    /// An aggregated API server serves the resource now. Its resourceVersions have nothing to do
+    /// with those of the state, so that the client must list.
+    Aggregated,
     /// The cache was stopped (idle, over budget, excluded, or shutdown).
     Stopped,
     /// The watcher fell out of the history window, or held its initial state for too long.

@@ -1,7 +1,7 @@
 //! The part of a watch cache that its watchers share: the published state and the writer's lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
@@ -22,6 +22,9 @@ pub(super) struct CacheInner {
     /// The limit in bytes of the history. One reader may keep as many bytes that the cache has
     /// dropped. A reload may change it.
     history_bytes_max: AtomicUsize,
+    /// Whether there will be no state any more. It is set before the state is dropped, and read
+    /// with the writer's mutex held before one is published.
+    is_closed: AtomicBool,
     pub(super) writer: Mutex<Writer>,
 }
 
@@ -32,6 +35,7 @@ impl CacheInner {
             state: ArcSwapOption::empty(),
             progress: watch::Sender::new(None),
             history_bytes_max: AtomicUsize::new(limits.bytes_max),
+            is_closed: AtomicBool::new(false),
             writer: Mutex::new(Writer { dispatcher, baseline }),
         }
     }
@@ -43,6 +47,16 @@ impl CacheInner {
 
     pub(super) fn set_history_bytes_max(&self, bytes_max: usize) {
         self.history_bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    /// Whether there will be no state any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Lets no other state be published in place of none. The caller drops the present one.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
     }
 
     pub(super) fn progress(&self) -> watch::Receiver<Option<ResourceVersion>> {

@@ -210,6 +210,18 @@ impl WatchCache {
         self.reset(cause, None);
     }
 
+    /// Drops the state for good and ends every watcher with `cause`. What is listed later is
+    /// ignored.
+    pub fn close(&self, cause: EndCause) {
+        self.inner.close();
+        self.reset(cause, None);
+    }
+
+    /// Whether there will be no state any more.
+    pub fn is_closed(&self) -> bool {
+        self.inner.is_closed()
+    }
+
     /// Drops the state because the upstream's history was found rewound. Every watcher ends (cause
     /// `Relist`). `lost` is the highest resourceVersion of the lost history; later watches cannot
     /// start from versions that may belong to it.
@@ -294,11 +306,14 @@ impl WatchCache {
     }
 
     /// Replaces or drops the state and ends every watcher. Returns false and changes nothing if the
-    /// list is older than the current state.
+    /// list is older than the current state, or if the cache is closed.
     fn reset(&self, cause: EndCause, list: Option<(Store, ResourceVersion)>) -> bool {
         let inner = &*self.inner;
         let mut writer = inner.writer.lock();
         let old = inner.state();
+        if list.is_some() && inner.is_closed() {
+            return false;
+        }
         if let (Some(old), Some((_, listed))) = (&old, &list)
             && *listed < old.resource_version()
         {

@@ -107,6 +107,8 @@ impl Watcher {
     pub fn next_batch(&mut self, max_bytes: usize) -> Batch {
         if let Some(cause) = self.ended {
             Batch::Ended(cause)
+        } else if self.is_cut_off() {
+            self.end(EndCause::Aggregated)
         } else if self.initial {
             self.next_initial_events(max_bytes)
         } else {
@@ -176,6 +178,11 @@ impl Watcher {
     /// Returns the bytes that the view has left out of frames since the last call.
     pub fn take_dropped_bytes(&mut self) -> usize {
         std::mem::take(&mut self.dropped_bytes)
+    }
+
+    /// Whether not even the pending events may be read: another server answers for the resource.
+    fn is_cut_off(&self) -> bool {
+        self.cursor.end().is_some_and(|end| end.cause == EndCause::Aggregated)
     }
 
     fn next_initial_events(&mut self, max_bytes: usize) -> Batch {
@@ -263,6 +270,9 @@ impl Watcher {
     fn pending_objects(&mut self) -> ObjectBatch {
         if let Some(cause) = self.ended {
             return ObjectBatch::Ended(cause);
+        }
+        if self.is_cut_off() {
+            return ObjectBatch::Ended(EndCause::Aggregated);
         }
         if std::mem::take(&mut self.initial) {
             let initial = self.cursor.initial.lock().take();

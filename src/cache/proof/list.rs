@@ -48,7 +48,7 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     if !is_whole || page.resource_version < needed {
         return ListProof::Failed;
     }
-    if !cached.is_same_cluster(generation).await {
+    if !cached.is_same_origin(generation).await {
         return ListProof::Failed;
     }
     cached.context.history.observe(page.resource_version);

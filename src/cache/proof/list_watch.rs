@@ -25,6 +25,9 @@ pub(crate) trait DynListWatch: Probe + IdentifyCluster {
     /// Calls [`ListWatch::streams_lists`].
     fn streams_lists(&self) -> bool;
 
+    /// Calls [`ListWatch::is_local`].
+    fn is_local(&self) -> BoxFuture<'_, bool>;
+
     /// Calls [`ListWatch::leave_server`].
     fn leave_server(&self) -> bool;
 
@@ -68,6 +71,10 @@ impl<L: ListWatch> DynListWatch for L {
 
     fn streams_lists(&self) -> bool {
         ListWatch::streams_lists(self)
+    }
+
+    fn is_local(&self) -> BoxFuture<'_, bool> {
+        ListWatch::is_local(self).boxed()
     }
 
     fn leave_server(&self) -> bool {

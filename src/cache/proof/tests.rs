@@ -407,3 +407,12 @@ async fn each_probe_compares_the_number_of_objects() {
     rig.cached.observe_count(0, probed);
     assert_eq!((checked("equal"), checked("different")), (2, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_of_an_aggregated_api_server_is_no_proof() {
+    let rig = Rig::new(2).await;
+    rig.script.is_aggregated.store(true, Ordering::Relaxed);
+    rig.script.on_list(Ok(page(2007, "", Vec::new())));
+    assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
+    assert!(rig.cached.newest_listed().is_none());
+}

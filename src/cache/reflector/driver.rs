@@ -144,6 +144,8 @@ impl<L: ListWatch> Driver<L> {
         upstream: ResourceVersion,
     ) -> Result<(), Failure> {
         let second = with_timeout(PROBE_TIMEOUT, self.upstream.list_elsewhere(request())).await?;
+        // The resourceVersions of an aggregated API server are its own.
+        self.confirm_local().await?;
         if floor > Some(second.resource_version) {
             self.report_rewind(upstream);
             return Ok(());
@@ -153,9 +155,21 @@ impl<L: ListWatch> Driver<L> {
         Err(Failure::Retry(lagging.to_owned(), None))
     }
 
-    /// Compares the cluster with the known one before anything that was received counts. Another
-    /// cluster is a rewind, which [`Self::is_rewound`] shows.
-    pub(super) async fn confirm_cluster(&self) -> Result<(), Failure> {
+    /// Fails if an aggregated API server may have sent what was received. Then the registry is
+    /// about to end the cache.
+    async fn confirm_local(&self) -> Result<(), Failure> {
+        if self.upstream.is_local().await {
+            return Ok(());
+        }
+        let text = "an aggregated API server may serve the resource now";
+        Err(Failure::Retry(text.to_owned(), None))
+    }
+
+    /// Compares the cluster with the known one before anything that was received counts, and
+    /// ensures that the API server itself has sent that. Another cluster is a rewind, which
+    /// [`Self::is_rewound`] shows.
+    pub(super) async fn confirm_origin(&self) -> Result<(), Failure> {
+        self.confirm_local().await?;
         let CacheContext { cluster, history, metrics, .. } = &*self.cached.context;
         let confirmed = cluster.confirm(&*self.upstream, history, metrics).await;
         confirmed.map_err(|error| Failure::Retry(error.to_string(), None))
@@ -168,7 +182,7 @@ impl<L: ListWatch> Driver<L> {
         objects: Vec<Object>,
         resource_version: ResourceVersion,
     ) -> Result<(), Failure> {
-        self.confirm_cluster().await?;
+        self.confirm_origin().await?;
         if self.is_rewound() {
             return Ok(());
         }

@@ -110,7 +110,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Verifies that the watch continues the held history. Reports a rewind.
     pub(super) async fn verify_history(&self, verify: Verify) -> Result<(), Failure> {
-        self.confirm_cluster().await?;
+        self.confirm_origin().await?;
         if verify == Verify::Cluster || self.is_rewound() {
             return Ok(());
         }

@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, timeout};
 
 use crate::api::resource::Representation;
 use crate::cache::cached_resource::CachedResource;
+use crate::cache::core::watch_cache::EndCause;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::eviction::keep_total_budget;
 use crate::cache::registry::inner::{Inner, check};
@@ -22,6 +23,7 @@ impl Inner {
         let registry = Arc::clone(self);
         let mut discovered = self.source.changes();
         let mut version_changes = self.source.version_changes();
+        let mut generation = self.context.history.subscribe();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let cancel = self.context.cancel.clone();
@@ -37,6 +39,7 @@ impl Inner {
                         is_discovery_open = changed.is_ok();
                         registry.follow_discovery();
                     }
+                    Ok(()) = generation.changed() => registry.source.doubt_discovery(),
                     changed = version_changes.changed(), if is_version_open => {
                         is_version_open = changed.is_ok();
                         if is_version_open {
@@ -110,10 +113,11 @@ impl Inner {
 
     /// Retires the caches of resources that are gone or whose definition changed. A changed one
     /// that is in use is replaced at once, so that clients whose watches end find its successor
-    /// starting, or ready.
+    /// starting, or ready. Closes those of resources that an aggregated API server serves now.
     fn follow_discovery(self: &Arc<Self>) {
         for cached in self.caches.all() {
             match self.source.peek(&cached.key.gvr) {
+                _ if self.source.is_aggregated(&cached.key.gvr) => self.close(&cached),
                 None => self.retire(&cached, Refusal::Unknown),
                 Some(now) if *cached.resource != *now => {
                     let in_use = cached.is_warm() || !cached.usage.is_unused();
@@ -133,6 +137,20 @@ impl Inner {
         for budget in [&self.forward_budget, &self.over_budget_forwards] {
             budget.retain(|gvr| self.source.peek(gvr).is_some());
         }
+    }
+
+    /// Ends a cache whose resource an aggregated API server serves now, with all that reads it.
+    /// Nothing that was received may be shown any more: that server may answer each user
+    /// differently. Nothing may be resumed there either, since its resourceVersions are its own. So
+    /// the floor is not raised.
+    fn close(&self, cached: &Arc<CachedResource>) {
+        if !self.caches.remove_if(cached, |_| true) {
+            return;
+        }
+        cached.watch_cache.close(EndCause::Aggregated);
+        cached.series.retire();
+        cached.account.close();
+        cached.lifecycle.stop(Refusal::Aggregated);
     }
 
     /// Removes a cache whose resource is gone, or is written in other bytes now. Its watches

@@ -43,6 +43,12 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// Calls [`Discovery::is_redefined`].
     fn is_redefined(&self, gvr: &GroupVersionResource) -> bool;
 
+    /// Calls [`Discovery::is_aggregated`].
+    fn is_aggregated(&self, gvr: &GroupVersionResource) -> bool;
+
+    /// Calls [`Discovery::doubt`].
+    fn doubt_discovery(&self);
+
     /// Calls [`Discovery::version`].
     fn version(&self) -> watch::Receiver<Option<UpstreamVersion>>;
 
@@ -127,6 +133,14 @@ impl Source for UpstreamSource {
         self.discovery.is_redefined(gvr)
     }
 
+    fn is_aggregated(&self, gvr: &GroupVersionResource) -> bool {
+        self.discovery.is_aggregated(gvr)
+    }
+
+    fn doubt_discovery(&self) {
+        self.discovery.doubt();
+    }
+
     fn version(&self) -> watch::Receiver<Option<UpstreamVersion>> {
         self.discovery.version()
     }
@@ -157,6 +171,7 @@ impl Source for UpstreamSource {
             list_bytes_max,
             self.discovery.version(),
         );
+        let list_watch = list_watch.with_discovery(self.discovery.clone());
         Arc::new(list_watch.with_siblings(self.siblings.clone()))
     }
 }

@@ -260,6 +260,15 @@ impl CachedRead<'_> {
         self.services.registry.availability()
     }
 
+    /// Ensures that nothing is shown of a resource that an aggregated API server serves now,
+    /// although the state was read before that was noticed.
+    pub(super) fn ensure_open(&self, handle: &CacheHandle) -> Result<(), Reason> {
+        match handle.cache().is_closed() {
+            true => Err(Reason::Refused(Refusal::Aggregated)),
+            false => Ok(()),
+        }
+    }
+
     async fn cache_of(&self, namespace: &str) -> Result<CacheHandle, Reason> {
         let registry = &self.services.registry;
         let handle = registry.get(&self.request.gvr, namespace, self.representation());

@@ -205,8 +205,8 @@ impl<B: Bookmarks> WatchStream<B> {
                 }
             }
             Batch::Ended(cause) => {
-                if cause == EndCause::Wrong {
-                    // The client keeps wrong objects until it lists.
+                if matches!(cause, EndCause::Wrong | EndCause::Aggregated) {
+                    // The client keeps wrong objects, or those of another server, until it lists.
                     let at = self.watcher.resource_version();
                     self.pending.push_back(self.bookmarks.expired(at));
                 }
@@ -337,6 +337,7 @@ fn cause_label(cause: EndCause) -> &'static str {
     match cause {
         EndCause::Relist => "relist",
         EndCause::Wrong => "wrong",
+        EndCause::Aggregated => "aggregated",
         EndCause::Stopped => "stopped",
         EndCause::Slow => "slow",
     }

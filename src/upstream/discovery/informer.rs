@@ -1,26 +1,39 @@
 //! A small informer for CRDs and APIServices. It keeps a few facts of each object, follows them
 //! with a watch, and notifies its receivers when they change.
 //!
+//! A watch that ends or breaks is resumed where it was, since a list of CRDs has all their schemas.
+//! The API server of the next watch must have reached that resourceVersion: one that lags sends
+//! nothing until then, and so does one whose history was rewound. Otherwise the informer lists.
 //! Lists are consistent, because an instance of the upstream that lags could bring back a
-//! definition that is gone, and with it the caches of that definition. A 403 or 404 ends what is
+//! definition that is gone, and with it the caches of that definition.
+//!
+//! A watch has a deadline, after which its connection counts as dead. A 403 or 404 ends what is
 //! known only if it lasts ([`Refusals`]).
 
+mod facts;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
 use http_body_util::BodyExt;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
+pub(super) use self::facts::{Facts, parse_list};
+use self::facts::{parse_bookmark, parse_object};
 use crate::api::media_type::Encoding;
-use crate::codec::frame::FrameSplitter;
+use crate::codec::frame::{FrameSplitter, RawFrame};
+use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::discovery::refusals::Refusals;
-use crate::upstream::error::UpstreamError;
+use crate::upstream::endpoints::pin::Pin;
+use crate::upstream::error::{UpstreamError, chain};
+use crate::upstream::fetch::Get;
 use crate::upstream::self_review::may_list_and_watch;
 use crate::upstream::status::status_error;
-use crate::upstream::{TrafficClass, Upstream, fetch, pool};
+use crate::upstream::{Choice, TrafficClass, Upstream, pool};
 
 /// A collection that discovery needs.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +53,8 @@ pub(super) enum InformerState<T> {
     Pending,
     /// Weir's identity may not list it.
     Forbidden,
+    /// The upstream does not serve it, as a virtual cluster may not.
+    Absent,
     /// The facts of each object, by name.
     Synced(BTreeMap<String, T>),
 }
@@ -49,208 +64,265 @@ impl<T> InformerState<T> {
     pub(super) fn synced(&self) -> Option<&BTreeMap<String, T>> {
         match self {
             Self::Synced(facts) => Some(facts),
-            Self::Pending | Self::Forbidden => None,
-        }
-    }
-
-    fn synced_mut(&mut self) -> Option<&mut BTreeMap<String, T>> {
-        match self {
-            Self::Synced(facts) => Some(facts),
-            Self::Pending | Self::Forbidden => None,
+            Self::Pending | Self::Forbidden | Self::Absent => None,
         }
     }
 }
 
-/// Follows a collection while `state` has receivers.
-pub(super) async fn follow<T>(
+/// Follows one collection.
+pub(super) struct Informer<T> {
     upstream: Upstream,
     collection: Collection,
+    /// Which API server is watched.
+    pin: Arc<Pin>,
     state: watch::Sender<InformerState<T>>,
-) where
-    T: DeserializeOwned + Clone + PartialEq + Send + Sync + 'static,
-{
-    let path = collection.path;
-    let mut refusals = Refusals::default();
-    while !state.is_closed() {
-        let delay = match list_and_watch(&upstream, path, &state, &mut refusals).await {
-            // Watches that end immediately must not cause a busy loop.
-            Ok(()) => DELAY_MIN,
-            // 404: an upstream such as a virtual cluster may not serve the collection.
-            Err(UpstreamError::Status {
-                code: code @ (StatusCode::FORBIDDEN | StatusCode::NOT_FOUND),
-                ..
-            }) => {
-                let is_known = state.borrow().synced().is_some();
-                let delay = refusals.next_delay(is_known);
-                let is_believed = refusals.are_believed(is_known);
-                if is_believed && (!is_known || is_denied(&upstream, collection, code).await) {
-                    update(&state, |state| *state = InformerState::Forbidden);
-                }
-                delay
+    /// Changes when the collection must be listed again.
+    doubts: watch::Receiver<u64>,
+    is_watching: Arc<AtomicBool>,
+    refusals: Refusals,
+    /// The resourceVersion up to which the facts are complete; `None` if the next watch follows a
+    /// list.
+    held: Option<String>,
+}
+
+impl<T: Facts> Informer<T> {
+    /// Creates an informer that sets `state`, and lists again when `doubts` changes.
+    pub(super) fn new(
+        upstream: Upstream,
+        collection: Collection,
+        state: watch::Sender<InformerState<T>>,
+        doubts: watch::Receiver<u64>,
+    ) -> Self {
+        Self {
+            upstream,
+            collection,
+            pin: Arc::new(Pin::new(collection.path)),
+            state,
+            doubts,
+            is_watching: Arc::default(),
+            refusals: Refusals::default(),
+            held: None,
+        }
+    }
+
+    /// Returns whether the watch is open.
+    pub(super) fn is_watching(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.is_watching)
+    }
+
+    /// Follows the collection while its state has receivers.
+    pub(super) async fn run(mut self) {
+        while !self.state.is_closed() {
+            let ended = self.list_and_watch().await;
+            self.is_watching.store(false, Ordering::Relaxed);
+            let delay = match ended {
+                // Watches that end immediately must not cause a busy loop.
+                Ok(()) => DELAY_MIN,
+                Err(error) => self.failed(&error).await,
+            };
+            let is_pending = *self.state.borrow() == InformerState::Pending;
+            let delay = if is_pending { delay.min(FIRST_RETRY_DELAY) } else { delay };
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.upstream.availability().returned() => {}
             }
-            Err(error) => {
+        }
+    }
+
+    /// Returns the delay after a failure.
+    async fn failed(&mut self, error: &UpstreamError) -> Duration {
+        let path = self.collection.path;
+        let code = match error {
+            UpstreamError::Status { code, .. } => *code,
+            UpstreamError::Malformed(_) => {
+                self.held = None;
+                StatusCode::OK
+            }
+            _ => StatusCode::OK,
+        };
+        let state = match code {
+            StatusCode::FORBIDDEN => InformerState::Forbidden,
+            StatusCode::NOT_FOUND => InformerState::Absent,
+            StatusCode::GONE => {
+                tracing::debug!(path, "the upstream no longer has the events; listing again");
+                self.held = None;
+                return DELAY_MIN;
+            }
+            _ => {
                 tracing::debug!(path, %error, "cannot list or watch a collection that discovery needs; retrying");
-                RETRY_DELAY
+                return RETRY_DELAY.mul_f64(1.0 + fastrand::f64());
             }
         };
-        let is_pending = *state.borrow() == InformerState::Pending;
-        let delay = if is_pending { delay.min(FIRST_RETRY_DELAY) } else { delay };
-        tokio::select! {
-            () = tokio::time::sleep(delay) => {}
-            () = upstream.availability().returned() => {}
+        let is_known = self.state.borrow().synced().is_some();
+        let delay = self.refusals.next_delay(is_known);
+        let is_believed = self.refusals.are_believed(is_known);
+        if is_believed && (!is_known || self.is_denied(code).await) {
+            self.held = None;
+            self.set(state);
         }
+        delay
     }
-}
 
-/// Whether a refusal that has lasted is final: access reviews must deny what was forbidden.
-async fn is_denied(upstream: &Upstream, collection: Collection, code: StatusCode) -> bool {
-    let Collection { path, group, resource } = collection;
-    if code != StatusCode::FORBIDDEN {
-        return true;
-    }
-    match may_list_and_watch(upstream, group, resource, "").await {
-        Ok(is_allowed) => !is_allowed,
-        Err(error) => {
-            tracing::debug!(path, %error, "an access review of Weir's own failed");
-            false
+    /// Whether a refusal that has lasted is final: access reviews must deny what was forbidden.
+    async fn is_denied(&self, code: StatusCode) -> bool {
+        let Collection { path, group, resource } = self.collection;
+        if code != StatusCode::FORBIDDEN {
+            return true;
         }
-    }
-}
-
-/// Lists the collection and watches it until the watch ends.
-async fn list_and_watch<T>(
-    upstream: &Upstream,
-    path: &str,
-    state: &watch::Sender<InformerState<T>>,
-    refusals: &mut Refusals,
-) -> Result<(), UpstreamError>
-where
-    T: DeserializeOwned + Clone + PartialEq,
-{
-    let answer = fetch::get(upstream, path, JSON, None, LIST_BYTES_MAX).await?;
-    let malformed = || UpstreamError::Malformed(format!("the list {path}"));
-    let list: List<T> = serde_json::from_slice(answer.body()).map_err(|_| malformed())?;
-    drop(answer);
-    let resource_version = list.metadata.resource_version;
-    let facts: BTreeMap<_, _> =
-        list.items.into_iter().map(|object| (object.metadata.name, object.facts)).collect();
-    update(state, |state| *state = InformerState::Synced(facts));
-    refusals.note_list();
-
-    let watch = format!(
-        "{path}?watch=1&allowWatchBookmarks=true&resourceVersion={resource_version}&timeoutSeconds={}",
-        WATCH_TIMEOUT.as_secs()
-    );
-    let get = fetch::Get { class: TrafficClass::Stream, ..fetch::Get::json(&watch) };
-    let response = get.send(upstream).await?;
-    refusals.note_watch();
-    watch_events(response.into_body(), state).await
-}
-
-async fn watch_events<T>(
-    mut body: pool::Body,
-    state: &watch::Sender<InformerState<T>>,
-) -> Result<(), UpstreamError>
-where
-    T: DeserializeOwned + Clone + PartialEq,
-{
-    let malformed = || UpstreamError::Malformed("a watch frame".to_owned());
-    let mut splitter = FrameSplitter::new(Encoding::Json, LIST_BYTES_MAX);
-    let mut frames = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| UpstreamError::Lost(error.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
-        splitter.push(data, &mut frames).map_err(|_| malformed())?;
-        for frame in frames.drain(..) {
-            match &*frame.event {
-                "ADDED" | "MODIFIED" => {
-                    let object: Object<T> =
-                        serde_json::from_slice(&frame.object).map_err(|_| malformed())?;
-                    update(state, |state| {
-                        if let Some(facts) = state.synced_mut() {
-                            facts.insert(object.metadata.name, object.facts);
-                        }
-                    });
-                }
-                "DELETED" => {
-                    let object: Named =
-                        serde_json::from_slice(&frame.object).map_err(|_| malformed())?;
-                    update(state, |state| {
-                        if let Some(facts) = state.synced_mut() {
-                            facts.remove(&object.metadata.name);
-                        }
-                    });
-                }
-                "BOOKMARK" => drop(
-                    serde_json::from_slice::<serde::de::IgnoredAny>(&frame.object)
-                        .map_err(|_| malformed())?,
-                ),
-                // ERROR: list again, but not at once, since every watch may end so.
-                _ => {
-                    let code = StatusCode::INTERNAL_SERVER_ERROR;
-                    return Err(status_error(&frame.object, code));
-                }
+        match may_list_and_watch(&self.upstream, group, resource, "").await {
+            Ok(is_allowed) => !is_allowed,
+            Err(error) => {
+                tracing::debug!(path, %error, "an access review of Weir's own failed");
+                false
             }
         }
     }
-    Ok(())
-}
 
-/// Changes the state, and notifies the receivers only if it differs.
-fn update<T: Clone + PartialEq>(
-    state: &watch::Sender<InformerState<T>>,
-    change: impl FnOnce(&mut InformerState<T>),
-) {
-    state.send_if_modified(|state| {
-        let before = state.clone();
-        change(state);
-        *state != before
-    });
-}
+    /// Watches the collection until the watch ends, after a list if need be.
+    async fn list_and_watch(&mut self) -> Result<(), UpstreamError> {
+        let (held, is_resumed) = match self.held.clone() {
+            Some(held) => (held, true),
+            None => (self.list().await?, false),
+        };
+        let seconds = fastrand::u64(TIMEOUT_SECONDS);
+        let deadline = Instant::now() + Duration::from_secs(seconds) + DEADLINE_GRACE;
+        let path = self.collection.path;
+        let watch = format!(
+            "{path}?watch=1&allowWatchBookmarks=true&resourceVersion={held}&timeoutSeconds={seconds}"
+        );
+        let get = Get { class: TrafficClass::Stream, timeout: HEAD_TIMEOUT, ..Get::json(&watch) };
+        let response = get.send_by(&self.upstream, self.choice()).await?;
+        if is_resumed && !self.has_reached(&held).await? {
+            self.pin.leave(Instant::now());
+            self.held = None;
+            return Ok(());
+        }
+        self.refusals.note_watch();
+        self.is_watching.store(true, Ordering::Relaxed);
+        let mut doubts = self.doubts.clone();
+        tokio::select! {
+            ended = timeout_at(deadline, self.read_events(response.into_body())) => {
+                ended.unwrap_or_else(|_elapsed| {
+                    let text = "the watch outlived its own time-out; its connection is dead";
+                    Err(UpstreamError::Lost(text.to_owned()))
+                })
+            }
+            Ok(()) = doubts.changed() => {
+                self.held = None;
+                Ok(())
+            }
+        }
+    }
 
-#[derive(Deserialize)]
-#[serde(bound = "T: DeserializeOwned")]
-struct List<T> {
-    metadata: ListMeta,
-    items: Vec<Object<T>>,
-}
+    /// Lists the collection, and returns the list's resourceVersion.
+    async fn list(&mut self) -> Result<String, UpstreamError> {
+        self.doubts.mark_unchanged();
+        let path = self.collection.path;
+        let read = async {
+            let answer = Get::json(path).send_by(&self.upstream, self.choice()).await?;
+            read_body(answer.into_body(), LIST_BYTES_MAX).await
+        };
+        let body = with_timeout(LIST_TIMEOUT, read).await?;
+        let (resource_version, facts) = parse_list(&body, path)?;
+        self.set(InformerState::Synced(facts));
+        self.refusals.note_list();
+        self.held = Some(resource_version.clone());
+        Ok(resource_version)
+    }
 
-#[derive(Deserialize)]
-struct ListMeta {
-    #[serde(rename = "resourceVersion")]
-    resource_version: String,
-}
+    /// Whether the API server that sends the watch has come to a resourceVersion. Asks for a list
+    /// of no objects, which waits some seconds for that.
+    async fn has_reached(&self, resource_version: &str) -> Result<bool, UpstreamError> {
+        let path = format!(
+            "{}?limit=1&resourceVersion={resource_version}&resourceVersionMatch=NotOlderThan{MATCH_NOTHING}",
+            self.collection.path
+        );
+        let get = Get { timeout: REACH_TIMEOUT, ..Get::json(&path) };
+        match get.send_by(&self.upstream, self.choice()).await {
+            Ok(_) => Ok(true),
+            Err(UpstreamError::Timeout(_)) => Ok(false),
+            Err(UpstreamError::Status { code: StatusCode::GATEWAY_TIMEOUT, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 
-struct Object<T> {
-    metadata: Metadata,
-    facts: T,
-}
+    fn choice(&self) -> Choice {
+        Choice::Pinned(Arc::clone(&self.pin))
+    }
 
-/// Deserializes both the metadata and the facts from the whole object.
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        use serde::de::Error;
-        let raw = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
-        let Named { metadata } = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
-        let facts = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
-        Ok(Self { metadata, facts })
+    async fn read_events(&mut self, mut body: pool::Body) -> Result<(), UpstreamError> {
+        let mut splitter = FrameSplitter::new(Encoding::Json, LIST_BYTES_MAX);
+        let mut frames = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| UpstreamError::Lost(chain(&error)))?;
+            let Ok(data) = frame.into_data() else { continue };
+            splitter.push(data, &mut frames).map_err(|_| malformed())?;
+            for frame in frames.drain(..) {
+                self.apply(&frame)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, frame: &RawFrame) -> Result<(), UpstreamError> {
+        let resource_version = match &*frame.event {
+            "ADDED" | "MODIFIED" | "DELETED" => {
+                let object = parse_object::<T>(&frame.object).ok_or_else(malformed)?;
+                let facts = object.facts.filter(|_| *frame.event != *"DELETED");
+                self.state.send_if_modified(|state| change(state, object.name, facts));
+                object.resource_version
+            }
+            "BOOKMARK" => parse_bookmark(&frame.object).ok_or_else(malformed)?,
+            // ERROR.
+            _ => return Err(status_error(&frame.object, StatusCode::INTERNAL_SERVER_ERROR)),
+        };
+        if !resource_version.is_empty() {
+            self.held = Some(resource_version);
+        }
+        Ok(())
+    }
+
+    /// Sets the state, and notifies the receivers only if it differs.
+    fn set(&self, state: InformerState<T>) {
+        self.state.send_if_modified(|before| {
+            let differs = *before != state;
+            *before = state;
+            differs
+        });
     }
 }
 
-#[derive(Deserialize)]
-struct Named {
-    metadata: Metadata,
+/// Sets the facts of one object, or removes them. Returns whether that changes the state.
+fn change<T: Facts>(state: &mut InformerState<T>, name: String, facts: Option<T>) -> bool {
+    let InformerState::Synced(known) = state else { return false };
+    match facts {
+        Some(facts) if known.get(&name) == Some(&facts) => false,
+        Some(facts) => {
+            known.insert(name, facts);
+            true
+        }
+        None => known.remove(&name).is_some(),
+    }
 }
 
-#[derive(Deserialize)]
-struct Metadata {
-    name: String,
+fn malformed() -> UpstreamError {
+    UpstreamError::Malformed("a watch frame".to_owned())
 }
 
-const JSON: &str = "application/json";
-/// The time-out of a watch. client-go's informers use 5 to 10 minutes.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(480);
-/// The delay after a failure.
+/// The time-outs of watches: client-go's.
+const TIMEOUT_SECONDS: std::ops::Range<u64> = 300..600;
+/// How long a watch may stay open after its time-out before its connection counts as dead.
+const DEADLINE_GRACE: Duration = Duration::from_secs(15);
+/// The longest wait for the head of a watch: the upstream sends it at once, or after waiting some
+/// seconds for freshness.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest time of a list. The upstream ends one after 60 s itself.
+const LIST_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long an API server has to reach what another one has shown. It waits for 3 s itself.
+const REACH_TIMEOUT: Duration = Duration::from_secs(4);
+/// A selector that no object matches.
+const MATCH_NOTHING: &str = "&labelSelector=weir.dev%2Fnone%2C%21weir.dev%2Fnone";
+/// The shortest delay after a failure; the longest is twice as long.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The delay after a failure of the first list, for which requests wait.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);

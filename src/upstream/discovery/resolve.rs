@@ -5,12 +5,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use crate::api::built_in_groups::is_built_in_group;
 use crate::api::resource::{ApiResource, GroupVersionResource, Shape};
 use crate::api::selectable::SelectableFields;
+use crate::upstream::discovery::api_services::{AggregatedVersions, ApiServices, Manager};
 use crate::upstream::discovery::documents::{DiscoveredResource, ServedResources};
+use crate::upstream::discovery::informer::Facts;
+
+/// All resources.
+pub(super) type Resources = HashMap<GroupVersionResource, Arc<ApiResource>>;
 
 /// The relevant fields of a CustomResourceDefinition.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Deserialize)]
@@ -64,61 +68,48 @@ struct CrdNames {
     list_kind: Box<str>,
 }
 
-/// The relevant fields of an APIService.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-pub(super) struct ApiService {
-    #[serde(default)]
-    metadata: ServiceMetadata,
-    spec: ApiServiceSpec,
+/// Who reads from the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// All have Weir's identity: sidecar mode.
+    One,
+    /// Each has an identity of its own: gateway mode.
+    Many,
 }
 
-#[derive(Clone, Default, PartialEq, Eq, Debug, Deserialize)]
-struct ServiceMetadata {
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
+/// What decides which server answers for a resource, and how that server writes its objects.
+#[derive(Clone, Copy)]
+pub(super) struct Sources<'a> {
+    /// The definitions of custom resources, by name; `None` if they are not known.
+    pub(super) definitions: Option<&'a BTreeMap<String, CustomResource>>,
+    /// The APIServices.
+    pub(super) services: ApiServices<'a>,
+    /// The versions that aggregated API servers serve, or served a moment ago.
+    pub(super) aggregated: &'a AggregatedVersions,
+    /// Who reads from the caches.
+    pub(super) readers: Readers,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-struct ApiServiceSpec {
-    #[serde(default)]
-    group: Box<str>,
-    version: Box<str>,
-    #[serde(default, deserialize_with = "is_present")]
-    service: bool,
+/// How the API server itself writes the objects of a resource.
+enum Local<'a> {
+    Custom(&'a CustomResource, &'a CrdVersion),
+    BuiltIn,
 }
 
-fn is_present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    Ok(Option::<IgnoredAny>::deserialize(deserializer)?.is_some())
-}
-
-/// Returns the description of each served resource. `custom` and `services` are `None` if Weir's
-/// identity may not list them.
-pub(super) fn resolve(
-    served: &ServedResources,
-    custom: Option<&BTreeMap<String, CustomResource>>,
-    services: Option<&BTreeMap<String, ApiService>>,
-) -> HashMap<GroupVersionResource, Arc<ApiResource>> {
-    let custom = custom_by_name(custom);
-    let services = services.map(|services| {
-        let by_version = services
-            .values()
-            .map(|service| ((&*service.spec.group, &*service.spec.version), service));
-        by_version.collect::<HashMap<_, _>>()
-    });
+/// Returns the description of each served resource.
+pub(super) fn resolve(served: &ServedResources, sources: Sources<'_>) -> Resources {
+    let definitions = definitions_by_name(sources.definitions);
     let mut resources = HashMap::new();
     for ((group, version), all) in served {
-        let built_in = is_built_in(group, version, services.as_ref());
         for listed in all {
             let gvr = GroupVersionResource::new(group, version, &listed.resource);
-            let definition = custom.get(&(&**group, &*listed.resource)).and_then(|definition| {
-                Some((
-                    definition,
-                    definition.spec.versions.iter().find(|v| *v.name == **version && v.served)?,
-                ))
-            });
-            let resource = match definition {
-                Some((definition, version)) => custom_resource(&gvr, listed, definition, version),
-                None => typed_resource(&gvr, listed, !built_in),
+            let definition = definitions.get(&(&**group, &*listed.resource)).copied();
+            let resource = match sources.local(&gvr, definition) {
+                Some(Local::Custom(definition, version)) => {
+                    custom_resource(&gvr, listed, definition, version)
+                }
+                Some(Local::BuiltIn) => typed_resource(&gvr, listed, false),
+                None => typed_resource(&gvr, listed, true),
             };
             resources.insert(gvr, Arc::new(resource));
         }
@@ -126,21 +117,72 @@ pub(super) fn resolve(
     resources
 }
 
+impl Sources<'_> {
+    /// Returns how the API server itself writes the objects of a resource; `None` if an aggregated
+    /// API server answers for the resource, or if that cannot be ruled out, or if it is not known
+    /// how they are written. The APIService comes first, as it does in kube-aggregator.
+    fn local<'a>(
+        &self,
+        gvr: &GroupVersionResource,
+        definition: Option<&'a CustomResource>,
+    ) -> Option<Local<'a>> {
+        let (group, version) = (&*gvr.group, &*gvr.version);
+        if !self.is_local(group, version) {
+            return None;
+        }
+        let definition = definition.and_then(|definition| {
+            let mut versions = definition.spec.versions.iter();
+            Some((definition, versions.find(|it| &*it.name == version && it.served)?))
+        });
+        let is_built_in = is_built_in_group(group);
+        match (definition, self.services.manager(group, version)) {
+            // kube-apiserver does not look at definitions of what it has itself.
+            (Some(_), Manager::ApiServer) => is_built_in.then_some(Local::BuiltIn),
+            // It may have the version itself, or not.
+            (Some(_), _) if is_built_in => None,
+            (Some((definition, version)), _) => Some(Local::Custom(definition, version)),
+            // The definition is not known yet.
+            (None, Manager::Definitions) => None,
+            (None, Manager::ApiServer) => Some(Local::BuiltIn),
+            (None, Manager::Unknown) => is_built_in.then_some(Local::BuiltIn),
+        }
+    }
+
+    /// Whether the API server itself answers for a version, for sure. An APIService may give any
+    /// version to an aggregated API server, also one that kube-apiserver has itself.
+    fn is_local(&self, group: &str, version: &str) -> bool {
+        if self.aggregated.contains(group, version) {
+            return false;
+        }
+        match self.services {
+            ApiServices::Listed(_) | ApiServices::Absent => true,
+            // What an aggregated API server shows to Weir, it shows to the only reader, too. Custom
+            // resources are left out, because their groups are the ones that change their server.
+            ApiServices::Unknown => self.readers == Readers::One && is_built_in_group(group),
+        }
+    }
+}
+
 /// Keeps the custom resources of `before` that are not served now although their definitions are
 /// unchanged: an instance of the upstream that starts, or lags, does not serve them for a moment.
-pub(super) fn keep_defined(
-    resources: &mut HashMap<GroupVersionResource, Arc<ApiResource>>,
-    before: &HashMap<GroupVersionResource, Arc<ApiResource>>,
-    custom: Option<&BTreeMap<String, CustomResource>>,
-) {
-    let custom = custom_by_name(custom);
+pub(super) fn keep_defined(resources: &mut Resources, before: &Resources, sources: Sources<'_>) {
+    let definitions = definitions_by_name(sources.definitions);
     for (gvr, known) in before {
-        let definition = custom.get(&(&*gvr.group, &*gvr.resource));
+        let definition = definitions.get(&(&*gvr.group, &*gvr.resource)).copied();
         let is_defined =
             definition.is_some_and(|definition| revision(definition) == known.revision);
-        if is_defined && known.shape == Shape::Custom && !resources.contains_key(gvr) {
+        let is_local = || matches!(sources.local(gvr, definition), Some(Local::Custom(..)));
+        if is_defined && known.shape == Shape::Custom && !resources.contains_key(gvr) && is_local()
+        {
             resources.insert(gvr.clone(), known.clone());
         }
+    }
+}
+
+impl Facts for CustomResource {
+    /// One that cannot be read defines nothing.
+    fn unreadable() -> Option<Self> {
+        None
     }
 }
 
@@ -151,29 +193,13 @@ fn revision(definition: &CustomResource) -> u64 {
     hasher.finish()
 }
 
-type ByName<'a> = HashMap<(&'a str, &'a str), &'a CustomResource>;
+type DefinitionsByName<'a> = HashMap<(&'a str, &'a str), &'a CustomResource>;
 
-fn custom_by_name(custom: Option<&BTreeMap<String, CustomResource>>) -> ByName<'_> {
-    let all = custom.into_iter().flat_map(BTreeMap::values);
+fn definitions_by_name(
+    definitions: Option<&BTreeMap<String, CustomResource>>,
+) -> DefinitionsByName<'_> {
+    let all = definitions.into_iter().flat_map(BTreeMap::values);
     all.map(|crd| ((&*crd.spec.group, &*crd.status.accepted_names.plural), crd)).collect()
-}
-
-/// Returns whether kube-apiserver serves a version itself, from typed Go structs.
-fn is_built_in(
-    group: &str,
-    version: &str,
-    services: Option<&HashMap<(&str, &str), &ApiService>>,
-) -> bool {
-    let service = services.and_then(|services| services.get(&(group, version)));
-    match service {
-        Some(service) if service.spec.service => false,
-        Some(service)
-            if service.metadata.labels.get(AUTOMANAGED).is_some_and(|v| v == "onstart") =>
-        {
-            true
-        }
-        _ => is_built_in_group(group),
-    }
 }
 
 fn custom_resource(
@@ -220,123 +246,5 @@ fn typed_resource(
     }
 }
 
-/// A label that kube-apiserver sets: `onstart` on the versions that it serves itself, `true` on
-/// those of CRDs.
-const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn served() -> ServedResources {
-        let listed = |resource: &str, kind: &str| DiscoveredResource {
-            resource: resource.into(),
-            kind: kind.into(),
-            namespaced: true,
-            list_watchable: true,
-        };
-        ServedResources::from([
-            (("".into(), "v1".into()), vec![listed("pods", "Pod")]),
-            (("example.com".into(), "v1".into()), vec![listed("widgets", "Widget")]),
-            (("metrics.k8s.io".into(), "v1beta1".into()), vec![listed("pods", "PodMetrics")]),
-            (("new.k8s.io".into(), "v1".into()), vec![listed("things", "Thing")]),
-        ])
-    }
-
-    fn widgets(generation: i64) -> BTreeMap<String, CustomResource> {
-        let crd = serde_json::json!({
-            "metadata": {"name": "widgets.example.com", "uid": "u", "generation": generation},
-            "spec": {"group": "example.com", "scope": "Namespaced", "names": {},
-                "versions": [{"name": "v1", "served": true, "selectableFields": [{"jsonPath": ".spec.color"}]}]},
-            "status": {"acceptedNames": {"plural": "widgets", "kind": "Widget", "listKind": "WidgetCollection"}},
-        });
-        BTreeMap::from([("widgets.example.com".to_owned(), serde_json::from_value(crd).unwrap())])
-    }
-
-    fn services() -> BTreeMap<String, ApiService> {
-        let service = |group: &str, version: &str, service: bool, automanaged: &str| {
-            let value = serde_json::json!({
-                "metadata": {"name": "x", "labels": {AUTOMANAGED: automanaged}},
-                "spec": {"group": group, "version": version, "service": service.then(|| serde_json::json!({"name": "s"}))},
-            });
-            (format!("{version}.{group}"), serde_json::from_value(value).unwrap())
-        };
-        BTreeMap::from([
-            service("", "v1", false, "onstart"),
-            service("example.com", "v1", false, "true"),
-            service("metrics.k8s.io", "v1beta1", true, ""),
-            service("new.k8s.io", "v1", false, "onstart"),
-        ])
-    }
-
-    fn find(
-        resources: &HashMap<GroupVersionResource, Arc<ApiResource>>,
-        gvr: (&str, &str, &str),
-    ) -> ApiResource {
-        ApiResource::clone(&resources[&GroupVersionResource::new(gvr.0, gvr.1, gvr.2)])
-    }
-
-    #[test]
-    fn custom_built_in_and_aggregated_resources_are_distinguished() {
-        let (crds, services) = (widgets(1), services());
-        let resources = resolve(&served(), Some(&crds), Some(&services));
-        let pods = find(&resources, ("", "v1", "pods"));
-        assert_eq!(
-            (pods.shape, pods.aggregated, &*pods.list_kind),
-            (Shape::BuiltIn, false, "PodList")
-        );
-        let widgets = find(&resources, ("example.com", "v1", "widgets"));
-        assert_eq!((widgets.shape, widgets.aggregated), (Shape::Custom, false));
-        assert_eq!(&*widgets.list_kind, "WidgetCollection");
-        assert_eq!(widgets.selectable.len(), 1);
-        assert!(find(&resources, ("metrics.k8s.io", "v1beta1", "pods")).aggregated);
-        assert!(!find(&resources, ("new.k8s.io", "v1", "things")).aggregated);
-    }
-
-    #[test]
-    fn unknown_groups_count_as_aggregated() {
-        let resources = resolve(&served(), None, None);
-        assert!(!find(&resources, ("", "v1", "pods")).aggregated);
-        for gvr in [
-            ("example.com", "v1", "widgets"),
-            ("metrics.k8s.io", "v1beta1", "pods"),
-            ("new.k8s.io", "v1", "things"),
-        ] {
-            assert!(find(&resources, gvr).aggregated, "{gvr:?}");
-        }
-    }
-
-    /// An API server that starts serves a custom resource a moment after its definition.
-    #[test]
-    fn a_custom_resource_stays_while_its_definition_does() {
-        let (crds, services) = (widgets(1), services());
-        let before = resolve(&served(), Some(&crds), Some(&services));
-        let gvr = GroupVersionResource::new("example.com", "v1", "widgets");
-        let kept = |crds: Option<&BTreeMap<String, CustomResource>>| {
-            let mut served = served();
-            served.retain(|(group, _), _| group.is_empty());
-            let mut resources = resolve(&served, crds, Some(&services));
-            keep_defined(&mut resources, &before, crds);
-            resources.get(&gvr).cloned()
-        };
-        assert_eq!(kept(Some(&crds)), Some(before[&gvr].clone()));
-        assert_eq!(kept(Some(&widgets(2))), None, "the definition changed");
-        assert_eq!(kept(Some(&BTreeMap::new())), None, "the definition was deleted");
-        assert_eq!(kept(None), None);
-    }
-
-    #[test]
-    fn a_changed_definition_has_another_revision() {
-        let services = services();
-        let revision = |generation| {
-            let crds = widgets(generation);
-            find(
-                &resolve(&served(), Some(&crds), Some(&services)),
-                ("example.com", "v1", "widgets"),
-            )
-            .revision
-        };
-        assert_eq!(revision(1), revision(1));
-        assert_ne!(revision(1), revision(2));
-    }
-}
+mod tests;

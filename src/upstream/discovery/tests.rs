@@ -13,9 +13,15 @@ use crate::upstream::testing::{Answer, ServerOptions, TestServer, answer, channe
 #[derive(Default)]
 struct Script {
     crds: Vec<Value>,
+    /// The APIServices; `None` if the upstream has no aggregator.
+    services: Option<Vec<Value>>,
     groups: Vec<Value>,
     etag: u32,
     broken: bool,
+    /// Whether only the documents are broken.
+    broken_documents: bool,
+    /// The queries of lists and watches of CRDs and APIServices, by path.
+    queries: Vec<(String, String)>,
     /// The number of requests that were answered while it was broken.
     attempts: u32,
     legacy: bool,
@@ -26,7 +32,10 @@ struct Script {
     /// The CRDs that a list from any resourceVersion returns, from an instance that lags.
     lagging: Option<Vec<Value>>,
     not_modified: u32,
+    /// Whether lists from a resourceVersion fail, as at an instance that lags behind that.
+    behind: bool,
     watches: Vec<tokio::sync::mpsc::Sender<Bytes>>,
+    service_watches: Vec<tokio::sync::mpsc::Sender<Bytes>>,
 }
 
 type Shared = Arc<SyncMutex<Script>>;
@@ -38,6 +47,13 @@ fn crd(uid: &str) -> Value {
         "metadata": {"name": "widgets.example.com", "uid": uid, "generation": 1, "resourceVersion": "5"},
         "spec": {"group": "example.com", "versions": [{"name": "v1", "served": true}]},
         "status": {"acceptedNames": {"plural": "widgets", "kind": "Widget", "listKind": "WidgetCollection"}},
+    })
+}
+
+fn api_service(service: &Value) -> Value {
+    json!({
+        "metadata": {"name": "v1.example.com", "resourceVersion": "20"},
+        "spec": {"group": "example.com", "version": "v1", "service": service},
     })
 }
 
@@ -83,7 +99,20 @@ fn handle(script: &Shared, request: &Request<hyper::body::Incoming>) -> Answer {
     }
     let core = [group("", "pods", "Pod")];
     let groups = script.groups.clone();
+    if path == CRDS.path || path == API_SERVICES.path {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        script.queries.push((path.to_owned(), query));
+    }
     match path {
+        _ if script.broken_documents && path.starts_with("/api") && path.len() < 6 => answer(503, ""),
+        _ if script.behind && request.uri().query().is_some_and(|query| query.contains("NotOlder")) => {
+            answer(504, "")
+        }
+        _ if watch && path == API_SERVICES.path => {
+            let (sender, body) = channel_body();
+            script.service_watches.push(sender);
+            Response::new(body)
+        }
         _ if watch => {
             let (sender, body) = channel_body();
             script.watches.push(sender);
@@ -110,8 +139,11 @@ fn handle(script: &Shared, request: &Request<hyper::body::Incoming>) -> Answer {
             Some(crds) if request.uri().query() == Some("resourceVersion=0") => list(crds),
             _ => list(&script.crds),
         },
+        path if path == API_SERVICES.path && script.services.is_some() => {
+            list(script.services.as_deref().unwrap_or_default())
+        }
         "/version" => answer(200, r#"{"major":"1","minor":"36","gitVersion":"v1.36.2"}"#),
-        // There are no APIServices, so that every watch is of CRDs. The aggregated API is broken.
+        // The aggregated API is broken.
         _ => answer(404, ""),
     }
 }
@@ -132,7 +164,7 @@ async fn start(script: Script) -> (Shared, TestServer, Discovery) {
         async move { answer }
     })
     .await;
-    let discovery = Discovery::start(server.upstream(true).await);
+    let discovery = Discovery::start(server.upstream(true).await, Readers::Many);
     (script, server, discovery)
 }
 
@@ -166,6 +198,12 @@ async fn next_watch(script: &Shared) -> tokio::sync::mpsc::Sender<Bytes> {
     }
 }
 
+/// Returns the event of a watch from a resourceVersion that has left the history.
+fn expired() -> Bytes {
+    let status = json!({"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410});
+    (json!({"type": "ERROR", "object": status}).to_string() + "\n").into()
+}
+
 async fn with_widgets() -> (Shared, TestServer, Discovery) {
     let groups = vec![group("example.com", "widgets", "Widget")];
     start(Script { crds: vec![crd("one")], groups, ..Script::default() }).await
@@ -188,7 +226,7 @@ async fn a_lagging_instance_does_not_bring_back_an_old_definition() {
     wait_for(&discovery, |known| known.is_some_and(|known| known.revision != first.revision)).await;
     assert!(discovery.is_redefined(&widgets()), "caches that start now verify their bytes");
     let known = discovery.inner.custom.borrow().clone();
-    drop(watch);
+    watch.send(expired()).await.unwrap();
     // The watch follows a list, whose definitions count by then.
     let _watch = next_watch(&script).await;
     assert_eq!(*discovery.inner.custom.borrow(), known);
@@ -201,7 +239,7 @@ async fn a_short_refusal_of_definitions_costs_no_custom_resource() {
     let (script, _server, discovery) = with_widgets().await;
     let first = found(&discovery, &widgets()).await.unwrap();
     script.lock().forbidden = true;
-    drop(next_watch(&script).await);
+    next_watch(&script).await.send(expired()).await.unwrap();
     while script.lock().refused < 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -241,6 +279,134 @@ async fn a_recreated_or_deleted_crd_is_detected() {
     }
     wait_for(&discovery, |known| known.is_none()).await;
     assert!(script.lock().not_modified > 0, "documents are revalidated");
+}
+
+/// Returns the watch of APIServices that starts shortly after a list.
+async fn next_service_watch(script: &Shared) -> tokio::sync::mpsc::Sender<Bytes> {
+    loop {
+        if let Some(watch) = script.lock().service_watches.pop() {
+            return watch;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Starts with a definition whose version the API server itself serves.
+async fn with_services() -> (Shared, TestServer, Discovery) {
+    let groups = vec![group("example.com", "widgets", "Widget")];
+    let services = Some(vec![api_service(&Value::Null)]);
+    start(Script { crds: vec![crd("one")], services, groups, ..Script::default() }).await
+}
+
+/// The documents of a server that is down may be slow, or an API server's.
+#[tokio::test]
+async fn an_aggregated_server_that_takes_over_is_noticed_without_the_documents() {
+    let (script, _server, discovery) = with_services().await;
+    assert!(!found(&discovery, &widgets()).await.unwrap().aggregated);
+    assert!(discovery.is_local(&widgets()).await);
+    let watch = next_service_watch(&script).await;
+    script.lock().broken_documents = true;
+    let service = api_service(&json!({"name": "own", "namespace": "default"}));
+    let frame = json!({"type": "MODIFIED", "object": service}).to_string() + "\n";
+    watch.send(frame.into()).await.unwrap();
+    wait_for(&discovery, |known| known.is_some_and(|known| known.aggregated)).await;
+    assert!(discovery.is_aggregated(&widgets()));
+    assert!(!discovery.is_local(&widgets()).await);
+
+    // Other API servers may lag.
+    let frame = json!({"type": "MODIFIED", "object": api_service(&Value::Null)}).to_string() + "\n";
+    watch.send(frame.into()).await.unwrap();
+    let is_local = |state: &InformerState<ApiService>| {
+        state.synced().is_some_and(|all| all.values().all(|service| !service.is_aggregated()))
+    };
+    discovery.inner.services.clone().wait_for(is_local).await.unwrap();
+    assert!(discovery.is_aggregated(&widgets()));
+    assert!(found(&discovery, &widgets()).await.unwrap().aggregated);
+}
+
+/// What a cache received counts only once the APIService was read after it.
+#[tokio::test]
+async fn an_aggregated_server_is_noticed_before_a_list_counts() {
+    let (script, _server, discovery) = with_services().await;
+    found(&discovery, &widgets()).await.unwrap();
+    let _watch = next_service_watch(&script).await;
+    let service = api_service(&json!({"name": "own", "namespace": "default"}));
+    script.lock().services = Some(vec![service]);
+    assert!(!discovery.is_local(&widgets()).await);
+    assert!(discovery.peek(&widgets()).unwrap().aggregated, "at once");
+    assert!(discovery.is_local(&GroupVersionResource::new("", "v1", "pods")).await);
+    let asked = script.lock().queries.pop();
+    let name = "fieldSelector=metadata.name%3Dv1.example.com".to_owned();
+    assert_eq!(asked, Some((API_SERVICES.path.to_owned(), name)));
+}
+
+#[tokio::test]
+async fn a_watch_of_definitions_is_resumed_where_it_was() {
+    let (script, _server, discovery) = with_widgets().await;
+    let first = found(&discovery, &widgets()).await.unwrap();
+    let queries = || {
+        let script = script.lock();
+        let queries = script.queries.iter().filter(|(path, _)| path == CRDS.path);
+        queries.map(|(_, query)| query.clone()).collect::<Vec<_>>()
+    };
+    let lists = || queries().iter().filter(|query| query.is_empty()).count();
+    let watch = next_watch(&script).await;
+    assert_eq!(lists(), 1);
+    let bookmark = json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "30"}}});
+    watch.send((bookmark.to_string() + "\n").into()).await.unwrap();
+    drop(watch);
+    let watch = next_watch(&script).await;
+    let resumed =
+        |query: &String| query.contains("watch=1") && query.contains("resourceVersion=30");
+    assert!(queries().iter().any(resumed), "{:?}", queries());
+    let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
+    watch.send(frame.into()).await.unwrap();
+    wait_for(&discovery, |known| known.is_some_and(|known| known.revision != first.revision)).await;
+    assert_eq!(lists(), 1);
+
+    // An API server that has not come that far, and one whose history has gone back.
+    script.lock().behind = true;
+    drop(watch);
+    let _lagging = next_watch(&script).await;
+    let listed_watch = next_watch(&script).await;
+    assert_eq!(lists(), 2);
+
+    discovery.doubt();
+    listed_watch.closed().await;
+    let _watch = next_watch(&script).await;
+    assert_eq!(lists(), 3);
+}
+
+#[tokio::test]
+async fn a_watch_that_outlives_its_time_out_is_replaced() {
+    let (script, _server, _discovery) = with_widgets().await;
+    let watch = next_watch(&script).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(620)).await;
+    tokio::time::resume();
+    watch.closed().await;
+    let _next = next_watch(&script).await;
+}
+
+#[tokio::test]
+async fn an_unreadable_definition_or_apiservice_hides_no_other_one() {
+    let mut unreadable = crd("bad");
+    unreadable["metadata"]["name"] = "bad.example.com".into();
+    unreadable["spec"]["versions"] = json!("none");
+    let groups =
+        vec![group("example.com", "widgets", "Widget"), group("other.com", "things", "Thing")];
+    let mut other = api_service(&Value::Null);
+    other["metadata"] = json!({"name": "v1.other.com", "labels": 7});
+    let services = Some(vec![api_service(&Value::Null), other]);
+    let crds = vec![unreadable, crd("one")];
+    let (_script, _server, discovery) =
+        start(Script { crds, services, groups, ..Script::default() }).await;
+    assert_eq!(found(&discovery, &widgets()).await.unwrap().shape, Shape::Custom);
+    assert!(!discovery.is_aggregated(&widgets()));
+    let things = GroupVersionResource::new("other.com", "v1", "things");
+    assert!(
+        discovery.is_aggregated(&things) && found(&discovery, &things).await.unwrap().aggregated
+    );
 }
 
 #[tokio::test]

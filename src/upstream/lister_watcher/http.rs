@@ -19,6 +19,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::codec::list::{self, ListPage};
 use crate::tasks::blocking::spawn_blocking;
 use crate::upstream::bounded::{read_body, with_timeout};
+use crate::upstream::discovery::Discovery;
 use crate::upstream::endpoints::ApiServer;
 use crate::upstream::endpoints::pin::Pin;
 use crate::upstream::error::UpstreamError;
@@ -59,6 +60,8 @@ pub struct HttpListWatch {
     pub(super) version: watch::Receiver<Option<UpstreamVersion>>,
     pub(super) warnings: Mutex<Vec<HeaderValue>>,
     probe_times: ProbeTimes,
+    /// Knows whether the API server itself answers for the resource.
+    discovery: Option<Discovery>,
     pub(super) siblings: Option<Arc<Siblings>>,
 }
 
@@ -85,8 +88,14 @@ impl HttpListWatch {
             version,
             warnings: Mutex::default(),
             probe_times: ProbeTimes::default(),
+            discovery: None,
             siblings: None,
         }
+    }
+
+    /// Lets discovery say whether the API server itself answers for the resource.
+    pub(crate) fn with_discovery(self, discovery: Discovery) -> Self {
+        Self { discovery: Some(discovery), ..self }
     }
 
     async fn get(
@@ -342,6 +351,13 @@ impl ListWatch for HttpListWatch {
 
     fn connections_opened(&self) -> u64 {
         self.upstream.connections_opened()
+    }
+
+    async fn is_local(&self) -> bool {
+        match &self.discovery {
+            Some(discovery) => discovery.is_local(&self.resource.gvr).await,
+            None => true,
+        }
     }
 
     /// Protobuf is excluded: a watch-list is faster there.

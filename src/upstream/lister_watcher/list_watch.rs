@@ -187,6 +187,12 @@ pub trait ListWatch: Send + Sync + 'static {
     /// Returns the number of connections to the upstream that were ever opened.
     fn connections_opened(&self) -> u64;
 
+    /// Returns whether the API server itself answers for the resource, as of this call. If not, an
+    /// aggregated API server may have sent what was received, and the cache is about to end.
+    fn is_local(&self) -> impl Future<Output = bool> + Send {
+        std::future::ready(true)
+    }
+
     /// Returns whether the upstream sends a list without pages object by object, and faster than a
     /// watch-list.
     fn streams_lists(&self) -> bool {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::cache::core::watch_cache::{Change, WatchRefusal};
-use crate::cache::core::watcher::{SCAN_MAX, WatchStart};
+use crate::cache::core::watch_cache::{Change, Discontinuity, WatchRefusal};
+use crate::cache::core::watcher::{ObjectBatch, SCAN_MAX, WatchStart};
 
 fn upsert(pod: &Pod) -> Change {
     Change::Upsert(pod.object())
@@ -275,4 +275,25 @@ fn the_history_reaches_back_to_the_list_until_an_event_leaves_it() {
         cache.apply(vec![upsert(&Pod::new("ns1", "a", version))], at(version));
         assert_eq!(oldest(), expected, "{version}");
     }
+}
+
+#[test]
+fn a_closed_cache_ends_its_watchers_before_their_pending_events_and_takes_no_list() {
+    let cache = ready(&[Pod::new("ns1", "a", 3)], 10);
+    let mut live = cache.watch(everything(), WatchStart::Now).unwrap();
+    let mut initial = cache.watch(everything(), WatchStart::InitialEvents).unwrap();
+    let mut objects = cache.watch(everything(), WatchStart::Now).unwrap();
+    let listed = cache.state().unwrap();
+    cache.apply(vec![upsert(&Pod::new("ns1", "b", 11))], at(0));
+    cache.close(EndCause::Aggregated);
+    assert!(cache.is_closed());
+    let ended = Stop::Ended(EndCause::Aggregated);
+    assert_eq!(drain(&mut live), (vec![], ended));
+    assert_eq!(drain(&mut initial), (vec![], ended));
+    assert!(matches!(objects.next_objects(), ObjectBatch::Ended(EndCause::Aggregated)));
+    assert!(!cache.replace(Vec::new(), ResourceVersion(20), at(0)));
+    assert_eq!(cache.relist(Vec::new(), ResourceVersion(20), at(0)), Err(Discontinuity::Overtaken));
+    cache.apply(vec![upsert(&Pod::new("ns1", "c", 21))], at(0));
+    assert!(cache.state().is_none());
+    cache.watch_from(everything(), &listed).unwrap_err();
 }

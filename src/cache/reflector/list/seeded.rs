@@ -166,7 +166,7 @@ impl<L: ListWatch> Driver<L> {
         let (objects, digest) = spawn_blocking(hash).await.map_err(|_| NotSeeded::Late)?;
         check_list(&objects, at, &digest, &manifest)?;
         let failed = |failure: Failure| NotSeeded::Unproved(failure.cause().to_owned());
-        self.confirm_cluster().await.map_err(failed)?;
+        self.confirm_origin().await.map_err(failed)?;
         if self.cached.context.cluster.uid().await.as_ref() != Some(&manifest.cluster) {
             return Err(NotSeeded::OtherCluster);
         }

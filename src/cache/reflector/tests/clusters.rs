@@ -248,3 +248,29 @@ async fn a_list_leaves_an_api_server_that_has_not_reached_the_floor() {
     assert_eq!(rig.script.lists.lock()[1].resource_version, Some(ResourceVersion(10)));
     assert_eq!(rig.cached.context.history.generation(), 0);
 }
+
+/// A list, and a resumed watch, of what an aggregated API server has taken over. Its
+/// resourceVersions are its own, so that they show no rewind either.
+#[tokio::test(start_paused = true)]
+async fn nothing_of_an_aggregated_api_server_counts() {
+    let rig = Rig::new();
+    rig.script.is_aggregated.store(true, Ordering::Relaxed);
+    rig.script.keep(rig.script.on_watch());
+    let list = rig.script.on_watch();
+    list.send(vec![upsert("secret", 9), bookmark(10, true)]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.held(), None);
+
+    let (rig, feed) = identified("a").await;
+    for probed in [3, 5000] {
+        rig.script.on_probe(probed);
+        rig.script.is_aggregated.store(true, Ordering::Relaxed);
+        let next = rig.script.on_watch();
+        next.send(vec![upsert("secret", 11)]);
+        rig.script.keep(next);
+    }
+    break_watch(&rig, &feed);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!((rig.held(), rig.names()), (Some(10), vec!["a".to_owned()]));
+    assert_eq!(rig.cached.context.history.generation(), 0);
+}

@@ -122,3 +122,59 @@ async fn a_list_that_is_on_its_way_is_not_shown_before_it_is_as_far_as_the_retir
     let (ready, ()) = tokio::join!(rig.ready("configmaps", ""), events);
     assert_eq!(ready.unwrap().cache().state().unwrap().resource_version(), ResourceVersion(2000));
 }
+
+/// That server may answer each user differently, so that nothing that was received may be shown.
+#[tokio::test(start_paused = true)]
+async fn an_aggregated_server_that_takes_over_ends_caches_at_once() {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    let feed = full(&script, 3);
+    let held = rig.ready("configmaps", "").await.unwrap();
+    let state = held.newest_start();
+    let mut watcher =
+        held.cache().watch(WatchFilter::default(), WatchStart::InitialEvents).unwrap();
+    let take_over = |is_aggregated: bool| {
+        rig.source.is_aggregated.store(is_aggregated, std::sync::atomic::Ordering::Relaxed);
+        rig.source.resources.lock()[0] =
+            Arc::new(ApiResource { aggregated: is_aggregated, ..config_maps() });
+        rig.source.changes.send_modify(|changes| *changes += 1);
+    };
+    take_over(true);
+    eventually("the watch ends", || {
+        matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Aggregated))
+    })
+    .await;
+    eventually("the reflector ends", || !feed.is_held()).await;
+    assert!(held.newest_state().is_none() && held.cache().is_closed());
+    held.watch_from(WatchFilter::default(), &state).unwrap_err();
+    assert_eq!(held.wait_until_ready(WAIT).await.unwrap_err(), Refusal::Aggregated);
+    assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Aggregated);
+
+    // A list that is on its way is ignored.
+    take_over(false);
+    let list = script.on_watch();
+    let filling = async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        take_over(true);
+        list.send(vec![upsert("secret", 1), bookmark(objects_end(), true)]);
+    };
+    let (waiting, ()) = tokio::join!(rig.ready("configmaps", ""), filling);
+    assert_eq!(waiting.unwrap_err(), Refusal::Aggregated);
+    assert_eq!(rig.registry.inner.caches.len(), 0);
+
+    // Its successor begins anew, whatever was shown.
+    take_over(false);
+    let successor = script.on_watch();
+    successor.send(vec![upsert("a", 1), bookmark(5, true)]);
+    let next = rig.ready("configmaps", "").await.unwrap();
+    assert_eq!(next.cache().state().unwrap().resource_version(), ResourceVersion(5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_history_has_the_definitions_listed_again() {
+    let rig = Rig::new(config(), many(&["configmaps"], 1));
+    rig.ready("configmaps", "").await.unwrap();
+    rig.registry.inner.context.history.rewind();
+    let doubts = || rig.source.doubts.load(std::sync::atomic::Ordering::Relaxed);
+    eventually("discovery lists again", || doubts() == 1).await;
+}

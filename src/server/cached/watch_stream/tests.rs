@@ -385,3 +385,13 @@ async fn the_delay_of_one_in_64_deliveries_is_observed() {
     let gaps: Vec<_> = observed.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs()).collect();
     assert_eq!(gaps, [u64::from(DELIVERIES_PER_SAMPLE); 2]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_what_another_server_serves_now_ends_expired() {
+    let cache = cache();
+    let mut opened = open(&cache, WatchStart::InitialEvents, None, true);
+    cache.close(EndCause::Aggregated);
+    assert_eq!(text(&mut opened.stream).now_or_never().unwrap().unwrap(), "ERROR 410 7\n");
+    assert_eq!(text(&mut opened.stream).now_or_never().unwrap(), None);
+    assert_eq!(ended(opened), "aggregated");
+}
