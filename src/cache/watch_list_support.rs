@@ -1,7 +1,7 @@
 //! Whether an upstream supports watch-lists (KEP-3157): learned by trying one.
 //!
 //! An upstream changes: it is upgraded, or was slow only once. So the answer "no" is valid for a
-//! while only ([`UNSUPPORTED_FOR`]), and every answer is doubted when the version of the upstream
+//! while only ([`REJECTED_FOR`], [`UNSUPPORTED_FOR`]), and every answer is doubted when the version of the upstream
 //! changes. Until the next attempt the last answer is still given to clients' watches.
 //!
 //! Lock order: `answer`, with no other lock.
@@ -73,16 +73,20 @@ impl WatchListSupport {
 
     /// Notes that the upstream rejected a watch-list as invalid.
     pub(crate) fn set_unsupported(&self) {
-        let expires = Some(Instant::now() + UNSUPPORTED_FOR);
-        *self.answer.lock() = Some(Answer { is_supported: false, expires });
+        self.set_unsupported_for(REJECTED_FOR);
     }
 
     /// Notes that the upstream answered watch-lists like ordinary watches, or too slowly. Has no
     /// effect if a watch-list has succeeded.
     pub(crate) fn presume_unsupported(&self) {
         if !self.is_supported() {
-            self.set_unsupported();
+            self.set_unsupported_for(UNSUPPORTED_FOR);
         }
+    }
+
+    fn set_unsupported_for(&self, duration: Duration) {
+        let expires = Some(Instant::now() + duration);
+        *self.answer.lock() = Some(Answer { is_supported: false, expires });
     }
 
     /// Doubts the answer, because the version of the upstream changed.
@@ -93,8 +97,11 @@ impl WatchListSupport {
     }
 }
 
-/// How long the answer "no" is valid. A wrong one costs a paged list, and clients' watch-lists are
-/// forwarded; another attempt costs an empty watch.
+/// How long a rejection is valid. The upstream rejects another attempt at once, which costs less
+/// than a paged list. A feature gate may be switched on without another version.
+const REJECTED_FOR: Duration = Duration::from_secs(60);
+/// How long it is believed that an upstream has no watch-lists which did not say so. A wrong answer
+/// costs a paged list, and clients' watch-lists are forwarded; another attempt costs an empty watch.
 const UNSUPPORTED_FOR: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
@@ -103,12 +110,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn that_there_are_no_watch_lists_is_believed_for_a_while_only() {
-        for learn in [WatchListSupport::set_unsupported, WatchListSupport::presume_unsupported] {
+        type Learn = fn(&WatchListSupport);
+        let answers: [(Learn, Duration); 2] = [
+            (WatchListSupport::set_unsupported, REJECTED_FOR),
+            (WatchListSupport::presume_unsupported, UNSUPPORTED_FOR),
+        ];
+        for (learn, duration) in answers {
             let support = WatchListSupport::default();
             assert!(support.is_worth_trying() && support.last_answer().is_none());
             learn(&support);
             assert!(!support.is_worth_trying() && support.is_known());
-            tokio::time::advance(UNSUPPORTED_FOR).await;
+            tokio::time::advance(duration - Duration::from_secs(1)).await;
+            assert!(support.is_known());
+            tokio::time::advance(Duration::from_secs(1)).await;
             assert!(support.is_worth_trying() && support.has_expired());
             assert_eq!(support.last_answer(), Some(false), "until it is learned again");
             assert!(support.has_expired());
