@@ -39,6 +39,8 @@ pub(crate) struct Answer {
 pub(crate) struct Frames {
     pub(crate) status: u16,
     pub(crate) cache: String,
+    pub(crate) content_type: String,
+    form: Form,
     body: Incoming,
     buffer: BytesMut,
     /// Keeps the connection open.
@@ -192,17 +194,20 @@ impl Caller {
     }
 
     /// Sends a GET on a connection of its own, and returns the response when its head is there.
-    pub(crate) async fn open(&self, path: &str) -> Result<Frames, String> {
+    pub(crate) async fn open(&self, path: &str, form: Form) -> Result<Frames, String> {
         let mut sender = self.dial().await?;
-        let request = self.request(Method::GET, path, Bytes::new(), Form::Json.accept());
+        let request = self.request(Method::GET, path, Bytes::new(), form.accept_one());
         let sent = self.send_on(&mut sender, request);
         let response = match tokio::time::timeout(RESPONSE_TIMEOUT, sent).await {
             Ok(response) => response?,
             Err(_) => return Err("no head in time".to_owned()),
         };
         let (status, cache) = head(&response);
+        let content_type = response.headers().get(http::header::CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = content_type.to_owned();
         let (body, buffer) = (response.into_body(), BytesMut::new());
-        Ok(Frames { status, cache, body, buffer, _sender: sender })
+        Ok(Frames { status, cache, content_type, form, body, buffer, _sender: sender })
     }
 
     /// Sends a request, and once more on a new connection if the first one closed before it took
@@ -298,14 +303,17 @@ impl Sender {
 }
 
 impl Frames {
-    /// Returns the next line, without the fields that a definition adds by default; `None` at a
+    /// Whether a cache answers.
+    pub(crate) fn is_hit(&self) -> bool {
+        self.cache.starts_with("hit")
+    }
+
+    /// Returns the next frame, without the fields that a definition adds by default; `None` at a
     /// clean end. An error is a message.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, String> {
         loop {
-            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
-                let line = self.buffer.split_to(end).freeze();
-                self.buffer.advance(1);
-                return Ok(Some(resources::without_defaults(line)));
+            if let Some(frame) = self.take_frame() {
+                return Ok(Some(frame));
             }
             match self.body.frame().await {
                 None if self.buffer.is_empty() => return Ok(None),
@@ -318,6 +326,26 @@ impl Frames {
                 Some(Err(error)) => return Err(error.to_string()),
             }
         }
+    }
+
+    /// Takes a whole frame from the buffer: a line, or in protobuf a message after its length.
+    fn take_frame(&mut self) -> Option<Bytes> {
+        if self.form == Form::Protobuf {
+            let length = u32::from_be_bytes(*self.buffer.first_chunk()?) as usize;
+            if length > FRAME_BYTES_MAX {
+                // It is the garbage of a fault.
+                return Some(self.buffer.split().freeze());
+            }
+            if self.buffer.len() < PREFIX_BYTES + length {
+                return None;
+            }
+            self.buffer.advance(PREFIX_BYTES);
+            return Some(self.buffer.split_to(length).freeze());
+        }
+        let end = self.buffer.iter().position(|byte| *byte == b'\n')?;
+        let line = self.buffer.split_to(end).freeze();
+        self.buffer.advance(1);
+        Some(resources::without_defaults(line))
     }
 }
 
@@ -338,5 +366,9 @@ fn head(response: &Response<Incoming>) -> (u16, String) {
     (response.status().as_u16(), cache.unwrap_or_default().to_owned())
 }
 
+/// The length of a frame in protobuf.
+const PREFIX_BYTES: usize = 4;
+/// Far more than any object has.
+const FRAME_BYTES_MAX: usize = 1 << 20;
 /// How long a client waits for a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(70);

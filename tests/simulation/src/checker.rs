@@ -4,8 +4,10 @@
 //! compared with the state at L, a watch with the writes after its start.
 
 mod definition;
+mod expiry;
 mod load;
 mod page;
+mod protobuf;
 mod read;
 mod resume;
 mod stream;
@@ -18,13 +20,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use self::expiry::Kept;
 use self::load::Load;
 pub(crate) use self::load::{Ending, SentRequest, Served};
 pub(crate) use self::page::Form;
 pub(crate) use self::read::{ReadAt, ReadOperation, Walk};
 pub(crate) use self::stream::{Notice, Start};
 use crate::plan::Plan;
-use crate::resources::Selection;
+use crate::resources::{Resource, Selection};
 use crate::trace::Trace;
 use crate::write_log::{Moment, Version, WriteLog};
 
@@ -56,6 +59,8 @@ struct Inner {
     last_cause: Option<Instant>,
     /// The revision up to which a cache may have listed again for it.
     relisted_until: u64,
+    /// How far back every cache can go.
+    kept: Kept,
     /// The requests of a crowd.
     load: Load,
 }
@@ -80,7 +85,8 @@ pub(crate) struct Violation {
 }
 
 impl Checker {
-    pub(crate) fn new(write_log: WriteLog, trace: Trace, plan: &Plan) -> Self {
+    pub(crate) fn new(mut write_log: WriteLog, trace: Trace, plan: &Plan) -> Self {
+        let began = write_log.now();
         Self(Arc::new(Mutex::new(Inner {
             write_log,
             trace,
@@ -94,13 +100,17 @@ impl Checker {
             reads_short_history: plan.in_a_row && plan.history_bytes.is_some(),
             last_cause: None,
             relisted_until: 0,
+            kept: Kept::new(plan, began),
             load: Load::default(),
         })))
     }
 
     /// Returns the present moment.
     pub(crate) fn now(&self) -> Moment {
-        self.0.lock().write_log.now()
+        let mut inner = self.0.lock();
+        let now = inner.write_log.now();
+        inner.kept.note(now);
+        now
     }
 
     /// Notes that a fault has struck, or is over; `true` if a cache can lose its place by it.
@@ -108,6 +118,7 @@ impl Checker {
         if loses_history {
             let mut inner = self.0.lock();
             inner.last_cause = Some(Instant::now());
+            inner.kept.lose();
             inner.write_log.delay_notice();
         }
     }
@@ -169,6 +180,13 @@ impl Checker {
         state.iter().map(|version| (version.key.to_string(), (*version.json).into())).collect()
     }
 
+    /// Returns the revision of the last write of a resource up to a moment.
+    pub(crate) fn last_write(&self, resource: &Resource, until: Moment) -> u64 {
+        let inner = self.0.lock();
+        let log = inner.write_log.epoch(until.epoch).log(resource);
+        log.map_or(0, |log| log.last_revision(until.revision))
+    }
+
     /// Checks the objects that a client received against the state that its stream claims (W2).
     pub(crate) fn store(
         &self,
@@ -226,7 +244,12 @@ impl Inner {
             self.relisted_until = now.revision;
         }
         // The history of a cache has the difference of a list as well.
-        let is_before = matches!(start, Start::After(start) if start < self.relisted_until);
+        let is_before = match start {
+            Start::After(start) => start < self.relisted_until,
+            // Its cache may be behind.
+            Start::Now { .. } => begun.revision < self.relisted_until,
+            Start::State { .. } => false,
+        };
         recent(begun.time) || is_before
     }
 

@@ -6,6 +6,7 @@ mod guest;
 mod informer;
 mod neighbour;
 mod reader;
+mod revoked;
 mod watcher;
 mod writer;
 
@@ -88,6 +89,11 @@ impl Phase {
     /// Says that everything has had time to recover.
     pub(crate) fn settle(&self) {
         self.is_settled.store(true, Ordering::Relaxed);
+    }
+
+    /// Says that something fails again.
+    pub(crate) fn unsettle(&self) {
+        self.is_settled.store(false, Ordering::Relaxed);
     }
 
     /// Whether nothing may fail any more.
@@ -186,6 +192,12 @@ pub(crate) fn spawn_guest(
 ) -> tokio::task::JoinHandle<()> {
     let client = Client::new(setting, guests::name(number), rng);
     tokio::spawn(guest::run(client, number))
+}
+
+/// Starts a user of a gateway whose permission comes and goes.
+pub(crate) fn spawn_revoked(setting: &Setting, rng: fastrand::Rng) -> tokio::task::JoinHandle<()> {
+    let client = Client::new(setting, guests::name(guests::GUESTS), rng);
+    tokio::spawn(revoked::run(client))
 }
 
 /// Starts a client that sends more than its share.

@@ -1,6 +1,7 @@
 //! Users of a gateway with few permissions, and what these are.
 
-use weir::simulator::{Rule, User};
+use serde_json::json;
+use weir::simulator::{Api, Rule, User};
 
 use crate::crowd;
 use crate::resources::Resource;
@@ -25,7 +26,8 @@ const GRANTS: [Grant; 5] = [
 /// The number of guests.
 pub(crate) const GUESTS: usize = 2;
 
-/// Returns all users of a gateway: the guests, and an administrator with another token.
+/// Returns all users of a gateway: the guests, one whose permission comes and goes, and an
+/// administrator with another token.
 pub(crate) fn users() -> Vec<User> {
     let guest = |number| {
         let grants = GRANTS.iter().filter(|grant| grant.guest == number);
@@ -34,7 +36,27 @@ pub(crate) fn users() -> Vec<User> {
         let name = name(number);
         User::with_rules(&name, &name, rules.collect())
     };
-    (0..GUESTS).map(guest).chain([User::admin(ADMINISTRATOR, ADMINISTRATOR)]).collect()
+    (0..=GUESTS).map(guest).chain([User::admin(ADMINISTRATOR, ADMINISTRATOR)]).collect()
+}
+
+/// Gives the last guest the permission to watch, which it does not always have.
+pub(crate) fn permit(api: &Api) {
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}]);
+    let role = json!({"apiVersion": RBAC, "kind": "ClusterRole", "metadata": {"name": ROLE},
+        "rules": rules});
+    let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User",
+        "name": name(GUESTS)});
+    let binding = json!({"apiVersion": RBAC, "kind": "ClusterRoleBinding",
+        "metadata": {"name": ROLE}, "subjects": [subject],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE}});
+    // They may exist.
+    drop(api.create(role));
+    drop(api.create(binding));
+}
+
+/// Takes it back.
+pub(crate) fn revoke(api: &Api) {
+    drop(api.delete(RBAC, "clusterrolebindings", "", ROLE));
 }
 
 /// Returns the name of a guest, which is the name of its client and its token, too.
@@ -62,6 +84,11 @@ pub(crate) fn allows(
     })
 }
 
+/// What the last guest watches.
+pub(crate) const REVOKED_PATH: &str = "/api/v1/configmaps?watch=true&allowWatchBookmarks=true\
+    &resourceVersion=0&timeoutSeconds=600";
+const ROLE: &str = "watch-config-maps";
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const GUEST: &str = "guest";
 /// The token of Weir and of all other clients.
 pub(crate) const ADMINISTRATOR: &str = "anyone";

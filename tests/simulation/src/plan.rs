@@ -72,6 +72,9 @@ pub(crate) struct Plan {
     /// The Weirs fill their caches from each other.
     #[serde(default)]
     pub(crate) siblings: Option<Siblings>,
+    /// Clients and writers draw from everything ([`crate::resources::vary`]).
+    #[serde(default)]
+    pub(crate) varied: bool,
 }
 
 /// How the balancer gives connections to API servers.
@@ -101,6 +104,8 @@ pub(crate) enum ClientKind {
     Writer,
     /// A user of a gateway with few permissions.
     Guest,
+    /// A user of a gateway whose permission to watch comes and goes.
+    Revoked,
     /// It sends more than its share.
     Flood,
     /// It sends one request after the other, beside a flood.
@@ -167,6 +172,7 @@ impl Plan {
             },
             writes: bursts(&mut rng, duration, write_interval),
             siblings: None,
+            varied: true,
         };
         if narrow {
             plan.revoke();
@@ -206,9 +212,11 @@ impl Plan {
         let interval = Duration::from_secs(rng.u64(20..80));
         self.faults = strikes(&mut rng, self.duration, interval, &kinds);
         let guests = if self.gateway { GUESTS } else { 0 };
-        self.clients.retain(|client| client.kind != ClientKind::Guest);
+        let users = [ClientKind::Guest, ClientKind::Revoked];
+        self.clients.retain(|client| !users.contains(&client.kind));
         let more = [
             (ClientKind::Guest, guests),
+            (ClientKind::Revoked, guests / GUESTS),
             (ClientKind::Flood, FLOODS),
             (ClientKind::Neighbour, NEIGHBOURS),
         ];
@@ -286,6 +294,7 @@ fn clients(rng: &mut fastrand::Rng, guests: usize) -> Vec<ClientPlan> {
         (ClientKind::Watcher, rng.usize(1..4)),
         (ClientKind::Writer, rng.usize(1..3)),
         (ClientKind::Guest, guests),
+        (ClientKind::Revoked, guests / GUESTS),
     ];
     let mut clients = Vec::new();
     for (kind, count) in kinds {

@@ -4,6 +4,7 @@ mod calm;
 mod counters;
 mod delivery;
 mod faults;
+mod restart;
 mod seeding;
 mod upstream;
 mod weirs;
@@ -21,7 +22,7 @@ use crate::impostor;
 use crate::network::Network;
 use crate::pipe::CutPoint;
 use crate::plan::{ClientKind, Plan};
-use crate::resources::{RESOURCES, Resource};
+use crate::resources::{self, NAMESPACES, RESOURCES, Resource};
 use crate::trace::Trace;
 use crate::write_log::WriteLog;
 
@@ -41,6 +42,7 @@ pub(crate) struct Outcome {
 pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outcome {
     let begun = Instant::now();
     trace.line(&plan.settings());
+    resources::vary(plan.varied);
     let mut rng = fastrand::Rng::with_seed(plan.seed ^ 0x5eed);
     let simulator = Arc::new(upstream::simulator(plan, &mut rng));
     let cut_point = Arc::new(cut_point);
@@ -75,6 +77,7 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
     delivery::check(&setting, &informers, rng.fork()).await;
     calm::check_informers(&setting, &informers);
     calm::check_caches(&setting).await;
+    restart::check(&setting, plan, &informers, &mut weirs).await;
     setting.phase.finish();
     end(tasks, &checker).await;
     if plan.weirs > 0 {
@@ -107,6 +110,7 @@ fn start_clients(plan: &Plan, setting: &Setting) -> (Vec<Informer>, Vec<JoinHand
             ClientKind::Flood => clients::spawn_flood(setting, client.number, rng),
             ClientKind::Neighbour => clients::spawn_neighbour(setting, client.number, rng),
             ClientKind::Guest => clients::spawn_guest(setting, client.number, rng),
+            ClientKind::Revoked => clients::spawn_revoked(setting, rng),
             ClientKind::Writer => clients::spawn_writer(setting, client.number, rng),
         });
     }
@@ -126,6 +130,9 @@ fn churn(plan: &Plan, setting: &Setting) -> JoinHandle<()> {
             }
             let mut rng = fastrand::Rng::with_seed(burst.seed);
             let resource = &RESOURCES[rng.usize(..RESOURCES.len())];
+            if burst.count > EMPTIED_BY && resources::is_varied() {
+                empty_namespace(&setting, resource, &mut rng);
+            }
             for _ in 0..burst.count {
                 write(&setting, resource, &mut rng);
             }
@@ -141,15 +148,29 @@ pub(super) fn write(setting: &Setting, resource: &Resource, rng: &mut fastrand::
     };
     let (namespace, name) = (word("/metadata/namespace"), word("/metadata/name"));
     let api = setting.simulator.store();
-    let written = match rng.u8(..5) {
+    let delete = || api.delete(resource.api_version, resource.plural, &namespace, &name).is_ok();
+    let kinds = if resources::is_varied() { 6 } else { 5 };
+    let written = match rng.u8(..kinds) {
         0 | 1 => api.create(object).is_ok(),
         2 | 3 => api.update(object).is_ok(),
-        _ => api.delete(resource.api_version, resource.plural, &namespace, &name).is_ok(),
+        4 => delete(),
+        // Another object of the same name follows at once.
+        _ => delete() && api.create(object).is_ok(),
     };
     let revision = api.revision();
     setting
         .trace
         .line(&format!("write {} {namespace}/{name}: {written}, {revision}", resource.plural));
+}
+
+/// Deletes all objects of a namespace. Others of the same names follow.
+fn empty_namespace(setting: &Setting, resource: &Resource, rng: &mut fastrand::Rng) {
+    let api = setting.simulator.store();
+    let namespace = NAMESPACES[rng.usize(..NAMESPACES.len())];
+    for name in resource.names() {
+        drop(api.delete(resource.api_version, resource.plural, namespace, &name));
+    }
+    setting.trace.line(&format!("{namespace} has no {}, {}", resource.plural, api.revision()));
 }
 
 /// Waits for the clients' ends.
@@ -167,6 +188,8 @@ async fn end(tasks: Vec<JoinHandle<()>>, checker: &Checker) {
     }
 }
 
+/// Larger bursts begin with an empty namespace.
+const EMPTIED_BY: usize = 30;
 /// The longest back-off of a client and of a reflector, and a proof of freshness.
 const RECOVERY: Duration = Duration::from_secs(60);
 /// How long after the last client Weir may hold anything for them.

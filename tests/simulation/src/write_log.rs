@@ -55,6 +55,7 @@ pub(crate) struct Version {
     pub(crate) label: String,
     /// The node of a pod.
     pub(crate) node: String,
+    pub(crate) uid: String,
 }
 
 /// A moment in the log of writes.
@@ -172,6 +173,7 @@ impl Epoch {
             deleted: write.deleted,
             label: text("/metadata/labels/app"),
             node: text("/spec/nodeName"),
+            uid: text("/metadata/uid"),
         };
         log.keys.entry(write.key).or_default().push(log.writes.len());
         log.writes.push(version);
@@ -217,6 +219,17 @@ impl Log {
         writes.iter().filter(|write| self.writes[**write].revision > revision).any(|write| {
             is_selected(&self.writes[*write]) || self.before(*write).is_some_and(is_selected)
         })
+    }
+
+    /// Returns the revision of the last write up to a revision.
+    pub(crate) fn last_revision(&self, until: u64) -> u64 {
+        let count = self.writes.len() - self.count_after(until);
+        count.checked_sub(1).map_or(0, |last| self.writes[last].revision)
+    }
+
+    /// Returns how many writes there are after a revision.
+    pub(crate) fn count_after(&self, revision: u64) -> usize {
+        self.writes.len() - self.writes.partition_point(|write| write.revision <= revision)
     }
 
     fn last(&self, writes: &[usize], revision: u64) -> Option<&Version> {

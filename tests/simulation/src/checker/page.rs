@@ -1,9 +1,12 @@
-//! One page of a list, in the forms that clients ask for: JSON, metadata alone, protobuf.
+//! One page of a list, or one object, in the forms that clients ask for: JSON, metadata alone,
+//! protobuf.
 
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::protobuf::{Field, bytes_of, fields, text_of, unwrapped};
+use crate::caller::Answer;
 use crate::resources::Resource;
 use crate::write_log::Version;
 
@@ -13,12 +16,14 @@ pub(crate) enum Form {
     Json,
     /// `PartialObjectMetadataList` in JSON.
     Metadata,
-    /// Its objects are compared by key and resourceVersion.
+    /// Its objects are compared by key, uid and resourceVersion.
     Protobuf,
 }
 
 /// A page, as it was answered.
 pub(super) struct Page {
+    /// Its kind and version.
+    pub(super) kind: (String, String),
     pub(super) revision: u64,
     pub(super) token: String,
     pub(super) remaining: Option<usize>,
@@ -28,11 +33,14 @@ pub(super) struct Page {
 pub(super) enum Item {
     Json(Vec<u8>),
     Metadata(Value),
-    Protobuf { key: String, revision: u64 },
+    Protobuf { key: String, uid: String, revision: u64 },
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct ListBody<'a> {
+    kind: String,
+    api_version: String,
     metadata: ListMetadata,
     /// `null` in an empty list of metadata.
     #[serde(borrow)]
@@ -49,13 +57,79 @@ struct ListMetadata {
 }
 
 impl Form {
-    /// Returns the `Accept` header that asks for it.
+    /// Draws a form that a resource has.
+    pub(crate) fn draw(rng: &mut fastrand::Rng, resource: &Resource) -> Self {
+        match rng.u8(..6) {
+            0 => Self::Metadata,
+            1 if resource.has_protobuf() => Self::Protobuf,
+            _ => Self::Json,
+        }
+    }
+
+    /// Returns the `Accept` header that asks for a list.
     pub(crate) fn accept(self) -> &'static str {
         match self {
             Self::Json => "application/json",
             Self::Metadata => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
             Self::Protobuf => "application/vnd.kubernetes.protobuf",
         }
+    }
+
+    /// Returns the `Accept` header that asks for an object, or for a watch.
+    pub(crate) fn accept_one(self) -> &'static str {
+        match self {
+            Self::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            _ => self.accept(),
+        }
+    }
+
+    /// Returns the `Content-Type` of an answer.
+    fn content_type(self, is_watch: bool) -> &'static str {
+        match self {
+            Self::Protobuf if is_watch => "application/vnd.kubernetes.protobuf;stream=watch",
+            Self::Protobuf => "application/vnd.kubernetes.protobuf",
+            Self::Json | Self::Metadata => "application/json",
+        }
+    }
+
+    /// Returns what is wrong with the `Content-Type` of an answer.
+    pub(super) fn type_problem(self, shown: &str, is_watch: bool) -> Option<String> {
+        let wanted = self.content_type(is_watch);
+        (shown != wanted).then(|| format!("the Content-Type is {shown}, and not {wanted}"))
+    }
+
+    /// Returns what is wrong with the type of a page.
+    pub(super) fn page_problem(
+        self,
+        resource: &Resource,
+        page: &Page,
+        answer: &Answer,
+    ) -> Option<String> {
+        let (kind, version) = resource.kind(self == Self::Metadata, true);
+        let (shown_kind, shown_version) = &page.kind;
+        if *shown_kind != kind || shown_version != version {
+            return Some(format!("it is a {shown_kind} of {shown_version}"));
+        }
+        let shown = answer.headers.get(http::header::CONTENT_TYPE);
+        let shown = shown.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        self.type_problem(shown, false)
+    }
+
+    /// Reads one object, which is not in JSON; `None` if it is none of this form.
+    pub(super) fn read_one(self, resource: &Resource, body: &[u8]) -> Option<Item> {
+        let wanted = resource.kind(self == Self::Metadata, false);
+        let is_wanted = |kind: &str, version: &str| wanted == (kind.to_owned(), version);
+        if self == Self::Protobuf {
+            let (kind, version, object) = unwrapped(body)?;
+            return protobuf_item(object).filter(|_| is_wanted(&kind, &version));
+        }
+        let mut object: Value = serde_json::from_slice(body).ok()?;
+        let word = |name: &str| object[name].as_str().unwrap_or_default();
+        let is_whole = object.as_object()?.len() > 3;
+        if is_whole || !is_wanted(word("kind"), word("apiVersion")) {
+            return None;
+        }
+        Some(Item::Metadata(object.get_mut("metadata")?.take()))
     }
 
     /// Reads a page; `None` if it is none.
@@ -72,6 +146,7 @@ impl Form {
             _ => Some(Item::Json(item.get().as_bytes().to_vec())),
         };
         Some(Page {
+            kind: (list.kind, list.api_version),
             revision: list.metadata.resource_version.parse().ok()?,
             token: list.metadata.token,
             remaining: list.metadata.remaining_item_count,
@@ -95,8 +170,9 @@ impl Item {
                 let is_same = wanted["metadata"] == *shown;
                 (!is_same).then(|| format!("metadata is {shown}, and not {}", wanted["metadata"]))
             }
-            Self::Protobuf { key, revision } => {
-                let is_same = **key == *version.key && *revision == version.revision;
+            Self::Protobuf { key, uid, revision } => {
+                let is_same =
+                    **key == *version.key && *revision == version.revision && *uid == *version.uid;
                 let (wanted, at) = (&version.key, version.revision);
                 (!is_same).then(|| format!("an item is {key} of {revision}, not {wanted} of {at}"))
             }
@@ -105,13 +181,14 @@ impl Item {
 }
 
 fn protobuf_page(body: &[u8]) -> Option<Page> {
-    let list = bytes_of(body.strip_prefix(b"k8s\0")?, 2)?;
+    let (kind, version, list) = unwrapped(body)?;
     let metadata = bytes_of(list, 1)?;
     let item = |field: (u64, Field<'_>)| match field {
         (2, Field::Bytes(item)) => Some(protobuf_item(item)),
         _ => None,
     };
     Some(Page {
+        kind: (kind, version),
         revision: text_of(metadata, 2)?.parse().ok()?,
         token: text_of(metadata, 3).unwrap_or_default(),
         remaining: fields(metadata).find_map(|field| match field {
@@ -122,56 +199,9 @@ fn protobuf_page(body: &[u8]) -> Option<Page> {
     })
 }
 
-fn protobuf_item(item: &[u8]) -> Option<Item> {
+pub(super) fn protobuf_item(item: &[u8]) -> Option<Item> {
     let metadata = bytes_of(item, 1)?;
     let key = format!("{}/{}", text_of(metadata, 3)?, text_of(metadata, 1)?);
-    Some(Item::Protobuf { key, revision: text_of(metadata, 6)?.parse().ok()? })
-}
-
-/// A field of a protobuf message.
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-/// Returns the fields of a message with their numbers, up to the first one that cannot be read.
-fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
-    std::iter::from_fn(move || {
-        let tag = number(&mut message)?;
-        let value = number(&mut message)?;
-        match tag & 7 {
-            0 => Some((tag >> 3, Field::Number(value))),
-            2 => {
-                let (bytes, rest) = message.split_at_checked(usize::try_from(value).ok()?)?;
-                message = rest;
-                Some((tag >> 3, Field::Bytes(bytes)))
-            }
-            _ => None,
-        }
-    })
-}
-
-fn bytes_of(message: &[u8], wanted: u64) -> Option<&[u8]> {
-    fields(message).find_map(|field| match field {
-        (number, Field::Bytes(bytes)) if number == wanted => Some(bytes),
-        _ => None,
-    })
-}
-
-fn text_of(message: &[u8], wanted: u64) -> Option<String> {
-    String::from_utf8(bytes_of(message, wanted)?.to_vec()).ok()
-}
-
-/// Reads a number of variable length.
-fn number(message: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = message.split_first()?;
-        *message = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
+    let uid = text_of(metadata, 5).unwrap_or_default();
+    Some(Item::Protobuf { key, uid, revision: text_of(metadata, 6)?.parse().ok()? })
 }

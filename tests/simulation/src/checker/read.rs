@@ -1,6 +1,6 @@
 //! Lists and reads of one object: L0, LN, LC, LX, LP, G0, GN, GC; E1 where one shows what is lost.
 
-use super::page::{Form, Page};
+use super::page::{Form, Item, Page};
 use super::{Checker, Inner};
 use crate::caller::Answer;
 use crate::resources::Selection;
@@ -63,6 +63,12 @@ impl Checker {
             inner.violated("L0", format!("{path}: no list: {}", answer.text()));
             return None;
         };
+        inner.checked("FM");
+        if let Some(problem) =
+            operation.form.page_problem(operation.selection.resource, &list, answer)
+        {
+            inner.violated("FM", format!("{path} from {}: {problem}", operation.target));
+        }
         let revision = list.revision;
         let ended = inner.write_log.now();
         let mut problems = Vec::new();
@@ -259,12 +265,21 @@ fn shown_between(
     };
     // The body of a response ends with a newline, an object in a list or an event does not.
     let body = answer.body.strip_suffix(b"\n").unwrap_or(&answer.body);
+    let resource = operation.selection.resource;
+    let one = match operation.form {
+        Form::Json => None,
+        form => form.read_one(resource, &answer.body),
+    };
     let mut at = from;
     loop {
         let version = log.version(key, at).filter(|version| !version.deleted);
-        let matches = match version {
-            Some(version) => answer.status == 200 && *body == *version.json,
-            None => answer.status == 404,
+        let matches = match (version, operation.form) {
+            (None, _) => answer.status == 404,
+            (Some(version), Form::Json) => answer.status == 200 && *body == *version.json,
+            (Some(version), _) => {
+                let is_same = |item: &Item| item.problem(resource, version).is_none();
+                answer.status == 200 && one.as_ref().is_some_and(is_same)
+            }
         };
         if matches {
             return Ok(());

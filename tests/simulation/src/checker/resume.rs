@@ -1,3 +1,5 @@
+//! W8: nobody is shown another object under a name that it holds, without the deletion of the first.
+//!
 //! W2 between two claims: a client can be cut after each event, and resume elsewhere from the
 //! resourceVersion of that event. What it holds and the events after it must give the right state.
 //!
@@ -7,8 +9,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::Checker;
-use super::stream::StreamCheck;
+use super::stream::{Notice, StreamCheck};
 use crate::resources::Selection;
 use crate::write_log::{Epoch, Version};
 
@@ -22,6 +26,39 @@ impl Checker {
         let Some(ended) = inner.write_log.epoch(epoch).ended else { return false };
         let restart = inner.restarts.get(target);
         is_forwarded || restart.is_some_and(|restart| restart.started + FIRST_READS > ended)
+    }
+
+    /// W8: checks that an event of an object has the uid of the one that its client holds under that
+    /// name.
+    pub(crate) fn same_uid(
+        &self,
+        stream: &StreamCheck,
+        notice: &Notice,
+        store: &BTreeMap<String, Box<[u8]>>,
+    ) {
+        let (Notice::Put { key, uid, revision, .. } | Notice::Deleted { key, uid, revision }) =
+            notice
+        else {
+            return;
+        };
+        let mut inner = self.0.lock();
+        inner.checked("W8");
+        let Some(held) = store.get(key) else { return };
+        let (text, wanted) = (&**held, format!("\"uid\":\"{uid}\""));
+        if text.windows(wanted.len()).any(|part| part == wanted.as_bytes()) {
+            return;
+        }
+        let held: Value = serde_json::from_slice(held).unwrap_or_default();
+        if held["metadata"]["uid"] != **uid {
+            let path = stream.selection().path("");
+            let what = format!(
+                "{path} from {}: the event at {revision} of {key} has the uid {uid}, and its client \
+                 holds {}",
+                stream.target(),
+                held["metadata"]["uid"]
+            );
+            inner.violated("W8", what);
+        }
     }
 
     /// Checks that a client with these objects can resume after an event at `revision`.

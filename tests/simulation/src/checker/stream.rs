@@ -1,35 +1,46 @@
 //! Watches: W1 (each event, in order, none missing), W4 (the initial state), W5 (nothing old), W7
-//! (bookmarks).
+//! (bookmarks), W9 (the bookmark after a relist), FM.
 //!
 //! A stream is compared with the writes of each epoch that it may show, until only one fits.
 
-use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
+mod candidate;
+mod frame;
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use self::candidate::{Candidate, next_after};
+use self::frame::{Frame, Shown};
 use super::{Checker, Form, Inner};
+use crate::caller::Frames;
 use crate::resources::Selection;
-use crate::write_log::{Epoch, Log, Moment, Version};
+use crate::write_log::Moment;
+
+pub(crate) use self::frame::Notice;
 
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// After a resourceVersion.
     After(u64),
-    /// With the state, whose end a bookmark marks; `true` if it must be the latest.
-    State { consistent: bool },
+    /// With the state, whose end a bookmark marks. It is the latest, or not older than `least`.
+    State { consistent: bool, least: u64 },
+    /// With the events to come, after the cache's place or the latest revision.
+    Now { consistent: bool },
 }
 
 /// The check of one stream.
 pub(crate) struct StreamCheck {
     target: String,
     selection: Selection,
+    form: Form,
     start: Start,
     begun: Moment,
     floor: u64,
     is_hit: bool,
     /// The initial state, until its end.
-    initial: Option<Vec<Vec<u8>>>,
+    initial: Option<Vec<(String, Shown)>>,
     candidates: Vec<Candidate>,
     /// How many epochs were looked at for `candidates`.
     epochs: usize,
@@ -37,22 +48,10 @@ pub(crate) struct StreamCheck {
     is_relisted: bool,
     last_bookmark: u64,
     last_event: u64,
-}
-
-/// An epoch that the stream may show.
-struct Candidate {
-    epoch: usize,
-    /// The stream begins after this revision, which may be in the future.
-    after: u64,
-    /// The index of the next write in the log.
-    next: usize,
-}
-
-#[derive(Deserialize)]
-struct Frame<'a> {
-    r#type: String,
-    #[serde(borrow)]
-    object: &'a RawValue,
+    /// Whether an event since the last bookmark surely is: no write gives it.
+    differs: bool,
+    /// Since when a bookmark is owed for it.
+    difference_at: Option<Instant>,
 }
 
 /// What held when a request was sent.
@@ -63,60 +62,75 @@ pub(crate) struct Sent {
     floor: u64,
 }
 
-/// The content of a frame of a watch.
-#[derive(Debug, PartialEq)]
-pub(crate) enum Notice {
-    /// An object was added or changed.
-    Put(String, Box<[u8]>, u64),
-    /// An object is gone, or left the selection.
-    Deleted(String, u64),
-    /// Everything up to this resourceVersion was sent; `true` ends the initial state.
-    Bookmark(u64, bool),
-    /// An ERROR event, with its code.
-    Error(u64),
-}
-
 impl Checker {
     /// Notes what holds when the request of a stream is sent.
-    pub(crate) fn send(&self, target: &str, selection: &Selection) -> Sent {
-        Sent { begun: self.now(), floor: self.floor(target, selection, Form::Json) }
+    pub(crate) fn send(&self, target: &str, selection: &Selection, form: Form) -> Sent {
+        Sent { begun: self.now(), floor: self.floor(target, selection, form) }
     }
 
     /// Begins to check a stream.
     pub(crate) fn stream(
         &self,
         target: &str,
-        selection: &Selection,
+        (selection, form): (&Selection, Form),
         start: Start,
         Sent { begun, floor }: Sent,
-        is_hit: bool,
+        frames: &Frames,
     ) -> StreamCheck {
+        let is_hit = frames.is_hit();
         // What is forwarded may reach an API server whose cache lags.
         let floor = if is_hit { floor } else { 0 };
         let mut inner = self.0.lock();
-        inner.write_log.now();
+        let now = inner.write_log.now();
         let after = match start {
             Start::After(revision) => revision,
             Start::State { .. } => 0,
+            Start::Now { consistent: true } => begun.revision,
+            Start::Now { consistent: false } => floor,
         };
         let candidates = inner.write_log.candidates(begun).map(|epoch| {
+            let after = match start {
+                Start::Now { .. } if epoch != begun.epoch => 0,
+                _ => after,
+            };
             let log = inner.write_log.epoch(epoch).log(selection.resource);
-            let next = log.map_or(0, |log| next_after(log, after));
-            Candidate { epoch, after, next }
+            let mut candidate = Candidate::new(epoch, log, after);
+            if matches!(start, Start::Now { .. }) {
+                candidate.skips_to = now.revision;
+            }
+            candidate
         });
-        StreamCheck {
+        let stream = StreamCheck {
             target: target.to_owned(),
             selection: selection.clone(),
+            form,
             start,
             begun,
             floor,
             is_hit,
             initial: matches!(start, Start::State { .. }).then(Vec::new),
             candidates: candidates.collect(),
-            epochs: inner.write_log.now().epoch + 1,
+            epochs: now.epoch + 1,
             is_relisted: false,
             last_bookmark: 0,
             last_event: 0,
+            differs: false,
+            difference_at: None,
+        };
+        inner.checked("FM");
+        if let Some(problem) = form.type_problem(&frames.content_type, true) {
+            stream.violated(&mut inner, "FM", &[problem]);
+        }
+        stream
+    }
+
+    /// W9: a client that has the difference of two states must soon be able to resume after it.
+    pub(crate) fn overdue(&self, stream: &mut StreamCheck) {
+        if stream.owes_bookmark() {
+            stream.difference_at = None;
+            let what =
+                format!("no bookmark {BOOKMARKED_WITHIN:?} after the difference of two states");
+            stream.violated(&mut self.0.lock(), "W9", &[what]);
         }
     }
 
@@ -125,23 +139,25 @@ impl Checker {
         let mut inner = self.0.lock();
         let epochs = inner.write_log.now().epoch + 1;
         stream.follow(&inner, epochs);
-        let notice = notice(line);
+        let frame = frame::read(stream.form, stream.selection.resource, line);
         // What is forwarded may be the garbage of a fault.
-        if notice.is_none() && stream.is_hit {
-            let text = String::from_utf8_lossy(line).into_owned();
-            inner.violated("W1", format!("{}: not an event: {text}", stream.target));
+        if frame.is_none() && stream.is_hit {
+            let (text, form) = (String::from_utf8_lossy(line), stream.form);
+            let what = format!("{}: not an event in {form:?}: {text}", stream.target);
+            inner.violated("FM", what);
         }
-        let notice = notice?;
-        match &notice {
-            Notice::Put(_, bytes, revision) => match &mut stream.initial {
-                Some(initial) => initial.push(bytes.to_vec()),
-                None => stream.event(&mut inner, line, *revision),
-            },
-            Notice::Deleted(_, revision) => stream.event(&mut inner, line, *revision),
-            Notice::Bookmark(revision, is_end) => stream.bookmark(&mut inner, *revision, *is_end),
-            Notice::Error(_) => {}
+        let frame = frame?;
+        match (&frame.notice, &mut stream.initial) {
+            (Notice::Put { .. }, Some(initial)) => initial.push((frame.r#type, frame.shown)),
+            (Notice::Put { revision, .. } | Notice::Deleted { revision, .. }, _) => {
+                stream.event(&mut inner, &frame, *revision);
+            }
+            (Notice::Bookmark(revision, is_end), _) => {
+                stream.bookmark(&mut inner, *revision, *is_end);
+            }
+            (Notice::Error(_), _) => {}
         }
-        Some(notice)
+        Some(frame.notice)
     }
 }
 
@@ -166,7 +182,7 @@ impl StreamCheck {
             // What was shown before comes no more.
             let shown = after.max(self.last_event).max(self.last_bookmark).min(of);
             let next = log.map_or(0, |log| next_after(log, shown));
-            self.candidates.push(Candidate { epoch: number, after, next });
+            self.candidates.push(Candidate { epoch: number, after, next, skips_to: 0 });
         }
         self.epochs = epochs;
     }
@@ -188,20 +204,20 @@ impl StreamCheck {
         self.begun
     }
 
-    fn event(&mut self, inner: &mut Inner, line: &[u8], revision: u64) {
+    fn event(&mut self, inner: &mut Inner, frame: &Frame, revision: u64) {
         inner.checked("W1");
         if inner.may_relist(self.begun, self.start) {
             self.is_relisted = true;
         }
         self.start_is_kept(inner, revision);
         if self.is_relisted {
+            self.note_difference(inner, frame, revision);
             return self.note(inner, revision);
         }
         // One report is enough for a stream.
         if self.candidates.is_empty() {
             return;
         }
-        let Ok(frame) = serde_json::from_slice::<Frame<'_>>(line) else { return };
         let mut problems = Vec::new();
         if revision <= self.last_event {
             problems.push(format!("{revision} comes after {}", self.last_event));
@@ -210,7 +226,7 @@ impl StreamCheck {
         let selection = &self.selection;
         self.candidates.retain_mut(|candidate| {
             let epoch = inner.write_log.epoch(candidate.epoch);
-            match candidate.check(epoch, selection, Some((&frame, revision)), revision) {
+            match candidate.check(epoch, selection, Some((frame, revision)), revision) {
                 Ok(()) => true,
                 Err(problem) => {
                     problems.push(problem);
@@ -224,10 +240,44 @@ impl StreamCheck {
         self.note(inner, revision);
     }
 
+    /// Notes whether an event that may be the difference of two states surely is. A bookmark is owed
+    /// then, if an earlier one shows that Weir knows how to write it.
+    fn note_difference(&mut self, inner: &Inner, frame: &Frame, revision: u64) {
+        if self.differs {
+            return;
+        }
+        self.differs = true;
+        for candidate in &mut self.candidates {
+            let (epoch, mut next) = (inner.write_log.epoch(candidate.epoch), candidate.clone());
+            if next.check(epoch, &self.selection, Some((frame, revision)), revision).is_ok() {
+                *candidate = next;
+                self.differs = false;
+            }
+        }
+        if self.differs && self.last_bookmark > 0 {
+            self.difference_at = Some(Instant::now());
+        }
+    }
+
+    pub(crate) fn owes_bookmark(&self) -> bool {
+        self.difference_at.is_some_and(|at| at.elapsed() > BOOKMARKED_WITHIN)
+    }
+
     /// W5: the deletions of a relist may be at the resourceVersion of the start, all other events
     /// come after it.
     fn start_is_kept(&self, inner: &mut Inner, revision: u64) {
-        let Start::After(start) = self.start else { return };
+        let start = match self.start {
+            Start::After(start) => start,
+            Start::Now { .. } if self.is_relisted => return,
+            Start::Now { consistent } if self.begun.epoch + 1 == self.epochs => {
+                if consistent {
+                    self.begun.revision
+                } else {
+                    self.floor
+                }
+            }
+            Start::State { .. } | Start::Now { .. } => return,
+        };
         inner.checked("W5");
         if revision < start || (revision == start && !self.is_relisted) {
             self.violated(inner, "W5", &[format!("{revision} is not after {start}")]);
@@ -248,6 +298,10 @@ impl StreamCheck {
             self.violated(inner, "W7", &[what]);
         }
         self.last_bookmark = revision;
+        if self.difference_at.take().is_some() {
+            inner.checked("W9");
+        }
+        self.differs = false;
         if inner.may_relist(self.begun, self.start) || self.is_relisted {
             self.is_relisted = false;
             self.go_on_after(inner, revision);
@@ -288,13 +342,18 @@ impl StreamCheck {
         };
         let mut problems = Vec::new();
         let (begun, selection) = (self.begun, &self.selection);
-        let consistent = self.start == (Start::State { consistent: true });
+        let (consistent, least) = match self.start {
+            Start::State { consistent, least } => (consistent, least),
+            _ => (false, 0),
+        };
         let floor = self.floor;
         self.candidates.retain_mut(|candidate| {
             let epoch = inner.write_log.epoch(candidate.epoch);
             let state = epoch.state(selection, revision);
             let is_same = state.len() == initial.len()
-                && state.iter().zip(&initial).all(|(version, bytes)| *version.json == **bytes);
+                && state.iter().zip(&initial).all(|(version, (r#type, shown))| {
+                    r#type == "ADDED" && shown.is(selection.resource, version, version.revision)
+                });
             if !is_same {
                 let (found, wanted) = (initial.len(), state.len());
                 problems.push(format!("{found} objects are not the {wanted} at {revision}"));
@@ -303,6 +362,10 @@ impl StreamCheck {
             let is_present = candidate.epoch == begun.epoch;
             if is_present && consistent && revision < begun.revision {
                 problems.push(format!("{revision} is older than {}", begun.revision));
+                return false;
+            }
+            if is_present && revision < least {
+                problems.push(format!("{revision} is older than {least}, which was asked for"));
                 return false;
             }
             if is_present && revision < floor {
@@ -326,7 +389,7 @@ impl StreamCheck {
         if let [candidate] = self.candidates.as_slice()
             && self.is_hit
         {
-            let cache = (&self.selection, Form::Json);
+            let cache = (&self.selection, self.form);
             inner.raise_floor(&self.target, cache, candidate.epoch, revision);
         }
     }
@@ -339,111 +402,6 @@ impl StreamCheck {
     }
 }
 
-impl Candidate {
-    /// Checks that the selected writes up to a revision are this one event, or none.
-    fn check(
-        &mut self,
-        epoch: &Epoch,
-        selection: &Selection,
-        mut frame: Option<(&Frame<'_>, u64)>,
-        until: u64,
-    ) -> Result<(), String> {
-        let Some(log) = epoch.log(selection.resource) else { return Ok(()) };
-        if until > epoch.revision {
-            return Err(format!("{until} is in the future"));
-        }
-        while let Some(write) = log.writes.get(self.next).filter(|write| write.revision <= until) {
-            let index = self.next;
-            self.next += 1;
-            if write.revision <= self.after {
-                continue;
-            }
-            let Some(expected) = expected(log, index, selection) else { continue };
-            match frame.take() {
-                Some((frame, revision)) if revision == write.revision => expected.check(frame)?,
-                _ => {
-                    let (key, revision) = (&write.key, write.revision);
-                    return Err(format!("{} of {key} at {revision} is missing", expected.r#type));
-                }
-            }
-        }
-        match frame {
-            None => Ok(()),
-            Some((frame, revision)) => {
-                Err(format!("no write gives {} at {revision}", frame.r#type))
-            }
-        }
-    }
-}
-
-/// The event of a write.
-struct Expected<'a> {
-    r#type: &'static str,
-    object: ExpectedObject<'a>,
-}
-
-enum ExpectedObject<'a> {
-    Bytes(&'a [u8]),
-    /// An earlier state, with the resourceVersion of the write.
-    At(&'a Version, u64),
-}
-
-impl Expected<'_> {
-    fn check(&self, frame: &Frame<'_>) -> Result<(), String> {
-        if frame.r#type != self.r#type {
-            return Err(format!("{} instead of {}", frame.r#type, self.r#type));
-        }
-        let shown = frame.object.get();
-        let is_same = match &self.object {
-            ExpectedObject::Bytes(bytes) => shown.as_bytes() == *bytes,
-            ExpectedObject::At(version, revision) => {
-                let mut wanted: Value = serde_json::from_slice(&version.json).unwrap_or_default();
-                wanted["metadata"]["resourceVersion"] = revision.to_string().into();
-                serde_json::from_str::<Value>(shown).is_ok_and(|shown| shown == wanted)
-            }
-        };
-        if is_same { Ok(()) } else { Err(format!("another object: {shown}")) }
-    }
-}
-
-/// Returns the event that a write gives under a selection.
-fn expected<'a>(log: &'a Log, index: usize, selection: &Selection) -> Option<Expected<'a>> {
-    let write = log.writes.get(index)?;
-    let before = log.before(index).filter(|before| selection.matches(before));
-    let after = (!write.deleted && selection.matches(write)).then_some(write);
-    let (r#type, object) = match (before, after) {
-        (None, None) => return None,
-        (None, Some(after)) => ("ADDED", ExpectedObject::Bytes(&after.json)),
-        (Some(_), Some(after)) => ("MODIFIED", ExpectedObject::Bytes(&after.json)),
-        (Some(_), None) if write.deleted => ("DELETED", ExpectedObject::Bytes(&write.json)),
-        (Some(before), None) => ("DELETED", ExpectedObject::At(before, write.revision)),
-    };
-    Some(Expected { r#type, object })
-}
-
-fn next_after(log: &Log, revision: u64) -> usize {
-    log.writes.partition_point(|write| write.revision <= revision)
-}
-
-/// Reads a frame.
-fn notice(line: &[u8]) -> Option<Notice> {
-    let frame: Frame<'_> = serde_json::from_slice(line).ok()?;
-    let object: Value = serde_json::from_str(frame.object.get()).ok()?;
-    if frame.r#type == "ERROR" {
-        return Some(Notice::Error(object.pointer("/code")?.as_u64()?));
-    }
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-    let revision: u64 = text("/metadata/resourceVersion")?.parse().ok()?;
-    if frame.r#type == "BOOKMARK" {
-        let end = object.pointer("/metadata/annotations/k8s.io~1initial-events-end");
-        return Some(Notice::Bookmark(revision, end.is_some()));
-    }
-    let key = format!("{}/{}", text("/metadata/namespace")?, text("/metadata/name")?);
-    match frame.r#type.as_str() {
-        "DELETED" => Some(Notice::Deleted(key, revision)),
-        "ADDED" | "MODIFIED" => {
-            Some(Notice::Put(key, frame.object.get().as_bytes().into(), revision))
-        }
-        _ => None,
-    }
-}
+/// How soon after the last event of a relist a bookmark comes. It is due as soon as its watch has
+/// caught up.
+const BOOKMARKED_WITHIN: Duration = Duration::from_secs(3);

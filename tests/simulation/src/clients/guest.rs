@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Client;
+use crate::checker::Form;
 use crate::guests;
 use crate::resources::{NAMESPACES, Selection};
 
@@ -14,13 +15,13 @@ pub(super) async fn run(mut client: Client, number: usize) {
         let mut selection = Selection::draw(&mut client.rng);
         let verb = ["get", "list", "watch"][client.rng.usize(..3)];
         if verb == "get" {
-            selection = Selection { label: None, node: None, ..selection };
+            selection = Selection { name: None, label: None, node: None, ..selection };
             selection.namespace.get_or_insert(NAMESPACES[client.rng.usize(..NAMESPACES.len())]);
         }
         let at = ["", "resourceVersion=0"][client.rng.usize(..2)];
         let path = path(&mut client, &selection, verb, at);
         let status = match verb {
-            "watch" => client.caller.open(&path).await.map(|frames| frames.status),
+            "watch" => client.caller.open(&path, Form::Json).await.map(|frames| frames.status),
             _ => client.caller.get(&path).await.map(|answer| answer.status),
         };
         let status = match status {

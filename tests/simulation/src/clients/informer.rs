@@ -31,6 +31,10 @@ pub(crate) struct Progress {
     pub(crate) stopped: Option<Instant>,
     /// When its stream was opened, or got its initial state.
     pub(crate) opened: Instant,
+    /// The resourceVersion from which it would resume.
+    pub(crate) place: u64,
+    /// The host whose cache its stream comes from, while one is open.
+    pub(crate) target: Option<String>,
     /// The first epoch of the write log of which it can hold something.
     epoch: usize,
     /// Whether that came from an API server, without a cache that knows it.
@@ -59,6 +63,8 @@ impl Informer {
             is_running: false,
             stopped: Some(Instant::now()),
             opened: Instant::now(),
+            place: 0,
+            target: None,
             epoch: 0,
             is_forwarded: false,
             is_rejected: false,
@@ -85,6 +91,7 @@ async fn run(mut client: Client, selection: Selection, progress: Arc<Mutex<Progr
         {
             let mut progress = progress.lock();
             progress.is_running = false;
+            progress.target = None;
             progress.stopped.get_or_insert_with(Instant::now);
         }
         // A stream that was open for a while has not failed.
@@ -162,7 +169,7 @@ async fn stream(
         return Err(Some(Next::List));
     }
     let seconds = client.rng.u32(30..300);
-    let start = from.map_or(Start::State { consistent: true }, Start::After);
+    let start = from.map_or(Start::State { consistent: true, least: 0 }, Start::After);
     let parameters = match from {
         Some(from) => format!("resourceVersion={from}"),
         None => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
@@ -170,8 +177,8 @@ async fn stream(
     let options =
         format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&{parameters}");
     let path = selection.path(&options);
-    let sent = checker.send(client.caller.target(), selection);
-    let mut frames = match client.caller.open(&path).await {
+    let sent = checker.send(client.caller.target(), selection, Form::Json);
+    let mut frames = match client.caller.open(&path, Form::Json).await {
         Ok(frames) => frames,
         Err(why) => {
             client.trace_failure(&path, &why);
@@ -181,7 +188,12 @@ async fn stream(
     client.trace(&path, frames.status, &frames.cache, &bytes::Bytes::new());
     match frames.status {
         200 => {}
-        410 => return Err(Some(Next::List)),
+        410 => {
+            if let Some(from) = from {
+                checker.expired(&target, selection, from);
+            }
+            return Err(Some(Next::List));
+        }
         400 | 422 => {
             progress.lock().is_rejected = true;
             return Err(None);
@@ -192,23 +204,34 @@ async fn stream(
     if is_lost() {
         return Err(Some(Next::List));
     }
-    let is_hit = frames.cache.starts_with("hit");
-    let mut check = checker.stream(client.caller.target(), selection, start, sent, is_hit);
+    let is_hit = frames.is_hit();
+    let mut check = checker.stream(&target, (selection, Form::Json), start, sent, &frames);
+    progress.lock().target = is_hit.then(|| target.clone());
     let mut place = from;
     let mut initial = BTreeMap::new();
     let (opened, mut is_silent) = (Instant::now(), true);
-    if from.is_some() {
-        progress.lock().run();
+    if let Some(from) = from {
+        let mut progress = progress.lock();
+        progress.place = from;
+        progress.run();
     }
     loop {
         // Nothing has come of the cache's own history yet.
         let is_of_list = place == from;
         let line = tokio::select! {
             biased;
-            () = until(|| client.setting.phase.is_over() || (is_of_list && is_lost())) => {
+            () = until(|| {
+                let is_over = client.setting.phase.is_over();
+                is_over || (is_of_list && is_lost()) || check.owes_bookmark()
+            }) => None,
+            line = frames.next() => Some(line),
+        };
+        checker.overdue(&mut check);
+        let Some(line) = line else {
+            if client.setting.phase.is_over() || (is_of_list && is_lost()) {
                 return Ok(Next::List);
             }
-            line = frames.next() => line,
+            continue;
         };
         let line = match line {
             Ok(Some(line)) => line,
@@ -228,21 +251,27 @@ async fn stream(
         is_silent = false;
         let notice = checker.frame(&mut check, &line).ok_or(None)?;
         let mut progress_now = progress.lock();
-        progress_now.epoch = check.first_epoch();
+        let epoch = std::mem::replace(&mut progress_now.epoch, check.first_epoch());
+        let is_known = check.is_complete() && epoch == check.first_epoch();
+        if is_known {
+            checker.same_uid(&check, &notice, &progress_now.store);
+        }
         progress_now.is_forwarded = !is_hit;
         match notice {
-            Notice::Put(key, bytes, revision) => {
+            Notice::Put { key, bytes, revision, .. } => {
                 if check.is_complete() {
                     progress_now.store.insert(key, bytes);
                     place = Some(revision);
+                    progress_now.place = revision;
                     checker.resumable(&check, revision, &progress_now.store);
                 } else {
                     initial.insert(key, bytes);
                 }
             }
-            Notice::Deleted(key, revision) => {
+            Notice::Deleted { key, revision, .. } => {
                 progress_now.store.remove(&key);
                 place = Some(revision);
+                progress_now.place = revision;
                 checker.resumable(&check, revision, &progress_now.store);
             }
             Notice::Bookmark(revision, is_end) => {
@@ -251,10 +280,14 @@ async fn stream(
                     progress_now.run();
                 }
                 place = Some(revision);
+                progress_now.place = revision;
                 let store = &progress_now.store;
                 checker.store(client.caller.target(), selection, sent.begun, revision, store);
             }
             Notice::Error(code) => {
+                if let (410, Some(from)) = (code, from) {
+                    checker.expired(&target, selection, from);
+                }
                 let next = if code == 410 { Some(Next::List) } else { place.map(Next::Watch) };
                 return Err(next);
             }

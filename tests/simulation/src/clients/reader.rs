@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Client;
 use crate::checker::{Form, ReadAt, ReadOperation, Walk};
-use crate::resources::{NAMESPACES, Selection};
+use crate::resources::{NAMESPACES, Selection, is_varied};
 
 /// Reads until the run is over.
 pub(super) async fn run(mut client: Client) {
@@ -21,7 +21,10 @@ pub(super) async fn run(mut client: Client) {
         };
         let checker = client.setting.checker.clone();
         let is_get = client.rng.u8(..4) == 0;
-        let form = if is_get { Form::Json } else { draw_form(&mut client.rng, &selection) };
+        let form = match is_get && !is_varied() {
+            true => Form::Json,
+            false => Form::draw(&mut client.rng, selection.resource),
+        };
         let operation = ReadOperation {
             target: client.caller.target().to_owned(),
             floor: checker.floor(client.caller.target(), &selection, form),
@@ -40,15 +43,17 @@ pub(super) async fn run(mut client: Client) {
 
 /// Lists, in pages if the resourceVersion allows it. Returns the list's resourceVersion.
 async fn list(client: &mut Client, operation: &ReadOperation) -> Option<u64> {
-    let parameters = operation.read_at.parameters();
-    let in_pages = operation.read_at == ReadAt::Latest && client.rng.bool();
+    let (in_pages, parameters) = draw_parameters(client, operation);
     let limit = client.rng.u8(1..8);
     let mut walk = Walk::default();
     let mut token = String::new();
     loop {
         let page = match (in_pages, token.as_str()) {
-            (false, _) => parameters.clone(),
-            (true, "") => format!("limit={limit}"),
+            (false, "") => parameters.clone(),
+            (true, "") if parameters.is_empty() => format!("limit={limit}"),
+            (true, "") => format!("limit={limit}&{parameters}"),
+            // The limit was ignored, or it is a bug.
+            (false, token) => format!("continue={token}"),
             (true, token) => format!("limit={limit}&continue={token}"),
         };
         let path = operation.selection.path(&page);
@@ -78,6 +83,30 @@ async fn list(client: &mut Client, operation: &ReadOperation) -> Option<u64> {
     }
 }
 
+/// Draws whether a list is in pages, and returns the other parameters of its first page. Some read
+/// the same without a match as with one.
+fn draw_parameters(client: &mut Client, operation: &ReadOperation) -> (bool, String) {
+    if !is_varied() {
+        let in_pages = operation.read_at == ReadAt::Latest && client.rng.bool();
+        return (in_pages, operation.read_at.parameters());
+    }
+    let one_in = if operation.read_at == ReadAt::Latest { 2 } else { 5 };
+    let in_pages = client.rng.u8(..one_in) == 0;
+    let (read_at, parameters) = (operation.read_at, operation.read_at.parameters());
+    let is_short = client.rng.bool();
+    let parameters = match read_at {
+        // Of a single object, a page at N is the latest.
+        ReadAt::Exactly(revision) if in_pages && is_short && operation.selection.name.is_none() => {
+            format!("resourceVersion={revision}")
+        }
+        ReadAt::NotOlderThan(_) | ReadAt::Any if in_pages || is_short => {
+            format!("{parameters}&resourceVersionMatch=NotOlderThan")
+        }
+        _ => parameters,
+    };
+    (in_pages, parameters)
+}
+
 /// Reads one object, which may not exist.
 async fn get(client: &mut Client, operation: ReadOperation) {
     let resource = operation.selection.resource;
@@ -95,7 +124,7 @@ async fn get(client: &mut Client, operation: ReadOperation) {
     let query = if parameters.is_empty() { String::new() } else { format!("?{parameters}") };
     let path =
         format!("{}/namespaces/{namespace}/{}/{name}{query}", resource.root, resource.plural);
-    match client.caller.get(&path).await {
+    match client.caller.get_as(&path, operation.form.accept_one()).await {
         Ok(answer) => {
             client.trace(&path, answer.status, &answer.cache, &answer.body);
             match answer.status {
@@ -116,14 +145,6 @@ pub(super) fn refused(client: &Client, path: &str, status: u16, may_expire: bool
     let is_too_large = matches!(status, 504 | 500) && path.contains("resourceVersion=");
     if client.setting.phase.is_settled() && !is_expired && !is_too_large {
         client.setting.checker.violated("C1", &format!("{path} is refused with {status}"));
-    }
-}
-
-fn draw_form(rng: &mut fastrand::Rng, selection: &Selection) -> Form {
-    match rng.u8(..6) {
-        0 => Form::Metadata,
-        1 if selection.resource.has_protobuf() => Form::Protobuf,
-        _ => Form::Json,
     }
 }
 

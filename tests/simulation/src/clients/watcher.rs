@@ -1,17 +1,18 @@
-//! A watcher: single streams from all kinds of starts, with and without bookmarks, read slowly or
-//! dropped in the middle.
+//! A watcher: single streams from all kinds of starts, in all forms, with and without bookmarks, read
+//! slowly or dropped in the middle. W4 and W11, where they concern the time.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::Client;
-use crate::checker::{Notice, Start};
-use crate::resources::Selection;
+use crate::checker::{Form, Notice, Start};
+use crate::resources::{Selection, is_varied};
 
 /// How a stream is read.
 #[derive(Clone, Copy)]
 struct Manner {
+    form: Form,
     bookmarks: bool,
     /// The pause between two frames.
     pause: Duration,
@@ -34,8 +35,12 @@ pub(super) async fn run(mut client: Client) {
         // Without bookmarks nothing ends the initial state.
         let bookmarks = is_state || client.rng.bool();
         let leaves = Instant::now() + stays;
-        watch(&mut client, &selection, start, &parameters, Manner { bookmarks, pause, leaves })
-            .await;
+        let form = match is_varied() {
+            true => Form::draw(&mut client.rng, selection.resource),
+            false => Form::Json,
+        };
+        let manner = Manner { form, bookmarks, pause, leaves };
+        watch(&mut client, &selection, start, &parameters, manner).await;
         client.pause(Duration::from_secs(2)).await;
     }
 }
@@ -45,17 +50,27 @@ fn draw_start(client: &mut Client) -> (Start, String) {
     let now = client.setting.checker.now().revision;
     let rng = &mut client.rng;
     let after = |revision: u64| (Start::After(revision), format!("resourceVersion={revision}"));
-    match rng.u8(..7) {
+    let from = |version: &str, sends_state: bool| {
+        format!("sendInitialEvents={sends_state}&resourceVersionMatch=NotOlderThan{version}")
+    };
+    let state = |consistent, least| Start::State { consistent, least };
+    let kind = match is_varied() {
+        true => rng.u8(..12),
+        false => [0, 1, 2, 3, 4, 5, 11][rng.usize(..7)],
+    };
+    match kind {
         0 => after(now),
         1 => after(now + rng.u64(1..10)),
         2 => after(now.saturating_sub(rng.u64(1..50)).max(1)),
         3 => after(now.saturating_sub(rng.u64(50..2000)).max(1)),
-        4 => (Start::State { consistent: false }, "resourceVersion=0".to_owned()),
-        5 => (Start::State { consistent: true }, String::new()),
-        _ => {
-            let parameters = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
-            (Start::State { consistent: true }, parameters.to_owned())
-        }
+        4 => (state(false, 0), "resourceVersion=0".to_owned()),
+        5 => (state(true, 0), String::new()),
+        6 => (state(false, 0), from("&resourceVersion=0", true)),
+        7 => (state(false, now), from(&format!("&resourceVersion={now}"), true)),
+        8 => (Start::Now { consistent: true }, from("", false)),
+        9 => (Start::Now { consistent: false }, from("&resourceVersion=0", false)),
+        10 => (Start::After(now), from(&format!("&resourceVersion={now}"), false)),
+        _ => (state(true, 0), from("", true)),
     }
 }
 
@@ -67,13 +82,14 @@ async fn watch(
     manner: Manner,
 ) {
     let checker = client.setting.checker.clone();
-    let mut options = format!("watch=true&timeoutSeconds={}", client.rng.u32(1..120));
+    let seconds = client.rng.u32(1..120);
+    let mut options = format!("watch=true&timeoutSeconds={seconds}");
     if manner.bookmarks {
         options.push_str("&allowWatchBookmarks=true");
     }
     let path = selection.path(&format!("{options}&{parameters}"));
-    let sent = checker.send(client.caller.target(), selection);
-    let mut frames = match client.caller.open(&path).await {
+    let sent = checker.send(client.caller.target(), selection, manner.form);
+    let mut frames = match client.caller.open(&path, manner.form).await {
         Ok(frames) => frames,
         Err(why) => return client.trace_failure(&path, &why),
     };
@@ -81,11 +97,16 @@ async fn watch(
     if frames.status != 200 {
         return super::reader::refused(client, &path, frames.status, true);
     }
-    let is_hit = frames.cache.starts_with("hit");
-    let mut check = checker.stream(client.caller.target(), selection, start, sent, is_hit);
+    let target = client.caller.target().to_owned();
+    let mut check = checker.stream(&target, (selection, manner.form), start, sent, &frames);
+    let due = Instant::now() + OVERDUE;
+    let ends = due + Duration::from_secs(seconds.into());
+    let is_prompt = manner.pause.is_zero() && frames.is_hit();
     loop {
-        let next = tokio::time::timeout_at(manner.leaves, frames.next()).await;
-        let line = match next {
+        let lasts_until = if check.is_complete() { ends } else { ends.min(due) };
+        let until = if is_prompt { manner.leaves.min(lasts_until) } else { manner.leaves };
+        let line = match tokio::time::timeout_at(until, frames.next()).await {
+            Err(_) if until < manner.leaves => return overdue(client, &path, check.is_complete()),
             // The client goes away.
             Err(_) => return,
             Ok(Ok(Some(line))) => line,
@@ -94,6 +115,12 @@ async fn watch(
         };
         client.trace("event", 0, "", &line);
         match checker.frame(&mut check, &line) {
+            Some(Notice::Error(410)) => {
+                if let Start::After(after) = start {
+                    checker.expired(&target, selection, after);
+                }
+                return;
+            }
             None | Some(Notice::Error(_)) => return,
             Some(Notice::Bookmark(revision, _)) if !manner.bookmarks => {
                 let what = format!("{path}: a bookmark at {revision} that was not asked for");
@@ -107,3 +134,15 @@ async fn watch(
         tokio::time::sleep(manner.pause).await;
     }
 }
+
+/// W4: the initial state ends soon. W11: a watch ends after its `timeoutSeconds`.
+fn overdue(client: &Client, path: &str, is_complete: bool) {
+    let (guarantee, what) = match is_complete {
+        true => ("W11", "outlives its timeoutSeconds"),
+        false => ("W4", "does not come to the end of its initial state"),
+    };
+    client.setting.checker.violated(guarantee, &format!("{path} {what}"));
+}
+
+/// How much later than promised a frame or an end may come.
+const OVERDUE: Duration = Duration::from_secs(10);

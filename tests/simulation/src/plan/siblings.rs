@@ -15,7 +15,8 @@ impl Plan {
         self.weirs = rng.usize(2..4);
         // Where no client asks for long, a cache still waits for a sibling that does.
         self.idle_timeout = self.idle_timeout.max(IDLE_MIN);
-        let others = [ClientKind::Guest, ClientKind::Flood, ClientKind::Neighbour];
+        let others =
+            [ClientKind::Guest, ClientKind::Revoked, ClientKind::Flood, ClientKind::Neighbour];
         self.clients.retain(|client| !others.contains(&client.kind));
         let (has_impostor, has_wrong_weir) = (rng.u8(..3) == 0, rng.u8(..3) == 0);
         self.siblings = Some(Siblings { has_impostor, has_wrong_weir });

@@ -1,4 +1,5 @@
-//! C1: in the calm, every open stream brings an event within seconds, also after one short break.
+//! C1: in the calm, every open stream brings an event within seconds, also after one short break. W12:
+//! it brings a bookmark within a minute.
 //!
 //! A wake-up that is lost shows itself only here: a later event, or the next bookmark, brings what
 //! was late. So does a back-off that outlives its failures.
@@ -11,12 +12,15 @@ use weir::simulator::Cut;
 use super::write;
 use crate::clients::{Informer, Setting};
 use crate::resources::RESOURCES;
+use crate::write_log::Moment;
 
 /// Looks whether events arrive soon; then breaks all watches of the API server once, and looks
 /// again.
 pub(super) async fn check(setting: &Setting, informers: &[Informer], mut rng: fastrand::Rng) {
     events_arrive(setting, informers, &mut rng).await;
+    let written = setting.checker.now();
     sleep(BACKOFF_RESET).await;
+    bookmarks_arrive(setting, informers, written);
     // A request that must be fresh ends the back-off of a reflector.
     setting.phase.hold_requests(true);
     sleep(ANSWERED).await;
@@ -25,6 +29,26 @@ pub(super) async fn check(setting: &Setting, informers: &[Informer], mut rng: fa
     sleep(RESUMED).await;
     events_arrive(setting, informers, &mut rng).await;
     setting.phase.hold_requests(false);
+}
+
+/// W12: looks whether the streams that have been open for so long claim what was written then.
+fn bookmarks_arrive(setting: &Setting, informers: &[Informer], written: Moment) {
+    for informer in informers {
+        let progress = informer.progress.lock();
+        let resource = progress.selection.resource;
+        if !progress.is_running || progress.opened > written.time {
+            continue;
+        }
+        setting.checker.checked("W12");
+        let last = setting.checker.last_write(resource, written);
+        if progress.place < last {
+            let (name, path, place) = (&informer.name, progress.selection.path(""), progress.place);
+            let what = format!(
+                "{name} would resume {path} from {place}, a minute after the last write at {last}"
+            );
+            setting.checker.violated("W12", &what);
+        }
+    }
 }
 
 /// Writes to each resource, and looks whether all informers have it soon, some times.
@@ -55,8 +79,9 @@ async fn events_arrive(setting: &Setting, informers: &[Informer], rng: &mut fast
 const ROUNDS: usize = 8;
 /// The latency of all connections in a row, and of a turn of each task, are far below.
 const SOON: Duration = Duration::from_secs(3);
-/// With the calm before, far more than the time after which a reflector's back-off is reset.
-const BACKOFF_RESET: Duration = Duration::from_secs(60);
+/// With the calm before, far more than the time after which a reflector's back-off is reset. Each
+/// stream gets a bookmark in it.
+const BACKOFF_RESET: Duration = Duration::from_secs(65);
 /// What was sent before is answered.
 const ANSWERED: Duration = Duration::from_secs(5);
 /// The first wait of a back-off, and a proof that the history is the same.

@@ -235,6 +235,7 @@ impl Weirs {
         config.upstream.dial = Some(self.dial(name, upstream, is_alive));
         if self.plan.gateway {
             config.authentication.mode = Mode::Gateway;
+            config.authorization.watch_recheck = Some(WATCH_RECHECK);
         }
         if let Some(crowd) = &self.plan.crowd {
             config.flow_control.seats_per_server = crowd.seats;
@@ -320,6 +321,8 @@ fn name(number: usize) -> String {
     format!("weir-{number}")
 }
 
+/// How often it is looked whether a user may still watch.
+const WATCH_RECHECK: Duration = Duration::from_secs(20);
 /// Small caches have one page, so that each is compared twice a minute.
 const VERIFY_ROUND: Duration = Duration::from_secs(30);
 /// So few that most pages of more than 64 KiB have metadata alone.

@@ -1,0 +1,69 @@
+//! W10: no watch gets a 410 that is not needed. A client that gets one lists.
+//!
+//! A cache loses its place only if an API server has no events after it, or if nobody knows whether
+//! the history is still the same. While nothing of that kind happens, a watch from any
+//! resourceVersion begins whose events the API servers have: also after a restart of Weir, and after
+//! a cache was stopped that nobody used.
+
+use tokio::time::Instant;
+
+use super::{Checker, RELISTED_WITHIN};
+use crate::plan::Plan;
+use crate::resources::Selection;
+use crate::write_log::Moment;
+
+/// From where on every cache and every API server has all events.
+pub(super) struct Kept {
+    /// The last writes of a resource that they have at least; `None` where nothing is promised.
+    events: Option<usize>,
+    /// The last moment at which history may have been lost.
+    lost_at: Option<Instant>,
+    from: Moment,
+}
+
+impl Kept {
+    pub(super) fn new(plan: &Plan, from: Moment) -> Self {
+        // The first cache of a namespace begins where the permission for all was lost. A cache that
+        // came from a sibling is given up when it proves wrong.
+        let may_begin_late = plan.narrow || plan.siblings.is_some() || plan.history_bytes.is_some();
+        let events = (!may_begin_late).then_some(plan.history_events.min(EVENTS_MIN));
+        Self { events, lost_at: None, from }
+    }
+
+    /// Notes that history may be lost now.
+    pub(super) fn lose(&mut self) {
+        self.lost_at = Some(Instant::now());
+    }
+
+    pub(super) fn note(&mut self, now: Moment) {
+        if self.lost_at.is_some_and(|lost_at| lost_at + RELISTED_WITHIN > now.time) {
+            self.from = now;
+        }
+    }
+}
+
+impl Checker {
+    /// Judges a 410 for a watch after a revision.
+    pub(crate) fn expired(&self, target: &str, selection: &Selection, after: u64) {
+        let now = self.now();
+        let mut inner = self.0.lock();
+        inner.checked("W10");
+        let Kept { events: Some(kept), from, .. } = inner.kept else { return };
+        let epoch = inner.write_log.epoch(now.epoch);
+        let is_kept = from.epoch == now.epoch
+            && (from.revision.max(epoch.began_at)..=now.revision).contains(&after);
+        let events = epoch.log(selection.resource).map_or(0, |log| log.count_after(after));
+        if is_kept && events <= kept {
+            let path = selection.path("");
+            let what = format!(
+                "{path} from {target}: a watch after {after} gets a 410, although only {events} \
+                 events follow, and nothing was lost since {}",
+                from.revision
+            );
+            inner.violated("W10", what);
+        }
+    }
+}
+
+/// What a cache keeps at least, as far as the API servers have it.
+const EVENTS_MIN: usize = 100;
