@@ -77,7 +77,7 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
     delivery::check(&setting, &informers, rng.fork()).await;
     calm::check_informers(&setting, &informers);
     calm::check_caches(&setting).await;
-    restart::check(&setting, plan, &informers, &mut weirs).await;
+    restart::check(&setting, plan, &informers, &mut weirs, rng.fork()).await;
     setting.phase.finish();
     end(tasks, &checker).await;
     if plan.weirs > 0 {

@@ -99,6 +99,13 @@ async fn watch(
     }
     let target = client.caller.target().to_owned();
     let mut check = checker.stream(&target, (selection, manner.form), start, sent, &frames);
+    // W2: what a client held at its start, and all events since, give the state that is claimed.
+    let mut store = match start {
+        Start::After(after) if manner.form == Form::Json && after <= sent.begun.revision => {
+            Some(checker.store_at(selection, sent.begun.epoch, after))
+        }
+        _ => None,
+    };
     let due = Instant::now() + OVERDUE;
     let ends = due + Duration::from_secs(seconds.into());
     let is_prompt = manner.pause.is_zero() && frames.is_hit();
@@ -126,7 +133,17 @@ async fn watch(
                 let what = format!("{path}: a bookmark at {revision} that was not asked for");
                 checker.violated("W7", &what);
             }
-            Some(_) => {}
+            Some(Notice::Bookmark(revision, _)) => {
+                if let Some(store) = &store {
+                    checker.store(&target, selection, sent.begun, revision, store);
+                }
+            }
+            Some(Notice::Put { key, bytes, .. }) => {
+                store.as_mut().map(|store| store.insert(key, bytes));
+            }
+            Some(Notice::Deleted { key, .. }) => {
+                store.as_mut().map(|store| store.remove(&key));
+            }
         }
         if client.setting.phase.is_over() {
             return;

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::calm;
 use super::weirs::Weirs;
+use super::{calm, write};
 use crate::clients::{Informer, Setting};
 use crate::plan::Plan;
+use crate::resources::RESOURCES;
 
 /// Restarts the first Weir, which may be the one from which the second one reads.
 pub(super) async fn check(
@@ -16,8 +17,14 @@ pub(super) async fn check(
     plan: &Plan,
     informers: &[Informer],
     weirs: &mut Weirs,
+    mut rng: fastrand::Rng,
 ) {
     let Some(target) = setting.targets.first().filter(|_| plan.weirs > 0) else { return };
+    // Of these a selector matches few, and no regular bookmark follows so soon.
+    for resource in &RESOURCES {
+        (0..WRITES).for_each(|_| write(setting, resource, &mut rng));
+    }
+    sleep(SOON).await;
     // What is refused meanwhile is not judged.
     setting.phase.unsettle();
     setting.trace.line("a Weir drains in the calm");
@@ -46,6 +53,9 @@ pub(super) async fn check(
     calm::check_informers(setting, informers);
 }
 
+const WRITES: usize = 4;
+/// Events arrive so soon (`world::delivery`).
+const SOON: Duration = Duration::from_secs(3);
 const AWAY: Duration = Duration::from_secs(1);
 /// The first back-offs of an informer.
 const RESUMED: Duration = Duration::from_secs(15);
