@@ -23,6 +23,7 @@ pub(crate) mod permitted_io;
 pub(crate) mod refusal_pace;
 pub(crate) mod send_timeouts;
 pub(crate) mod stall_timeout;
+pub(crate) mod wire;
 
 use std::convert::Infallible;
 use std::error::Error;
