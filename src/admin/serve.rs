@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use futures_util::future::{Either, ready};
 use http::{Request, Response};
-use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
+use crate::server::connection::wire::aside::RefusedHead;
 use crate::server::http::body::Body;
 
 /// Serves a connection until it ends, or gracefully until it is idle for long or `stop` is
@@ -34,22 +35,29 @@ pub(super) async fn serve<S, A, F>(
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE_TIMEOUT)
-        .max_buf_size(HEADER_BYTES_MAX);
+        // A target may be three times as long once it is escaped.
+        .max_buf_size(3 * HEAD_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)
         .max_concurrent_streams(STREAMS_MAX);
     let requests = activity.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
-        let guard = requests.begin_request(!request.body().is_end_stream());
-        let answered = answer(request);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(aside) = requests.next_aside() {
+            aside.add_to(&mut request);
+        }
+        let guard = requests.begin_request();
+        let answered = match request.extensions().get::<RefusedHead>() {
+            Some(refused) => Either::Left(ready(refused.response())),
+            None => Either::Right(answer(request)),
+        };
         async move {
             let response = answered.await;
             Ok::<_, Infallible>(response.map(|body| GuardedBody::new(body, None, guard)))
         }
     });
-    let io = TokioIo::new(Cork::new(stream, activity.clone()));
+    let io = TokioIo::new(Cork::new(stream, activity.clone(), HEAD_BYTES_MAX));
     let connection = builder.serve_connection(io, service);
     tokio::pin!(connection);
     let result = tokio::select! {
@@ -85,4 +93,4 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Probes and scrapes have small heads.
-const HEADER_BYTES_MAX: usize = 64 << 10;
+const HEAD_BYTES_MAX: usize = 64 << 10;

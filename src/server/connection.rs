@@ -5,8 +5,9 @@
 //! drains, each connection starts to drain at a moment of its own ([`crate::server::drain`]): it
 //! sends GOAWAY, and its watches end. Everything that is left at the deadline is aborted.
 //!
-//! [`http_limits`] has the limits that hyper enforces. The time-outs that hyper lacks are those of
-//! [`activity`] (request heads and idle connections), [`send_timeouts`] (stalled response bodies)
+//! What a client sends is read by [`wire`] before hyper reads it. [`http_limits`] has the limits that
+//! hyper enforces. The time-outs that hyper lacks are those of [`activity`] (request heads and idle
+//! connections), [`send_timeouts`] (stalled response bodies)
 //! and [`permitted_io`] (stalled sockets). [`cork`] coalesces writes, [`permits`] limits
 //! connections per client.
 
@@ -34,7 +35,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use http::{HeaderMap, Request, Version};
-use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -50,7 +50,7 @@ use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::client::Client;
 use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
-use crate::server::connection::http_limits::{IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
+use crate::server::connection::http_limits::{HEAD_BYTES_MAX, IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
 use crate::server::connection::list::ConnectionList;
 use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::connection::send_timeouts::SendTimeouts;
@@ -112,7 +112,7 @@ impl ConnectionServer {
         client.listed = Some(listed);
         let client = Arc::new(client);
         client.standing.serve(&activity);
-        let cork = Cork::new(io, activity.clone());
+        let cork = Cork::new(io, activity.clone(), HEAD_BYTES_MAX);
         let io = TokioIo::new(cork.clone());
         let router = Arc::clone(&self.router);
         let draining = client.drain.started().clone();
@@ -122,7 +122,10 @@ impl ConnectionServer {
         let overload = Arc::clone(&router.caches.overload);
         let service = service_fn(move |mut request: Request<Incoming>| {
             truncate_headers(request.headers_mut());
-            let guard = requests.begin_request(!request.body().is_end_stream());
+            if let Some(aside) = requests.next_aside() {
+                aside.add_to(&mut request);
+            }
+            let guard = requests.begin_request();
             let timeouts = (request.version() == Version::HTTP_2).then(|| timeouts.clone());
             let answered = Arc::clone(&router).handle(Arc::clone(&client), request);
             // An `async` block that awaits the future would have room for it twice.

@@ -2,21 +2,25 @@
 //!
 //! hyper's own header time-out does not run until the first bytes show the protocol. Afterwards it
 //! has one limit for both an idle connection and an incomplete request head, although an idle
-//! connection needs a long limit and an incomplete head a short one. Weir therefore observes the
-//! bytes as they are read: the short limit applies from the first byte of a head to its last, the
-//! long one between two requests (`docs/decisions/client-timeouts.md`).
+//! connection needs a long limit and an incomplete head a short one. Weir therefore finds the heads
+//! in the bytes that are read ([`crate::server::connection::wire`]): the short limit applies from
+//! the first byte of a head to its last, the long one between two requests
+//! (`docs/decisions/client-timeouts.md`).
 //!
 //! After the preface, HTTP/2 connections are subject only to the idle time-out, which sends GOAWAY.
 //!
-//! Lock: only that of the phase. It is held for a few instructions. HTTP/2 connections do not take
+//! Lock: only that of the heads. It is held for a few instructions. HTTP/2 connections do not take
 //! it after their preface.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::server::connection::wire::aside::{Aside, RefusedHead};
 
 /// Tracks whether a connection is receiving a request head, answering a request, or idle. Cheap to
 /// clone: clones share one state.
@@ -25,9 +29,9 @@ pub(crate) struct ConnActivity(Arc<ConnState>);
 
 #[derive(Debug)]
 struct ConnState {
-    phase: Mutex<Phase>,
-    /// Whether the phase is [`Phase::Http2`], which never changes again. Every read and every
-    /// request checks this flag instead of taking the lock.
+    heads: Mutex<Heads>,
+    /// Whether the whole preface of HTTP/2 has arrived. Every request checks this flag instead of
+    /// taking the lock.
     http2: AtomicBool,
     open_requests: AtomicUsize,
     /// Whether the response of HTTP/1.1 waits for its turn.
@@ -38,29 +42,26 @@ struct ConnState {
     last_ended_ms: AtomicU64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// The protocol is not known yet: the first `matched` bytes of the HTTP/2 preface have arrived,
-    /// and no others. A byte that does not match the preface belongs to a head of HTTP/1.1.
-    UnknownProtocol { matched: usize, since: Instant },
-    /// An HTTP/1.1 request head is arriving. `complete` is set if the bytes of the last read ended
-    /// with the end of a head.
-    Head { since: Instant, complete: bool },
-    /// An HTTP/1.1 request is being answered. `more` is set if bytes of the next request arrived
-    /// together with the head of this one.
-    Busy { more: bool },
-    /// The connection is between two requests of HTTP/1.1.
-    Idle,
-    /// The whole preface of HTTP/2 has arrived.
-    Http2,
+/// The request heads of HTTP/1.1.
+#[derive(Debug)]
+struct Heads {
+    /// When a head began of which bytes are missing; at first when the connection was accepted.
+    since: Option<Instant>,
+    /// How many heads hyper may have.
+    read: u64,
+    /// How many requests hyper has made of them.
+    begun: u64,
+    /// What belongs to heads beside their bytes, with their numbers.
+    asides: VecDeque<(u64, Aside)>,
 }
 
 impl ConnActivity {
     /// Creates the state of a connection that was just accepted.
     pub(crate) fn new() -> Self {
         let accepted = Instant::now();
+        let heads = Heads { since: Some(accepted), read: 0, begun: 0, asides: VecDeque::new() };
         Self(Arc::new(ConnState {
-            phase: Mutex::new(Phase::UnknownProtocol { matched: 0, since: accepted }),
+            heads: Mutex::new(heads),
             http2: AtomicBool::new(false),
             open_requests: AtomicUsize::new(0),
             writes_wait: AtomicBool::new(false),
@@ -79,18 +80,47 @@ impl ConnActivity {
         self.0.accepted.elapsed()
     }
 
-    /// Notes that the head of a request is complete. The request counts as open until the guard is
-    /// dropped.
-    pub(crate) fn begin_request(&self, has_body: bool) -> RequestGuard {
+    /// Notes that a request has begun. It counts as open until the guard is dropped.
+    pub(crate) fn begin_request(&self) -> RequestGuard {
         self.0.open_requests.fetch_add(1, Ordering::Relaxed);
-        if !self.is_http2() {
-            let mut phase = self.0.phase.lock();
-            // Bytes after the end of the head belong to the next head, unless the request has a
-            // body.
-            let more = matches!(*phase, Phase::Head { complete: false, .. }) && !has_body;
-            *phase = Phase::Busy { more };
-        }
         RequestGuard { activity: self.clone() }
+    }
+
+    /// Returns what belongs to the next request of HTTP/1.1 beside its bytes. Call this once for
+    /// each request, in their order.
+    pub(crate) fn next_aside(&self) -> Option<Aside> {
+        if self.is_http2() {
+            return None;
+        }
+        let heads = &mut *self.0.heads.lock();
+        let number = heads.begun;
+        heads.begun += 1;
+        if number >= heads.read {
+            // hyper found a head where Weir did not, so its target was not read.
+            tracing::error!("hyper framed a request in another way than weir; it is refused");
+            return Some(Aside::Refused(RefusedHead::bad_request("its place is not known")));
+        }
+        let is_next = heads.asides.front().is_some_and(|(of, _)| *of == number);
+        if is_next { heads.asides.pop_front().map(|(_, aside)| aside) } else { None }
+    }
+
+    /// Notes that a head of HTTP/1.1 has begun to arrive, and is not complete.
+    pub(crate) fn begin_head(&self) {
+        self.0.heads.lock().since.get_or_insert_with(Instant::now);
+    }
+
+    /// Notes that a head of HTTP/1.1 is complete and passes to hyper, and what belongs to it.
+    pub(crate) fn end_head(&self, aside: Option<Aside>) {
+        let heads = &mut *self.0.heads.lock();
+        heads.since = None;
+        let number = heads.read;
+        heads.asides.extend(aside.map(|aside| (number, aside)));
+        heads.read += 1;
+    }
+
+    /// Notes that the whole preface of HTTP/2 has arrived.
+    pub(crate) fn begin_http2(&self) {
+        self.0.http2.store(true, Ordering::Relaxed);
     }
 
     /// Whether no request is open.
@@ -110,14 +140,12 @@ impl ConnActivity {
 
     /// Resolves once a request head has been arriving for `timeout`. Never resolves for HTTP/2.
     pub(crate) async fn header_timeout(&self, timeout: Duration) {
-        loop {
+        while !self.is_http2() {
             let now = Instant::now();
-            let until = match *self.0.phase.lock() {
-                Phase::Http2 => break,
-                Phase::UnknownProtocol { since, .. } | Phase::Head { since, .. } => since + timeout,
-                // A head that begins later cannot time out before this.
-                Phase::Busy { .. } | Phase::Idle => now + timeout,
-            };
+            // A head that arrives while a request is open has time from the end of that on.
+            let since = self.0.heads.lock().since.filter(|_| self.is_idle());
+            // A head that begins later cannot time out before this.
+            let until = since.map_or(now, |since| since.max(self.last_ended())) + timeout;
             if until <= now {
                 return;
             }
@@ -132,9 +160,7 @@ impl ConnActivity {
         loop {
             let now = Instant::now();
             let open = self.0.open_requests.load(Ordering::Acquire);
-            let last_ended = Duration::from_millis(self.0.last_ended_ms.load(Ordering::Relaxed));
-            let idle_since = self.0.accepted + last_ended;
-            let until = if open == 0 { idle_since + timeout } else { now + timeout };
+            let until = if open == 0 { self.last_ended() + timeout } else { now + timeout };
             if until > now {
                 tokio::time::sleep_until(until).await;
             } else if self.is_http2() {
@@ -146,30 +172,9 @@ impl ConnActivity {
         }
     }
 
-    /// Updates the phase with bytes that were read from the connection.
-    pub(crate) fn observe_read(&self, bytes: &[u8]) {
-        if self.is_http2() {
-            return;
-        }
-        let mut phase = self.0.phase.lock();
-        let complete = bytes.ends_with(HEAD_END);
-        *phase = match *phase {
-            Phase::UnknownProtocol { matched, since } => {
-                let expected = PREFACE.get(matched..).unwrap_or_default();
-                let length = expected.len().min(bytes.len());
-                if expected.get(..length) != bytes.get(..length) {
-                    Phase::Head { since, complete }
-                } else if length == expected.len() {
-                    self.0.http2.store(true, Ordering::Relaxed);
-                    Phase::Http2
-                } else {
-                    Phase::UnknownProtocol { matched: matched + length, since }
-                }
-            }
-            Phase::Head { since, .. } => Phase::Head { since, complete },
-            Phase::Idle => Phase::Head { since: Instant::now(), complete },
-            other => other,
-        };
+    /// Returns when the last request ended; at first when the connection was accepted.
+    fn last_ended(&self) -> Instant {
+        self.0.accepted + Duration::from_millis(self.0.last_ended_ms.load(Ordering::Relaxed))
     }
 }
 
@@ -193,24 +198,8 @@ impl Drop for RequestGuard {
         let ended = u64::try_from(state.accepted.elapsed().as_millis()).unwrap_or(u64::MAX);
         state.last_ended_ms.store(ended, Ordering::Relaxed);
         state.open_requests.fetch_sub(1, Ordering::Release);
-        if self.activity.is_http2() {
-            return;
-        }
-        let mut phase = state.phase.lock();
-        if let Phase::Busy { more } = *phase {
-            *phase = if more {
-                Phase::Head { since: Instant::now(), complete: false }
-            } else {
-                Phase::Idle
-            };
-        }
     }
 }
-
-/// The connection preface of HTTP/2 (RFC 9113 §3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// The end of a request head of HTTP/1.1.
-const HEAD_END: &[u8] = b"\r\n\r\n";
 
 #[cfg(test)]
 mod tests {
@@ -229,51 +218,65 @@ mod tests {
         tokio::time::timeout(wait, activity.idle_timeout(TIMEOUT)).await.is_ok()
     }
 
+    /// Has a request answered.
+    fn answer(activity: &ConnActivity) -> RequestGuard {
+        activity.end_head(None);
+        assert!(activity.next_aside().is_none());
+        activity.begin_request()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_incomplete_head_times_out_and_an_idle_connection_does_not() {
-        for begun in [&b""[..], b"P", b"PRI * HTTP/2.0\r\n", b"PUT /", b"GET / HT"] {
+        for begins in [false, true] {
             let activity = ConnActivity::new();
-            if !begun.is_empty() {
-                activity.observe_read(begun);
+            if begins {
+                activity.begin_head();
             }
-            assert!(header_times_out(&activity, PAST_TIMEOUT).await, "{begun:?}");
+            assert!(header_times_out(&activity, PAST_TIMEOUT).await, "{begins}");
         }
         let activity = ConnActivity::new();
-        activity.observe_read(&PREFACE[..10]);
-        activity.observe_read(&PREFACE[10..]);
+        activity.begin_http2();
         assert!(!header_times_out(&activity, TIMEOUT * 9).await, "HTTP/2");
 
         let activity = ConnActivity::new();
-        activity.observe_read(b"GET / HTTP/1.1\r\n\r\n");
-        let request = activity.begin_request(false);
+        let request = answer(&activity);
         assert!(!header_times_out(&activity, TIMEOUT * 9).await, "a slow response");
         drop(request);
         assert!(!header_times_out(&activity, TIMEOUT * 9).await, "idle");
         // More bytes of the same head do not extend the time-out.
-        activity.observe_read(b"G");
+        activity.begin_head();
         tokio::time::sleep(TIMEOUT - Duration::from_secs(1)).await;
-        activity.observe_read(b"E");
+        activity.begin_head();
         assert!(header_times_out(&activity, Duration::from_secs(2)).await);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn bytes_after_a_head_begin_the_next_head() {
+    async fn a_head_behind_an_open_request_has_time_from_its_end_on() {
         let activity = ConnActivity::new();
-        activity.observe_read(b"GET / HTTP/1.1\r\n\r\nGET /ver");
-        drop(activity.begin_request(false));
-        assert!(header_times_out(&activity, PAST_TIMEOUT).await);
+        let request = answer(&activity);
+        activity.begin_head();
+        assert!(!header_times_out(&activity, TIMEOUT * 9).await, "a slow response");
+        drop(request);
+        assert!(!header_times_out(&activity, TIMEOUT - Duration::from_secs(1)).await);
+        assert!(header_times_out(&activity, Duration::from_secs(2)).await);
+    }
 
+    #[tokio::test]
+    async fn an_aside_belongs_to_its_request_and_no_request_comes_without_a_head() {
         let activity = ConnActivity::new();
-        activity.observe_read(b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody");
-        drop(activity.begin_request(true));
-        assert!(!header_times_out(&activity, PAST_TIMEOUT).await);
+        let aside = || Aside::Refused(RefusedHead::bad_request("x"));
+        for has_aside in [false, true, false] {
+            activity.end_head(has_aside.then(aside));
+        }
+        let taken = [(); 4].map(|()| activity.next_aside().is_some());
+        assert_eq!(taken, [false, true, false, true]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn http2_without_an_open_request_is_idle() {
         let activity = ConnActivity::new();
-        activity.observe_read(PREFACE);
-        let (one, two) = (activity.begin_request(false), activity.begin_request(false));
+        activity.begin_http2();
+        let (one, two) = (activity.begin_request(), activity.begin_request());
         drop(one);
         assert!(!idle_times_out(&activity, TIMEOUT * 9).await, "a watch is open");
         drop(two);
@@ -281,8 +284,7 @@ mod tests {
         assert!(idle_times_out(&activity, Duration::from_secs(2)).await);
 
         let activity = ConnActivity::new();
-        activity.observe_read(b"GET / HTTP/1.1\r\n\r\n");
-        drop(activity.begin_request(false));
+        drop(answer(&activity));
         assert!(!idle_times_out(&activity, PAST_TIMEOUT * 9).await, "HTTP/1.1");
     }
 }

@@ -16,8 +16,8 @@
 //! [`crate::server::connection::permitted_io`] sees it. An error of the last write of a poll ends
 //! the connection at once. An idle connection holds no buffer.
 //!
-//! The cork also reports the bytes that are read to [`ConnActivity`]. It writes nothing long while
-//! that says that a large response of HTTP/1.1 waits for its turn ([`crate::server::lanes`]).
+//! What is read passes through [`Inbound`]. The cork writes nothing long while [`ConnActivity`] says
+//! that a large response of HTTP/1.1 waits for its turn ([`crate::server::lanes`]).
 //!
 //! Lock: that of the connection, held during one I/O call and never contended. The lock of
 //! [`ConnActivity`] is taken under it, and a thread's spare buffer is taken and returned under it.
@@ -32,6 +32,8 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::server::connection::activity::ConnActivity;
+use crate::server::connection::wire::inbound::Inbound;
+use crate::server::connection::wire::linger::Linger;
 
 /// The byte stream of a client connection, with coalesced writes. Cheap to clone: clones share the
 /// stream.
@@ -48,6 +50,9 @@ impl<I> Clone for Cork<I> {
 struct CorkedIo<I> {
     io: I,
     activity: ConnActivity,
+    inbound: Inbound,
+    /// Reads on after a refused request, once everything is written.
+    linger: Option<Linger>,
     /// Whether several requests are open on the connection.
     shared: bool,
     buffer: Vec<u8>,
@@ -58,10 +63,19 @@ struct CorkedIo<I> {
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
-    /// Wraps `io`, and reports what is read from it to `activity`.
-    pub(crate) fn new(io: I, activity: ConnActivity) -> Self {
-        let (buffer, written, needs_flush) = (Vec::new(), 0, false);
-        let corked = CorkedIo { io, activity, shared: false, buffer, written, needs_flush };
+    /// Wraps `io`, and reports what is read from it to `activity`. Heads of HTTP/1.1 of more than
+    /// `head_bytes_max` are refused.
+    pub(crate) fn new(io: I, activity: ConnActivity, head_bytes_max: usize) -> Self {
+        let corked = CorkedIo {
+            io,
+            inbound: Inbound::new(activity.clone(), head_bytes_max),
+            activity,
+            linger: None,
+            shared: false,
+            buffer: Vec::new(),
+            written: 0,
+            needs_flush: false,
+        };
         Self(Arc::new(Mutex::new(corked)))
     }
 
@@ -121,19 +135,12 @@ impl<I: AsyncRead + Unpin> AsyncRead for Cork<I> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let this = &mut *self.0.lock();
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut this.io).poll_read(context, buffer);
-        if let Some(bytes) = buffer.filled().get(before..)
-            && !bytes.is_empty()
-        {
-            this.activity.observe_read(bytes);
-        }
-        polled
+        let CorkedIo { io, inbound, .. } = &mut *self.0.lock();
+        inbound.poll_read(io, context, buffer)
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Cork<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Cork<I> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -180,8 +187,14 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Cork<I> {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self.0.lock();
-        ready!(this.drain(context))?;
-        Pin::new(&mut this.io).poll_shutdown(context)
+        if this.linger.is_none() {
+            ready!(this.drain(context))?;
+            ready!(Pin::new(&mut this.io).poll_shutdown(context))?;
+        }
+        if !this.inbound.is_refused() {
+            return Poll::Ready(Ok(()));
+        }
+        this.linger.get_or_insert_with(Linger::new).poll(&mut this.io, context).map(Ok)
     }
 }
 

@@ -127,7 +127,7 @@ mod tests {
         all.iter().for_each(|connection| unproven.push(connection));
         let (busy, activity) = (&all[0], ConnActivity::new());
         busy.serve(&activity);
-        let request = activity.begin_request(false);
+        let request = activity.begin_request();
         all[1].keep();
         unproven.count -= 1;
         assert!(unproven.evict().is_some_and(|it| Arc::ptr_eq(&it, &all[2])));

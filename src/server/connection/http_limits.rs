@@ -9,6 +9,7 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 
+use crate::server::connection::wire::target::TARGET_BYTES_MAX;
 use crate::server::request::framing::HEADERS_MAX;
 use crate::streams::Spawner;
 
@@ -19,7 +20,7 @@ macro_rules! limit_http1 {
             .timer(TokioTimer::new())
             .header_read_timeout($header_read_timeout.max(IDLE_TIMEOUT))
             .max_headers(HEADERS_MAX)
-            .max_buf_size(HEADER_BYTES_MAX + REQUEST_LINE_BYTES_MAX)
+            .max_buf_size(HEAD_BYTES_MAX + TARGET_BYTES_MAX)
     };
 }
 
@@ -71,8 +72,9 @@ pub(super) const SPAWN_QUEUE_MAX: usize = 2 * STREAMS_MAX as usize;
 
 /// The limit of kube-apiserver. Bearer tokens and `Impersonate-Extra-` headers can be large.
 const HEADER_BYTES_MAX: usize = 1 << 20;
-/// Space for the request line beside the headers: HTTP/1.1 has one buffer for both.
-const REQUEST_LINE_BYTES_MAX: usize = 64 << 10;
+/// The limit of kube-apiserver on a head of HTTP/1.1, its first line included, with the buffer in
+/// which Go's server reads more than it needs.
+pub(super) const HEAD_BYTES_MAX: usize = HEADER_BYTES_MAX + 4096;
 /// More than the watches that a client-go process opens on its one connection, and few enough to
 /// bound what one client can hold.
 const STREAMS_MAX: u32 = 250;

@@ -187,7 +187,7 @@ mod tests {
         let all = [open(0, 1), open(1, 1), open(2, 2), open(3, 3)];
         all[..3].iter().for_each(|it| it.note_client("jane", "kubectl"));
         all[3].note_client("jane", "python");
-        let _watch = all[3].shown.activity.begin_request(false);
+        let _watch = all[3].shown.activity.begin_request();
         let clients = list.clients(10);
         let figures = clients.iter().map(|it| (&*it.agent, it.addresses, it.connections));
         assert_eq!(figures.collect::<Vec<_>>(), [("python", 1, 1), ("kubectl", 2, 3)]);

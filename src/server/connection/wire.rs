@@ -1,5 +1,16 @@
-//! What a client sent, byte for byte, before hyper and h2 read it.
+//! What a client sends, byte for byte, before hyper and h2 read it.
 //!
-//! [`target`] writes request targets in a form that `http::Uri` carries without a change.
+//! hyper gives Weir no request as it was sent: `http::Uri` cuts a target at `#`, and what it cannot
+//! carry, hyper refuses without a body. So the bytes of a connection pass through [`inbound`], which
+//! finds the heads of requests. [`http1`] frames HTTP/1.1, with [`head`] for heads and [`chunks`]
+//! for chunked bodies. [`target`] writes request targets in a form that `http::Uri` carries without
+//! a change. What cannot be carried through hyper goes around it, beside its request ([`aside`]).
+//! [`linger`] lets the client of a refused request read why.
 
+pub(crate) mod aside;
+mod chunks;
+mod head;
+mod http1;
+pub(crate) mod inbound;
+pub(crate) mod linger;
 pub(crate) mod target;

@@ -17,6 +17,11 @@ pub(crate) fn bad_request(message: String) -> Status {
     refusal(StatusCode::BAD_REQUEST, "BadRequest", message)
 }
 
+/// Returns a 400 for a request that Weir does not understand.
+pub(crate) fn not_understood(why: &str) -> Status {
+    bad_request(format!("weir does not understand this request: {why}"))
+}
+
 /// Returns a 403.
 pub(crate) fn forbidden(message: String) -> Status {
     refusal(StatusCode::FORBIDDEN, "Forbidden", message)

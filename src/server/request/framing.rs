@@ -2,11 +2,12 @@
 //! (request smuggling). This check comes before all others.
 //!
 //! hyper and h2 parse a request, and Weir writes a new one from the parts, so that the upstream
-//! never receives bytes that were not understood here. This module rejects what they accept more
+//! never receives bytes that were not understood here. Before them, Weir reads the raw head itself
+//! ([`crate::server::connection::wire`]): it writes targets so that they are not cut, and refuses
+//! heads of HTTP/1.1 that it cannot read. This module rejects what hyper and h2 accept more
 //! generously than Go's server: codings before `chunked` (the body would be forwarded without its
 //! coding), a length that no body follows, targets that are not a path, and paths with a bad
-//! percent-escape. They cut off a fragment (`#`) themselves, so that Weir and the upstream see the
-//! same path without it, and a bare LF ends a line for both.
+//! percent-escape. A bare LF ends a line for all.
 //!
 //! No request arrives here with both a Transfer-Encoding and a Content-Length: hyper removes the
 //! length, and closes the connection after the request; h2 resets the stream. Nothing here would
@@ -25,12 +26,16 @@ use memchr::memchr;
 
 use crate::api::query::percent_decode;
 use crate::api::status::Status;
+use crate::server::connection::wire::aside::RefusedHead;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::request::refusal_reason::RefusalReason;
 
 /// Checks the target and the framing of a request.
 pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
+    if let Some(RefusedHead(status)) = request.extensions.get() {
+        return Err(status.clone());
+    }
     // hyper limits only the fields of HTTP/1.1. Inserting into a full map panics.
     if request.headers.len() > HEADERS_MAX {
         let message = format!("weir accepts at most {HEADERS_MAX} header fields");
@@ -41,16 +46,16 @@ pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
     let mut codings = request.headers.get_all(TRANSFER_ENCODING).iter();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     if codings.next().is_some_and(|coding| !is_chunked(coding)) || codings.next().is_some() {
-        return Err(bad_request("its Transfer-Encoding is not chunked, once"));
+        return Err(refusal::not_understood("its Transfer-Encoding is not chunked, once"));
     }
     let mut lengths = request.headers.get_all(CONTENT_LENGTH).iter();
     let Some(length) = lengths.next() else { return Ok(()) };
     let digits = length.as_bytes();
     if lengths.next().is_some() || digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(bad_request("its Content-Length is not one number"));
+        return Err(refusal::not_understood("its Content-Length is not one number"));
     }
     if !has_body && digits.iter().any(|digit| *digit != b'0') {
-        return Err(bad_request("its Content-Length is not that of its body"));
+        return Err(refusal::not_understood("its Content-Length is not that of its body"));
     }
     Ok(())
 }
@@ -70,18 +75,13 @@ pub(crate) fn rejected(request: &Parts, status: &Status) -> Reply {
 fn target(request: &Parts) -> Result<(), Status> {
     let target = request.uri.path_and_query().map_or("", PathAndQuery::as_str);
     if !target.starts_with('/') && target != "*" {
-        return Err(bad_request("its target is not a path"));
+        return Err(refusal::not_understood("its target is not a path"));
     }
     let path = request.uri.path().as_bytes();
     if memchr(b'%', path).is_some() && percent_decode(path, false).is_none() {
-        return Err(bad_request("its path has a percent sign that begins no escape"));
+        return Err(refusal::not_understood("its path has a percent sign that begins no escape"));
     }
     Ok(())
-}
-
-fn bad_request(why: &str) -> Status {
-    let message = format!("weir does not understand this request: {why}");
-    refusal::bad_request(message)
 }
 
 /// The limit on header fields of a request, in both protocols. kube-apiserver limits only their

@@ -98,7 +98,7 @@ impl AsyncWrite for Socket {
 
 /// A cork over `socket` that buffers if `shared`.
 fn cork(socket: &Socket, shared: bool) -> Cork<Socket> {
-    let cork = Cork::new(socket.clone(), ConnActivity::new());
+    let cork = Cork::new(socket.clone(), ConnActivity::new(), 1 << 20);
     cork.set_shared(shared);
     cork
 }
@@ -154,8 +154,8 @@ async fn single_requests_and_whole_frames_bypass_the_buffer() {
 #[tokio::test]
 async fn a_response_that_waits_for_its_turn_is_not_written() {
     let (socket, activity) = (Socket::default(), ConnActivity::new());
-    let mut cork = Cork::new(socket.clone(), activity.clone());
-    let request = activity.begin_request(false);
+    let mut cork = Cork::new(socket.clone(), activity.clone(), 1 << 20);
+    let request = activity.begin_request();
     request.set_writes_wait(true);
     let piece = vec![b'x'; BYPASS_BYTES_MIN];
     assert!(cork.write(&piece).now_or_never().is_none());

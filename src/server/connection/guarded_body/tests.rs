@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 fn guarded(body: Body) -> (SendTimeouts, GuardedBody) {
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
     let timeouts = SendTimeouts::new(TIMEOUT, metrics);
-    let request = ConnActivity::new().begin_request(false);
+    let request = ConnActivity::new().begin_request();
     (timeouts.clone(), GuardedBody::new(body, Some(timeouts), request))
 }
 
@@ -107,7 +107,7 @@ async fn an_http1_body_waits_until_its_pieces_were_written() {
     let copied = held.clone();
     let frames =
         futures_util::stream::repeat_with(move || Rope::from(copied.hold(vec![7; PIECE_BYTES])));
-    let request = ConnActivity::new().begin_request(false);
+    let request = ConnActivity::new().begin_request();
     let body = Body::Watch(Box::pin(FixedFrames(frames)));
     let body = GuardedBody::new(body, None, request);
     let mut body = body.paced_by(Some(held.clone()));
@@ -126,7 +126,7 @@ async fn while_an_http1_body_waits_for_its_turn_its_connection_writes_nothing() 
     let lanes = Lanes::new(1);
     let others = lanes.lane(1).slot().await;
     let activity = ConnActivity::new();
-    let body = GuardedBody::new(pieces(3), None, activity.begin_request(false));
+    let body = GuardedBody::new(pieces(3), None, activity.begin_request());
     let mut body = body.in_lane(Some(lanes.lane(2)));
     body.frame().await.unwrap().unwrap();
     assert!(!activity.writes_wait());
@@ -142,7 +142,7 @@ async fn while_an_http1_body_waits_for_its_turn_its_connection_writes_nothing() 
     drop(body);
     assert!(!activity.writes_wait());
     let (timeouts, _) = guarded(pieces(0));
-    let body = GuardedBody::new(pieces(3), Some(timeouts), activity.begin_request(false));
+    let body = GuardedBody::new(pieces(3), Some(timeouts), activity.begin_request());
     let mut body = body.in_lane(Some(lanes.lane(2)));
     body.frame().await.unwrap().unwrap();
     assert!(body.frame().now_or_never().is_none());

@@ -27,7 +27,7 @@ pub(crate) enum BadTarget {
 /// Returns `target` with each byte escaped that `http::Uri` does not carry in a path or a query;
 /// `None` if it has no such byte.
 pub(crate) fn escape(target: &[u8]) -> Result<Option<Vec<u8>>, BadTarget> {
-    if !has_foreign(target) {
+    if first_foreign(target).is_none() {
         return Ok(None);
     }
     if target.iter().any(u8::is_ascii_control) {
@@ -60,15 +60,21 @@ fn path_start(target: &[u8]) -> Option<usize> {
     Some(target.len() - authority.len() + length.unwrap_or(authority.len()))
 }
 
-/// Whether any byte is foreign. Blocks of a fixed length become vector instructions.
-fn has_foreign(target: &[u8]) -> bool {
-    let any = |bytes: &[u8]| bytes.iter().fold(false, |any, byte| any | is_foreign(*byte));
-    let (blocks, rest) = target.as_chunks::<BLOCK_BYTES>();
-    blocks.iter().any(|block| any(block)) || any(rest)
+/// Returns the place of the first byte that is foreign.
+pub(super) fn first_foreign(target: &[u8]) -> Option<usize> {
+    // Blocks of a fixed length become vector instructions.
+    let (blocks, _) = target.as_chunks::<BLOCK_BYTES>();
+    let has_foreign = |block: &[u8; BLOCK_BYTES]| {
+        block.iter().fold(0, |any, byte| any | u8::from(is_foreign(*byte))) != 0
+    };
+    let block = blocks.iter().position(has_foreign).unwrap_or(blocks.len());
+    let rest = target.get(block * BLOCK_BYTES..)?;
+    let at = rest.iter().position(|byte| is_foreign(*byte))?;
+    Some(block * BLOCK_BYTES + at)
 }
 
 /// Whether `http::Uri` does not carry a byte in a path or a query as it is. Without branches, for
-/// [`has_foreign`].
+/// [`first_foreign`].
 #[inline]
 const fn is_foreign(byte: u8) -> bool {
     // `<` and `>` differ in one bit.
@@ -84,6 +90,8 @@ const fn hex_digit(nibble: u8) -> u8 {
     if nibble < 10 { b'0' + nibble } else { b'A' + nibble - 10 }
 }
 
+/// The limit of `http::Uri`.
+pub(crate) const TARGET_BYTES_MAX: usize = u16::MAX as usize - 1;
 /// The length of a vector register that every x86-64 and ARM64 processor has.
 const BLOCK_BYTES: usize = 16;
 

@@ -1,0 +1,86 @@
+//! What cannot pass through hyper, beside the request to which it belongs.
+
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+
+use crate::api::query::Query;
+use crate::api::status::Status;
+use crate::server::http::body::Body;
+use crate::server::http::refusal;
+use crate::server::http::response::error_response;
+use crate::server::request::framing::HEADERS_MAX as FIELDS_MAX;
+
+/// What a request head has that hyper cannot read.
+#[derive(Debug)]
+pub(crate) enum Aside {
+    /// The head is refused. hyper gets another one in its place.
+    Refused(RefusedHead),
+}
+
+/// Why a head is refused. An extension of the request that takes its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RefusedHead(pub(crate) Status);
+
+impl Aside {
+    /// Adds it to its request.
+    pub(crate) fn add_to<B>(self, request: &mut Request<B>) {
+        match self {
+            Self::Refused(refused) => {
+                request.extensions_mut().insert(refused);
+            }
+        }
+    }
+}
+
+impl RefusedHead {
+    /// Returns the response, after which the connection is closed.
+    pub(crate) fn response(&self) -> Response<Body> {
+        let mut response = error_response(&HeaderMap::new(), &Query::default(), &self.0);
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        response
+    }
+
+    /// A head that Go's server refuses too.
+    pub(crate) fn bad_request(why: &str) -> Self {
+        Self(refusal::not_understood(why))
+    }
+
+    /// A head of more than `bytes_max`.
+    pub(super) fn too_long(bytes_max: usize) -> Self {
+        Self::too_large(format!("weir accepts at most {bytes_max} bytes before a body"))
+    }
+
+    /// A head of more fields than Weir takes.
+    pub(super) fn too_many_fields() -> Self {
+        Self::too_large(format!("weir accepts at most {FIELDS_MAX} header fields"))
+    }
+
+    /// A field with a name that no header map can have.
+    pub(super) fn name_too_long() -> Self {
+        Self::too_large("weir accepts at most 64 KiB in the name of a header field".to_owned())
+    }
+
+    /// A target that `http::Uri` cannot have.
+    pub(super) fn target_too_long() -> Self {
+        let message = "weir accepts at most 64 KiB in the target of a request".to_owned();
+        Self(refusal::refusal(StatusCode::URI_TOO_LONG, "RequestURITooLong", message))
+    }
+
+    /// A coding of the body but `chunked`, with the code of Go's server.
+    pub(super) fn unsupported_coding() -> Self {
+        let message = "weir reads no Transfer-Encoding but chunked, once".to_owned();
+        Self(refusal::refusal(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message))
+    }
+
+    /// A version but 1.0 and 1.1, with the code of Go's server.
+    pub(super) fn unsupported_version() -> Self {
+        let message = "weir speaks HTTP/1.0, HTTP/1.1 and HTTP/2".to_owned();
+        let code = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
+        Self(refusal::refusal(code, "HTTPVersionNotSupported", message))
+    }
+
+    fn too_large(message: String) -> Self {
+        let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        Self(refusal::refusal(code, "RequestHeaderFieldsTooLarge", message))
+    }
+}

@@ -1,0 +1,236 @@
+//! One request head of HTTP/1.1, parsed as hyper parses it: with the same parser and the same rules
+//! for the length of the body. What the two could read differently is refused.
+
+use std::mem::MaybeUninit;
+
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderMap, HeaderValue, Uri};
+use httparse::{Error, Header, Request, Status};
+
+use super::aside::RefusedHead;
+use super::target::{self, TARGET_BYTES_MAX};
+use crate::server::http::headers;
+use crate::server::request::framing::HEADERS_MAX as FIELDS_MAX;
+
+/// A head that is complete.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// Its length as the client sent it.
+    pub(super) length: usize,
+    /// What hyper gets in its place, where it may not have the head itself.
+    pub(super) replacement: Option<Vec<u8>>,
+    pub(super) body: BodyFraming,
+    /// Where its header block begins, if the same block belongs to no body in another head as well.
+    pub(super) block: Option<usize>,
+}
+
+/// What follows a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyFraming {
+    Empty,
+    Length(u64),
+    Chunked,
+    /// Another protocol, or nothing: the connection is closed if the upgrade fails.
+    Upgrade,
+}
+
+/// Why there is no head.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NoHead {
+    Incomplete,
+    Refused(RefusedHead),
+}
+
+impl From<RefusedHead> for NoHead {
+    fn from(refused: RefusedHead) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// Reads the head at the beginning of `bytes`, which is no empty line.
+pub(super) fn read(bytes: &[u8]) -> Result<Head, NoHead> {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_USUAL_MAX];
+    let mut request = Request::new(&mut []);
+    let parsed = request.parse_with_uninit_headers(bytes, &mut fields);
+    if let Err(Error::TooManyHeaders) = parsed {
+        return read_long(bytes);
+    }
+    complete(bytes, parsed, &request)
+}
+
+/// Reads a head with more fields than usual.
+fn read_long(bytes: &[u8]) -> Result<Head, NoHead> {
+    let length = end(bytes, 0).ok_or(NoHead::Incomplete)?;
+    let lines = memchr::memchr_iter(b'\n', bytes.get(..length).unwrap_or_default()).count();
+    if lines > FIELDS_MAX + LINES_BESIDE_FIELDS {
+        return Err(RefusedHead::too_many_fields().into());
+    }
+    let mut fields = vec![httparse::EMPTY_HEADER; lines];
+    let mut request = Request::new(&mut fields);
+    let parsed = request.parse(bytes);
+    complete(bytes, parsed, &request)
+}
+
+fn complete(
+    bytes: &[u8],
+    parsed: Result<Status<usize>, Error>,
+    request: &Request<'_, '_>,
+) -> Result<Head, NoHead> {
+    let length = match parsed {
+        Ok(Status::Complete(length)) => length,
+        Ok(Status::Partial) => return Err(NoHead::Incomplete),
+        Err(error) => return Err(unreadable(error, bytes).into()),
+    };
+    let bytes = bytes.get(..length).unwrap_or_default();
+    let (Some(method), Some(target)) = (request.method, request.path) else {
+        return Err(NoHead::Incomplete);
+    };
+    let target_start = method.len() + 1;
+    let replacement = match carried(target.as_bytes())? {
+        None => None,
+        Some(escaped) => {
+            let before = bytes.get(..target_start).unwrap_or_default();
+            let after = bytes.get(target_start + target.len()..).unwrap_or_default();
+            Some([before, &escaped, after].concat())
+        }
+    };
+    let is_http11 = request.version == Some(1);
+    let (body, is_plain) = framing(is_http11, request.headers)?;
+    let line = target_start + target.len() + VERSION_AND_CRLF.len();
+    let block = (is_plain && replacement.is_none()).then_some(line);
+    Ok(Head { length, replacement, body, block })
+}
+
+/// Returns the target as `http::Uri` carries it; `None` if it carries it as it is.
+fn carried(target: &[u8]) -> Result<Option<Vec<u8>>, RefusedHead> {
+    let bad = |why: &str| Err(RefusedHead::bad_request(why));
+    let escaped = match target::escape(target) {
+        Ok(escaped) => escaped,
+        Err(error) => return bad(&error.to_string()),
+    };
+    let carried = escaped.as_deref().unwrap_or(target);
+    if carried.len() > TARGET_BYTES_MAX {
+        return Err(RefusedHead::target_too_long());
+    }
+    // Any path can be carried then.
+    if carried.first() != Some(&b'/') && Uri::try_from(carried).is_err() {
+        return bad("its target is not a path");
+    }
+    Ok(escaped)
+}
+
+/// Returns what follows a head with these fields, and whether no field changes that.
+fn framing(is_http11: bool, fields: &[Header<'_>]) -> Result<(BodyFraming, bool), RefusedHead> {
+    let (mut length, mut chunked, mut upgrades, mut is_plain) = (None, false, false, is_http11);
+    for Header { name, value } in fields {
+        let is = |other: &str| name.eq_ignore_ascii_case(other);
+        match name.len() {
+            6 if is("expect") => is_plain = false,
+            7 if is("upgrade") => upgrades = true,
+            14 if is("content-length") => {
+                let digits = content_length(value)?;
+                if length.replace(digits).is_some_and(|other| other != digits) {
+                    return Err(RefusedHead::bad_request("its Content-Length is not one number"));
+                }
+            }
+            17 if is("transfer-encoding") => {
+                if !is_http11 {
+                    let why = "HTTP/1.0 has no Transfer-Encoding";
+                    return Err(RefusedHead::bad_request(why));
+                }
+                if chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                    return Err(RefusedHead::unsupported_coding());
+                }
+                chunked = true;
+            }
+            65_536.. => return Err(RefusedHead::name_too_long()),
+            _ => {}
+        }
+    }
+    let body = match length {
+        _ if is_http11 && upgrades && asks_for_upgrade(fields) => BodyFraming::Upgrade,
+        _ if chunked => BodyFraming::Chunked,
+        Some(length @ 1..) => BodyFraming::Length(length),
+        Some(0) | None => BodyFraming::Empty,
+    };
+    is_plain &= length.is_none() && !chunked && !upgrades;
+    Ok((body, is_plain))
+}
+
+/// Reads a number as Go does.
+fn content_length(value: &[u8]) -> Result<u64, RefusedHead> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let text = str::from_utf8(value).ok().filter(|_| is_number);
+    let length = text.and_then(|text| text.parse().ok()).filter(|it| *it <= LENGTH_MAX);
+    length.ok_or_else(|| RefusedHead::bad_request("its Content-Length is not a number"))
+}
+
+/// Whether a request asks for an upgrade, after which the connection carries another protocol or is
+/// closed. The same function decides for the request itself.
+fn asks_for_upgrade(fields: &[Header<'_>]) -> bool {
+    let mut named = HeaderMap::new();
+    for Header { name, value } in fields {
+        for wanted in [CONNECTION, UPGRADE] {
+            if name.eq_ignore_ascii_case(wanted.as_str())
+                && let Ok(value) = HeaderValue::from_bytes(value)
+            {
+                drop(named.try_append(wanted, value));
+            }
+        }
+    }
+    headers::upgrade(&named).is_some()
+}
+
+/// Returns the length of a request line with its CRLF, if `http::Uri` carries its target as it is:
+/// a GET of a path in HTTP/1.1.
+pub(super) fn plain_line(bytes: &[u8]) -> Option<usize> {
+    let target = bytes.strip_prefix(b"GET ").filter(|rest| rest.starts_with(b"/"))?;
+    let end = target::first_foreign(target).filter(|end| *end <= TARGET_BYTES_MAX)?;
+    let rest = target.get(end..)?.strip_prefix(VERSION_AND_CRLF)?;
+    Some(bytes.len() - rest.len())
+}
+
+/// Returns the length of the head at the beginning of `bytes`, if it is complete: up to an empty
+/// line. None ends before `from`.
+pub(super) fn end(bytes: &[u8], from: usize) -> Option<usize> {
+    let from = from.saturating_sub(HEAD_END_BYTES_MAX);
+    let rest = bytes.get(from..)?;
+    memchr::memchr_iter(b'\n', rest).find_map(|at| {
+        let next = rest.get(at + 1..)?;
+        let length = if next.starts_with(b"\n") { 1 } else { 2 };
+        (length == 1 || next.starts_with(b"\r\n")).then_some(from + at + 1 + length)
+    })
+}
+
+fn unreadable(error: Error, bytes: &[u8]) -> RefusedHead {
+    RefusedHead::bad_request(match error {
+        Error::TooManyHeaders => return RefusedHead::too_many_fields(),
+        Error::Version if names_version(bytes) => return RefusedHead::unsupported_version(),
+        Error::HeaderName => "the name of a header field is not a token",
+        Error::HeaderValue => "the value of a header field has a control byte",
+        Error::NewLine | Error::Status | Error::Token | Error::Version => {
+            "its first line is not that of a request"
+        }
+    })
+}
+
+/// Whether the first line ends with a version of HTTP.
+fn names_version(bytes: &[u8]) -> bool {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let version = line.strip_suffix(b"\r").unwrap_or(line).rsplit(|byte| *byte == b' ').next();
+    let numbers = version.and_then(|version| version.strip_prefix(b"HTTP/"));
+    matches!(numbers, Some([b'0'..=b'9', b'.', b'0'..=b'9']))
+}
+
+/// Fields for which there is room on the stack, here and in hyper.
+const FIELDS_USUAL_MAX: usize = 100;
+/// The request line, and the empty line.
+const LINES_BESIDE_FIELDS: usize = 2;
+/// The limit of Go's `strconv.ParseUint` for 63 bits.
+const LENGTH_MAX: u64 = i64::MAX as u64;
+/// A head ends with a line feed and an empty line.
+const HEAD_END_BYTES_MAX: usize = b"\n\r\n".len();
+const VERSION_AND_CRLF: &[u8] = b" HTTP/1.1\r\n";
+
+#[cfg(test)]
+mod tests;
