@@ -120,11 +120,7 @@ impl App {
         let upstream = Upstream::new(&config.upstream, metrics.upstream.clone()).await?;
         let probe = Probe::new(upstream.clone(), metrics.events.clone());
         Box::pin(probe.first(FIRST_PROBE_TIMEOUT)).await?;
-        let readers = match config.authentication.mode {
-            Mode::Sidecar => Readers::One,
-            Mode::Gateway => Readers::Many,
-        };
-        let discovery = Discovery::start(upstream.clone(), readers);
+        let discovery = Discovery::start(upstream.clone(), readers(config.authentication.mode));
         let (caches, of_caches) =
             (Arc::new(config.cache.clone()), metrics.cache.clone().with_tracer(&tracer));
         let registry = Registry::new(caches, upstream.clone(), discovery.clone(), of_caches);
@@ -283,6 +279,14 @@ impl App {
             tracing::error!(%error, "the admin listener failed");
         }
         tracing::info!("stopped");
+    }
+}
+
+/// In a sidecar, all clients read with Weir's own identity.
+fn readers(mode: Mode) -> Readers {
+    match mode {
+        Mode::Sidecar => Readers::One,
+        Mode::Gateway => Readers::Many,
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn patch(
         &shared.store,
         kind,
         write_target(kind, target),
-        dry_run(request),
+        dry_run(request)?,
         |object| apply(&change, object),
     )?;
     respond(request, kind, 200, changed)

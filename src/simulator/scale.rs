@@ -33,7 +33,7 @@ pub(super) fn scale(
     let version = text(&wanted, "/metadata/resourceVersion").to_owned();
     let replicas = wanted.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
     let place = write_target(kind, target);
-    let changed = write::modify(&shared.store, kind, place, dry_run(request), |mut object| {
+    let changed = write::modify(&shared.store, kind, place, dry_run(request)?, |mut object| {
         if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
             spec.insert("replicas".to_owned(), replicas.into());
         }

@@ -26,7 +26,8 @@ pub(super) fn create(
     target: &Target,
 ) -> Result<Response<Body>, ApiError> {
     let object = body(request)?;
-    let created = write::create(&shared.store, kind, &target.namespace, object, dry_run(request))?;
+    let dry_run = dry_run(request)?;
+    let created = write::create(&shared.store, kind, &target.namespace, object, dry_run)?;
     respond(request, kind, 201, created)
 }
 
@@ -38,10 +39,8 @@ pub(super) fn update(
     target: &Target,
 ) -> Result<Response<Body>, ApiError> {
     let object = body(request)?;
-    let changed =
-        write::modify(&shared.store, kind, write_target(kind, target), dry_run(request), |_| {
-            Ok(object)
-        })?;
+    let (place, dry_run) = (write_target(kind, target), dry_run(request)?);
+    let changed = write::modify(&shared.store, kind, place, dry_run, |_| Ok(object))?;
     respond(request, kind, 200, changed)
 }
 
@@ -59,7 +58,7 @@ pub(super) fn delete(
     };
     let namespace = write_target(kind, target).namespace;
     let key = super::object::key(namespace, &target.name);
-    if dry_run(request) || options.get("dryRun").is_some_and(|value| !value.is_null()) {
+    if dry_run(request)? || options.get("dryRun").is_some_and(|value| !value.is_null()) {
         let found = shared.store.get(kind, &key);
         let not_found = || ApiError::not_found(&kind.group, &kind.resource, &target.name);
         return respond(request, kind, 200, found.ok_or_else(not_found)?.value());
@@ -90,6 +89,7 @@ pub(super) fn delete_collection(
 ) -> Result<Response<Body>, ApiError> {
     let options = Options::decode(request, shared.options.watch_list())?;
     let selector = list::selector(kind, target, &options)?;
+    let dry_run = dry_run(request)?;
     let matching: Vec<_> = shared.store.read(kind, |collection, _| {
         let objects = collection.objects.values().filter(|object| selector.matches(object));
         objects.cloned().collect()
@@ -97,6 +97,10 @@ pub(super) fn delete_collection(
     let any = Preconditions::default();
     let mut items = Vec::new();
     for object in matching {
+        if dry_run {
+            items.push(object.value());
+            continue;
+        }
         let deleted = write::delete(&shared.store, kind, &object.namespace, &object.name, &any);
         // Another request may have deleted it.
         items.extend(deleted.ok().map(|deleted| deleted.object.value()));
@@ -128,9 +132,17 @@ pub(super) fn write_target<'a>(kind: &Kind, target: &'a Target) -> WriteTarget<'
     WriteTarget { namespace, name: &target.name, subresource }
 }
 
-/// Returns whether the request is a dry run.
-pub(super) fn dry_run(request: &Request) -> bool {
-    request.param("dryRun").is_some_and(|value| !value.is_empty())
+/// Returns whether the request is a dry run. Another value than `All` is an error, and nothing is
+/// written.
+pub(super) fn dry_run(request: &Request) -> Result<bool, ApiError> {
+    match request.param("dryRun") {
+        None | Some("") => Ok(false),
+        Some("All") => Ok(true),
+        Some(other) => {
+            let text = format!("dryRun: Unsupported value: {other:?}: supported values: \"All\"");
+            Err(ApiError::new(422, "Invalid", format!("the options are invalid: {text}")))
+        }
+    }
 }
 
 /// Decodes the body: JSON, or protobuf of the types that kubectl sends in protobuf.

@@ -29,6 +29,7 @@ mod found_servers;
 mod gateway;
 mod harness;
 mod herds;
+mod http2_targets;
 mod identity;
 mod informer;
 mod listeners;
@@ -37,6 +38,8 @@ mod odd;
 mod older_watches;
 mod open_watches;
 mod paging;
+#[path = "../support/raw_h2.rs"]
+mod raw_h2;
 mod readers;
 mod reflector;
 mod refusals;

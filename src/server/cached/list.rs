@@ -77,7 +77,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         encode(resource, selected, form, gzip, is_saving)
     };
     // The waits above may take long.
-    read.ensure_open(&handle)?;
+    CachedRead::ensure_open(&handle)?;
     match encoded {
         EncodedList::Spliced(list) => {
             let metrics = Arc::clone(&read.context.metrics);
@@ -92,7 +92,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
             let (_, missing) = pending.segment_counts();
             let _slot = if missing > 0 { slot(read).await } else { None };
             let member = services.compressor.complete(pending).await?;
-            read.ensure_open(&handle)?;
+            CachedRead::ensure_open(&handle)?;
             let body = Body::long_chunks(member, read.held.clone());
             Ok(compressed(read, &handle, body))
         }

@@ -262,7 +262,7 @@ impl CachedRead<'_> {
 
     /// Ensures that nothing is shown of a resource that an aggregated API server serves now,
     /// although the state was read before that was noticed.
-    pub(super) fn ensure_open(&self, handle: &CacheHandle) -> Result<(), Reason> {
+    pub(super) fn ensure_open(handle: &CacheHandle) -> Result<(), Reason> {
         match handle.cache().is_closed() {
             true => Err(Reason::Refused(Refusal::Aggregated)),
             false => Ok(()),

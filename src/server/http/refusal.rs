@@ -22,6 +22,12 @@ pub(crate) fn not_understood(why: &str) -> Status {
     bad_request(format!("weir does not understand this request: {why}"))
 }
 
+/// Returns a 414 for a target that `http::Uri` cannot have.
+pub(crate) fn target_too_long() -> Status {
+    let message = "weir accepts at most 64 KiB in the target of a request".to_owned();
+    refusal(StatusCode::URI_TOO_LONG, "RequestURITooLong", message)
+}
+
 /// Returns a 403.
 pub(crate) fn forbidden(message: String) -> Status {
     refusal(StatusCode::FORBIDDEN, "Forbidden", message)

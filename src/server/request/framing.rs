@@ -27,6 +27,7 @@ use memchr::memchr;
 use crate::api::query::percent_decode;
 use crate::api::status::Status;
 use crate::server::connection::wire::aside::RefusedHead;
+use crate::server::connection::wire::header_block::TOO_LONG_PATH;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::request::refusal_reason::RefusalReason;
@@ -74,6 +75,9 @@ pub(crate) fn rejected(request: &Parts, status: &Status) -> Reply {
 /// which it would be unknown whether the upstream is broken.
 fn target(request: &Parts) -> Result<(), Status> {
     let target = request.uri.path_and_query().map_or("", PathAndQuery::as_str);
+    if target == TOO_LONG_PATH {
+        return Err(refusal::target_too_long());
+    }
     if !target.starts_with('/') && target != "*" {
         return Err(refusal::not_understood("its target is not a path"));
     }

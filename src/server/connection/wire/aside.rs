@@ -62,8 +62,7 @@ impl RefusedHead {
 
     /// A target that `http::Uri` cannot have.
     pub(super) fn target_too_long() -> Self {
-        let message = "weir accepts at most 64 KiB in the target of a request".to_owned();
-        Self(refusal::refusal(StatusCode::URI_TOO_LONG, "RequestURITooLong", message))
+        Self(refusal::target_too_long())
     }
 
     /// A coding of the body but `chunked`, with the code of Go's server.

@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::http1::RequestReader;
+use super::http2::FrameReader;
 use crate::server::connection::activity::ConnActivity;
 
 /// Reads what a client sends.
@@ -31,8 +32,7 @@ enum Protocol {
     /// All bytes that have come belong to the preface of HTTP/2.
     Unknown,
     Http1(RequestReader),
-    /// Everything passes.
-    Http2,
+    Http2(Box<FrameReader>),
 }
 
 /// What becomes of bytes that came.
@@ -86,6 +86,9 @@ impl Inbound {
     ) -> Poll<io::Result<()>> {
         loop {
             if self.deliver(buffer) {
+                return Poll::Ready(Ok(()));
+            }
+            if self.is_broken() {
                 return Poll::Ready(Ok(()));
             }
             match self.end() {
@@ -215,10 +218,10 @@ impl Inbound {
     fn step(&mut self, bytes: &[u8]) -> Step {
         match &mut self.protocol {
             Protocol::Http1(requests) => requests.step(bytes, &self.activity),
-            Protocol::Http2 => Step::Pass(bytes.len()),
+            Protocol::Http2(frames) => frames.step(bytes),
             Protocol::Unknown if bytes.starts_with(PREFACE) => {
                 self.activity.begin_http2();
-                self.protocol = Protocol::Http2;
+                self.protocol = Protocol::Http2(Box::new(FrameReader::new()));
                 Step::Pass(PREFACE.len())
             }
             Protocol::Unknown if PREFACE.starts_with(bytes) => Step::Withhold,
@@ -234,8 +237,13 @@ impl Inbound {
     fn end(&self) -> Option<End> {
         match &self.protocol {
             Protocol::Http1(requests) => requests.end(),
-            Protocol::Unknown | Protocol::Http2 => None,
+            Protocol::Unknown | Protocol::Http2(_) => None,
         }
+    }
+
+    /// Whether h2 got what ends an HTTP/2 connection, and nothing more.
+    fn is_broken(&self) -> bool {
+        matches!(&self.protocol, Protocol::Http2(frames) if frames.is_broken())
     }
 }
 
@@ -244,5 +252,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A buffer with less room is too small for a head.
 const SMALL_BYTES: usize = 4096;
 
+#[cfg(test)]
+mod http2_tests;
 #[cfg(test)]
 mod tests;

@@ -76,7 +76,7 @@ pub(super) fn first_foreign(target: &[u8]) -> Option<usize> {
 /// Whether `http::Uri` does not carry a byte in a path or a query as it is. Without branches, for
 /// [`first_foreign`].
 #[inline]
-const fn is_foreign(byte: u8) -> bool {
+pub(super) const fn is_foreign(byte: u8) -> bool {
     // `<` and `>` differ in one bit.
     (byte <= b' ')
         | (byte == b'"')
