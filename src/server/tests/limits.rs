@@ -101,7 +101,7 @@ async fn a_flood_of_continuations_ends_the_connection() {
         flood.extend(frame(9, 0, 1, &[]));
     }
     drop(client.write_all(&flood).await);
-    assert_eq!(goaway_code(&mut client).await, Some(ENHANCE_YOUR_CALM));
+    assert_eq!(goaway_code(&mut client).await, Some(PROTOCOL_ERROR));
     assert_eq!(weir.get("/version").await.code, 200);
 }
 
@@ -222,3 +222,4 @@ async fn goaway_code(client: &mut tokio::net::TcpStream) -> Option<u32> {
 }
 
 const ENHANCE_YOUR_CALM: u32 = 11;
+const PROTOCOL_ERROR: u32 = 1;

@@ -73,7 +73,7 @@ impl RefusedHead {
 
     /// A version but 1.0 and 1.1, with the code of Go's server.
     pub(super) fn unsupported_version() -> Self {
-        let message = "weir speaks HTTP/1.0, HTTP/1.1 and HTTP/2".to_owned();
+        let message = "weir speaks the versions 1.0, 1.1 and 2 of HTTP".to_owned();
         let code = StatusCode::HTTP_VERSION_NOT_SUPPORTED;
         Self(refusal::refusal(code, "HTTPVersionNotSupported", message))
     }

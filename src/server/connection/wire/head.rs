@@ -52,10 +52,34 @@ pub(super) fn read(bytes: &[u8]) -> Result<Head, NoHead> {
     let mut fields = [const { MaybeUninit::uninit() }; FIELDS_USUAL_MAX];
     let mut request = Request::new(&mut []);
     let parsed = request.parse_with_uninit_headers(bytes, &mut fields);
-    if let Err(Error::TooManyHeaders) = parsed {
-        return read_long(bytes);
+    match parsed {
+        Err(Error::TooManyHeaders) => read_long(bytes),
+        Err(Error::Token) => {
+            read_foreign(bytes).unwrap_or_else(|| complete(bytes, parsed, &request))
+        }
+        parsed => complete(bytes, parsed, &request),
     }
-    complete(bytes, parsed, &request)
+}
+
+/// Reads a head whose target is not UTF-8, which httparse refuses; `None` for any other one.
+fn read_foreign(bytes: &[u8]) -> Option<Result<Head, NoHead>> {
+    let start = memchr::memchr2(b' ', b'\n', bytes)? + 1;
+    let (before, rest) = bytes.split_at_checked(start)?;
+    let (target, after) = rest.split_at_checked(memchr::memchr2(b' ', b'\n', rest)?)?;
+    if std::str::from_utf8(target).is_ok() {
+        return None;
+    }
+    let escaped = match carried(target) {
+        Ok(escaped) => escaped?,
+        Err(refused) => return Some(Err(refused.into())),
+    };
+    let changed = [before, &escaped, after].concat();
+    Some(read(&changed).map(|head| Head {
+        length: head.length + target.len() - escaped.len(),
+        replacement: changed.get(..head.length).map(<[u8]>::to_vec),
+        body: head.body,
+        block: None,
+    }))
 }
 
 /// Reads a head with more fields than usual.
@@ -217,7 +241,9 @@ fn unreadable(error: Error, bytes: &[u8]) -> RefusedHead {
 /// Whether the first line ends with a version of HTTP.
 fn names_version(bytes: &[u8]) -> bool {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let version = line.strip_suffix(b"\r").unwrap_or(line).rsplit(|byte| *byte == b' ').next();
+    // Go's server takes what follows the second blank for the version.
+    let mut words = line.strip_suffix(b"\r").unwrap_or(line).splitn(3, |byte| *byte == b' ');
+    let version = words.nth(2);
     let numbers = version.and_then(|version| version.strip_prefix(b"HTTP/"));
     matches!(numbers, Some([b'0'..=b'9', b'.', b'0'..=b'9']))
 }

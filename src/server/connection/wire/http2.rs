@@ -4,7 +4,7 @@
 //! needs no change passes as well, in the frame in which it came. Others are written anew, and so is
 //! each block of several frames, which is joined first: in its own parts, h2 would forget some of
 //! its errors. The bytes of an incomplete block are withheld, as many as h2 would take itself. A
-//! flood of CONTINUATION frames ends at that limit, whatever their sizes.
+//! flood of CONTINUATION frames ends at that limit, or at that of their number.
 //!
 //! h2 must read each block as it was read here. So nothing that cannot be read is passed on: h2 gets
 //! a frame that ends the connection with GOAWAY, and no byte behind it. The rules are those of h2 or
@@ -42,8 +42,10 @@ struct PartialBlock {
     ends_stream: bool,
     depends_on_itself: bool,
     bytes: Vec<u8>,
-    /// What its frames have taken.
+    /// The bytes of its frames.
     received: usize,
+    /// The number of its frames.
+    frames: usize,
 }
 
 impl FrameReader {
@@ -112,6 +114,7 @@ impl FrameReader {
             depends_on_itself,
             bytes: block.to_vec(),
             received: taken,
+            frames: 1,
         }));
         Ok(Step::Replace { taken, by: Vec::new() })
     }
@@ -120,7 +123,9 @@ impl FrameReader {
         let State::Block(block) = &mut self.state else { return Err(BadBlock) };
         let taken = HEAD_BYTES + payload.len();
         block.received += taken;
-        if head.stream != block.stream || block.received > BLOCK_BYTES_MAX {
+        block.frames += 1;
+        let is_flood = block.received > BLOCK_BYTES_MAX || block.frames > BLOCK_FRAMES_MAX;
+        if head.stream != block.stream || is_flood {
             return Err(BadBlock);
         }
         block.bytes.extend_from_slice(payload);
@@ -222,3 +227,5 @@ const FRAME_BYTES_MAX: usize = 16 << 10;
 /// The longest header block, with the heads of its frames. h2 accepts 81 frames for a header list of
 /// 1 MiB, of which the longest path may need four more than the client's.
 const BLOCK_BYTES_MAX: usize = 76 * FRAME_BYTES_MAX;
+/// h2 has the same limit (CVE-2024-27316).
+const BLOCK_FRAMES_MAX: usize = 81;

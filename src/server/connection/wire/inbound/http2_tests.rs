@@ -100,10 +100,11 @@ fn read_by_h2(parts: Vec<Vec<u8>>) -> Read {
     let mut connection = None;
     // Another poll after all was read has h2 write its answers.
     let mut idle = 0;
+    let mut left = usize::MAX;
     while idle < 3 {
-        if sent.lock().is_empty() {
-            idle += 1;
-        }
+        // Nothing more is read once a request is refused.
+        let now = sent.lock().iter().map(Vec::len).sum();
+        idle += usize::from(now == std::mem::replace(&mut left, now));
         if connection.is_none() {
             connection = handshake.as_mut().now_or_never().and_then(Result::ok);
         }
@@ -269,12 +270,9 @@ fn plain_frames_pass_in_place() {
 /// Bytes of HTTP/1.1 pass, however much they look like the preface.
 #[test]
 fn other_protocols_pass() {
-    for begin in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/1.1\r\n\r\n", b"P", b"\x16\x03\x01"]
-    {
+    for head in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/1.1\r\n\r\n"] {
         let mut inbound = Inbound::new(ConnActivity::new(), 1 << 20);
-        let (first, rest) = begin.split_at(1);
-        assert_eq!(inbound.receive(first), 1);
-        assert_eq!(inbound.receive(rest), rest.len());
-        assert_eq!(inbound.receive(&[0, 0, 1, 1, 4]), 5);
+        assert_eq!(inbound.receive(head), head.len());
+        assert!(matches!(inbound.protocol, Protocol::Http1(_)));
     }
 }
