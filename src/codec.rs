@@ -16,4 +16,5 @@ pub mod protobuf;
 pub mod rope;
 pub mod splice;
 pub mod uid;
+pub mod unreadable;
 pub mod yaml;

@@ -221,15 +221,15 @@ async fn watch_once(
             let change = match event {
                 UpstreamEvent::Upsert(object) => Change::Upsert(object),
                 UpstreamEvent::Delete(object) => Change::Delete(object),
+                UpstreamEvent::Unreadable { object, is_deletion } => {
+                    Change::Unreadable { object, is_deletion }
+                }
                 UpstreamEvent::Bookmark { resource_version, .. } => {
                     Change::Progress(resource_version)
                 }
                 UpstreamEvent::Error(error) => return Err(error.into()),
             };
-            let at = match &change {
-                Change::Upsert(object) | Change::Delete(object) => object.resource_version,
-                Change::Progress(at) => *at,
-            };
+            let at = change.resource_version();
             if at <= through {
                 earlier.push(change);
             }

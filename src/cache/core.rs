@@ -27,6 +27,7 @@ mod relist;
 pub mod snapshot;
 pub mod state;
 pub mod store;
+pub mod unreadable;
 pub mod watch_cache;
 pub mod watcher;
 

@@ -121,8 +121,11 @@ impl Progress {
 }
 
 fn compare(state: &State, observed: Observation) -> Outcome {
+    if state.unreadable().any_changed_after(observed.at) {
+        return Outcome::Unknown;
+    }
     let Some(snapshot) = Snapshot::at(state, observed.at) else { return Outcome::Unknown };
-    let held = snapshot.len() as u64;
+    let held = (snapshot.len() + state.unreadable().len()) as u64;
     if held == observed.objects { Outcome::Equal } else { Outcome::Different { held } }
 }
 

@@ -88,6 +88,9 @@ impl<L: ListWatch> Reflector<L> {
             cached.status.enter(state.name());
             let watching = matches!(state, State::Watching(_));
             cached.lifecycle.set_watching(watching);
+            if matches!(state, State::BackingOff(..) | State::Reviewing(..)) {
+                cached.lifecycle.note_failure();
+            }
             if watching {
                 self.driver.refusals.end();
                 self.driver.waiting.end();

@@ -117,7 +117,9 @@ async fn read_end(cached: &CachedResource, request: WatchRequest) -> Result<bool
                     }
                 }
                 UpstreamEvent::Error(error) => return Err(error),
-                UpstreamEvent::Upsert(_) | UpstreamEvent::Delete(_) => {}
+                UpstreamEvent::Upsert(_)
+                | UpstreamEvent::Delete(_)
+                | UpstreamEvent::Unreadable { .. } => {}
             }
         }
     }

@@ -6,7 +6,50 @@ pub(super) mod key;
 pub use self::error::IngestError;
 use crate::api::resource::{ApiResource, Representation};
 use crate::codec::object::Object;
+use crate::codec::unreadable::UnreadableObject;
 use crate::codec::{json, protobuf};
+
+/// An object of the API server as a cache takes it.
+#[derive(Debug)]
+pub enum Ingested {
+    /// An object that the cache holds.
+    Object(Object),
+    /// One that it leaves to the API server.
+    Unreadable(UnreadableObject),
+}
+
+/// Reads an object in the form of GET and WATCH. Fails only if the bytes are no object that could
+/// be followed.
+pub fn any_object(
+    bytes: &[u8],
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<Ingested, IngestError> {
+    or_unreadable(object(bytes, resource, representation), bytes, representation)
+}
+
+/// Reads an object in the form of a LIST. Fails only if the bytes are no object that could be
+/// followed.
+pub fn any_list_item(
+    bytes: &[u8],
+    resource: &ApiResource,
+    representation: Representation,
+) -> Result<Ingested, IngestError> {
+    or_unreadable(list_item(bytes, resource, representation), bytes, representation)
+}
+
+fn or_unreadable(
+    read: Result<Object, IngestError>,
+    bytes: &[u8],
+    representation: Representation,
+) -> Result<Ingested, IngestError> {
+    let described = |error| {
+        UnreadableObject::describe(bytes, representation.encoding())
+            .map(Ingested::Unreadable)
+            .ok_or(error)
+    };
+    read.map(Ingested::Object).or_else(described)
+}
 
 /// Reads an object in the form of GET and WATCH. Copies the bytes into their own allocation.
 pub fn object(

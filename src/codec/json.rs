@@ -1,19 +1,22 @@
 //! Reads objects and bookmarks in JSON.
 //!
 //! One pass over the bytes validates the JSON and extracts `metadata` and the selectable fields
-//! ([`extract`](self::extract::extract)); nothing else is decoded. Bodies are copied into their own
-//! allocations only here.
+//! ([`extract`](self::extract::extract)); nothing else is decoded, nor must the rest be UTF-8.
+//! Bodies are copied into their own allocations only here.
 
 mod extract;
-mod metadata_position;
+mod value_position;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
+pub(crate) use self::extract::Text;
 use self::extract::{extract, text_or_empty};
+pub(crate) use self::value_position::ValuePosition;
 use crate::api::media_type::{META_V1, PARTIAL_OBJECT_METADATA};
 use crate::api::resource::{ApiResource, Shape};
 use crate::api::resource_version::ResourceVersion;
@@ -95,7 +98,8 @@ fn ingest(
         .zip(&values)
         .map(|(source, value)| source.rule.value_of(value.map(RawValue::get)))
         .collect();
-    let labels = metadata.labels.iter().flatten().map(|(key, value)| (&*key.0, &*value.0));
+    let labels = metadata.labels.iter().flatten();
+    let labels = labels.map(|(key, value)| (key.0.as_bytes(), value.0.as_bytes()));
     let key = key(text_or_empty(&metadata.name), text_or_empty(&metadata.namespace), resource)?;
     let (resource_version, attrs) =
         (parse_resource_version(&body, layout)?, Attrs::new(&fields, labels));
@@ -104,14 +108,16 @@ fn ingest(
 
 /// Reads a bookmark: its layout, its resourceVersion and its annotations.
 pub(crate) fn read_bookmark(body: &[u8]) -> Option<(Layout, ResourceVersion, Annotations<'_>)> {
+    #[derive(Deserialize)]
+    struct Annotated<'a> {
+        #[serde(borrow)]
+        annotations: Option<Annotations<'a>>,
+    }
     let found = extract(body, &[], &mut [])?;
     let layout = found.layout(body, 0).ok()?;
     let resource_version = parse_resource_version(body, layout).ok()?;
-    let annotations = match found.metadata.annotations {
-        Some(raw) => serde_json::from_str::<Option<_>>(raw.get()).ok()?.unwrap_or_default(),
-        None => Annotations::new(),
-    };
-    Some((layout, resource_version, annotations))
+    let metadata: Annotated<'_> = serde_json::from_slice(layout.metadata.slice(body)).ok()?;
+    Some((layout, resource_version, metadata.annotations.unwrap_or_default()))
 }
 
 pub(crate) type Annotations<'a> = BTreeMap<Cow<'a, str>, Cow<'a, str>>;

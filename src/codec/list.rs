@@ -11,7 +11,7 @@ mod spliced;
 
 pub use self::encode::encode;
 pub use self::item_format::ItemFormat;
-pub use self::page::{ListMeta, ListPage};
+pub use self::page::{ListMeta, ListPage, ListedObjects};
 pub use self::parse::parse;
 pub use self::pieces::Pieces;
 pub use self::reader::{ListError, ListReader};

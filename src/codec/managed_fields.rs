@@ -9,9 +9,9 @@
 use std::fmt;
 
 use serde::de::{Deserializer as _, Error as _, IgnoredAny, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
 use crate::api::media_type::Encoding;
+use crate::codec::json::{Text, ValuePosition};
 use crate::codec::object::{Layout, Span};
 use crate::codec::protobuf::wire::{Fields, Value, length_len};
 
@@ -31,66 +31,44 @@ pub(crate) fn find(body: &[u8], layout: Layout) -> Span {
 
 /// Returns the first offset and the end of the member in an object of JSON.
 fn find_member(metadata: &[u8]) -> Option<(usize, usize)> {
-    let text = std::str::from_utf8(metadata).ok()?;
-    let value = serde_json::Deserializer::from_str(text).deserialize_map(MemberFinder).ok()??;
-    let value_start = offset_in(text, value.get())?;
-    let value_end = value_start + value.get().len();
-    let start = text.get(..value_start)?.strip_suffix(KEY)?.len();
-    match text.as_bytes().get(start.checked_sub(1)?)? {
+    let finder = MemberFinder { metadata };
+    let value = serde_json::Deserializer::from_slice(metadata).deserialize_map(finder).ok()??;
+    let (value_start, value_end) = (value.start as usize, value.end());
+    let start = metadata.get(..value_start)?.strip_suffix(KEY.as_bytes())?.len();
+    match metadata.get(start.checked_sub(1)?)? {
         b',' => Some((start - 1, value_end)),
-        b'{' if text.as_bytes().get(value_end) == Some(&b',') => Some((start, value_end + 1)),
+        b'{' if metadata.get(value_end) == Some(&b',') => Some((start, value_end + 1)),
         b'{' => Some((start, value_end)),
         _ => None,
     }
 }
 
-fn offset_in(whole: &str, part: &str) -> Option<usize> {
-    (part.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)
+/// Finds the position of the value of the one member `managedFields`. The value need not be UTF-8
+/// (`docs/semantics.md` §3.6).
+struct MemberFinder<'a> {
+    metadata: &'a [u8],
 }
 
-/// Finds the value of the one member `managedFields`.
-struct MemberFinder;
-
-impl<'de> Visitor<'de> for MemberFinder {
-    type Value = Option<&'de RawValue>;
+impl<'de> Visitor<'de> for MemberFinder<'de> {
+    type Value = Option<Span>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut found = None;
-        while let Some(key) = map.next_key::<Key>()? {
-            if !key.0 {
-                map.next_value::<IgnoredAny>()?;
-            } else if found.replace(map.next_value()?).is_some() {
-                return Err(A::Error::duplicate_field("managedFields"));
+        let (mut position, mut is_seen) = (ValuePosition::Unknown, false);
+        while let Some(Text(key)) = map.next_key::<Text<'de>>()? {
+            position = position.before_key(self.metadata, &key);
+            if key == "managedFields" {
+                if std::mem::replace(&mut is_seen, true) {
+                    return Err(A::Error::duplicate_field("managedFields"));
+                }
+                position = ValuePosition::after_key(self.metadata, &key);
             }
+            map.next_value::<IgnoredAny>()?;
         }
-        Ok(found)
-    }
-}
-
-/// Whether a key is `managedFields`. A key is compared and not copied.
-struct Key(bool);
-
-impl<'de> serde::Deserialize<'de> for Key {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct KeyVisitor;
-
-        impl Visitor<'_> for KeyVisitor {
-            type Value = Key;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a key")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<Key, E> {
-                Ok(Key(key == "managedFields"))
-            }
-        }
-
-        deserializer.deserialize_str(KeyVisitor)
+        Ok(position.at_the_end_of(self.metadata))
     }
 }
 

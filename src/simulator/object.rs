@@ -15,6 +15,7 @@ use super::json::{array, text};
 use super::kinds::Kind;
 use super::normalize::normalize;
 use super::protobuf::{self, UnknownField};
+use super::raw_bytes::in_json;
 
 /// One state of one object.
 #[derive(Debug)]
@@ -90,9 +91,9 @@ impl Object {
     /// `apiVersion` and its defaults.
     pub(super) fn render(&self, kind: &Kind) -> Bytes {
         if *self.api_version == *kind.api_version() && !kind.has_defaults() {
-            return self.json.clone();
+            return in_json(self.json.clone());
         }
-        encode::encode(&normalize(kind, self.served(kind)))
+        in_json(encode::encode(&normalize(kind, self.served(kind))))
     }
 
     /// Returns the decoded state in the version of `kind`.

@@ -13,6 +13,7 @@ use super::normalize::partial_metadata;
 use super::object::Object;
 use super::page::Page;
 use super::protobuf;
+use super::raw_bytes::in_json;
 use super::request::Request;
 use super::status::ApiError;
 use super::table;
@@ -54,7 +55,7 @@ pub(super) fn partial(version: &str, media: Media, object: &Value) -> Result<Byt
     let group_version = format!("meta.k8s.io/{version}");
     let view = partial_metadata(object, &group_version);
     Ok(match media {
-        Media::Json => encode::encode(&view),
+        Media::Json => in_json(encode::encode(&view)),
         Media::Protobuf => {
             protobuf::envelope(&group_version, KIND, &protobuf::message(KIND, &view)?).into()
         }
@@ -106,8 +107,8 @@ fn partial_list(version: &str, media: Media, page: &Page) -> Result<Bytes, ApiEr
     }
     // Go's nil slice: only this kind of list is null when it is empty.
     let items = if views.is_empty() { Value::Null } else { Value::Array(views) };
-    Ok(encode::encode(&json!({"kind": list_kind, "apiVersion": group_version,
-        "metadata": page.metadata(), "items": items})))
+    Ok(in_json(encode::encode(&json!({"kind": list_kind, "apiVersion": group_version,
+        "metadata": page.metadata(), "items": items}))))
 }
 
 /// Encodes a list in JSON (`docs/semantics.md` §3.6).

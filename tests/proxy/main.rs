@@ -55,6 +55,7 @@ mod siblings;
 mod starts;
 mod trace_context;
 mod tracing;
+mod unreadable;
 mod upgrades;
 mod users;
 mod verification;

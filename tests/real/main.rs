@@ -48,6 +48,7 @@ mod suite;
 mod support;
 #[path = "../support/tracked_body.rs"]
 mod tracked_body;
+mod unreadable;
 
 #[path = "../support/wait.rs"]
 mod wait;
@@ -124,6 +125,11 @@ fn tests() -> Vec<Trial> {
             definitions::nowhere,
         ),
         trial("shadow_mode_finds_no_difference_in_the_corpus", missing, shadow::corpus),
+        trial(
+            "no_tenants_objects_change_what_another_reads",
+            missing,
+            unreadable::another_tenants_objects,
+        ),
         trial("invalid_parameters_get_the_upstreams_answers", missing, bad_input::answers),
     ];
     trials.push(trial("kubelets_get_what_the_authorizer_node_allows", no_kubectl, nodes::kubelets));

@@ -23,40 +23,46 @@ pub enum Rule {
 pub enum Scalar<'a> {
     /// An integer as the 64 bits of its varint, or a boolean.
     Number(u64),
-    /// A string.
-    Text(&'a str),
+    /// A string, which need not be UTF-8.
+    Text(&'a [u8]),
 }
 
 impl Rule {
     /// Returns the value of the field from the JSON at its path; `raw` is `None` if there is none.
-    pub fn value_of(self, raw: Option<&str>) -> Cow<'_, str> {
+    pub fn value_of(self, raw: Option<&str>) -> Cow<'_, [u8]> {
         let raw = raw.map(str::trim).filter(|raw| *raw != "null");
         match self {
-            Self::Bool => raw.filter(|raw| *raw == "true").unwrap_or("false").into(),
-            Self::Empty => "".into(),
-            Self::Number => raw.filter(|raw| is_integer(raw)).unwrap_or("0").into(),
+            Self::Bool => borrowed(raw.filter(|raw| *raw == "true").unwrap_or("false")),
+            Self::Empty => borrowed(""),
+            Self::Number => borrowed(raw.filter(|raw| is_integer(raw)).unwrap_or("0")),
             Self::Printed => match raw {
                 Some(raw) if raw.starts_with('"') => text(raw),
-                Some(raw) if !raw.starts_with(['{', '[']) => raw.into(),
-                Some(_) | None => "".into(),
+                Some(raw) if !raw.starts_with(['{', '[']) => borrowed(raw),
+                Some(_) | None => borrowed(""),
             },
-            Self::Text => raw.map_or_else(|| "".into(), text),
+            Self::Text => raw.map_or_else(|| borrowed(""), text),
         }
     }
 
     /// Returns the value of the field from a protobuf value. A value of another type than expected
     /// counts as absent.
-    pub fn value_of_scalar(self, scalar: Option<Scalar<'_>>) -> Cow<'_, str> {
+    pub fn value_of_scalar(self, scalar: Option<Scalar<'_>>) -> Cow<'_, [u8]> {
         match (self, scalar) {
-            (Self::Bool, Some(Scalar::Number(number))) if number != 0 => "true".into(),
-            (Self::Bool, _) => "false".into(),
+            (Self::Bool, Some(Scalar::Number(number))) if number != 0 => borrowed("true"),
+            (Self::Bool, _) => borrowed("false"),
             // Negative numbers have 64 bits as well.
-            (Self::Number, Some(Scalar::Number(number))) => number.cast_signed().to_string().into(),
-            (Self::Number, _) => "0".into(),
-            (Self::Text, Some(Scalar::Text(text))) => text.into(),
-            (Self::Empty | Self::Printed | Self::Text, _) => "".into(),
+            (Self::Number, Some(Scalar::Number(number))) => {
+                Cow::Owned(number.cast_signed().to_string().into_bytes())
+            }
+            (Self::Number, _) => borrowed("0"),
+            (Self::Text, Some(Scalar::Text(text))) => Cow::Borrowed(text),
+            (Self::Empty | Self::Printed | Self::Text, _) => borrowed(""),
         }
     }
+}
+
+fn borrowed(text: &str) -> Cow<'_, [u8]> {
+    Cow::Borrowed(text.as_bytes())
 }
 
 fn is_integer(raw: &str) -> bool {
@@ -65,11 +71,11 @@ fn is_integer(raw: &str) -> bool {
 }
 
 /// Returns the content of a JSON string; empty for any other JSON.
-fn text(raw: &str) -> Cow<'_, str> {
+fn text(raw: &str) -> Cow<'_, [u8]> {
     let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     match plain {
-        Some(plain) if !plain.contains(['\\', '"']) => plain.into(),
-        Some(_) => serde_json::from_str(raw).unwrap_or_default(),
-        None => "".into(),
+        Some(plain) if !plain.contains(['\\', '"']) => borrowed(plain),
+        Some(_) => Cow::Owned(serde_json::from_str::<String>(raw).unwrap_or_default().into_bytes()),
+        None => borrowed(""),
     }
 }

@@ -141,7 +141,7 @@ fn values_follow_their_rule() {
         (Rule::Printed, Some("[1]"), ""),
     ];
     for (rule, raw, expected) in rows {
-        assert_eq!(&*rule.value_of(raw), expected, "{rule:?} {raw:?}");
+        assert_eq!(&*rule.value_of(raw), expected.as_bytes(), "{rule:?} {raw:?}");
     }
 }
 

@@ -51,16 +51,22 @@ impl FieldSelector {
         &self,
         name: &'a str,
         namespace: &'a str,
-        value_of: impl Fn(usize) -> &'a str,
+        value_of: impl Fn(usize) -> &'a [u8],
     ) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = match requirement.field {
-                Field::Name => name,
-                Field::Namespace => namespace,
+                Field::Name => name.as_bytes(),
+                Field::Namespace => namespace.as_bytes(),
                 Field::Value(index) => value_of(index),
             };
-            (value == &*requirement.value) == requirement.equal
+            (value == requirement.value.as_bytes()) == requirement.equal
         })
+    }
+
+    /// Whether a value contains U+FFFD, which in JSON stands for any byte that is not UTF-8
+    /// (`docs/semantics.md` §3.6). It must not be compared with what an object in JSON has.
+    pub fn is_ambiguous(&self) -> bool {
+        self.requirements.iter().any(|requirement| requirement.value.contains('\u{fffd}'))
     }
 
     /// Returns the maximum number of comparisons for one object.

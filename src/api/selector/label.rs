@@ -41,7 +41,7 @@ impl LabelSelector {
     }
 
     /// Whether the labels match; `value_of` returns the value of a key.
-    pub fn matches<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
+    pub fn matches<'a>(&self, value_of: impl Fn(&str) -> Option<&'a [u8]>) -> bool {
         self.requirements
             .iter()
             .all(|requirement| requirement.condition.holds(value_of(&requirement.key)))
@@ -128,15 +128,16 @@ impl Condition {
         }
     }
 
-    fn holds(&self, value: Option<&str>) -> bool {
+    fn holds(&self, value: Option<&[u8]>) -> bool {
+        let number = |value| std::str::from_utf8(value).ok()?.parse::<i64>().ok();
         match (self, value) {
             (Self::Absent, value) => value.is_none(),
             (Self::NotIn(_), None) => true,
             (_, None) => false,
-            (Self::GreaterThan(bound), Some(value)) => value.parse().is_ok_and(|n: i64| n > *bound),
-            (Self::In(values), Some(value)) => values.iter().any(|one| **one == *value),
-            (Self::LessThan(bound), Some(value)) => value.parse().is_ok_and(|n: i64| n < *bound),
-            (Self::NotIn(values), Some(value)) => values.iter().all(|one| **one != *value),
+            (Self::GreaterThan(bound), Some(value)) => number(value).is_some_and(|n| n > *bound),
+            (Self::In(values), Some(value)) => values.iter().any(|one| one.as_bytes() == value),
+            (Self::LessThan(bound), Some(value)) => number(value).is_some_and(|n| n < *bound),
+            (Self::NotIn(values), Some(value)) => values.iter().all(|one| one.as_bytes() != value),
             (Self::Present, Some(_)) => true,
         }
     }

@@ -33,7 +33,7 @@ use crate::auth::rbac::resource::RbacResource;
 use crate::auth::rbac::state::RbacState;
 use crate::cache::core::event::Event;
 use crate::cache::core::watch_cache::State;
-use crate::cache::core::watcher::{ObjectBatch, WatchFilter, WatchStart, Watcher};
+use crate::cache::core::watcher::{ObjectBatch, WatchStart, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
@@ -91,9 +91,7 @@ impl<'a> Feed<'a> {
     /// Applies events until the watcher has ended.
     async fn follow(mut self) {
         let cache = self.handle.cache();
-        let Ok(mut watcher) = cache.watch(WatchFilter::default(), WatchStart::InitialEvents) else {
-            return;
-        };
+        let Ok(mut watcher) = cache.follow(WatchStart::InitialEvents) else { return };
         let (mut progress, mut watching) = (cache.progress(), self.handle.watching());
         let mut verification = pin!(Fuse::terminated());
         while self.drain(&mut watcher).await {

@@ -148,6 +148,8 @@ impl ScopeIndex {
 pub struct IndexWriter {
     index: Index,
     objects: PerResource<HashMap<ObjectKey, Policy>>,
+    /// The number of objects that cannot be read.
+    unreadable: PerResource<usize>,
     /// Whether a permission may have been revoked.
     revoked: bool,
 }
@@ -177,6 +179,9 @@ impl IndexWriter {
             Policy::Binding(binding) => scope.grant(binding),
             Policy::Unreadable => {}
         });
+        if policy == Policy::Unreadable {
+            *self.unreadable.get_mut(resource) += 1;
+        }
         self.objects.get_mut(resource).insert(key, policy);
     }
 
@@ -219,13 +224,15 @@ impl IndexWriter {
     /// Returns the number of objects of a resource that cannot be read, and therefore grant
     /// nothing.
     pub fn unreadable(&self, resource: RbacResource) -> usize {
-        let policies = self.objects.get(resource).values();
-        policies.filter(|policy| **policy == Policy::Unreadable).count()
+        *self.unreadable.get(resource)
     }
 
     /// Removes an object and what it granted.
     fn withdraw(&mut self, resource: RbacResource, key: &ObjectKey) -> Option<Policy> {
         let policy = self.objects.get_mut(resource).remove(key)?;
+        if policy == Policy::Unreadable {
+            *self.unreadable.get_mut(resource) -= 1;
+        }
         let (namespace, name) = key;
         self.index.change(namespace, |scope| match &policy {
             Policy::Role(_) => {

@@ -74,7 +74,8 @@ impl Policy {
         let parsed = match resource {
             RbacResource::Roles | RbacResource::ClusterRoles => {
                 serde_json::from_slice(json).map(|role: RawRole| {
-                    Self::Role(role.rules.into_iter().map(RawRule::compile).collect())
+                    let rules = role.rules.into_iter().filter(RawRule::is_unambiguous);
+                    Self::Role(rules.map(RawRule::compile).collect())
                 })
             }
             RbacResource::RoleBindings | RbacResource::ClusterRoleBindings => {
@@ -134,6 +135,14 @@ struct RawSubject {
 }
 
 impl RawRule {
+    /// Whether nothing of it stands for several texts. A part must not be left out alone: without
+    /// names, a rule is for all of them.
+    fn is_unambiguous(&self) -> bool {
+        let Self { verbs, api_groups, resources, resource_names, non_resource_urls } = self;
+        let lists = [verbs, api_groups, resources, resource_names, non_resource_urls];
+        lists.into_iter().flatten().all(|text| is_unambiguous(text))
+    }
+
     fn compile(self) -> Rule {
         Rule {
             verbs: self.verbs.into(),
@@ -150,6 +159,7 @@ impl RawBinding {
         let name = self.role_ref.name;
         let role = match &*self.role_ref.kind {
             // A cluster role binding has no namespace in which the role could be.
+            _ if !is_unambiguous(&name) => None,
             "Role" if namespace.is_empty() => None,
             "Role" => Some(RoleRef::Role(name)),
             "ClusterRole" => Some(RoleRef::ClusterRole(name)),
@@ -168,6 +178,9 @@ impl RawSubject {
     /// Returns the users and groups to whom a subject applies (`appliesToUser`, reversed); `None`
     /// if it applies to no one.
     fn compile(self, namespace: &str) -> Option<Subject> {
+        if !is_unambiguous(&self.name) || !is_unambiguous(&self.namespace) {
+            return None;
+        }
         match &*self.kind {
             "User" => Some(Subject::User(self.name)),
             "Group" => Some(Subject::Group(self.name)),
@@ -179,6 +192,13 @@ impl RawSubject {
             _ => None,
         }
     }
+}
+
+/// Whether a text is the one that the API server has. In JSON, U+FFFD stands for any byte that is
+/// not UTF-8 (`docs/semantics.md` §3.6), so that two names may seem to be one. What has it grants
+/// nothing here: an access review decides.
+fn is_unambiguous(text: &str) -> bool {
+    !text.contains(char::REPLACEMENT_CHARACTER)
 }
 
 /// A list that may be `null`.

@@ -186,6 +186,10 @@ proptest! {
             let (before, expected) = (writer.index(), build(&objects).index());
             apply(&mut objects, &mut writer, step);
             prop_assert_eq!(&writer.index(), &build(&objects).index());
+            for resource in RbacResource::ALL {
+                let unreadable = build(&objects).unreadable(resource);
+                prop_assert_eq!(writer.unreadable(resource), unreadable);
+            }
             // The index of a reader does not change.
             prop_assert_eq!(&before, &expected);
         }
@@ -203,6 +207,34 @@ proptest! {
         }
         prop_assert_eq!(writer.index(), Index::default());
     }
+}
+
+/// In JSON, U+FFFD stands for any byte that is not UTF-8: `r\u{fffd}` may be another role here
+/// than there.
+#[test]
+fn what_stands_for_several_texts_grants_nothing() {
+    let odd = |text: &str| text.replace('?', "\u{fffd}");
+    let allows = |role: &str, rule: Value, subject: &str, bound: &str, name: &str| {
+        let mut writer = IndexWriter::default();
+        let object = json!({"rules": [rule]}).to_string();
+        writer.put(resource("roles"), "ns", &odd(role), object.as_bytes());
+        let binding = json!({"subjects": [{"kind": "User", "name": odd(subject)}],
+            "roleRef": {"kind": "Role", "name": odd(bound)}});
+        writer.put(resource("rolebindings"), "ns", "b", binding.to_string().as_bytes());
+        let name = odd(name);
+        let (verb, group, resource) = ("get", "", "pods");
+        let (subresource, namespace) = ("", "ns");
+        let action =
+            Action::Resource { verb, group, resource, subresource, namespace, name: &name };
+        writer.index().allows(&user(&odd(subject), &[]), &action)
+    };
+    let rule = |name: &str| json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": [odd(name)]});
+    assert!(allows("r", rule("a"), "u", "r", "a"));
+    assert!(!allows("r?", rule("a"), "u", "r?", "a"));
+    assert!(!allows("r", rule("a"), "u?", "r", "a"));
+    // Without its names, the rule would be for all.
+    assert!(!allows("r", rule("a?"), "u", "r", "a?"));
+    assert!(!allows("r", rule("a?"), "u", "r", "b"));
 }
 
 #[test]

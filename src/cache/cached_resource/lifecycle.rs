@@ -36,6 +36,8 @@ pub(crate) struct Lifecycle {
     watching: watch::Sender<bool>,
     /// Since when the watch is closed, if it was open or the first list is complete.
     unwatched_since: Mutex<Option<Instant>>,
+    /// Whether the reflector has failed since the watch was last open.
+    has_failed: AtomicBool,
     retiring: watch::Sender<bool>,
     cancel: CancellationToken,
     stop_reason: Mutex<Option<Refusal>>,
@@ -67,6 +69,7 @@ impl Lifecycle {
             ready: AtomicBool::new(false),
             watching: watch::Sender::new(false),
             unwatched_since: Mutex::new(None),
+            has_failed: AtomicBool::new(false),
             retiring: watch::Sender::new(false),
             cancel,
             stop_reason: Mutex::new(None),
@@ -255,9 +258,20 @@ impl Lifecycle {
             let has_changed = std::mem::replace(was, watching) != watching;
             if has_changed {
                 *self.unwatched_since.lock() = (!watching).then(Instant::now);
+                self.has_failed.store(false, Ordering::Relaxed);
             }
             has_changed
         });
+    }
+
+    /// Notes that the reflector has failed, and waits before it tries again.
+    pub(crate) fn note_failure(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the reflector has failed since the watch was last open.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 
     /// Returns since when the upstream's watch is closed; `None` while it is open, and before the

@@ -2,6 +2,7 @@
 
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::object::Object;
+use crate::codec::unreadable::UnreadableObject;
 
 /// A change that the upstream reported.
 #[derive(Debug)]
@@ -12,6 +13,13 @@ pub enum Change {
     /// An object was deleted. Holds the object from the DELETED event, with the resourceVersion of
     /// that event.
     Delete(Object),
+    /// An object that cannot be read was created, changed or deleted.
+    Unreadable {
+        /// What is known of it.
+        object: UnreadableObject,
+        /// Whether it was deleted.
+        is_deletion: bool,
+    },
     /// Nothing else changed up to this resourceVersion (a bookmark).
     Progress(ResourceVersion),
 }
@@ -21,6 +29,7 @@ impl Change {
     pub(crate) fn resource_version(&self) -> ResourceVersion {
         match self {
             Self::Upsert(object) | Self::Delete(object) => object.resource_version,
+            Self::Unreadable { object, .. } => object.resource_version,
             Self::Progress(resource_version) => *resource_version,
         }
     }

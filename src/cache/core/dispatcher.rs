@@ -28,7 +28,7 @@ type Cursors = Vec<Arc<Cursor>>;
 #[derive(Debug, Default)]
 pub(super) struct Dispatcher {
     by_key: HashMap<Key, Cursors>,
-    by_field: Vec<HashMap<Box<str>, Cursors>>,
+    by_field: Vec<HashMap<Box<[u8]>, Cursors>>,
     by_name: HashMap<Box<str>, Cursors>,
     by_namespace: HashMap<Box<str>, Cursors>,
     unindexed: Cursors,
@@ -82,7 +82,7 @@ impl Dispatcher {
             }
             IndexKey::Name(name) => remove(&mut self.by_name, name, cursor),
             IndexKey::Namespace(namespace) => remove(&mut self.by_namespace, namespace, cursor),
-            IndexKey::Unindexed => swap_remove(&mut self.unindexed, cursor),
+            IndexKey::Unindexed | IndexKey::Readable => swap_remove(&mut self.unindexed, cursor),
         }
     }
 
@@ -119,16 +119,14 @@ impl Dispatcher {
         all
     }
 
-    /// Ends, as [`Self::end_all`] does, the watchers that started at a future resourceVersion for
-    /// which `is_overtaken` returns true.
-    pub(super) fn end_future_starts(
+    /// Ends, as [`Self::end_all`] does, the watchers for which `is_ended` returns true.
+    pub(super) fn end_some(
         &mut self,
         state: &Arc<State>,
         cause: EndCause,
-        is_overtaken: impl Fn(ResourceVersion) -> bool,
+        is_ended: impl Fn(&Cursor) -> bool,
     ) -> Vec<Arc<Cursor>> {
-        let ended: Vec<_> =
-            self.all().filter(|cursor| is_overtaken(cursor.skip_through)).cloned().collect();
+        let ended: Vec<_> = self.all().filter(|cursor| is_ended(cursor)).cloned().collect();
         for cursor in &ended {
             self.remove_from_index(cursor);
             cursor.set_end(WatchEnd { state: Arc::clone(state), cause });
@@ -220,7 +218,7 @@ impl Dispatcher {
             IndexKey::Namespace(namespace) => {
                 self.by_namespace.entry(namespace.clone()).or_default()
             }
-            IndexKey::Unindexed => &mut self.unindexed,
+            IndexKey::Unindexed | IndexKey::Readable => &mut self.unindexed,
         }
     }
 }

@@ -101,19 +101,25 @@ impl EarlierEvents {
     }
 
     /// Adds the next change. Ignores one that is not newer than the last: a watch that was opened
-    /// again repeats it.
+    /// again repeats it. A change of an object that cannot be read is no event, so that the
+    /// collection begins after it.
     pub fn push(&mut self, change: Change) {
+        if change.resource_version() <= self.last {
+            return;
+        }
         let (object, is_deletion) = match change {
             Change::Upsert(object) => (Arc::new(object), false),
             Change::Delete(object) => (Arc::new(object), true),
+            Change::Unreadable { object, .. } => {
+                while self.drop_first() {}
+                (self.from, self.last) = (object.resource_version, object.resource_version);
+                return;
+            }
             Change::Progress(at) => {
-                self.last = self.last.max(at);
+                self.last = at;
                 return;
             }
         };
-        if object.resource_version <= self.last {
-            return;
-        }
         self.last = object.resource_version;
         let after = (!is_deletion).then(|| Arc::clone(&object));
         let previous = match self.latest.insert(object.key.clone(), after) {

@@ -12,6 +12,8 @@ pub enum EndCause {
     Aggregated,
     /// The cache was stopped (idle, over budget, excluded, or shutdown).
     Stopped,
+    /// An object that the watch may match cannot be read. The client resumes at the API server.
+    Unreadable,
     /// The watcher fell out of the history window, or held its initial state for too long.
     Slow,
 }

@@ -24,7 +24,7 @@ use crate::codec::object::Object;
 #[derive(Clone, Debug)]
 pub(super) struct FieldIndex {
     field: usize,
-    by_value: OrdMap<Arc<str>, Objects>,
+    by_value: OrdMap<Arc<[u8]>, Objects>,
 }
 
 impl FieldIndex {
@@ -39,7 +39,7 @@ impl FieldIndex {
     }
 
     /// Returns the objects with `value`.
-    pub(super) fn get(&self, value: &str) -> Option<&Objects> {
+    pub(super) fn get(&self, value: &[u8]) -> Option<&Objects> {
         self.by_value.get(value)
     }
 

@@ -9,13 +9,15 @@ pub(super) enum IndexKey {
     /// One object.
     Object(Key),
     /// Objects with this value of a selectable field, which is given by its number.
-    Field(usize, Box<str>),
+    Field(usize, Box<[u8]>),
     /// Objects with this name, in every namespace or cluster-scoped.
     Name(Box<str>),
     /// Objects in this namespace.
     Namespace(Box<str>),
     /// Any object.
     Unindexed,
+    /// Any object that can be read, for a reader within this process.
+    Readable,
 }
 
 impl IndexKey {
@@ -25,13 +27,28 @@ impl IndexKey {
             (Some(namespace), Some(name)) => Self::Object(Key::new(namespace, name)),
             (namespace, name) => {
                 if let Some((field, value)) = filter.fields.required_value() {
-                    Self::Field(field, value.into())
+                    Self::Field(field, value.as_bytes().into())
                 } else if let Some(name) = name {
                     Self::Name(name.into())
                 } else {
                     namespace.map_or(Self::Unindexed, |namespace| Self::Namespace(namespace.into()))
                 }
             }
+        }
+    }
+
+    /// Returns whether a watcher with this key may match an object of which only these names are
+    /// known; an empty one is unknown.
+    pub(super) fn may_match(&self, (namespace, name): (&str, &str)) -> bool {
+        let is_possible = |known: &str, own: &str| known.is_empty() || known == own;
+        match self {
+            Self::Object(key) => {
+                is_possible(namespace, key.namespace()) && is_possible(name, key.name())
+            }
+            Self::Name(own) => is_possible(name, own),
+            Self::Namespace(own) => is_possible(namespace, own),
+            Self::Field(..) | Self::Unindexed => true,
+            Self::Readable => false,
         }
     }
 }

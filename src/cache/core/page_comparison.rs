@@ -24,6 +24,8 @@ pub struct ExactPage<'a> {
     pub objects: &'a [Object],
     /// Whether another page follows.
     pub has_more: bool,
+    /// Whether it has objects that cannot be read.
+    pub has_unreadable: bool,
     /// Whether its objects are whole and have the state's representation, so that their bytes are
     /// compared. Otherwise only their resourceVersions and uids are compared.
     pub is_whole: bool,
@@ -77,10 +79,16 @@ pub enum MalformedPage {
 /// Compares a page with the state of the same resourceVersion.
 pub fn compare(state: &State, page: ExactPage<'_>) -> Result<PageComparison, MalformedPage> {
     check(&page, state.resource_version())?;
-    let last = page.objects.last().map(|object| &object.key);
-    let through = last.filter(|_| page.has_more);
     let low = page.after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.as_str()));
     let everything = WatchFilter::default();
+    if page.has_more && page.objects.is_empty() {
+        // All of its objects cannot be read. The next page begins behind the next object.
+        let next = state.store().scan_from(&everything, low).next();
+        let through = next.map(|object| object.key.clone());
+        return Ok(PageComparison { through, ..PageComparison::default() });
+    }
+    let last = page.objects.last().map(|object| &object.key);
+    let through = last.filter(|_| page.has_more);
     let is_covered = |object: &&Arc<Object>| through.is_none_or(|through| object.key <= *through);
     let mut held = state.store().scan_from(&everything, low).take_while(is_covered).peekable();
     let mut listed = page.objects.iter().peekable();
@@ -99,6 +107,7 @@ pub fn compare(state: &State, page: ExactPage<'_>) -> Result<PageComparison, Mal
         let held = held.map(|object| &**object);
         if !is_same(held, listed, page.is_whole)
             && let Some(key) = held.or(listed).map(|object| &object.key)
+            && !(held.is_none() && state.unreadable().may_have(key))
         {
             result.note(key, held, listed);
         }
@@ -130,7 +139,7 @@ impl PageComparison {
 }
 
 fn check(page: &ExactPage<'_>, at: ResourceVersion) -> Result<(), MalformedPage> {
-    if page.has_more && page.objects.is_empty() {
+    if page.has_more && page.objects.is_empty() && !page.has_unreadable {
         return Err(MalformedPage::Empty);
     }
     let mut before = page.after;

@@ -7,6 +7,8 @@ use crate::api::resource_version::ResourceVersion;
 pub enum WatchRefusal {
     /// The cache has no complete state.
     NotReady,
+    /// An object that the watch may match cannot be read, or could not since its start.
+    Unreadable,
     /// The history does not have all events after the requested resourceVersion.
     Expired {
         /// The oldest resourceVersion from which a watch can start.

@@ -1,5 +1,5 @@
 //! An immutable state of a watch cache: objects, history and resourceVersion, which change
-//! together.
+//! together, as do the objects that cannot be read.
 //!
 //! Each state is built from the previous one and a batch of changes. The two share everything that
 //! did not change.
@@ -16,6 +16,8 @@ use crate::cache::core::limits::WindowLimits;
 use crate::cache::core::now::Now;
 use crate::cache::core::relist::{self, Difference, Discontinuity};
 use crate::cache::core::store::Store;
+use crate::cache::core::unreadable::UnreadableObjects;
+use crate::codec::list::ListedObjects;
 use crate::codec::object::{Key, Object};
 
 /// The state of a cache at one resourceVersion.
@@ -24,16 +26,18 @@ pub struct State {
     resource_version: ResourceVersion,
     store: Store,
     history: History,
+    unreadable: UnreadableObjects,
 }
 
 impl State {
     /// Creates the state from a complete list.
     pub(super) fn from_list(
-        store: Store,
+        (store, unreadable): Listed,
         resource_version: ResourceVersion,
         baseline: HistoryBaseline,
     ) -> Self {
-        Self { resource_version, store, history: History::new(baseline, resource_version) }
+        let history = History::new(baseline, resource_version);
+        Self { resource_version, store, history, unreadable }
     }
 
     /// Returns the state after a batch of changes, or `None` if none of them was new. A change is
@@ -58,7 +62,7 @@ impl State {
     /// `relist.rs`.
     pub(super) fn after_relist(
         &self,
-        listed: &Store,
+        (listed, unreadable): &Listed,
         resource_version: ResourceVersion,
         now: Now,
         limits: &WindowLimits,
@@ -70,6 +74,7 @@ impl State {
         let batch = difference.apply(&mut next.store, from, now);
         relist::check_weight(&batch, limits)?;
         next.history.relist(batch, (from, resource_version), limits);
+        next.unreadable = self.unreadable.relisted(unreadable, resource_version);
         next.resource_version = resource_version;
         Ok(next)
     }
@@ -106,9 +111,10 @@ impl State {
     /// is empty.
     pub fn with_list(
         &self,
-        objects: Vec<Object>,
+        listed: impl Into<ListedObjects>,
         resource_version: ResourceVersion,
     ) -> (Self, usize) {
+        let ListedObjects { objects, unreadable } = listed.into();
         let mut store = self.store.clone();
         let mut weight = 0;
         let mut listed = HashSet::with_capacity(objects.len());
@@ -131,7 +137,10 @@ impl State {
         for object in gone {
             store.remove(object.key.as_str());
         }
-        (Self::from_list(store, resource_version, self.history.baseline()), weight)
+        let unreadable = UnreadableObjects::new(unreadable);
+        let weight = weight.saturating_add(unreadable.weight());
+        let listed = (store, unreadable);
+        (Self::from_list(listed, resource_version, self.history.baseline()), weight)
     }
 
     /// Returns the resourceVersion of the state: it includes every change up to it and none after
@@ -164,7 +173,23 @@ impl State {
         self.store.scan_max(filter)
     }
 
-    /// Returns the number of objects.
+    /// Returns whether everything that a filter may match can be read.
+    pub fn covers(&self, filter: &WatchFilter) -> bool {
+        !self.unreadable.may_match(filter)
+    }
+
+    /// Returns whether everything that a filter may match could be read at `at`, and at all times
+    /// since.
+    pub fn covers_since(&self, filter: &WatchFilter, at: ResourceVersion) -> bool {
+        self.covers(filter) && !self.unreadable.changed_after(filter, at)
+    }
+
+    /// Returns the objects that cannot be read.
+    pub fn unreadable(&self) -> &UnreadableObjects {
+        &self.unreadable
+    }
+
+    /// Returns the number of objects that can be read.
     pub fn len(&self) -> usize {
         self.store.len()
     }
@@ -176,7 +201,8 @@ impl State {
 
     /// Returns the size in bytes of the objects and the history.
     pub fn weight(&self) -> usize {
-        self.store.weight().saturating_add(self.history.weight())
+        let readable = self.store.weight().saturating_add(self.history.weight());
+        readable.saturating_add(self.unreadable.weight())
     }
 
     /// Returns the objects.
@@ -190,27 +216,39 @@ impl State {
     }
 
     fn apply(&mut self, change: Change, keep_from: u64, now: Now, limits: &WindowLimits) {
-        let resource_version = match &change {
-            Change::Upsert(object) | Change::Delete(object) => object.resource_version,
-            Change::Progress(resource_version) => *resource_version,
-        };
+        let resource_version = change.resource_version();
         if resource_version <= self.resource_version {
             return;
         }
         self.resource_version = resource_version;
         let event = match change {
             Change::Upsert(object) => {
+                self.unreadable.remove_key(&object.key, resource_version);
                 let object = Arc::new(object);
                 let previous = self.store.put(Arc::clone(&object));
                 Event::upserted(object, previous, now)
             }
             Change::Delete(object) => {
+                self.unreadable.remove_key(&object.key, resource_version);
                 // Watchers never saw the object, so there is no event for its deletion.
                 let Some(previous) = self.store.remove(object.key.as_str()) else { return };
                 Event::deleted(Arc::new(object), previous, now)
+            }
+            Change::Unreadable { object, is_deletion } => {
+                let key = Key::new(&object.namespace, &object.name);
+                match is_deletion {
+                    true => self.unreadable.remove(&object),
+                    false => self.unreadable.put(object),
+                }
+                // An object that could be read before. The watches that could see it end.
+                let Some(previous) = self.store.remove(key.as_str()) else { return };
+                Event::deleted_by_relist(previous, resource_version, now)
             }
             Change::Progress(_) => return,
         };
         self.history.push(event, keep_from, limits);
     }
 }
+
+/// The objects of a list: those that can be read, and the others.
+pub(super) type Listed = (Store, UnreadableObjects);

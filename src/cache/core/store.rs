@@ -158,12 +158,13 @@ impl Store {
         field: Option<(usize, &'a str)>,
         after: &str,
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
-        let indexed = field.and_then(|(number, value)| self.index_over(number)?.get(value));
+        let indexed =
+            field.and_then(|(number, value)| self.index_over(number)?.get(value.as_bytes()));
         let is_indexed = field.is_some_and(|(number, _)| self.index_over(number).is_some());
         let objects = if is_indexed { indexed } else { Some(&self.objects) };
         let objects = objects.map(|objects| range(objects, namespace, Bound::Excluded(after)));
         objects.into_iter().flatten().filter(move |object| {
-            field.is_none_or(|(number, value)| object.attrs.field(number) == value)
+            field.is_none_or(|(number, value)| object.attrs.field(number) == value.as_bytes())
         })
     }
 
@@ -204,7 +205,7 @@ impl Store {
     fn candidates(&self, filter: &WatchFilter) -> Option<&Objects> {
         let Some(index) = &self.index else { return Some(&self.objects) };
         match filter.fields.required_value_of(index.field()) {
-            Some(value) => index.get(value),
+            Some(value) => index.get(value.as_bytes()),
             None => Some(&self.objects),
         }
     }

@@ -10,6 +10,7 @@ mod relist;
 mod separate_lists;
 mod snapshot;
 mod threads;
+mod unreadable;
 mod window;
 
 use std::borrow::Cow;
@@ -99,12 +100,12 @@ impl Pod {
         let at = body.find(mark).unwrap() + mark.len();
         let metadata = metadata.to_string();
         let metadata_at = body.find(&metadata).unwrap();
-        let mut fields = vec![Cow::Borrowed(""); pod_fields().len()];
-        fields[node_field()] = Cow::Borrowed(&self.node);
+        let mut fields = vec![Cow::Borrowed(&b""[..]); pod_fields().len()];
+        fields[node_field()] = Cow::Borrowed(self.node.as_bytes());
         Object::new(
             Key::new(&self.namespace, &self.name),
             ResourceVersion(self.resource_version),
-            Attrs::new(&fields, [("app", self.app.as_str())].into_iter()),
+            Attrs::new(&fields, [(&b"app"[..], self.app.as_bytes())].into_iter()),
             body.into(),
             Layout {
                 metadata: Span::new(metadata_at, metadata.len()).unwrap(),

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use crate::api::resource_version::ResourceVersion;
 pub use crate::cache::core::change::Change;
 use crate::cache::core::cursor::{Cursor, InitialEvents};
+use crate::cache::core::dispatcher::Dispatcher;
 use crate::cache::core::earlier::{DoesNotJoin, EarlierEvents};
 pub use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::index_key::IndexKey;
@@ -28,10 +29,13 @@ pub use crate::cache::core::limits::WindowLimits;
 pub use crate::cache::core::now::Now;
 pub use crate::cache::core::refusal::WatchRefusal;
 pub use crate::cache::core::relist::Discontinuity;
+use crate::cache::core::state::Listed;
 pub use crate::cache::core::state::State;
 use crate::cache::core::store::Store;
+use crate::cache::core::unreadable::UnreadableObjects;
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
-use crate::codec::object::Object;
+use crate::codec::list::ListedObjects;
+use crate::codec::unreadable::UnreadableObject;
 
 /// The watch cache of one resource. Dropping it ends every watcher (cause `Stopped`).
 #[derive(Debug)]
@@ -75,12 +79,12 @@ impl WatchCache {
     /// `Relist`). Returns false and changes nothing if the current state is newer than the list.
     pub fn replace(
         &self,
-        objects: Vec<Object>,
+        listed: impl Into<ListedObjects>,
         resource_version: ResourceVersion,
         _now: Now,
     ) -> bool {
-        let store = Store::new(objects, self.indexed);
-        self.reset(EndCause::Relist, Some((store, resource_version)))
+        let listed = self.listed(listed.into());
+        self.reset(EndCause::Relist, Some((listed, resource_version)))
     }
 
     /// Replaces the state with a complete list, and delivers the changes to the watchers as events,
@@ -89,14 +93,14 @@ impl WatchCache {
     /// nothing changed, since the cache never goes back to an older state.
     pub fn relist(
         &self,
-        objects: Vec<Object>,
+        listed: impl Into<ListedObjects>,
         resource_version: ResourceVersion,
         now: Now,
     ) -> Result<usize, Discontinuity> {
-        let store = Store::new(objects, self.indexed);
+        let listed = self.listed(listed.into());
         loop {
             let Some(state) = self.inner.state() else {
-                let replaced = self.reset(EndCause::Relist, Some((store, resource_version)));
+                let replaced = self.reset(EndCause::Relist, Some((listed, resource_version)));
                 return if replaced { Ok(0) } else { Err(Discontinuity::Overtaken) };
             };
             if resource_version < state.resource_version() {
@@ -104,10 +108,10 @@ impl WatchCache {
             }
             // The comparison of a large collection takes time, so it runs before the lock is taken.
             // A progress notification may have been applied meanwhile.
-            let next = match state.after_relist(&store, resource_version, now, &self.limits()) {
+            let next = match state.after_relist(&listed, resource_version, now, &self.limits()) {
                 Ok(next) => Arc::new(next),
                 Err(discontinuity) => {
-                    let list = Some((store, resource_version));
+                    let list = Some((listed, resource_version));
                     let replaced = self.reset(EndCause::Relist, list);
                     return Err(if replaced { discontinuity } else { Discontinuity::Overtaken });
                 }
@@ -128,8 +132,14 @@ impl WatchCache {
         }
         let (from, to) = (state.resource_version(), next.resource_version());
         let first = state.history().end_seq();
-        let is_overtaken = |after| from < after && after < to;
-        let ended = writer.dispatcher.end_future_starts(state, EndCause::Relist, is_overtaken);
+        let is_overtaken = |cursor: &Cursor| {
+            let after = cursor.skip_through;
+            from < after && after < to
+        };
+        let mut ended = writer.dispatcher.end_some(state, EndCause::Relist, is_overtaken);
+        let unreadable: Vec<_> =
+            state.unreadable().iter().chain(next.unreadable().iter()).collect();
+        ended.extend(end_unreadable(&mut writer.dispatcher, state, &unreadable));
         let marked = writer.dispatcher.mark(&next, first);
         let events = next.history().end_seq() - first;
         inner.publish(Some(next));
@@ -146,13 +156,17 @@ impl WatchCache {
         let inner = &*self.inner;
         let mut writer = inner.writer.lock();
         let Some(state) = inner.state() else { return };
+        let unreadable = unreadable_in(&changes, state.resource_version());
         let Some(next) = state.after_changes(changes, received, &self.limits()) else { return };
+        let unreadable: Vec<_> = unreadable.iter().map(UnreadableObject::names).collect();
+        let ended = end_unreadable(&mut writer.dispatcher, &state, &unreadable);
         let marked = writer.dispatcher.mark(&next, state.history().end_seq());
         inner.publish(Some(Arc::new(next)));
         // Release the lock before waking, so that registering and unregistering watchers do not
         // wait for it.
         drop(writer);
         wake(&marked);
+        wake(&ended);
     }
 
     /// Puts earlier events before the history, so that a watch can start at an older
@@ -233,8 +247,30 @@ impl WatchCache {
     /// Starts a watch at `start`. It receives every later event exactly once.
     pub fn watch(&self, filter: WatchFilter, start: WatchStart) -> Result<Watcher, WatchRefusal> {
         let index_key = IndexKey::from_filter(&filter);
+        self.watch_by(index_key, filter, start)
+    }
+
+    /// Starts a watch for a reader within this process, of all objects that can be read.
+    pub(crate) fn follow(&self, start: WatchStart) -> Result<Watcher, WatchRefusal> {
+        self.watch_by(IndexKey::Readable, WatchFilter::default(), start)
+    }
+
+    fn watch_by(
+        &self,
+        index_key: IndexKey,
+        filter: WatchFilter,
+        start: WatchStart,
+    ) -> Result<Watcher, WatchRefusal> {
         let mut writer = self.inner.writer.lock();
         let state = self.inner.state().ok_or(WatchRefusal::NotReady)?;
+        let is_covered = match start {
+            _ if index_key == IndexKey::Readable => true,
+            WatchStart::After(after) => state.covers_since(&filter, after),
+            WatchStart::InitialEvents | WatchStart::Now => state.covers(&filter),
+        };
+        if !is_covered {
+            return Err(WatchRefusal::Unreadable);
+        }
         let end = state.history().end_seq();
         let from = match start {
             WatchStart::After(after) => state.history().resume(after)?,
@@ -268,6 +304,9 @@ impl WatchCache {
         let end = present.history().end_seq();
         let held = present.resource_version();
         let state = if listed.resource_version() > held { Arc::clone(listed) } else { present };
+        if !state.covers(&filter) {
+            return Err(WatchRefusal::Unreadable);
+        }
         let at = state.resource_version();
         let initial = Some(InitialEvents::new(state));
         let skip_through = if at > held { at } else { ResourceVersion::default() };
@@ -307,7 +346,7 @@ impl WatchCache {
 
     /// Replaces or drops the state and ends every watcher. Returns false and changes nothing if the
     /// list is older than the current state, or if the cache is closed.
-    fn reset(&self, cause: EndCause, list: Option<(Store, ResourceVersion)>) -> bool {
+    fn reset(&self, cause: EndCause, list: Option<(Listed, ResourceVersion)>) -> bool {
         let inner = &*self.inner;
         let mut writer = inner.writer.lock();
         let old = inner.state();
@@ -329,12 +368,17 @@ impl WatchCache {
             None => Vec::new(),
         };
         let baseline = writer.baseline;
-        inner.publish(list.map(|(store, resource_version)| {
-            Arc::new(State::from_list(store, resource_version, baseline))
+        inner.publish(list.map(|(listed, resource_version)| {
+            Arc::new(State::from_list(listed, resource_version, baseline))
         }));
         drop(writer);
         wake(&ended);
         true
+    }
+
+    fn listed(&self, listed: ListedObjects) -> Listed {
+        let ListedObjects { objects, unreadable } = listed;
+        (Store::new(objects, self.indexed), UnreadableObjects::new(unreadable))
     }
 
     /// Returns whether no index contains a watcher.
@@ -348,6 +392,29 @@ impl Drop for WatchCache {
     fn drop(&mut self) {
         self.invalidate(EndCause::Stopped);
     }
+}
+
+/// Returns the objects that cannot be read of changes after `held`.
+fn unreadable_in(changes: &[Change], held: ResourceVersion) -> Vec<UnreadableObject> {
+    let unreadable = changes.iter().filter_map(|change| match change {
+        Change::Unreadable { object, .. } => Some(object),
+        _ => None,
+    });
+    unreadable.filter(|object| object.resource_version > held).cloned().collect()
+}
+
+/// Ends the watchers that may match an object that cannot be read, and returns them. They end at
+/// `state`, before any of these objects has changed: their clients resume from there.
+fn end_unreadable(
+    dispatcher: &mut Dispatcher,
+    state: &Arc<State>,
+    unreadable: &[(&str, &str)],
+) -> Vec<Arc<Cursor>> {
+    if unreadable.is_empty() {
+        return Vec::new();
+    }
+    let may_match = |cursor: &Cursor| unreadable.iter().any(|it| cursor.index_key.may_match(*it));
+    dispatcher.end_some(state, EndCause::Unreadable, may_match)
 }
 
 fn wake(cursors: &[Arc<Cursor>]) {

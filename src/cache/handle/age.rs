@@ -13,6 +13,16 @@ impl CacheHandle {
         self.cached().outdated_since().map(|since| since.elapsed())
     }
 
+    /// Returns the age of a cache that cannot follow the upstream, although an API server is usable:
+    /// its reflector has failed since its watch was open, or the watch is closed for longer than it
+    /// takes to open the next one. Such a cache knows of no object that is new.
+    pub(crate) fn failing_for(&self) -> Option<Duration> {
+        let cached = self.cached();
+        let age = cached.lifecycle.unwatched_since()?.elapsed();
+        let is_failing = cached.lifecycle.has_failed() || age >= REOPENED_WITHIN;
+        (is_failing && cached.context.availability.is_usable()).then_some(age)
+    }
+
     /// Waits until [`Self::age`] is more than `max`.
     pub async fn until_older_than(&self, max: Duration) {
         let cached = self.cached();
@@ -35,5 +45,7 @@ impl CacheHandle {
     }
 }
 
+/// The watches of the upstream end every few minutes. The next one is open within milliseconds.
+const REOPENED_WITHIN: Duration = Duration::from_secs(1);
 /// The clock of the timers counts milliseconds.
 const AGE_STEP: Duration = Duration::from_millis(1);

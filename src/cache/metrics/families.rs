@@ -241,7 +241,7 @@ impl Families {
             )?,
             seeds_served: counters(
                 "weir_seeds_served_total",
-                "Requests of siblings for the state of a cache, by outcome: sent, or the reason for which none was sent: version (another form of objects), options (no plain list), denied (401 or 403), limited (by a rule or another limit), shadow (in shadow mode), absent (no such cache), unready (also while nobody can say who the sender is, or what it may do), unverified (the cache came from a sibling and was not compared, or went through eight Weirs), large (it takes too long), quarantined, busy, unidentified (the cluster is not known) or stopping.",
+                "Requests of siblings for the state of a cache, by outcome: sent, or the reason for which none was sent: version (another form of objects), options (no plain list), denied (401 or 403), limited (by a rule or another limit), shadow (in shadow mode), absent (no such cache), unready (also while nobody can say who the sender is, or what it may do), unverified (the cache came from a sibling and was not compared, or went through eight Weirs), unreadable (it has objects that cannot be read), large (it takes too long), quarantined, busy, unidentified (the cluster is not known) or stopping.",
                 &["outcome"],
             )?,
         })

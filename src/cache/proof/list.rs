@@ -53,7 +53,8 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     }
     cached.context.history.observe(page.resource_version);
     let Some(present) = cached.watch_cache.state() else { return ListProof::Failed };
-    let (state, weight) = present.with_list(page.objects, page.resource_version);
+    let at = page.resource_version;
+    let (state, weight) = present.with_list(page.into_objects(), at);
     let claim = cached.context.budget.claim(weight);
     let listed = ListedState { state: Arc::new(state), generation, _claim: claim };
     let listed = Arc::new(listed);

@@ -107,6 +107,7 @@ async fn read_until_bookmark(
                 UpstreamEvent::Upsert(object) | UpstreamEvent::Delete(object) => {
                     last = object.resource_version;
                 }
+                UpstreamEvent::Unreadable { object, .. } => last = object.resource_version,
                 UpstreamEvent::Bookmark { resource_version, .. } => {
                     return Ok((last, Some(resource_version)));
                 }

@@ -7,26 +7,32 @@ use crate::cache::budget::Account;
 use crate::cache::context::CacheContext;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::refusal::Refusal;
+use crate::codec::ingest::Ingested;
+use crate::codec::list::ListedObjects;
 use crate::codec::object::Object;
+use crate::codec::unreadable::UnreadableObject;
 
 /// The objects of a list in progress.
 pub(super) struct ListAccumulator<'a> {
     account: &'a Account,
     context: &'a CacheContext,
-    objects: Vec<Object>,
+    listed: ListedObjects,
     weight: usize,
 }
 
 impl<'a> ListAccumulator<'a> {
     /// Starts without objects.
     pub(super) fn new(account: &'a Account, context: &'a CacheContext) -> Self {
-        Self { account, context, objects: Vec::new(), weight: 0 }
+        Self { account, context, listed: ListedObjects::default(), weight: 0 }
     }
 
     /// Adds an object. Fails if the list exceeds a budget.
-    pub(super) fn push(&mut self, object: Object) -> Result<(), Failure> {
-        self.weight += object.weight();
-        self.objects.push(object);
+    pub(super) fn push(&mut self, object: Ingested) -> Result<(), Failure> {
+        self.weight += match &object {
+            Ingested::Object(object) => object.weight(),
+            Ingested::Unreadable(object) => size_of_val(object),
+        };
+        self.listed.push(object);
         self.account.set_listing(self.weight);
         let budget = if self.account.is_too_heavy(self.weight) {
             "resource"
@@ -42,18 +48,23 @@ impl<'a> ListAccumulator<'a> {
     /// Removes a deleted object. No known upstream sends a deletion before the end of the initial
     /// events, but client-go accepts one.
     pub(super) fn remove(&mut self, deleted: &Object) {
-        self.objects.retain(|object| object.key != deleted.key);
+        self.listed.objects.retain(|object| object.key != deleted.key);
+    }
+
+    /// Removes a deleted object that cannot be read.
+    pub(super) fn remove_unreadable(&mut self, deleted: &UnreadableObject) {
+        self.listed.unreadable.retain(|object| object.uid != deleted.uid);
     }
 
     /// Returns all objects in the order in which they arrived.
-    pub(super) fn take(&mut self) -> Vec<Object> {
-        std::mem::take(&mut self.objects)
+    pub(super) fn take(&mut self) -> ListedObjects {
+        std::mem::take(&mut self.listed)
     }
 
     /// Removes all objects.
     pub(super) fn clear(&mut self) {
         self.weight = 0;
-        self.objects.clear();
+        self.listed = ListedObjects::default();
         self.account.set_listing(0);
     }
 }

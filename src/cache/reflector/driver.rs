@@ -22,7 +22,7 @@ use crate::cache::reflector::start_options::StartOptions;
 use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::reflector::waiting::Waiting;
 use crate::cache::refusal::Refusal;
-use crate::codec::object::Object;
+use crate::codec::list::ListedObjects;
 use crate::config::OnRelist;
 use crate::telemetry::events::EventKind;
 use crate::upstream::bounded::with_timeout;
@@ -52,6 +52,8 @@ pub(super) struct Driver<L> {
     /// The moves away from API servers that lag, since events were last applied.
     pub(super) moves: u32,
     malformed: MalformedStreak,
+    /// Whether the cache has objects that it cannot read.
+    has_unreadable: bool,
 }
 
 impl<L: ListWatch> Driver<L> {
@@ -79,6 +81,7 @@ impl<L: ListWatch> Driver<L> {
             waiting: Waiting::default(),
             moves: 0,
             malformed: MalformedStreak::default(),
+            has_unreadable: false,
         }
     }
 
@@ -179,9 +182,10 @@ impl<L: ListWatch> Driver<L> {
     /// state, the rewind is reported instead, and decides about the next state.
     pub(super) async fn commit(
         &mut self,
-        objects: Vec<Object>,
+        listed: impl Into<ListedObjects>,
         resource_version: ResourceVersion,
     ) -> Result<(), Failure> {
+        let listed = listed.into();
         self.confirm_origin().await?;
         if self.is_rewound() {
             return Ok(());
@@ -189,8 +193,8 @@ impl<L: ListWatch> Driver<L> {
         if self.floor_at_list_start > Some(resource_version) {
             return self.confirm_rewind(self.floor_at_list_start, resource_version).await;
         }
-        let count = objects.len();
-        if !self.publish(objects, resource_version) {
+        let count = listed.objects.len();
+        if !self.publish(listed, resource_version) {
             return Err(Failure::Overtaken);
         }
         self.cached.account.set_listing(0);
@@ -205,14 +209,14 @@ impl<L: ListWatch> Driver<L> {
     /// Applies a complete list. Only watches from a resourceVersion may use it while it is below
     /// the floor, which other caches of the resource may have raised since the list was requested.
     /// Returns false if a proof of freshness has moved the cache past it.
-    fn publish(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
+    fn publish(&self, listed: ListedObjects, resource_version: ResourceVersion) -> bool {
         let (cached, generation) = (&self.cached, self.cached.generation.current());
         // Not held without a cause: requests that wait for the first list take it as their proof.
         let shown = cached.shown().max(Some(resource_version));
         let was_open = cached
             .floor_above(shown)
             .is_some_and(|floor| cached.lifecycle.hold_until(floor, generation));
-        let is_applied = self.apply_list(objects, resource_version);
+        let is_applied = self.apply_list(listed, resource_version);
         // The floor may also have risen meanwhile.
         if let Some(floor) = cached.floor_above(cached.shown()) {
             proof::hold(cached, floor, generation);
@@ -224,11 +228,11 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Applies a complete list. Returns false if a proof of freshness has moved the cache past it.
-    fn apply_list(&self, objects: Vec<Object>, resource_version: ResourceVersion) -> bool {
+    fn apply_list(&self, listed: ListedObjects, resource_version: ResourceVersion) -> bool {
         let (cache, now) = (&self.cached.watch_cache, self.cached.context.clock.now());
         match self.cached.context.config().on_relist {
-            OnRelist::EndStreams => return cache.replace(objects, resource_version, now),
-            OnRelist::KeepStreams => match cache.relist(objects, resource_version, now) {
+            OnRelist::EndStreams => return cache.replace(listed, resource_version, now),
+            OnRelist::KeepStreams => match cache.relist(listed, resource_version, now) {
                 Ok(events) => tracing::debug!(events, "watches continue after the list"),
                 Err(Discontinuity::Overtaken) => return false,
                 Err(reason) => tracing::info!(%reason, "watches end"),
@@ -238,8 +242,9 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Updates the budgets and metrics after the state has changed.
-    pub(super) fn account_state(&self) -> Result<(), Failure> {
+    pub(super) fn account_state(&mut self) -> Result<(), Failure> {
         let Some(state) = self.cached.watch_cache.state() else { return Ok(()) };
+        self.note_unreadable(state.unreadable().len());
         let weight = state.weight();
         self.cached.account.set_state(weight);
         self.cached.context.history.observe(state.resource_version());
@@ -250,6 +255,29 @@ impl<L: ListWatch> Driver<L> {
             return Err(Failure::Stop(Refusal::OverBudget));
         }
         Ok(())
+    }
+
+    /// Notes that the cache has objects that it cannot read, or has none any more.
+    fn note_unreadable(&mut self, objects: usize) {
+        if std::mem::replace(&mut self.has_unreadable, objects > 0) == (objects > 0) {
+            return;
+        }
+        let (events, key) = (self.cached.context.metrics.events(), &self.cached.key);
+        if objects > 0 {
+            let text = "An object cannot be read; reads that may show it are forwarded.";
+            events.notable_begin(EventKind::Unreadable, key, text, |left_out| {
+                tracing::warn!(
+                    objects,
+                    left_out,
+                    "an object cannot be read; reads that may show it are forwarded"
+                );
+            });
+        } else {
+            let text = "All objects can be read again.";
+            events.notable_end(EventKind::Unreadable, key, text, |left_out| {
+                tracing::info!(left_out, "all objects can be read again");
+            });
+        }
     }
 
     /// Notes that a response could be parsed.

@@ -8,6 +8,8 @@
 //! An API server may send the same event twice in a row, and an old bookmark. Neither changes
 //! anything. The events after a bookmark are newer than the bookmark.
 
+use std::sync::Arc;
+
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::object::Key;
 use crate::upstream::lister_watcher::UpstreamEvent;
@@ -16,16 +18,39 @@ use crate::upstream::lister_watcher::UpstreamEvent;
 #[derive(Debug)]
 pub(super) struct EventOrder {
     resource_version: ResourceVersion,
-    /// The key of its object; `None` for a bookmark, and for the start.
-    key: Option<Key>,
+    subject: Subject,
     /// Whether an event that came too late was logged.
     pub(super) is_reported: bool,
+}
+
+/// What an event is about.
+#[derive(Debug, PartialEq, Eq)]
+enum Subject {
+    /// No object: a bookmark, or the start.
+    Nothing,
+    /// An object was created or changed.
+    Upsert(Key),
+    /// An object was deleted.
+    Delete(Key),
+    /// An object that cannot be read, by its uid, and whether it was deleted.
+    Unreadable(Arc<str>, bool),
+}
+
+/// The place of an event in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is newer than all before it, or says nothing of an object.
+    Next,
+    /// It is the same as the one before it.
+    Repeated,
+    /// It came too late.
+    Late,
 }
 
 impl EventOrder {
     /// Starts at the resourceVersion after which the watch begins.
     pub(super) fn after(resource_version: ResourceVersion) -> Self {
-        Self { resource_version, key: None, is_reported: false }
+        Self { resource_version, subject: Subject::Nothing, is_reported: false }
     }
 
     /// Returns the highest resourceVersion of the events and bookmarks.
@@ -33,21 +58,34 @@ impl EventOrder {
         self.resource_version
     }
 
-    /// Notes an event. Returns whether it is in order.
-    pub(super) fn note(&mut self, event: &UpstreamEvent) -> bool {
-        let (at, key) = match event {
-            UpstreamEvent::Upsert(object) | UpstreamEvent::Delete(object) => {
-                (object.resource_version, Some(&object.key))
+    /// Notes an event. Returns its place.
+    pub(super) fn note(&mut self, event: &UpstreamEvent) -> Place {
+        let (at, subject) = match event {
+            UpstreamEvent::Upsert(object) => {
+                (object.resource_version, Subject::Upsert(object.key.clone()))
             }
-            UpstreamEvent::Bookmark { resource_version, .. } => (*resource_version, None),
-            UpstreamEvent::Error(_) => return true,
+            UpstreamEvent::Delete(object) => {
+                (object.resource_version, Subject::Delete(object.key.clone()))
+            }
+            UpstreamEvent::Unreadable { object, is_deletion } => {
+                let uid = Arc::clone(&object.uid);
+                (object.resource_version, Subject::Unreadable(uid, *is_deletion))
+            }
+            UpstreamEvent::Bookmark { resource_version, .. } => {
+                (*resource_version, Subject::Nothing)
+            }
+            UpstreamEvent::Error(_) => return Place::Next,
         };
         if at > self.resource_version {
-            (self.resource_version, self.key) = (at, key.cloned());
-            return true;
+            (self.resource_version, self.subject) = (at, subject);
+            return Place::Next;
         }
-        let is_repeated = at == self.resource_version && self.key.as_ref() == key;
-        key.is_none() || is_repeated
+        let is_repeated = at == self.resource_version && self.subject == subject;
+        match subject {
+            Subject::Nothing => Place::Next,
+            _ if is_repeated => Place::Repeated,
+            _ => Place::Late,
+        }
     }
 }
 
@@ -58,15 +96,30 @@ mod tests {
 
     #[test]
     fn events_ascend_and_may_be_repeated() {
+        use Place::{Late, Next, Repeated};
         let mut order = EventOrder::after(ResourceVersion(10));
-        assert!(!order.note(&upsert("a", 10)), "not after the start");
-        assert!(order.note(&upsert("a", 11)) && order.note(&upsert("a", 11)));
-        assert!(!order.note(&upsert("b", 11)), "two writes have two resourceVersions");
-        assert!(order.note(&UpstreamEvent::Delete(object("b", 13))));
-        assert!(!order.note(&upsert("a", 12)) && !order.note(&upsert("b", 12)));
-        assert!(order.note(&bookmark(12, false)) && order.note(&upsert("a", 14)));
-        assert!(order.note(&bookmark(16, false)) && order.note(&bookmark(16, false)));
-        assert!(!order.note(&upsert("a", 15)) && !order.note(&upsert("a", 16)));
-        assert!(order.note(&upsert("a", 17)));
+        let deleted = |name, at| UpstreamEvent::Delete(object(name, at));
+        for (event, place) in [
+            (upsert("a", 10), Late),
+            (upsert("a", 11), Next),
+            (upsert("a", 11), Repeated),
+            // Two writes have two resourceVersions.
+            (upsert("b", 11), Late),
+            (deleted("a", 11), Late),
+            (deleted("b", 13), Next),
+            (deleted("b", 13), Repeated),
+            (upsert("b", 13), Late),
+            (upsert("a", 12), Late),
+            (upsert("b", 12), Late),
+            (bookmark(12, false), Next),
+            (upsert("a", 14), Next),
+            (bookmark(16, false), Next),
+            (bookmark(16, false), Next),
+            (upsert("a", 15), Late),
+            (upsert("a", 16), Late),
+            (upsert("a", 17), Next),
+        ] {
+            assert_eq!(order.note(&event), place, "{event:?}");
+        }
     }
 }

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::GATHER_DURATION;
+use crate::cache::core::watch_cache::State as CacheState;
 use crate::cache::proof;
 use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::driver::Driver;
@@ -23,6 +24,7 @@ use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::list_span::ListSpan;
 use crate::cache::reflector::state::{ListCause, State, Verify};
 use crate::cache::refusal::Refusal;
+use crate::codec::ingest::Ingested;
 use crate::codec::object::Object;
 use crate::upstream::lister_watcher::{ListRequest, ListWatch};
 
@@ -122,21 +124,19 @@ impl<L: ListWatch> Driver<L> {
     pub(super) async fn has_same_bytes_upstream(&self) -> Result<bool, Failure> {
         let Some(held) = self.cached.watch_cache.state() else { return Ok(false) };
         let first = self.exact_list(held.resource_version());
-        let (mut pages, mut same, mut others) = (0, 0, 0);
-        let compare = |object: Object| {
-            let is_held = held.get(&object.key).is_some_and(|held| {
-                held.resource_version == object.resource_version && held.body == object.body
-            });
-            if is_held {
-                same += 1
-            } else {
-                others += 1
+        let (mut pages, mut same, mut others, mut unreadable) = (0, 0, 0, 0);
+        let compare = |object| {
+            match object {
+                Ingested::Object(object) if is_held(&held, &object) => same += 1,
+                Ingested::Object(_) => others += 1,
+                Ingested::Unreadable(_) => unreadable += 1,
             }
             Ok(())
         };
         match self.pages(first, &mut pages, compare).await {
             Ok(listed_at) => {
-                Ok(listed_at == held.resource_version() && others == 0 && same == held.len())
+                let is_all = same == held.len() && unreadable == held.unreadable().len();
+                Ok(listed_at == held.resource_version() && others == 0 && is_all)
             }
             Err(Failure::Expired | Failure::Invalid(_)) => Ok(false),
             Err(failure) => Err(failure),
@@ -152,4 +152,10 @@ impl<L: ListWatch> Driver<L> {
             ..ListRequest::default()
         }
     }
+}
+
+fn is_held(held: &CacheState, object: &Object) -> bool {
+    held.get(&object.key).is_some_and(|held| {
+        held.resource_version == object.resource_version && held.body == object.body
+    })
 }

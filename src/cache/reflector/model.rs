@@ -296,7 +296,7 @@ impl Client {
                 }
                 self.watcher = Some(watcher);
             }
-            Err(WatchRefusal::NotReady) => {}
+            Err(WatchRefusal::NotReady | WatchRefusal::Unreadable) => {}
             Err(WatchRefusal::Expired { .. }) => self.last = None,
         }
     }

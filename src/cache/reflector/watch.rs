@@ -13,7 +13,7 @@ use crate::cache::metrics::EventLabel;
 use crate::cache::probe::{RESPONSE_TIMEOUT, probe};
 use crate::cache::proof;
 use crate::cache::reflector::driver::Driver;
-use crate::cache::reflector::event_order::EventOrder;
+use crate::cache::reflector::event_order::{EventOrder, Place};
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::interrupt::{Interrupt, next_interrupt};
 use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
@@ -261,14 +261,19 @@ impl<L: ListWatch> Driver<L> {
         for event in events {
             self.count_event(&event);
             let reached = order.resource_version();
-            let is_late = !order.note(&event);
+            let place = order.note(&event);
             changes.push(match event {
                 UpstreamEvent::Upsert(object) => Change::Upsert(object),
-                UpstreamEvent::Delete(object) if self.was_relisted(&object, reached) => {
+                UpstreamEvent::Delete(object)
+                    if place != Place::Repeated && self.was_relisted(&object, reached) =>
+                {
                     failure = Some(Failure::Expired);
                     break;
                 }
                 UpstreamEvent::Delete(object) => Change::Delete(object),
+                UpstreamEvent::Unreadable { object, is_deletion } => {
+                    Change::Unreadable { object, is_deletion }
+                }
                 UpstreamEvent::Bookmark { resource_version, object, .. } => {
                     self.cached.learned.learn_bookmark(&object);
                     Change::Progress(resource_version)
@@ -278,7 +283,7 @@ impl<L: ListWatch> Driver<L> {
                     break;
                 }
             });
-            has_late_event |= is_late;
+            has_late_event |= place == Place::Late;
         }
         if !changes.is_empty() {
             let context = &self.cached.context;
@@ -310,6 +315,8 @@ impl<L: ListWatch> Driver<L> {
         let (label, bytes) = match event {
             UpstreamEvent::Upsert(object) => (EventLabel::Upsert, object.body.len()),
             UpstreamEvent::Delete(object) => (EventLabel::Delete, object.body.len()),
+            UpstreamEvent::Unreadable { is_deletion: true, .. } => (EventLabel::Delete, 0),
+            UpstreamEvent::Unreadable { .. } => (EventLabel::Upsert, 0),
             UpstreamEvent::Bookmark { object, .. } => (EventLabel::Bookmark, object.len()),
             UpstreamEvent::Error(_) => (EventLabel::Error, 0),
         };

@@ -14,6 +14,8 @@ pub(crate) enum SeedRefusal {
     /// The cache was filled from a sibling, and was neither listed nor compared since; or its state
     /// went through many Weirs; or a comparison found a difference.
     Unverified,
+    /// The cache has objects that it cannot read, or had some at the requested state.
+    Unreadable,
     /// The cache is too large to be sent in time.
     Large,
     /// The cache was proved wrong.
@@ -35,6 +37,7 @@ impl SeedRefusal {
             Self::Absent => "absent",
             Self::Unready => "unready",
             Self::Unverified => "unverified",
+            Self::Unreadable => "unreadable",
             Self::Large => "large",
             Self::Quarantined => "quarantined",
             Self::Busy => "busy",

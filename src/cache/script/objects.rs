@@ -13,6 +13,7 @@ use crate::upstream::lister_watcher::UpstreamEvent;
 /// Creates a page of a list.
 pub(crate) fn page(resource_version: u64, next: &str, objects: Vec<Object>) -> ListPage {
     ListPage {
+        unreadable: Vec::new(),
         resource_version: ResourceVersion(resource_version),
         continue_token: next.to_owned(),
         remaining_item_count: None,

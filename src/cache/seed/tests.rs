@@ -45,6 +45,7 @@ fn page(objects: &[Object], request: &ExactRequest) -> ListPage {
     let limit = *limit as usize;
     let rest = all.len().saturating_sub(limit);
     ListPage {
+        unreadable: Vec::new(),
         resource_version: request.at,
         continue_token: if rest > 0 { "more".to_owned() } else { String::new() },
         remaining_item_count: (rest > 0).then_some(rest as u64),

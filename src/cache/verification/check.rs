@@ -131,6 +131,7 @@ impl PagePlan {
             after: self.after.as_ref(),
             objects: &page.objects,
             has_more: !page.continue_token.is_empty(),
+            has_unreadable: !page.unreadable.is_empty(),
             is_whole: self.is_whole,
         };
         let compared = compare(&self.state, exact);

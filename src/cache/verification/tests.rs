@@ -16,6 +16,7 @@ use crate::cache::verification::walk::{RoundPages, Walk};
 use crate::codec::json;
 use crate::codec::json::tests::config_maps;
 use crate::codec::object::{Key, Object};
+use crate::codec::unreadable::UnreadableObject;
 
 #[test]
 fn large_collections_have_larger_pages_and_not_more() {
@@ -112,7 +113,7 @@ impl Rig {
             bytes_max: 1 << 20,
         };
         let cache = WatchCache::new(limits);
-        let objects = world.iter().map(|(key, state)| proper(key, *state)).collect();
+        let objects: Vec<_> = world.iter().map(|(key, state)| proper(key, *state)).collect();
         cache.replace(objects, ResourceVersion(at), NOW);
         let worlds = BTreeMap::from([(at, world)]);
         let walk = Walk::new((start > 0).then(|| key(start)));
@@ -158,7 +159,13 @@ impl Rig {
         let page = rest.by_ref().take(self.page_objects);
         let objects: Vec<_> = page.map(|(key, state)| proper(key, *state)).collect();
         let has_more = rest.next().is_some();
-        let page = ExactPage { after: after.as_ref(), objects: &objects, has_more, is_whole: true };
+        let page = ExactPage {
+            after: after.as_ref(),
+            objects: &objects,
+            has_more,
+            has_unreadable: false,
+            is_whole: true,
+        };
         let compared = compare(&state, page).unwrap();
         let is_round = self.walk.advance(compared.through.clone());
         (compared, is_round)
@@ -302,7 +309,7 @@ proptest! {
         rig.cache.replace(objects(&held, "held"), ResourceVersion(9), NOW);
         let listed_objects = objects(&listed, "listed");
         let page =
-            ExactPage { after: after.as_ref(), objects: &listed_objects, has_more, is_whole };
+            ExactPage { after: after.as_ref(), objects: &listed_objects, has_more, has_unreadable: false, is_whole };
         let compared = compare(&rig.cache.state().unwrap(), page).unwrap();
         let mut keys: Vec<_> = held.keys().chain(listed.keys()).cloned().collect();
         keys.sort_unstable();
@@ -326,7 +333,11 @@ fn a_damaged_page_is_the_upstreams_own_fault() {
     let state = rig.cache.state().unwrap();
     let [one, two] = [3, 6].map(|id| proper(&key(id), (1, 1)));
     let malformed = |after: Option<&Key>, objects: &[Object], has_more| {
-        compare(&state, ExactPage { after, objects, has_more, is_whole: false }).unwrap_err()
+        compare(
+            &state,
+            ExactPage { after, objects, has_more, has_unreadable: false, is_whole: false },
+        )
+        .unwrap_err()
     };
     assert_eq!(malformed(None, &[two, one.clone()], false), MalformedPage::Order);
     assert_eq!(malformed(None, &[one.clone(), one.clone()], false), MalformedPage::Order);
@@ -334,4 +345,32 @@ fn a_damaged_page_is_the_upstreams_own_fault() {
     assert_eq!(malformed(None, &[], true), MalformedPage::Empty);
     let newer = proper(&key(9), (1000, 1));
     assert_eq!(malformed(None, &[newer], false), MalformedPage::Newer);
+}
+
+/// A page may have nothing else, and the upstream may read by its metadata what the cache cannot
+/// read as a whole.
+#[test]
+fn objects_that_cannot_be_read_are_not_compared() {
+    let rig = Rig::new(&[0, 1, 2], 10, 0);
+    let object = UnreadableObject {
+        namespace: key(9).namespace().into(),
+        name: key(9).name().into(),
+        uid: "u".into(),
+        resource_version: ResourceVersion(100),
+    };
+    rig.cache.apply(vec![Change::Unreadable { object, is_deletion: false }], NOW);
+    let state = rig.cache.state().unwrap();
+    // In their order: 1, 2, 0.
+    let compared = |after, objects: &[Object], has_more| {
+        let (after, has_unreadable) = (key(after), true);
+        let after = Some(&after);
+        let page = ExactPage { after, objects, has_more, has_unreadable, is_whole: false };
+        let compared = compare(&state, page).unwrap();
+        (compared.count, compared.through)
+    };
+    assert_eq!(compared(1, &[], true), (0, Some(key(2))));
+    assert_eq!(compared(0, &[], true).1, None);
+    let [known, other] = [9, 12].map(|id| proper(&key(id), (1, 1)));
+    assert_eq!(compared(0, &[known], false).0, 0);
+    assert_eq!(compared(0, &[other], false).0, 1);
 }

@@ -2,7 +2,7 @@
 
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::object::Layout;
-use crate::codec::protobuf::object::ParsedObject;
+use crate::codec::protobuf::object::{ParsedObject, is_annotated};
 use crate::codec::{json, protobuf};
 
 /// A parsed bookmark.
@@ -15,10 +15,11 @@ pub(super) struct ParsedBookmark {
 pub(super) fn parse_bookmark(object: &[u8]) -> Option<ParsedBookmark> {
     if protobuf::is_protobuf(object) {
         let read = ParsedObject::parse(object).ok()?;
+        let metadata = read.layout.metadata.slice(object);
         return Some(ParsedBookmark {
             layout: read.layout,
             resource_version: read.resource_version?,
-            initial_events_end: read.annotations.get(ANNOTATION) == Some(&"true"),
+            initial_events_end: is_annotated(metadata, ANNOTATION, "true"),
         });
     }
     let (layout, resource_version, annotations) = json::read_bookmark(object)?;

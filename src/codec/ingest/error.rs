@@ -9,7 +9,7 @@ pub enum IngestError {
     /// `metadata.resourceVersion` is missing or not a `u64`: such a resource is never cached.
     #[error("the upstream sent an object whose resourceVersion is not a number")]
     ResourceVersion,
-    /// `metadata.name` is missing, or contains a `/`.
+    /// `metadata.name` is missing, contains a `/`, or cannot be read.
     #[error("the upstream sent an object without a usable name")]
     Name,
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
-use super::metadata_position::{MetadataPosition, offset_in};
+use super::value_position::{ValuePosition, offset_in};
 use crate::api::media_type::Encoding;
 use crate::api::selectable::FieldSource;
 use crate::codec::ingest::error::IngestError;
@@ -61,32 +61,29 @@ pub(super) struct Metadata<'a> {
     /// Sorted, as [`Attrs`](crate::codec::attrs::Attrs) requires.
     #[serde(borrow)]
     pub(super) labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
-    /// Only needed in bookmarks. Objects can have long annotations, so they are not parsed.
-    #[serde(borrow)]
-    pub(super) annotations: Option<&'a RawValue>,
 }
 
 /// A string that is copied only if it has escapes. serde always copies a bare `Cow`, whatever its
 /// lifetime.
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 pub(super) fn text_or_empty<'a>(text: &'a Option<Text<'_>>) -> &'a str {
     text.as_ref().map_or("", |text| &text.0)
 }
 
 /// Extracts the `metadata` of an object, and the raw value of each source that it has, in one pass.
+/// Only what is extracted must be UTF-8: an API server writes raw JSON of clients, such as managed
+/// fields, with whatever bytes its strings have (`docs/semantics.md` §3.6).
 pub(super) fn extract<'a>(
     body: &'a [u8],
     sources: &[FieldSource],
     values: &mut [Option<&'a RawValue>],
 ) -> Option<FoundMetadata<'a>> {
-    // serde_json does not validate UTF-8 in skipped values, so all bytes are checked here.
-    let body = std::str::from_utf8(body).ok()?;
     let paths = sources.iter().enumerate().map(|(n, source)| (n, &*source.path)).collect();
-    let mut top = MetadataCollector { body, metadata: None, position: MetadataPosition::Unknown };
+    let mut top = MetadataCollector { body, metadata: None, position: ValuePosition::Unknown };
     let visitor = FieldVisitor { paths, values, top: Some(&mut top) };
-    let mut deserializer = serde_json::Deserializer::from_str(body);
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
     visitor.deserialize(&mut deserializer).ok()?;
     deserializer.end().ok()?;
     let at = top.position.at_the_end_of(body);
@@ -95,9 +92,9 @@ pub(super) fn extract<'a>(
 
 /// The state for the top level of an object, where `metadata` is.
 struct MetadataCollector<'a> {
-    body: &'a str,
+    body: &'a [u8],
     metadata: Option<Metadata<'a>>,
-    position: MetadataPosition,
+    position: ValuePosition,
 }
 
 /// Visits one level of an object, and descends into the members that paths lead through.
@@ -161,7 +158,7 @@ impl<'de> Visitor<'de> for FieldVisitor<'_, '_, 'de> {
             if let Some(top) = &mut self.top {
                 top.position = top.position.before_key(top.body, &key);
                 if key == "metadata" {
-                    top.position = MetadataPosition::after_key(top.body, &key);
+                    top.position = ValuePosition::after_key(top.body, &key);
                     top.metadata = Some(map.next_value()?);
                     continue;
                 }

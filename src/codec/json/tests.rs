@@ -39,6 +39,18 @@ pub(crate) fn config_map(name: &str, resource_version: u64) -> Object {
 
 pub(crate) const POD: &str = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":"ns1","uid":"u","resourceVersion":"9999","labels":{"b":"2","a":"\u003c1\""},"managedFields":[{"fieldsV1":{"f:metadata":{"f:resourceVersion":{}},"resourceVersion":"1"}}]},"spec":{"containers":[{"name":"resourceVersion"}],"nodeName":"n1","hostNetwork":true},"status":{"phase":"Running","podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"::1"}]}}"#;
 
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn labels(object: &Object) -> Vec<(String, String)> {
+    object.attrs.labels().map(|(key, value)| (text(key), text(value))).collect()
+}
+
+fn fields(object: &Object) -> Vec<String> {
+    object.attrs.fields().map(text).collect()
+}
+
 #[test]
 fn an_indented_object_is_refused() {
     let text = POD.replace(r#","spec""#, ",\n  \"spec\"");
@@ -50,14 +62,14 @@ fn a_pod_is_read() {
     let pod = object(POD.as_bytes(), &pods()).unwrap();
     assert_eq!(pod.key.as_str(), "ns1/p");
     assert_eq!(pod.resource_version, ResourceVersion(9999));
-    let labels: Vec<_> = pod.attrs.labels().collect();
-    assert_eq!(labels, [("a", "<1\""), ("b", "2")]);
+    let labels = labels(&pod);
+    assert_eq!(labels, [("a", "<1\""), ("b", "2")].map(|(k, v)| (k.to_owned(), v.to_owned())));
     let fields: BTreeMap<_, _> = pods()
         .selectable
         .sources()
         .iter()
-        .zip(pod.attrs.fields())
-        .map(|(s, v)| (s.label.to_string(), v.to_owned()))
+        .zip(fields(&pod))
+        .map(|(s, v)| (s.label.to_string(), v))
         .collect();
     assert_eq!(fields["spec.nodeName"], "n1");
     assert_eq!(fields["spec.hostNetwork"], "true");
@@ -91,7 +103,7 @@ fn custom_resources_keep_their_bytes() {
     let text = r#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","namespace":"n","resourceVersion":"5"},"spec":{"color":"red","n":3}}"#;
     let widget = object(text.as_bytes(), &widgets()).unwrap();
     assert_eq!(widget.list_item(View::Full).to_vec(), text.as_bytes());
-    assert_eq!(widget.attrs.fields().collect::<Vec<_>>(), ["red", "3"]);
+    assert_eq!(fields(&widget), ["red", "3"]);
 }
 
 #[test]
@@ -113,8 +125,8 @@ fn metadata_is_found_wherever_and_however_it_is_written() {
         let widget = object(text.as_bytes(), &widgets()).unwrap();
         assert_eq!(widget.layout.metadata.slice(&widget.body), metadata.as_bytes(), "{text}");
         assert_eq!(widget.layout.resource_version.slice(&widget.body), b"5");
-        assert_eq!(widget.attrs.labels().collect::<Vec<_>>(), [("a", "{\"}}")]);
-        assert_eq!(widget.attrs.fields().collect::<Vec<_>>(), ["red", "3"], "{text}");
+        assert_eq!(labels(&widget), [("a".to_owned(), "{\"}}".to_owned())]);
+        assert_eq!(fields(&widget), ["red", "3"], "{text}");
     }
 }
 
@@ -126,15 +138,54 @@ fn fields_of_another_type_are_absent() {
     {
         let text = format!(r#"{{"spec":{spec},"metadata":{metadata}}}"#);
         let widget = object(text.as_bytes(), &widgets()).unwrap();
-        assert_eq!(widget.attrs.fields().collect::<Vec<_>>(), ["", ""], "{spec}");
+        assert_eq!(fields(&widget), ["", ""], "{spec}");
     }
+}
+
+/// Replaces `@` by a byte that is not UTF-8.
+fn with_byte(text: &str) -> Vec<u8> {
+    text.bytes().map(|byte| if byte == b'@' { 0xff } else { byte }).collect()
+}
+
+#[test]
+fn what_is_not_extracted_need_not_be_utf8() {
+    // As an API server writes managed fields, and data of a ControllerRevision.
+    let managers = r#""managedFields":[{"manager":"m","fieldsV1":{"f:data":{"f:@":{}}}}]"#;
+    for (text, resource) in [
+        (POD.replace(r#""uid":"u""#, r#""annotations":{"a":"@"}"#), pods()),
+        (POD.replace(r#""f:metadata":"#, r#""f:@":"#), pods()),
+        (POD.replace(r#""name":"resourceVersion""#, r#""@":"\ud800""#), pods()),
+        (
+            format!(
+                r#"{{"apiVersion":"example.com/v1","kind":"Widget","data":{{"@":1e999}},"metadata":{{{managers},"name":"w","namespace":"n","resourceVersion":"5"}}}}"#
+            ),
+            widgets(),
+        ),
+    ] {
+        let bytes = with_byte(&text);
+        let read = object(&bytes, &resource).unwrap();
+        let plain = object(text.replace('@', "x").as_bytes(), &resource).unwrap();
+        assert_eq!(read.body, bytes);
+        assert_eq!((&read.key, &read.attrs, read.layout), (&plain.key, &plain.attrs, plain.layout));
+        let without = View::FullWithoutManagers;
+        assert_eq!(read.dropped(without), plain.dropped(without));
+        assert!(read.dropped(without).length > 0, "{text}");
+        let item = read.list_item(View::Full).to_vec();
+        assert_eq!(list_item(&item, &resource).unwrap().body, bytes);
+    }
+}
+
+#[test]
+fn a_name_that_is_not_utf8_cannot_be_told_from_another() {
+    let text = POD.replace(r#""name":"p""#, "\"name\":\"p\u{fffd}\"");
+    assert_eq!(object(text.as_bytes(), &pods()).unwrap_err(), IngestError::Name);
+    let text = POD.replace(r#""name":"p""#, r#""name":"p\ufffd""#);
+    assert_eq!(object(text.as_bytes(), &pods()).unwrap_err(), IngestError::Name);
 }
 
 #[test]
 fn bytes_that_are_not_one_object_are_rejected() {
     let text = String::from_utf8(config_map("a", 1).body.to_vec()).unwrap();
-    let invalid = text.replace("\"a\"", "\"a\",\"x\":\"\u{e9}\"").into_bytes();
-    let invalid: Vec<u8> = invalid.into_iter().filter(|byte| *byte != 0xa9).collect();
     let more = [
         format!("{text},\"more\":{{}}").into_bytes(),
         format!("{text}{{}}").into_bytes(),
@@ -142,7 +193,8 @@ fn bytes_that_are_not_one_object_are_rejected() {
         format!("[{text}]").into_bytes(),
         text.as_bytes()[..text.len() - 1].to_vec(),
         text.replace("}}", ",}}").into_bytes(),
-        invalid,
+        with_byte(&text.replace("\"a\"", "\"@\"")),
+        with_byte(&text.replace("\"1\"", "\"@\"")),
     ];
     for text in more {
         assert_eq!(object(&text, &config_maps()).unwrap_err(), IngestError::Malformed);

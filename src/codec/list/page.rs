@@ -1,7 +1,40 @@
 //! The contents of a list that was read, and the metadata of one to be written.
 
 use crate::api::resource_version::ResourceVersion;
+use crate::codec::ingest::Ingested;
 use crate::codec::object::Object;
+use crate::codec::unreadable::UnreadableObject;
+
+/// The objects of a list.
+#[derive(Debug, Default)]
+pub struct ListedObjects {
+    /// Those that can be read, each in its own allocation.
+    pub objects: Vec<Object>,
+    /// Those that cannot.
+    pub unreadable: Vec<UnreadableObject>,
+}
+
+impl ListedObjects {
+    /// Adds an object.
+    pub fn push(&mut self, object: Ingested) {
+        match object {
+            Ingested::Object(object) => self.objects.push(object),
+            Ingested::Unreadable(object) => self.unreadable.push(object),
+        }
+    }
+
+    /// Returns all objects, those that can be read first.
+    pub fn into_items(self) -> impl Iterator<Item = Ingested> {
+        let unreadable = self.unreadable.into_iter().map(Ingested::Unreadable);
+        self.objects.into_iter().map(Ingested::Object).chain(unreadable)
+    }
+}
+
+impl From<Vec<Object>> for ListedObjects {
+    fn from(objects: Vec<Object>) -> Self {
+        Self { objects, unreadable: Vec::new() }
+    }
+}
 
 /// A list's metadata and its objects.
 #[derive(Debug)]
@@ -12,8 +45,10 @@ pub struct ListPage {
     pub continue_token: String,
     /// How many objects follow this page, if the API server says so.
     pub remaining_item_count: Option<u64>,
-    /// The objects, each in its own allocation.
+    /// The objects that can be read, each in its own allocation.
     pub objects: Vec<Object>,
+    /// The objects that cannot be read.
+    pub unreadable: Vec<UnreadableObject>,
 }
 
 impl ListPage {
@@ -21,7 +56,13 @@ impl ListPage {
     /// without selectors.
     pub fn total(&self) -> Option<u64> {
         let remaining = if self.continue_token.is_empty() { 0 } else { self.remaining_item_count? };
-        Some(remaining.saturating_add(self.objects.len() as u64))
+        let here = self.objects.len() + self.unreadable.len();
+        Some(remaining.saturating_add(here as u64))
+    }
+
+    /// Returns the objects.
+    pub fn into_objects(self) -> ListedObjects {
+        ListedObjects { objects: self.objects, unreadable: self.unreadable }
     }
 }
 

@@ -9,7 +9,8 @@ use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::page::ListPage;
+use super::page::{ListPage, ListedObjects};
+use super::reader::{ListError, ListReader};
 use crate::api::media_type::Encoding;
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
@@ -35,16 +36,28 @@ pub(super) fn parse_json(
     resource: &ApiResource,
     representation: Representation,
 ) -> Result<ListPage, IngestError> {
-    let raw: RawList<'_> = serde_json::from_slice(body).map_err(|_| IngestError::Malformed)?;
+    let (mut reader, mut listed) = (ListReader::new(usize::MAX), ListedObjects::default());
+    let read = reader.push(body, resource, representation, |object| listed.push(object));
+    let page = read.and_then(|()| reader.finish()).map_err(|error| match error {
+        ListError::Ingest(error) => error,
+        ListError::TooLong(_) => IngestError::Malformed,
+    })?;
+    let ListedObjects { objects, unreadable } = listed;
+    Ok(ListPage { objects, unreadable, ..page })
+}
+
+/// Parses a list without its items.
+pub(super) fn parse_envelope(envelope: &[u8]) -> Result<ListPage, IngestError> {
+    let raw: RawList<'_> = serde_json::from_slice(envelope).map_err(|_| IngestError::Malformed)?;
+    // Items here would be from an array that was not `items`.
+    if !raw.items.is_empty() {
+        return Err(IngestError::Malformed);
+    }
     let resource_version = ResourceVersion::parse(&raw.metadata.resource_version)
         .ok_or(IngestError::ResourceVersion)?;
-    let objects = raw
-        .items
-        .iter()
-        .map(|item| ingest::list_item(item.get().as_bytes(), resource, representation))
-        .collect::<Result<_, _>>()?;
     let RawListMeta { continue_token, remaining_item_count, .. } = raw.metadata;
-    Ok(ListPage { resource_version, continue_token, remaining_item_count, objects })
+    let (objects, unreadable) = (Vec::new(), Vec::new());
+    Ok(ListPage { resource_version, continue_token, remaining_item_count, objects, unreadable })
 }
 
 fn parse_protobuf(
@@ -54,7 +67,7 @@ fn parse_protobuf(
 ) -> Result<ListPage, IngestError> {
     let (_, raw) = protobuf::decode_envelope(body).ok_or(IngestError::Malformed)?;
     let mut meta = None;
-    let mut objects = Vec::new();
+    let mut listed = ListedObjects::default();
     for field in Fields::new(&raw) {
         let field = field?;
         match field.number {
@@ -63,7 +76,7 @@ fn parse_protobuf(
                 meta = Some(read.map_err(|_| IngestError::Malformed)?);
             }
             ITEMS => {
-                objects.push(ingest::list_item(field.bytes()?, resource, representation)?);
+                listed.push(ingest::any_list_item(field.bytes()?, resource, representation)?);
             }
             _ => return Err(IngestError::Malformed),
         }
@@ -74,7 +87,8 @@ fn parse_protobuf(
     let continue_token = meta.continue_token.unwrap_or_default();
     let remaining_item_count =
         meta.remaining_item_count.and_then(|count| u64::try_from(count).ok());
-    Ok(ListPage { resource_version, continue_token, remaining_item_count, objects })
+    let ListedObjects { objects, unreadable } = listed;
+    Ok(ListPage { resource_version, continue_token, remaining_item_count, objects, unreadable })
 }
 
 struct RawList<'a> {

@@ -1,15 +1,14 @@
-//! Parses a list in JSON while it arrives, wherever its chunks may be cut, without buffering all of
-//! it.
+//! Parses a list in JSON, also while it arrives, wherever its chunks may be cut, without buffering
+//! all of it.
 //!
 //! The reader itself only finds where items begin and end, by counting brackets and strings. Each
-//! item is then parsed completely ([`ingest::list_item`]), and the bytes around the items are
+//! item is then parsed completely ([`ingest::any_list_item`]), and the bytes around the items are
 //! parsed as a list without items. So no byte is accepted that was not parsed.
 
 use super::page::ListPage;
-use super::parse::parse_json;
+use super::parse::parse_envelope;
 use crate::api::resource::{ApiResource, Representation};
-use crate::codec::ingest::{self, IngestError};
-use crate::codec::object::Object;
+use crate::codec::ingest::{self, IngestError, Ingested};
 
 /// Why reading a list failed. Never contains any of its bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -74,10 +73,11 @@ impl ListReader {
         &mut self,
         mut chunk: &[u8],
         resource: &ApiResource,
-        mut take: impl FnMut(Object),
+        representation: Representation,
+        mut take: impl FnMut(Ingested),
     ) -> Result<(), ListError> {
         let mut item =
-            |bytes: &[u8]| ingest::list_item(bytes, resource, Representation::Json).map(&mut take);
+            |bytes: &[u8]| ingest::any_list_item(bytes, resource, representation).map(&mut take);
         while !chunk.is_empty() {
             chunk = match self.position {
                 Position::Envelope => self.read_envelope(chunk)?,
@@ -98,14 +98,11 @@ impl ListReader {
 
     /// Ends the list and returns its metadata, without objects. Returns an error if the list is
     /// incomplete.
-    pub fn finish(&self, resource: &ApiResource) -> Result<ListPage, ListError> {
-        let page = parse_json(&self.envelope, resource, Representation::Json)?;
-        // Objects here would be from an array that was not `items`.
-        if self.position == Position::Envelope && page.objects.is_empty() {
-            Ok(page)
-        } else {
-            Err(IngestError::Malformed.into())
+    pub fn finish(&self) -> Result<ListPage, ListError> {
+        if self.position != Position::Envelope {
+            return Err(IngestError::Malformed.into());
         }
+        Ok(parse_envelope(&self.envelope)?)
     }
 
     /// Buffers the bytes around the items, up to the first item.
@@ -221,9 +218,11 @@ const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::parse::parse_json;
     use super::*;
     use crate::codec::json::tests::{config_maps, widgets};
     use crate::codec::list::tests::WIDGET_LIST;
+    use crate::codec::object::Object;
 
     /// Reads a text that is cut at these positions. Returns the objects and the page.
     fn read(
@@ -237,9 +236,12 @@ mod tests {
         let (mut reader, mut objects) = (ListReader::new(1024), Vec::new());
         for cut in cuts.windows(2) {
             let chunk = &text.as_bytes()[cut[0]..cut[1]];
-            reader.push(chunk, resource, |object| objects.push(object))?;
+            reader.push(chunk, resource, Representation::Json, |read| match read {
+                Ingested::Object(object) => objects.push(object),
+                Ingested::Unreadable(object) => panic!("{object:?} can be read"),
+            })?;
         }
-        reader.finish(resource).map(|page| (objects, page))
+        reader.finish().map(|page| (objects, page))
     }
 
     const LIST: &str = concat!(

@@ -3,6 +3,9 @@
 //! Only the values that a cache needs are extracted. Every object of Kubernetes has its
 //! `ObjectMeta` as field 1. An object that could not be spliced later (another envelope than
 //! expected, a second metadata field, lengths that are encoded longer than needed) is an error.
+//!
+//! A string is the bytes that a client sent, which an API server does not check
+//! (`docs/semantics.md` §5.3). Only names must be UTF-8, because requests name objects by text.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -80,7 +83,8 @@ fn ingest(
         _ => &[],
     };
     let raw = item.slice(&body);
-    let key = key(read.name, read.namespace, resource)?;
+    let name = |bytes| std::str::from_utf8(bytes).map_err(|_| IngestError::Name);
+    let key = key(name(read.name)?, name(read.namespace)?, resource)?;
     let resource_version = read.resource_version.ok_or(IngestError::ResourceVersion)?;
     let fields = fields(raw, sources)?;
     let attrs = Attrs::new(&fields, read.labels.iter().map(|(key, value)| (*key, *value)));
@@ -91,11 +95,10 @@ fn ingest(
 /// The values that are extracted from an object or bookmark.
 pub(crate) struct ParsedObject<'a> {
     pub(crate) layout: Layout,
-    name: &'a str,
-    namespace: &'a str,
+    name: &'a [u8],
+    namespace: &'a [u8],
     pub(crate) resource_version: Option<ResourceVersion>,
-    labels: BTreeMap<&'a str, &'a str>,
-    pub(crate) annotations: BTreeMap<&'a str, &'a str>,
+    labels: BTreeMap<&'a [u8], &'a [u8]>,
 }
 
 impl<'a> ParsedObject<'a> {
@@ -116,19 +119,17 @@ impl<'a> ParsedObject<'a> {
                 metadata: Span::new(metadata_at, metadata.len()).ok_or(Malformed)?,
                 ..Layout::default()
             },
-            name: "",
-            namespace: "",
+            name: b"",
+            namespace: b"",
             resource_version: None,
             labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
         };
         for field in Fields::new(metadata) {
             let field = field?;
             match field.number {
-                NAME => read.name = field.text()?,
-                NAMESPACE => read.namespace = field.text()?,
+                NAME => read.name = field.bytes()?,
+                NAMESPACE => read.namespace = field.bytes()?,
                 LABELS => read.labels.extend([map_pair(field.bytes()?)?]),
-                ANNOTATIONS => read.annotations.extend([map_pair(field.bytes()?)?]),
                 _ => {}
             }
         }
@@ -140,6 +141,14 @@ impl<'a> ParsedObject<'a> {
         }
         Ok(read)
     }
+}
+
+/// Whether the object, whose metadata this is, has an annotation with this value.
+pub(crate) fn is_annotated(metadata: &[u8], key: &str, value: &str) -> bool {
+    let wanted = (key.as_bytes(), value.as_bytes());
+    let annotations = Fields::new(metadata).filter_map(Result::ok);
+    let mut annotations = annotations.filter(|field| field.number == ANNOTATIONS);
+    annotations.any(|field| field.bytes().and_then(map_pair) == Ok(wanted))
 }
 
 /// Returns the bytes of a field that must occur at most once and be encoded as a splice encodes it,
@@ -159,13 +168,13 @@ fn single_field(message: &[u8], number: u32) -> Result<Option<(&[u8], usize)>, M
 }
 
 /// Parses a pair of a `map<string, string>`.
-fn map_pair(message: &[u8]) -> Result<(&str, &str), Malformed> {
-    let (mut key, mut value) = ("", "");
+fn map_pair(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+    let (mut key, mut value) = (&b""[..], &b""[..]);
     for field in Fields::new(message) {
         let field = field?;
         match field.number {
-            1 => key = field.text()?,
-            2 => value = field.text()?,
+            1 => key = field.bytes()?,
+            2 => value = field.bytes()?,
             _ => {}
         }
     }
@@ -174,7 +183,7 @@ fn map_pair(message: &[u8]) -> Result<(&str, &str), Malformed> {
 
 /// Returns the values of the selectable fields, found in one pass. A field whose path is not known
 /// is empty and never used.
-fn fields<'a>(raw: &'a [u8], sources: &[FieldSource]) -> Result<Vec<Cow<'a, str>>, Malformed> {
+fn fields<'a>(raw: &'a [u8], sources: &[FieldSource]) -> Result<Vec<Cow<'a, [u8]>>, Malformed> {
     let mut values = vec![None; sources.len()];
     let paths = sources.iter().enumerate();
     let paths = paths.filter_map(|(number, source)| Some((number, source.protobuf?)));
@@ -209,7 +218,7 @@ fn walk<'a>(
             }
             let found = match field.value {
                 Value::Varint(number) => Scalar::Number(number),
-                Value::Bytes(_) => Scalar::Text(field.text()?),
+                Value::Bytes(bytes) => Scalar::Text(bytes),
                 Value::Fixed => return Err(Malformed),
             };
             if let Some(value) = values.get_mut(*number) {

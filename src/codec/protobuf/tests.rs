@@ -118,7 +118,7 @@ fn a_list_item_and_an_event_parse_to_the_same_object() {
     let body = envelope("v1", "ConfigMap", &raw);
     let object = read(&body, &config_maps()).unwrap();
     assert_eq!((object.key.as_str(), object.resource_version), ("n/a", ResourceVersion(9999)));
-    assert_eq!(object.attrs.labels().collect::<Vec<_>>(), [("app", "x")]);
+    assert_eq!(object.attrs.labels().collect::<Vec<_>>(), [(&b"app"[..], &b"x"[..])]);
     let item = ingest::list_item(&raw, &config_maps(), Representation::Protobuf).unwrap();
     assert_eq!((&item.body, item.layout), (&object.body, object.layout));
     assert_eq!(object.body, body);
@@ -337,13 +337,61 @@ fn selectable_fields_are_read() {
     let value = |label: &str| {
         let sources = pods();
         let index = sources.selectable.sources().iter().position(|s| &*s.label == label).unwrap();
-        object.attrs.field(index).to_owned()
+        String::from_utf8(object.attrs.field(index).to_owned()).unwrap()
     };
     assert_eq!(value("spec.nodeName"), "n1");
     assert_eq!(value("spec.hostNetwork"), "true");
     assert_eq!(value("status.phase"), "Running");
     assert_eq!(value("status.podIP"), "");
     assert_eq!(value("status.podIPs"), "");
+}
+
+/// A string of protobuf is the bytes that a client sent.
+fn text_field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut field = Vec::new();
+    wire::push_head(&mut field, number << 3 | 2, bytes.len());
+    [field, bytes.to_vec()].concat()
+}
+
+#[test]
+fn only_names_must_be_utf8() {
+    let pair = |key: &[u8], value: &[u8]| [text_field(1, key), text_field(2, value)].concat();
+    let pod = |name: &[u8], node: &[u8]| {
+        let metadata = [
+            text_field(1, name),
+            text_field(3, b"n"),
+            text_field(5, b"u"),
+            text_field(6, b"9"),
+            text_field(11, &pair(b"app", b"x\xff")),
+            text_field(12, &pair(b"odd", b"\xff\xfe")),
+        ];
+        let spec = text_field(10, node);
+        [text_field(1, &metadata.concat()), text_field(2, &spec)].concat()
+    };
+    let raw = pod(b"p", b"n\xff");
+    let object = read(&envelope("v1", "Pod", &raw), &pods()).unwrap();
+    assert_eq!(object.attrs.label("app"), Some(&b"x\xff"[..]));
+    let selectable = pods().selectable;
+    let selects = |text: &str| {
+        let selector = crate::api::selector::field::FieldSelector::parse(text, &selectable);
+        selector.unwrap().matches("p", "n", |number| object.attrs.field(number))
+    };
+    assert!(selects("spec.nodeName!=n") && !selects("spec.nodeName=n\u{fffd}"));
+    let item = ingest::list_item(&raw, &pods(), Representation::Protobuf).unwrap();
+    assert_eq!(item.body, object.body);
+
+    for name in [&b"p\xff"[..], "p\u{fffd}".as_bytes()] {
+        let raw = pod(name, b"n");
+        let body = envelope("v1", "Pod", &raw);
+        assert_eq!(read(&body, &pods()).unwrap_err(), IngestError::Name);
+        for any in [
+            ingest::any_object(&body, &pods(), Representation::Protobuf),
+            ingest::any_list_item(&raw, &pods(), Representation::Protobuf),
+        ] {
+            let Ok(ingest::Ingested::Unreadable(object)) = any else { panic!("{any:?}") };
+            assert_eq!((object.names(), &*object.uid), (("n", "p\u{fffd}"), "u"));
+        }
+    }
 }
 
 #[test]
@@ -380,7 +428,8 @@ proptest! {
         prop_assert_eq!(&object.body, &body);
         let labels: BTreeMap<_, _> =
             object.attrs.labels().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
-        prop_assert_eq!(&labels, &metadata.labels);
+        let bytes = metadata.labels.iter().map(|(k, v)| (k.clone().into(), v.clone().into()));
+        prop_assert_eq!(&labels, &bytes.collect::<BTreeMap<Vec<u8>, Vec<u8>>>());
         let moved = ObjectMeta { resource_version: Some(number.to_string()), ..metadata };
         let left = frame::encode_left_selector(&object, ResourceVersion(number), View::Full);
         let expected = envelope("v1", "ConfigMap", &config_map(moved, &data));

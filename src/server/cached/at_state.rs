@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::snapshot::{PageRange, Snapshot};
-use crate::cache::core::watch_cache::Now;
+use crate::cache::core::watch_cache::{Now, State, WatchRefusal};
 use crate::cache::core::watcher::Watcher;
 use crate::cache::handle::CacheHandle;
 use crate::cache::refusal::Refusal;
@@ -107,8 +107,12 @@ pub(crate) async fn absent_since(
         // It may have been created before the cache began.
         return Err(NoAnswer::BeforeCache);
     }
+    let is_unreadable = |state: &Arc<State>| state.unreadable().may_have(&key);
     let response = match object {
         Some(object) => get::respond_with(read, &handle, &object),
+        None if handle.newest_state().as_ref().is_some_and(is_unreadable) => {
+            Err(Reason::Unreadable)
+        }
         None => not_found(read, &handle),
     };
     Ok(StateAnswer::new(response.map_err(NoAnswer::Forwards)?, began))
@@ -122,6 +126,9 @@ pub(crate) async fn start_at(
 ) -> Result<Vec<Arc<Object>>, NoAnswer> {
     let handle = cache_at(read, at, permits).await?;
     let state = handle.cache().state().ok_or(NoAnswer::BeforeCache)?;
+    if !state.covers_since(&read.target.filter, at) {
+        return Err(NoAnswer::Forwards(Reason::Unreadable));
+    }
     let snapshot = Snapshot::at(&state, at).ok_or(NoAnswer::BeforeCache)?;
     Ok(snapshot.page(&read.target.filter, &PageRange::default()).objects)
 }
@@ -142,7 +149,10 @@ pub(crate) async fn follow_from(
         reason => NoAnswer::Forwards(reason),
     })?;
     let watcher = handle.watch_after(read.target.filter.clone(), after, WAIT_MAX).await;
-    let watcher = watcher.map_err(|_| NoAnswer::BeforeCache)?;
+    let watcher = watcher.map_err(|refusal| match refusal {
+        WatchRefusal::Unreadable => NoAnswer::Forwards(Reason::Unreadable),
+        WatchRefusal::NotReady | WatchRefusal::Expired { .. } => NoAnswer::BeforeCache,
+    })?;
     Ok((handle, watcher))
 }
 

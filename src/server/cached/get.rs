@@ -32,8 +32,12 @@ pub(crate) async fn serve(
     read.wait_until_fresh(&handle, freshness).await?;
     let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
     let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
-    match state.get(&Key::new(namespace, &read.request.name)) {
+    let key = Key::new(namespace, &read.request.name);
+    match state.get(&key) {
         Some(object) => respond_with(read, &handle, &object),
+        None if state.unreadable().may_have(&key) => Err(Reason::Unreadable),
+        // Only the upstream knows whether it exists by now.
+        None if handle.failing_for().is_some() => Err(Reason::Refused(Refusal::NotFresh)),
         None => not_found(read, &handle),
     }
 }

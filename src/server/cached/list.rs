@@ -45,6 +45,13 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         ReadAt::Consistent => consistent::fresh_state(read).await?,
         ReadAt::Exact(at) => read.cache_holding(at).await?.ok_or(plan.unavailable())?,
     };
+    let is_covered = match plan.read_at {
+        ReadAt::Newest(_) | ReadAt::Consistent => state.covers(&target.filter),
+        ReadAt::Exact(at) => state.covers_since(&target.filter, at),
+    };
+    if !is_covered {
+        return Err(Reason::Unreadable);
+    }
     let unavailable = plan.unavailable();
     let lag = handle.cache().lag(&state);
     let gzip = accepts_gzip(read).then_some(&services.compressor);

@@ -108,7 +108,7 @@ mod tests {
             steps in vec((1..4_usize, any::<bool>(), "[a-c]{1,2}", any::<bool>()), 1..6),
         ) {
             let cache = WatchCache::new(LIMITS);
-            let objects = names.iter().map(|name| object(name, 5)).collect();
+            let objects: Vec<_> = names.iter().map(|name| object(name, 5)).collect();
             cache.replace(objects, ResourceVersion(10), Now::default());
             let namespace = within.then(|| "ns".into());
             let filter = WatchFilter { namespace, ..WatchFilter::default() };

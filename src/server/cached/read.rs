@@ -250,10 +250,13 @@ impl CachedRead<'_> {
         }
     }
 
-    /// Returns the age of a cache to be shown in the response, while the upstream is away.
+    /// Returns the age of a cache to be shown in the response, while the upstream is away or the
+    /// cache cannot follow it.
     pub(super) fn shown_age(&self, handle: &CacheHandle) -> Option<StateAge> {
-        self.availability().away_since()?;
-        handle.age().map(StateAge)
+        if self.availability().is_away() {
+            return handle.age().map(|age| StateAge { age, is_away: true });
+        }
+        handle.failing_for().map(|age| StateAge { age, is_away: false })
     }
 
     fn availability(&self) -> &Availability {

@@ -68,6 +68,13 @@ async fn send(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Response<Body>, 
     let state = handle.cache().state().ok_or(SeedRefusal::Unready)?;
     let lag = handle.cache().lag(&state);
     let plan = ListPlan { read_at: read_at(&state, &request), ..plan.clone() };
+    let is_covered = match plan.read_at {
+        ReadAt::Exact(at) => state.covers_since(&read.target.filter, at),
+        ReadAt::Newest(_) | ReadAt::Consistent => state.covers(&read.target.filter),
+    };
+    if !is_covered {
+        return Err(SeedRefusal::Unreadable);
+    }
     let (resource, filter) = (Arc::clone(handle.resource()), read.target.filter.clone());
     let form = read.target.form;
     let encode = move || {

@@ -83,6 +83,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
         Err(WatchRefusal::NotReady) => {
             return without_cache(&read, plan, Reason::Refused(Refusal::NotReady)).await;
         }
+        Err(WatchRefusal::Unreadable) => return Err(Reason::Unreadable),
         Err(WatchRefusal::Expired { began_after: true, .. }) => return Err(Reason::BeforeCache),
         Err(WatchRefusal::Expired { oldest, .. }) => {
             return Ok(expired(&read, Some(&handle), start, oldest));

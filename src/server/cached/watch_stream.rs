@@ -339,6 +339,7 @@ fn cause_label(cause: EndCause) -> &'static str {
         EndCause::Wrong => "wrong",
         EndCause::Aggregated => "aggregated",
         EndCause::Stopped => "stopped",
+        EndCause::Unreadable => "unreadable",
         EndCause::Slow => "slow",
     }
 }

@@ -54,6 +54,8 @@ pub(crate) enum Reason {
     BeforeCache,
     /// The form of the bookmark that must end the initial events is not known yet.
     NoBookmark,
+    /// The answer may have an object that the cache cannot read.
+    Unreadable,
     /// Weir cannot determine who the client is.
     Identity,
     /// Weir cannot determine what the client may do.
@@ -65,7 +67,7 @@ pub(crate) enum Reason {
 impl Reason {
     /// All but the refusals of a cache.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 24] = [
         Self::Bypass,
         Self::Shadow,
         Self::Write,
@@ -87,6 +89,7 @@ impl Reason {
         Self::NotFound,
         Self::BeforeCache,
         Self::NoBookmark,
+        Self::Unreadable,
         Self::Identity,
         Self::Authorization,
     ];
@@ -115,6 +118,7 @@ impl Reason {
             Self::NotFound => "not-found",
             Self::BeforeCache => "before-cache",
             Self::NoBookmark => "no-bookmark",
+            Self::Unreadable => "unreadable-object",
             Self::Identity => "identity",
             Self::Authorization => "authorization",
             Self::Refused(refusal) => refusal.as_str(),

@@ -47,6 +47,9 @@ impl Target {
                     .ok_or(Reason::Selector)?,
             ),
         };
+        if fields.is_ambiguous() {
+            return Err(Reason::Selector);
+        }
         if labels.weight_bytes() + fields.weight_bytes() > SELECTORS_BYTES_MAX {
             return Err(Reason::Selector);
         }

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::api::resource::{GroupVersionResource, Representation};
-use crate::cache::core::watcher::{ObjectBatch, WatchFilter, WatchStart};
+use crate::cache::core::watcher::{ObjectBatch, WatchStart};
 use crate::cache::handle::CacheHandle;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
@@ -124,8 +124,7 @@ impl Source {
 
     /// Follows one cache until the watch ends.
     async fn follow_cache<T: Followed>(&self, flow: &FlowControl, handle: &CacheHandle) {
-        let start = WatchStart::InitialEvents;
-        let Ok(mut watcher) = handle.cache().watch(WatchFilter::default(), start) else { return };
+        let Ok(mut watcher) = handle.cache().follow(WatchStart::InitialEvents) else { return };
         loop {
             match watcher.next_objects() {
                 ObjectBatch::State(state) => self.change::<T>(flow, |collection| {

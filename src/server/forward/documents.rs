@@ -160,7 +160,7 @@ impl Documents {
         }
         let not_modified = request.client_etag.as_ref() == Some(&document.etag);
         let mut response = document.unverified(audit_id(headers), not_modified);
-        response.extensions_mut().insert(StateAge(age));
+        response.extensions_mut().insert(StateAge { age, is_away: true });
         Some(Reply { response, cache_status: CacheStatus::Hit, reason: "upstream-away" })
     }
 

@@ -27,7 +27,8 @@ pub(crate) fn set_cache_header(
 
 fn hit_value(stale: bool, age: Option<StateAge>) -> HeaderValue {
     let hit = if stale { "hit; decision=stale" } else { "hit" };
-    let Some(StateAge(age)) = age else { return HeaderValue::from_static(hit) };
-    let text = format!("{hit}; upstream=away; age={}", age.as_secs());
+    let Some(StateAge { age, is_away }) = age else { return HeaderValue::from_static(hit) };
+    let away = if is_away { "; upstream=away" } else { "" };
+    let text = format!("{hit}{away}; age={}", age.as_secs());
     HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(hit))
 }

@@ -91,10 +91,14 @@ pub(crate) fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE_PREFIX))
 }
 
-/// How long ago the state of a response was last known to be current. An extension of responses
-/// from memory while the upstream is away.
+/// An extension of responses from memory while the upstream is away, or cannot be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StateAge(pub(crate) Duration);
+pub(crate) struct StateAge {
+    /// How long ago the state of the response was last known to be current.
+    pub(crate) age: Duration,
+    /// Whether the upstream is away.
+    pub(crate) is_away: bool,
+}
 
 /// Returns the protocol of an upgrade that an HTTP/1.1 request asks for. `h2c` does not count:
 /// Java's client offers it on every plain connection, and it concerns that connection only.

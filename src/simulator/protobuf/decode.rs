@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{Field, Type, message};
 use super::wire::{WireField, fields};
+use crate::simulator::raw_bytes::from_protobuf;
 
 /// Decodes a message.
 pub(super) fn decode_message(name: &str, bytes: &[u8]) -> Option<Map<String, Value>> {
@@ -54,7 +55,7 @@ pub(super) fn decode_message(name: &str, bytes: &[u8]) -> Option<Map<String, Val
 }
 
 fn value(field: &Field, wire: &WireField<'_>) -> Option<Value> {
-    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(Value::from);
+    let text = |bytes: &[u8]| Some(Value::from(from_protobuf(bytes)));
     Some(match field.kind {
         Type::Text => text(wire.bytes)?,
         Type::Integer => wire.value.cast_signed().into(),
@@ -86,7 +87,7 @@ fn pair(kind: Type, bytes: &[u8]) -> Option<(String, Value)> {
         let found = parts.iter().find(|field| field.number == number);
         found.map_or(&[][..], |field| field.bytes)
     };
-    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+    let text = |bytes: &[u8]| Some(from_protobuf(bytes));
     let value = match kind {
         Type::BytesMap => base64(part(2)).into(),
         Type::QuantityMap => text(fields(part(2))?.first()?.bytes)?.into(),

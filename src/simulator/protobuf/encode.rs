@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::schema::{Field, Message, Type, message};
 use super::wire::{put_bytes, put_number};
 use crate::simulator::encode;
+use crate::simulator::raw_bytes::in_protobuf;
 
 /// The error for a field that the table does not have.
 #[derive(Debug, Error)]
@@ -76,7 +77,7 @@ fn encode_fields(
             entries.sort_by_key(|(key, _)| *key);
             for (key, value) in entries {
                 let mut entry = Vec::new();
-                put_bytes(&mut entry, 1, key.as_bytes());
+                put_text(&mut entry, 1, key.as_bytes());
                 put_map_value(&mut entry, field.kind, value).ok_or_else(wrong)?;
                 put_bytes(out, field.number, &entry);
             }
@@ -97,7 +98,7 @@ fn put(
     let mut nested = Vec::new();
     let text = value.map_or(Some(""), Value::as_str);
     match field.kind {
-        Type::Text => put_bytes(out, field.number, text.ok_or_else(wrong)?.as_bytes()),
+        Type::Text => put_text(out, field.number, text.ok_or_else(wrong)?.as_bytes()),
         Type::Integer => {
             let value = value.map_or(Some(0), Value::as_i64).ok_or_else(wrong)?;
             put_number(out, field.number, value.cast_unsigned());
@@ -137,7 +138,7 @@ fn put(
         }
         Type::Raw => {
             if let Some(value) = value {
-                put_bytes(&mut nested, 1, &encode::encode(value));
+                put_text(&mut nested, 1, &encode::encode(value));
             }
             put_bytes(out, field.number, &nested);
         }
@@ -167,9 +168,13 @@ fn put_map_value(out: &mut Vec<u8>, kind: Type, value: &Value) -> Option<()> {
             put_bytes(out, 2, &nested);
         }
         Type::BytesMap => put_bytes(out, 2, &base64(value.as_str()?)?),
-        _ => put_bytes(out, 2, value.as_str()?.as_bytes()),
+        _ => put_text(out, 2, value.as_str()?.as_bytes()),
     }
     Some(())
+}
+
+fn put_text(out: &mut Vec<u8>, number: u64, text: &[u8]) {
+    put_bytes(out, number, &in_protobuf(text));
 }
 
 fn base64(text: &str) -> Option<Vec<u8>> {

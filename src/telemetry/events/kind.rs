@@ -13,6 +13,8 @@ pub enum EventKind {
     Budget,
     /// A cache was quarantined, or answers again.
     Quarantine,
+    /// A cache has objects that it cannot read, or has none any more.
+    Unreadable,
     /// The definition of a resource changed.
     Definition,
     /// The upstream's history was rewound.
@@ -39,12 +41,13 @@ pub enum EventKind {
 
 impl EventKind {
     /// All kinds, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Relist,
         Self::BackOff,
         Self::CacheStopped,
         Self::Budget,
         Self::Quarantine,
+        Self::Unreadable,
         Self::Definition,
         Self::Rewind,
         Self::Upstream,
@@ -66,6 +69,7 @@ impl EventKind {
             Self::CacheStopped => "cache-stopped",
             Self::Budget => "budget",
             Self::Quarantine => "quarantine",
+            Self::Unreadable => "unreadable",
             Self::Definition => "definition",
             Self::Rewind => "rewind",
             Self::Upstream => "upstream",

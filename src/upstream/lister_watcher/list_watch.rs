@@ -8,8 +8,10 @@ use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::api::seed::SeedManifest;
+use crate::codec::ingest::Ingested;
 use crate::codec::list::ListPage;
 use crate::codec::object::{Key, Object};
+use crate::codec::unreadable::UnreadableObject;
 use crate::upstream::error::UpstreamError;
 
 /// The request of a list or of a page of it.
@@ -97,6 +99,13 @@ pub enum UpstreamEvent {
     Upsert(Object),
     /// DELETED.
     Delete(Object),
+    /// ADDED, MODIFIED or DELETED of an object that cannot be read.
+    Unreadable {
+        /// What is known of it.
+        object: UnreadableObject,
+        /// Whether it was deleted.
+        is_deletion: bool,
+    },
     /// BOOKMARK.
     Bookmark {
         /// Its resourceVersion.
@@ -109,6 +118,24 @@ pub enum UpstreamEvent {
     },
     /// ERROR: its Status, as an [`UpstreamError::Status`].
     Error(UpstreamError),
+}
+
+impl UpstreamEvent {
+    /// Returns the event that adds or changes an object.
+    pub(crate) fn upsert(object: Ingested) -> Self {
+        match object {
+            Ingested::Object(object) => Self::Upsert(object),
+            Ingested::Unreadable(object) => Self::Unreadable { object, is_deletion: false },
+        }
+    }
+
+    /// Returns the event that deletes an object.
+    pub(crate) fn delete(object: Ingested) -> Self {
+        match object {
+            Ingested::Object(object) => Self::Delete(object),
+            Ingested::Unreadable(object) => Self::Unreadable { object, is_deletion: true },
+        }
+    }
 }
 
 /// A list at another Weir; `None` if no more are known.

@@ -30,8 +30,8 @@ use crate::upstream::pool;
 use crate::upstream::status::status_error;
 
 /// The largest object. etcd accepts 1.5 MiB by default and is often configured for 3 MiB; escaping
-/// in JSON multiplies the size.
-const OBJECT_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// in JSON makes six bytes of one.
+const OBJECT_MAX_BYTES: usize = 32 * 1024 * 1024;
 /// The most ingested bytes that wait for the reflector. The initial events of a large collection
 /// arrive faster than they are applied.
 const BUFFER_MAX_BYTES: usize = 16 * 1024 * 1024;
@@ -89,13 +89,15 @@ impl HttpWatch {
 
     /// Returns the objects of a whole list, as if they had just arrived.
     pub(super) fn of_page(page: ListPage) -> Self {
-        let mut events: Vec<_> = page.objects.into_iter().map(UpstreamEvent::Upsert).collect();
-        let end = match page.continue_token.is_empty() {
+        let (is_whole, at) = (page.continue_token.is_empty(), page.resource_version);
+        let mut events: Vec<_> =
+            page.into_objects().into_items().map(UpstreamEvent::upsert).collect();
+        let end = match is_whole {
             true => Ok(()),
             false => Err(malformed(&"a page instead of the whole list")),
         };
         if end.is_ok() {
-            events.push(end_of_list(page.resource_version));
+            events.push(end_of_list(at));
         }
         let state = State { events, end: Some(end), ..State::default() };
         let buffer = Buffer { state: Mutex::new(state), ..Buffer::default() };
@@ -263,8 +265,9 @@ impl Decoder {
                 split.map_err(|error| malformed(&error))
             }
             BodyFormat::List(reader) => {
-                let take = |object| events.push(UpstreamEvent::Upsert(object));
-                reader.push(&chunk, resource, take).map_err(|error| malformed(&error))
+                let take = |object| events.push(UpstreamEvent::upsert(object));
+                let pushed = reader.push(&chunk, resource, Representation::Json, take);
+                pushed.map_err(|error| malformed(&error))
             }
         }
     }
@@ -280,7 +283,7 @@ impl Decoder {
                 Err(UpstreamError::Lost("the list ended before its end".to_owned()))
             }
             BodyFormat::List(reader) => {
-                let page = reader.finish(&self.resource).map_err(|error| malformed(&error))?;
+                let page = reader.finish().map_err(|error| malformed(&error))?;
                 if !page.continue_token.is_empty() {
                     return Err(malformed(&"a page instead of the whole list"));
                 }
@@ -307,11 +310,12 @@ fn event(
     representation: Representation,
 ) -> Result<UpstreamEvent, UpstreamError> {
     let object = || {
-        ingest::object(&frame.object, resource, representation).map_err(|error| malformed(&error))
+        let read = ingest::any_object(&frame.object, resource, representation);
+        read.map_err(|error| malformed(&error))
     };
     match &*frame.event {
-        "ADDED" | "MODIFIED" => object().map(UpstreamEvent::Upsert),
-        "DELETED" => object().map(UpstreamEvent::Delete),
+        "ADDED" | "MODIFIED" => object().map(UpstreamEvent::upsert),
+        "DELETED" => object().map(UpstreamEvent::delete),
         "BOOKMARK" => {
             let (resource_version, initial_events_end) =
                 bookmark::read(&frame.object).ok_or_else(|| malformed(&"a bookmark"))?;

@@ -16,7 +16,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::api::selectable::SelectableFields;
 use crate::codec::bookmark::{self, BookmarkTemplate};
 use crate::codec::frame::{self, EventType, FrameError, FrameSplitter, RawFrame};
-use crate::codec::ingest;
+use crate::codec::ingest::{self, Ingested};
 use crate::codec::list::{self, ListMeta, ListPage};
 use crate::codec::object::Object;
 use crate::codec::{splice, uid};
@@ -57,6 +57,17 @@ fn check_object(object: &Object, resource: &ApiResource, representation: Represe
         let frame = frame::encode(EventType::Modified, object, view);
         let frame = one_frame(representation, frame);
         assert_eq!((&*frame.event, &frame.object[..]), ("MODIFIED", &*object.in_view(view).to_vec()));
+    }
+}
+
+/// What can be read is no unreadable object; of one that cannot, the identity is known.
+fn check_any(data: &[u8], resource: &ApiResource, representation: Representation) {
+    let read = ingest::object(data, resource, representation);
+    match (ingest::any_object(data, resource, representation), read) {
+        (Ok(Ingested::Object(any)), Ok(object)) => assert_same(&any, &object),
+        (Ok(Ingested::Unreadable(object)), Err(_)) => assert!(!object.uid.is_empty()),
+        (Err(one), Err(other)) => assert_eq!(one, other),
+        (any, read) => panic!("{any:?}, but {read:?}"),
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) const FAILED: Explanation = linked(
 );
 
 /// Why requests are forwarded.
-pub(super) const FORWARDED: [Explanation; 34] = [
+pub(super) const FORWARDED: [Explanation; 35] = [
     row("aggregated", "An aggregated API server (an APIService) serves the resource.", NOTHING),
     linked(
         "authorization",
@@ -186,6 +186,12 @@ pub(super) const FORWARDED: [Explanation; 34] = [
         "unreadable",
         "The objects of the resource cannot be parsed, or their resourceVersions are no numbers.",
         "Look at the log, and report it.",
+    ),
+    linked(
+        "unreadable-object",
+        "The answer may have an object that the cache cannot read, such as a role whose name is not UTF-8.",
+        "Delete the object, if nobody needs it. All else is answered.",
+        "decisions/unreadable-objects.md",
     ),
     row(
         "upgrade",

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn of<'a>(labels: &'a [(Box<str>, Box<str>)]) -> impl Fn(&str) -> Option<&'a str> {
-    |wanted| labels.iter().find(|(key, _)| **key == *wanted).map(|(_, value)| &**value)
+fn of<'a>(labels: &'a [(Box<str>, Box<str>)]) -> impl Fn(&str) -> Option<&'a [u8]> {
+    |wanted| labels.iter().find(|(key, _)| **key == *wanted).map(|(_, value)| value.as_bytes())
 }
 
 fn labels(pairs: &[(&str, &str)]) -> Vec<(Box<str>, Box<str>)> {

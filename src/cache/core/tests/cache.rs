@@ -17,7 +17,7 @@ fn delete(pod: &Pod) -> Change {
 
 fn ready(pods: &[Pod], resource_version: u64) -> WatchCache {
     let cache = cache_of(100, 1000, 1 << 20);
-    let objects = pods.iter().map(Pod::object).collect();
+    let objects: Vec<_> = pods.iter().map(Pod::object).collect();
     cache.replace(objects, ResourceVersion(resource_version), at(0));
     cache
 }
@@ -215,7 +215,11 @@ fn a_batch_checks_a_limited_number_of_objects_or_events() {
         let pod = Pod::new("ns1", &format!("p{n:06}"), n);
         if n == count { pod.app("last") } else { pod }
     };
-    cache.replace((1..=count).map(|n| pod(n).object()).collect(), ResourceVersion(count), at(0));
+    cache.replace(
+        (1..=count).map(|n| pod(n).object()).collect::<Vec<_>>(),
+        ResourceVersion(count),
+        at(0),
+    );
     let mut watcher = cache.watch(by_app("last"), WatchStart::InitialEvents).unwrap();
     let results = [(); 4].map(|()| read_short(&mut watcher));
     assert_eq!(results, ["yield", "yield", "1 events", "end"]);

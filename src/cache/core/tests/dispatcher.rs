@@ -32,7 +32,7 @@ fn a_filter_maps_to_its_narrowest_index_key() {
     assert_eq!(IndexKey::from_filter(&WatchFilter::default()), IndexKey::Unindexed);
     assert_eq!(IndexKey::from_filter(&by_app("a")), IndexKey::Unindexed);
     assert_eq!(IndexKey::from_filter(&label), IndexKey::Namespace("ns1".into()));
-    assert_eq!(IndexKey::from_filter(&node), IndexKey::Field(node_field(), "n1".into()));
+    assert_eq!(IndexKey::from_filter(&node), IndexKey::Field(node_field(), (*b"n1").into()));
     assert_eq!(IndexKey::from_filter(&lifted), IndexKey::Object(Key::new("ns1", "a")));
     assert_eq!(IndexKey::from_filter(&name), IndexKey::Name("a".into()));
 }

@@ -5,6 +5,7 @@ use super::*;
 use crate::cache::core::earlier::{DoesNotJoin, EarlierEvents};
 use crate::cache::core::watch_cache::{Change, WatchRefusal};
 use crate::cache::core::watcher::WatchStart;
+use crate::codec::unreadable::UnreadableObject;
 
 /// A write: the pod after it, and whether it was deleted by it.
 type Write = (Pod, bool);
@@ -56,7 +57,7 @@ fn pods_at(writes: &[Write], at: u64) -> Vec<Pod> {
 /// Returns a cache that listed at `listed`, and got the later writes as events.
 fn cache_from(writes: &[Write], listed: u64) -> WatchCache {
     let cache = cache_of(4, 1000, NEVER);
-    let objects = pods_at(writes, listed).iter().map(Pod::object).collect();
+    let objects: Vec<_> = pods_at(writes, listed).iter().map(Pod::object).collect();
     cache.replace(objects, ResourceVersion(listed), at(0));
     let later = writes.iter().filter(|(pod, _)| pod.resource_version > listed);
     later.for_each(|write| cache.apply(vec![change(write)], at(0)));
@@ -167,10 +168,33 @@ fn the_newest_of_too_many_earlier_events_are_kept() {
 fn a_full_history_takes_no_earlier_events() {
     let writes = writes();
     let cache = cache_of(4, 4, NEVER);
-    let objects = pods_at(&writes, 40).iter().map(Pod::object).collect();
+    let objects: Vec<_> = pods_at(&writes, 40).iter().map(Pod::object).collect();
     cache.replace(objects, ResourceVersion(40), at(0));
     let later = writes.iter().filter(|(pod, _)| pod.resource_version > 40);
     later.for_each(|write| cache.apply(vec![change(write)], at(0)));
     assert_eq!(cache.state().unwrap().history().joins_at(), None);
     assert_eq!(prepend(&cache, earlier(&writes, 10, 40, NEVER), 40), Err(DoesNotJoin));
+}
+
+/// A change of an object that cannot be read is no event: watches must not start before it.
+#[test]
+fn earlier_events_begin_after_a_change_that_is_no_event() {
+    let writes = writes();
+    let mut some = EarlierEvents::new(ResourceVersion(10), 1_000, NEVER);
+    for write in writes.iter().filter(|(pod, _)| (11..=40).contains(&pod.resource_version)) {
+        if write.0.resource_version == 25 {
+            some.push(Change::Unreadable {
+                object: UnreadableObject {
+                    namespace: "ns1".into(),
+                    name: "r\u{fffd}".into(),
+                    uid: "u".into(),
+                    resource_version: ResourceVersion(25),
+                },
+                is_deletion: false,
+            });
+        } else {
+            some.push(change(write));
+        }
+    }
+    assert!(some.from() >= ResourceVersion(25) && some.last() == ResourceVersion(40));
 }

@@ -24,7 +24,7 @@ fn expected_page(
         Some(field) => filter
             .fields
             .required_value_of(field)
-            .is_none_or(|value| object.attrs.field(field) == value),
+            .is_none_or(|value| object.attrs.field(field) == value.as_bytes()),
         None => true,
     };
     let mut objects_in_range = all.iter().filter(|object| {
@@ -175,7 +175,11 @@ fn an_indexed_list_reads_only_objects_with_the_value() {
     let cache = cache_of(10, 10, 1 << 20);
     let pod =
         |number: usize| Pod::new("ns", &format!("p{number}"), 1).node(["x", "y", "z"][number % 3]);
-    cache.replace((0..30).map(|number| pod(number).object()).collect(), ResourceVersion(5), at(0));
+    cache.replace(
+        (0..30).map(|number| pod(number).object()).collect::<Vec<_>>(),
+        ResourceVersion(5),
+        at(0),
+    );
     let state = cache.state().unwrap();
     assert_eq!(state.scan_max(&on_node("x")), 10);
     assert_eq!(state.scan_max(&on_node("none")), 0);

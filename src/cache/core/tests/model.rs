@@ -114,7 +114,7 @@ impl Model {
         let keys: Vec<&str> = selected.iter().map(|object| object.key.as_str()).collect();
         assert_eq!(keys, self.pods.keys().collect::<Vec<_>>());
         let weight: usize = selected.iter().map(|object| object.weight()).sum();
-        let nodes: BTreeSet<&str> =
+        let nodes: BTreeSet<&[u8]> =
             selected.iter().map(|object| object.attrs.field(node_field())).collect();
         let indexed = nodes.len() * VALUE_BYTES;
         assert_eq!(weight + indexed + state.history().weight(), state.weight());
@@ -181,7 +181,7 @@ impl Model {
         }
         // With equal resourceVersions nothing can differ.
         to += if pods == self.pods { increase } else { increase.max(1) };
-        let objects = pods.values().rev().map(Pod::object).collect();
+        let objects: Vec<_> = pods.values().rev().map(Pod::object).collect();
         let first_held = self.first_held();
         let result = self.cache.relist(objects, ResourceVersion(to), at(self.now));
         let before = std::mem::replace(&mut self.pods, pods);
@@ -238,7 +238,7 @@ impl Model {
         let kept = self.pods.values().filter(|pod| pod.node != "n1").cloned();
         let listed = self.resource_version;
         self.pods = pods_by_key(kept.chain(pods.into_iter().map(|pod| pod.at(listed))));
-        let objects = self.pods.values().rev().map(Pod::object).collect();
+        let objects: Vec<_> = self.pods.values().rev().map(Pod::object).collect();
         self.end_all(EndCause::Relist);
         self.cache.replace(objects, ResourceVersion(listed), at(self.now));
         self.start_from_list(listed);

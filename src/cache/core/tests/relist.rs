@@ -10,13 +10,13 @@ use crate::cache::core::watcher::WatchStart;
 
 fn ready(pods: &[Pod], resource_version: u64) -> WatchCache {
     let cache = cache_of(100, 1000, 1 << 20);
-    let objects = pods.iter().map(Pod::object).collect();
+    let objects: Vec<_> = pods.iter().map(Pod::object).collect();
     cache.replace(objects, ResourceVersion(resource_version), at(0));
     cache
 }
 
 fn relist(cache: &WatchCache, pods: &[Pod], at_version: u64) -> Result<usize, Discontinuity> {
-    let objects = pods.iter().map(Pod::object).collect();
+    let objects: Vec<_> = pods.iter().map(Pod::object).collect();
     cache.relist(objects, ResourceVersion(at_version), at(0))
 }
 
@@ -277,7 +277,7 @@ impl Client {
         let mut watcher = match cache.watch(filter.clone(), start) {
             Ok(watcher) => watcher,
             Err(WatchRefusal::Expired { .. }) => return None,
-            Err(WatchRefusal::NotReady) => panic!("the cache is ready"),
+            Err(refusal) => panic!("{refusal:?}"),
         };
         let mut deliveries = Vec::new();
         assert!(matches!(read_all(&mut watcher, &mut deliveries), Stop::Idle(_)));

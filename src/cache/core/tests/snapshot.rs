@@ -15,7 +15,11 @@ type Pods = BTreeMap<String, Pod>;
 
 fn ready(pods: &[Pod], resource_version: u64, events: usize) -> WatchCache {
     let cache = cache_of(events, events, 1 << 20);
-    cache.replace(pods.iter().map(Pod::object).collect(), ResourceVersion(resource_version), at(0));
+    cache.replace(
+        pods.iter().map(Pod::object).collect::<Vec<_>>(),
+        ResourceVersion(resource_version),
+        at(0),
+    );
     cache
 }
 
@@ -194,7 +198,7 @@ fn a_page_says_what_was_read_for_it() {
         Pod::new(&namespace, &format!("p{number}"), 3).object()
     });
     let cache = cache_of(10, 10, 1 << 20);
-    cache.replace(pods.collect(), ResourceVersion(9), at(0));
+    cache.replace(pods.collect::<Vec<_>>(), ResourceVersion(9), at(0));
     let latest = Snapshot::latest(&cache.state().unwrap());
     let read = |filter: &WatchFilter, limit| {
         let limit = NonZeroUsize::new(limit);

@@ -177,7 +177,8 @@ fn a_reader_of_an_old_state_falls_behind_by_bytes() {
 
 #[test]
 fn a_list_that_replaces_the_state_drops_all_of_it() {
-    let objects = || (0..10).map(|n| Pod::new("ns1", &format!("p{n}"), 10).object()).collect();
+    let objects =
+        || (0..10).map(|n| Pod::new("ns1", &format!("p{n}"), 10).object()).collect::<Vec<_>>();
     let weight = {
         let cache = cache_of(4, 4, usize::MAX);
         cache.replace(objects(), ResourceVersion(10), at(0));

@@ -6,8 +6,8 @@ use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::state::{State, Verify};
+use crate::codec::ingest::Ingested;
 use crate::codec::list::ListPage;
-use crate::codec::object::Object;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ListRequest, ListWatch};
@@ -59,7 +59,7 @@ impl<L: ListWatch> Driver<L> {
         &self,
         first: ListRequest,
         pages: &mut usize,
-        mut take: impl FnMut(Object) -> Result<(), Failure>,
+        mut take: impl FnMut(Ingested) -> Result<(), Failure>,
     ) -> Result<ResourceVersion, Failure> {
         *pages = 0;
         let limit = first.limit;
@@ -67,16 +67,14 @@ impl<L: ListWatch> Driver<L> {
         let resource_version = page.resource_version;
         loop {
             *pages += 1;
-            for object in page.objects {
-                take(object)?;
-            }
-            if page.continue_token.is_empty() {
+            let continue_token = std::mem::take(&mut page.continue_token);
+            page.into_objects().into_items().try_for_each(&mut take)?;
+            if continue_token.is_empty() {
                 return Ok(resource_version);
             }
             if *pages >= PAGES_MAX {
                 return Err(Failure::Malformed("a list of endless pages".to_owned()));
             }
-            let continue_token = page.continue_token;
             page =
                 self.page(ListRequest { limit, continue_token, ..ListRequest::default() }).await?;
             // Pages of different resourceVersions are not one state (`docs/semantics.md` §3.10).

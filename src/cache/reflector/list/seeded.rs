@@ -30,6 +30,7 @@ use crate::cache::reflector::running_watch::RunningWatch;
 use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::seed::digest::digest;
 use crate::cache::seed::{NotSeeded, agrees, check_list, parts};
+use crate::codec::ingest::Ingested;
 use crate::codec::object::Object;
 use crate::tasks::blocking::spawn_blocking;
 use crate::upstream::bounded::with_timeout;
@@ -205,10 +206,10 @@ impl<L: ListWatch> Driver<L> {
             for event in events {
                 match event {
                     UpstreamEvent::Upsert(object) => accumulator
-                        .push(object)
+                        .push(Ingested::Object(object))
                         .map_err(|_| NotSeeded::Damaged("it exceeds a byte budget"))?,
                     UpstreamEvent::Bookmark { resource_version, .. } => {
-                        return Ok((accumulator.take(), resource_version));
+                        return Ok((accumulator.take().objects, resource_version));
                     }
                     _ => return Err(NotSeeded::Damaged("it is no list")),
                 }

@@ -12,6 +12,7 @@ use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
 use crate::cache::reflector::state::State;
 use crate::cache::watch_list_attempt;
+use crate::codec::ingest::Ingested;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
@@ -108,8 +109,14 @@ impl<L: ListWatch> Driver<L> {
     ) -> Result<Option<ResourceVersion>, Failure> {
         for event in events {
             match event {
-                UpstreamEvent::Upsert(object) => accumulator.push(object)?,
+                UpstreamEvent::Upsert(object) => accumulator.push(Ingested::Object(object))?,
                 UpstreamEvent::Delete(object) => accumulator.remove(&object),
+                UpstreamEvent::Unreadable { object, is_deletion: false } => {
+                    accumulator.push(Ingested::Unreadable(object))?;
+                }
+                UpstreamEvent::Unreadable { object, .. } => {
+                    accumulator.remove_unreadable(&object);
+                }
                 UpstreamEvent::Bookmark { resource_version, initial_events_end, object } => {
                     self.cached.learned.learn_bookmark(&object);
                     if initial_events_end {

@@ -14,6 +14,19 @@ async fn a_doubled_event_changes_nothing() {
     assert!(feed.is_held() && !rig.cached.findings.is_suspected());
 }
 
+/// The second one comes before the first is applied.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_doubled_in_one_read_costs_no_list() {
+    let (rig, feed) = Rig::established(context(config())).await;
+    feed.send(vec![upsert("b", 11)]);
+    rig.reaches(11).await;
+    let delete = || UpstreamEvent::Delete(object("b", 12));
+    feed.send(vec![delete(), delete(), upsert("c", 13)]);
+    rig.reaches(13).await;
+    assert!(feed.is_held() && !rig.cached.findings.is_suspected());
+    assert_eq!(rig.names(), ["a", "c"]);
+}
+
 /// The cache ignores it, as it does after a list, and has its pages compared.
 #[tokio::test(start_paused = true)]
 async fn an_event_after_a_newer_one_is_suspect() {

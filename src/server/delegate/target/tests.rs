@@ -41,6 +41,22 @@ fn a_request_with_a_very_long_selector_is_forwarded() {
     }
 }
 
+/// In JSON it stands for any byte that is not UTF-8.
+#[test]
+fn a_field_selector_with_the_replacement_character_is_forwarded() {
+    let secrets = resource(("", "v1", "secrets"), true);
+    for (selector, is_served) in [
+        ("type%3Dt", true),
+        ("type!%3D%C3%BC", true),
+        ("type%3Dt%EF%BF%BD", false),
+        ("type!%3Dt%EF%BF%BD", false),
+        ("metadata.name%3D%EF%BF%BD", false),
+    ] {
+        let target = resolve(&format!("/api/v1/secrets?fieldSelector={selector}"), &secrets);
+        assert_eq!(target.err(), (!is_served).then_some(Reason::Selector), "{selector}");
+    }
+}
+
 #[test]
 fn only_the_canonical_path_is_served() {
     let pods = resource(("", "v1", "pods"), true);

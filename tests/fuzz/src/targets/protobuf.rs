@@ -5,7 +5,8 @@ use http::StatusCode;
 use prost::Message;
 
 use super::{
-    FRAME_BYTES_MAX, check_bookmark, check_list, check_object, pods, split_anyhow, widgets,
+    FRAME_BYTES_MAX, check_any, check_bookmark, check_list, check_object, pods, split_anyhow,
+    widgets,
 };
 use crate::api::media_type::{Encoding, View};
 use crate::api::resource::{ApiResource, Representation};
@@ -20,6 +21,7 @@ use crate::codec::protobuf::{self, Unknown};
 pub fn object(data: &[u8]) {
     for resource in [pods(), widgets()] {
         for representation in [Representation::Protobuf, Representation::MetadataProtobuf] {
+            check_any(data, &resource, representation);
             if let Ok(object) = ingest::object(data, &resource, representation) {
                 assert_eq!(object.body, data);
                 check(&object, &resource, representation);
@@ -52,18 +54,16 @@ fn check(object: &Object, resource: &ApiResource, representation: Representation
         assert_eq!(metadata.namespace.unwrap_or_default(), object.key.namespace());
         let version = metadata.resource_version.unwrap_or_default();
         assert_eq!(version, object.resource_version.to_string());
-        let labels: Vec<_> = metadata.labels.into_iter().collect();
-        let read: Vec<_> =
-            object.attrs.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        assert_eq!(labels, read);
+        let labels = metadata.labels.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
+        assert!(labels.eq(object.attrs.labels()));
         let spec = decoded.spec.unwrap_or_default();
         for (source, value) in resource.selectable.sources().iter().zip(object.attrs.fields()) {
             match &*source.label {
                 "spec.nodeName" => {
-                    assert_eq!(value, spec.node_name.as_deref().unwrap_or_default())
+                    assert_eq!(value, spec.node_name.as_deref().unwrap_or_default().as_bytes());
                 }
                 "spec.hostNetwork" => {
-                    assert_eq!(value, spec.host_network.unwrap_or_default().to_string());
+                    assert_eq!(value, spec.host_network.unwrap_or_default().to_string().as_bytes());
                 }
                 _ => {}
             }

@@ -80,7 +80,7 @@ pub fn label_selector(data: &[u8]) {
     let both = LabelSelector::parse(&format!("{left},{right}"));
     for labels in LABELS {
         let value_of =
-            |wanted: &str| labels.iter().find(|(key, _)| *key == wanted).map(|(_, value)| *value);
+            |wanted: &str| labels.iter().find(|(key, _)| *key == wanted).map(|(_, value)| value.as_bytes());
         let matched = one.matches(value_of);
         assert_eq!(matched, spaced.matches(value_of));
         assert!(matched || !one.is_empty(), "an empty selector matches all");
@@ -97,7 +97,8 @@ pub fn field_selector(data: &[u8]) {
     let Some(selector) = FieldSelector::parse(text, &fields) else { return };
     for (name, namespace, value) in [("", "", ""), ("a", "default", "n1"), ("b", "x", "Running")] {
         let values = vec![value; fields.len()];
-        let matched = selector.matches(name, namespace, |number| values.get(number).copied().unwrap_or_default());
+        let value_of = |number: usize| values.get(number).copied().unwrap_or_default().as_bytes();
+        let matched = selector.matches(name, namespace, value_of);
         assert!(matched || !selector.is_empty());
         if matched {
             assert!(selector.required_name().is_none_or(|required| required == name));
@@ -197,10 +198,10 @@ pub fn selectable_fields(data: &[u8]) {
     {
         for rule in RULES {
             let read = rule.value_of(Some(raw.get()));
-            assert_eq!(*read, *expected(rule, &value, raw.get()), "{rule:?} of {raw}");
+            assert_eq!(*read, *expected(rule, &value, raw.get()).as_bytes(), "{rule:?} of {raw}");
             match (rule, &value) {
                 (Rule::Text, Value::String(text)) => {
-                    assert_eq!(rule.value_of_scalar(Some(Scalar::Text(text))), read);
+                    assert_eq!(rule.value_of_scalar(Some(Scalar::Text(text.as_bytes()))), read);
                 }
                 (Rule::Bool, Value::Bool(value)) => {
                     assert_eq!(rule.value_of_scalar(Some(Scalar::Number((*value).into()))), read);
