@@ -136,6 +136,7 @@ struct Codes {
     sorted: u32,
 }
 
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, within the tables")]
 const fn codes() -> [Codes; LONGEST as usize + 1] {
     let mut all = [Codes { first: 0, count: 0, sorted: 0 }; LONGEST as usize + 1];
     let mut symbol = 0;
@@ -154,6 +155,7 @@ const fn codes() -> [Codes; LONGEST as usize + 1] {
 }
 
 /// Returns all symbols in the order of their codes.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, within the tables")]
 const fn sorted() -> [u8; 256] {
     let mut sorted = [0; 256];
     let mut next = 0;
@@ -174,6 +176,7 @@ const fn sorted() -> [u8; 256] {
 
 /// Returns the symbol with which some bits begin, of which `count` are given, and the length of its
 /// code.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, within the tables")]
 const fn leading(bits: u32, count: u32) -> Option<(u8, u32)> {
     let mut length = SHORTEST;
     while length <= count {
@@ -189,6 +192,7 @@ const fn leading(bits: u32, count: u32) -> Option<(u8, u32)> {
 
 /// Returns for each value of the next bits: how many of them one or two symbols take, the number of
 /// these, and whether any is foreign; 0 if the first code is longer.
+#[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, within the tables")]
 const fn windows() -> [u16; 1 << WINDOW_BITS] {
     let mut windows = [0; 1 << WINDOW_BITS];
     let mut bits = 0;
@@ -245,7 +249,7 @@ pub(in super::super) fn encode(text: &[u8]) -> Vec<u8> {
         let codes = CODES[length];
         bits.push_str(&format!("{:0length$b}", codes.first + place - codes.sorted));
     }
-    while bits.len() % 8 > 0 {
+    while !bits.len().is_multiple_of(8) {
         bits.push('1');
     }
     let bytes = bits.as_bytes().chunks(8).map(|byte| std::str::from_utf8(byte).unwrap());

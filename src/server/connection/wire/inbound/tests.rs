@@ -257,11 +257,9 @@ fn what_follows_an_upgrade_passes_and_what_follows_a_refusal_does_not() {
     assert_eq!(delivered(Pieces::cut(&bytes, &[]), 100), expected);
 
     let next = b"GET /next HTTP/1.1\r\n\r\n";
-    for (head, method) in [("POST /a HTTP/3.0", "GET")] {
-        let bytes = [head.as_bytes(), b"\r\n\r\n", next].concat();
-        let expected = format!("{method} / HTTP/1.1\r\nHost: weir\r\n\r\n");
-        assert_eq!(delivered(Pieces::cut(&bytes, &[]), 100), expected.as_bytes());
-    }
+    let bytes = [&b"POST /a HTTP/3.0\r\n\r\n"[..], next].concat();
+    let expected = b"GET / HTTP/1.1\r\nHost: weir\r\n\r\n";
+    assert_eq!(delivered(Pieces::cut(&bytes, &[]), 100), expected);
 }
 
 #[test]

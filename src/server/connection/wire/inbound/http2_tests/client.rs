@@ -100,7 +100,7 @@ pub(super) fn fields() -> impl Strategy<Value = Fields> {
     (path, authority, scheme, others, order, doubled).prop_map(
         |(path, authority, scheme, others, order, doubled)| {
             let pseudo = [
-                Some((&b":path"[..], path.clone())),
+                Some((&b":path"[..], path)),
                 authority.map(|it| (&b":authority"[..], it.as_bytes().to_vec())),
                 Some((b":scheme", scheme.as_bytes().to_vec())),
                 Some((b":method", b"DELETE".to_vec())),

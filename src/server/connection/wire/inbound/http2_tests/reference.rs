@@ -11,6 +11,9 @@ use super::super::super::hpack::{BadBlock, Cursor};
 use super::super::super::{header_block, target};
 use super::super::PREFACE;
 
+/// The name and the value of a header field.
+type Field = (Vec<u8>, Vec<u8>);
+
 /// What a header block means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
@@ -76,7 +79,7 @@ impl Reader {
         if bytes.is_empty() && block.is_none() { Ok(()) } else { Err(BadBlock) }
     }
 
-    fn block(&mut self, block: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, BadBlock> {
+    fn block(&mut self, block: &[u8]) -> Result<Vec<Field>, BadBlock> {
         let mut cursor = Cursor::new(block);
         let mut fields = Vec::new();
         while let Some(first) = cursor.peek() {
@@ -140,6 +143,7 @@ impl Reader {
 }
 
 /// Splits off the first frame: its kind, its flags, its stream, its payload, what is behind it.
+#[expect(clippy::type_complexity, reason = "the parts of a frame, for a test")]
 fn frame(bytes: &[u8]) -> Option<(u8, u8, u32, &[u8], &[u8])> {
     let ([high, middle, low, kind, flags, stream @ ..], rest) = bytes.split_first_chunk::<9>()?;
     let length = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
