@@ -138,7 +138,7 @@ async fn objects_whose_names_seem_the_same_are_left_to_the_api_server() {
     };
     let (mut all, mut of_ns1, mut of_ns2) =
         (watch(ROLES).await, watch(OF_NS1).await, watch(OF_NS2).await);
-    let mut single = watch(&format!("{OF_NS1}")).await;
+    let mut single = watch(OF_NS1).await;
     assert_eq!(single.event().await["object"]["metadata"]["name"], "first");
     drop(single);
     let by_name = format!("{OF_NS1}?watch=1&resourceVersion=0&fieldSelector=metadata.name%3Dfirst");
@@ -170,10 +170,8 @@ async fn objects_whose_names_seem_the_same_are_left_to_the_api_server() {
             }
         }
     }
-    assert_eq!(
-        proxy.get(&format!("{ROLES}?resourceVersion=0")).await.text().matches("r\u{fffd}").count(),
-        2
-    );
+    let list = proxy.get(&format!("{ROLES}?resourceVersion=0")).await;
+    assert_eq!(list.text().matches("r\u{fffd}").count(), 2);
     // Everything else goes on.
     for accept in [JSON, PROTOBUF] {
         for path in [

@@ -160,13 +160,17 @@ fn huffman_digits(coded: &[u8]) -> Vec<u8> {
     let mut rest = &*bits;
     let mut digits = Vec::new();
     while digits.len() < 3 {
-        let short = u8::from_str_radix(&rest[..5], 2).expect("bits");
+        let read = |length| {
+            let bits = rest.get(..length).expect("enough bits");
+            u8::from_str_radix(bits, 2).expect("bits")
+        };
+        let short = read(5);
         let (digit, length) = match short {
             0..=2 => (short, 5),
-            _ => (u8::from_str_radix(&rest[..6], 2).expect("bits") - 0x19 + 3, 6),
+            _ => (read(6) - 0x19 + 3, 6),
         };
         digits.push(b'0' + digit);
-        rest = &rest[length..];
+        rest = rest.get(length..).expect("enough bits");
     }
     digits
 }

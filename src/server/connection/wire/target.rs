@@ -171,7 +171,8 @@ mod tests {
             let path = PathAndQuery::try_from(&escaped[..]).unwrap();
             prop_assert_eq!(path.as_str().as_bytes(), &escaped[..]);
             let uri = Uri::try_from(&escaped[..]).unwrap();
-            prop_assert_eq!(uri.to_string().as_bytes(), &escaped[..]);
+            let text = uri.to_string();
+            prop_assert_eq!(text.as_bytes(), &escaped[..]);
             prop_assert_eq!(escape(&escaped), Ok(None));
         }
     }
