@@ -303,11 +303,11 @@ fn shapes(reads: &mut Vec<ReadRequest>) {
 pub(crate) const IDLE: [&str; 9] = [
     "timeout=10s",
     "timeout=1m30s",
-    "unknown=1",
+    "_=1",
     "unknown=%zz",
     "limit=1;x=y",
     "continue=%%%",
-    "RESOURCEVERSION=5",
+    "fieldManager=5",
     "resourceVersion=7",
     "watch=0",
 ];
