@@ -6,7 +6,7 @@
 //! two readers could frame differently is refused, and nothing behind it passes. A head passes when
 //! it is complete, so that hyper sees no other bytes of it. After a head that asks for an upgrade
 //! everything passes: what follows is never read as a request, whether the upgrade succeeds or not
-//! ([`crate::server::router`]).
+//! ([mod@crate::server::router]).
 //!
 //! A client sends many requests with the same fields. The block of fields of the last plain GET is
 //! kept from the second one on, and a head that has it again is only compared.
