@@ -357,7 +357,7 @@ impl Source for Arc<ScriptedSource> {
         self.is_aggregated.load(Ordering::Relaxed)
     }
 
-    fn doubt_discovery(&self) {
+    fn recheck_discovery(&self) {
         self.doubts.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -39,7 +39,7 @@ impl Inner {
                         is_discovery_open = changed.is_ok();
                         registry.follow_discovery();
                     }
-                    Ok(()) = generation.changed() => registry.source.doubt_discovery(),
+                    Ok(()) = generation.changed() => registry.source.recheck_discovery(),
                     changed = version_changes.changed(), if is_version_open => {
                         is_version_open = changed.is_ok();
                         if is_version_open {

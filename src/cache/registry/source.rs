@@ -47,7 +47,7 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn is_aggregated(&self, gvr: &GroupVersionResource) -> bool;
 
     /// Calls [`Discovery::doubt`].
-    fn doubt_discovery(&self);
+    fn recheck_discovery(&self);
 
     /// Calls [`Discovery::version`].
     fn version(&self) -> watch::Receiver<Option<UpstreamVersion>>;
@@ -137,7 +137,7 @@ impl Source for UpstreamSource {
         self.discovery.is_aggregated(gvr)
     }
 
-    fn doubt_discovery(&self) {
+    fn recheck_discovery(&self) {
         self.discovery.doubt();
     }
 

@@ -162,7 +162,7 @@ async fn an_aggregated_server_that_takes_over_ends_caches_at_once() {
     assert_eq!(waiting.unwrap_err(), Refusal::Aggregated);
     assert_eq!(rig.registry.inner.caches.len(), 0);
 
-    // Its successor begins anew, whatever was shown.
+    // Its successor begins again, whatever was shown.
     take_over(false);
     let successor = script.on_watch();
     successor.send(vec![upsert("a", 1), bookmark(5, true)]);

@@ -1,4 +1,4 @@
-//! Heads: what passes, what is written anew, what is refused and with which code.
+//! Heads: what passes, what is written again, what is refused and with which code.
 
 use super::*;
 

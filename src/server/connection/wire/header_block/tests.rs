@@ -1,3 +1,5 @@
+//! Tests of header blocks.
+
 use super::super::hpack::huffman;
 use super::*;
 
