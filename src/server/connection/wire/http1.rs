@@ -92,6 +92,7 @@ impl RequestReader {
             return step;
         }
         if let Some(length) = self.usual_head(bytes) {
+            self.searched = 0;
             activity.end_head(None);
             return Step::Pass(length);
         }

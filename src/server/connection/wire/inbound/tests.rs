@@ -262,6 +262,17 @@ fn what_follows_an_upgrade_passes_and_what_follows_a_refusal_does_not() {
     assert_eq!(delivered(Pieces::cut(&bytes, &[]), 100), expected);
 }
 
+/// A head that has the usual block is only compared, also where it came in two reads.
+#[test]
+fn a_shorter_head_passes_after_a_usual_one_that_was_cut() {
+    let usual = b"GET /a/long/path HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let (first, rest) = usual.split_at(usual.len() - 1);
+    let short = b"GET / HTTP/1.1\r\n\r\n";
+    let pieces = [&usual[..], usual, first, rest, short];
+    let expected = pieces.concat();
+    assert_eq!(delivered(Pieces(pieces.map(<[u8]>::to_vec).into()), 1000), expected);
+}
+
 #[test]
 fn a_head_has_a_limit_and_is_not_searched_twice() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
