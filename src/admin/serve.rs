@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use futures_util::future::{Either, ready};
-use http::{Request, Response};
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -12,11 +13,13 @@ use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+use crate::api::query::Query;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
 use crate::server::connection::wire::aside::RefusedHead;
 use crate::server::http::body::Body;
+use crate::server::http::response::error_response;
 
 /// Serves a connection until it ends, or gracefully until it is idle for long or `stop` is
 /// cancelled. Notes its requests in `activity`.
@@ -49,7 +52,7 @@ pub(super) async fn serve<S, A, F>(
         }
         let guard = requests.begin_request();
         let answered = match request.extensions().get::<RefusedHead>() {
-            Some(refused) => Either::Left(ready(refused.response())),
+            Some(refused) => Either::Left(ready(refused_response(refused))),
             None => Either::Right(answer(request)),
         };
         async move {
@@ -77,6 +80,13 @@ pub(super) async fn serve<S, A, F>(
     if let Err(error) = result {
         tracing::debug!(error, "admin connection ended");
     }
+}
+
+/// Returns the response to a head that is refused. The connection is closed after it.
+fn refused_response(RefusedHead(status): &RefusedHead) -> Response<Body> {
+    let mut response = error_response(&HeaderMap::new(), &Query::default(), status);
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }
 
 /// Concurrent requests on one HTTP/2 connection.

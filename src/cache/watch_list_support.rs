@@ -1,8 +1,9 @@
 //! Whether an upstream supports watch-lists (KEP-3157): learned by trying one.
 //!
 //! An upstream changes: it is upgraded, or was slow only once. So the answer "no" is valid for a
-//! while only ([`REJECTED_FOR`], [`UNSUPPORTED_FOR`]), and every answer is doubted when the version of the upstream
-//! changes. Until the next attempt the last answer is still given to clients' watches.
+//! while only ([`REJECTED_FOR`], [`UNSUPPORTED_FOR`]), and every answer is doubted when the version
+//! of the upstream changes. Until the next attempt the last answer is still given to clients'
+//! watches.
 //!
 //! Lock order: `answer`, with no other lock.
 
@@ -101,7 +102,8 @@ impl WatchListSupport {
 /// than a paged list. A feature gate may be switched on without another version.
 const REJECTED_FOR: Duration = Duration::from_secs(60);
 /// How long it is believed that an upstream has no watch-lists which did not say so. A wrong answer
-/// costs a paged list, and clients' watch-lists are forwarded; another attempt costs an empty watch.
+/// costs a paged list, and clients' watch-lists are forwarded; another attempt costs an empty
+/// watch.
 const UNSUPPORTED_FOR: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! joined from the stored bytes of objects ([`SplicedList`]).
 
 mod encode;
+mod envelope;
 mod item_format;
 mod page;
 mod parse;
@@ -11,10 +12,10 @@ mod spliced;
 
 pub use self::encode::encode;
 pub use self::item_format::ItemFormat;
-pub use self::page::{ListMeta, ListPage, ListedObjects};
+pub use self::page::{ListError, ListMeta, ListPage, ListedObjects};
 pub use self::parse::parse;
 pub use self::pieces::Pieces;
-pub use self::reader::{ListError, ListReader};
+pub use self::reader::ListReader;
 pub use self::spliced::SplicedList;
 
 #[cfg(test)]

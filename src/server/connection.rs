@@ -5,11 +5,10 @@
 //! drains, each connection starts to drain at a moment of its own ([`crate::server::drain`]): it
 //! sends GOAWAY, and its watches end. Everything that is left at the deadline is aborted.
 //!
-//! What a client sends is read by [`wire`] before hyper reads it. [`http_limits`] has the limits that
-//! hyper enforces. The time-outs that hyper lacks are those of [`activity`] (request heads and idle
-//! connections), [`send_timeouts`] (stalled response bodies)
-//! and [`permitted_io`] (stalled sockets). [`cork`] coalesces writes, [`permits`] limits
-//! connections per client.
+//! What a client sends is read by [`wire`] before hyper reads it. [`http_limits`] has the limits
+//! that hyper enforces. The time-outs that hyper lacks are those of [`activity`] (request heads and
+//! idle connections), [`send_timeouts`] (stalled response bodies) and [`permitted_io`] (stalled
+//! sockets). [`cork`] coalesces writes, [`permits`] limits connections per client.
 
 pub(crate) mod activity;
 pub(crate) mod client;
@@ -54,9 +53,9 @@ use crate::server::connection::http_limits::{HEAD_BYTES_MAX, IDLE_TIMEOUT, SPAWN
 use crate::server::connection::list::ConnectionList;
 use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::connection::send_timeouts::SendTimeouts;
+use crate::server::connection::wire::aside::HEADERS_MAX;
 use crate::server::lanes::{self, Lane};
 use crate::server::overload::Overload;
-use crate::server::request::framing::HEADERS_MAX;
 use crate::server::router::Router;
 use crate::streams::{ConnectionTasks, Stopped};
 

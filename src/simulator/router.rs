@@ -9,7 +9,6 @@ use hyper::upgrade::OnUpgrade;
 
 use ::http::Response;
 
-use super::aggregation;
 use super::answer::{self, Body};
 use super::authorizer::{self, Attributes};
 use super::faults::Action;
@@ -168,7 +167,7 @@ async fn answer(
     if !decision.allowed {
         return Err(authorizer::forbidden(identity, &attributes, &decision.reason));
     }
-    if let Some(answer) = aggregation::answer(shared, request, &identity.name) {
+    if let Some(answer) = shared.aggregation.answer(&shared.store, request, &identity.name) {
         return answer;
     }
     let Some(target) = &request.target else {

@@ -176,9 +176,9 @@ pub(super) fn parse(directives: &str) -> Result<EnvFilter, ParseError> {
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// tungstenite traces whole frames, which contain the bodies of objects. The span of a sampled
-/// request adds `trace_id` to the lines of any module; `off`, since it adds no line. rustls warns of
-/// each client that connects to an IP address and sends it as a server name; it ignores the name,
-/// as it should (RFC 6066 §3).
+/// request adds `trace_id` to the lines of any module; `off`, since it adds no line. rustls warns
+/// of each client that connects to an IP address and sends it as a server name; it ignores the
+/// name, as it should (RFC 6066 §3).
 const FIXED: [&str; 3] = [
     "tungstenite=info",
     "weir::server::router[request{trace_id}]=off",

@@ -68,7 +68,7 @@ struct Inner {
     /// Whether the watch of the APIServices is open.
     watches_services: Arc<AtomicBool>,
     aggregated: AggregatedVersions,
-    /// How often the informers were told to list again.
+    /// How often the informers were asked to list again.
     doubts: watch::Sender<u64>,
     version: watch::Receiver<Option<UpstreamVersion>>,
     version_changes: watch::Receiver<u64>,
@@ -176,10 +176,10 @@ impl Discovery {
         self.inner.aggregated.contains(&gvr.group, &gvr.version)
     }
 
-    /// Whether the API server itself answers for a resource that counts as its own, as of this call.
-    /// What was received before is then the API server's own, too. Asks the upstream; an APIService
-    /// that gives the resource to an aggregated API server is noted. Without an answer, the open
-    /// watch of the APIServices has to do.
+    /// Whether the API server itself answers for a resource that counts as its own, as of this
+    /// call. What was received before is then the API server's own, too. Asks the upstream; an
+    /// APIService that gives the resource to an aggregated API server is noted. Without an answer,
+    /// the open watch of the APIServices has to do.
     pub async fn is_local(&self, gvr: &GroupVersionResource) -> bool {
         let inner = &self.inner;
         if self.is_aggregated(gvr) {
@@ -205,7 +205,7 @@ impl Discovery {
     }
 
     /// Has CRDs and APIServices listed again: the upstream has lost history, or is another cluster.
-    pub fn doubt(&self) {
+    pub fn recheck(&self) {
         self.inner.doubts.send_modify(|count| *count += 1);
     }
 

@@ -33,4 +33,12 @@ impl Change {
             Self::Progress(resource_version) => *resource_version,
         }
     }
+
+    /// Returns the object that changed after `held`, if it cannot be read.
+    pub(super) fn unreadable_after(&self, held: ResourceVersion) -> Option<&UnreadableObject> {
+        match self {
+            Self::Unreadable { object, .. } if object.resource_version > held => Some(object),
+            _ => None,
+        }
+    }
 }

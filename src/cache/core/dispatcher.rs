@@ -134,6 +134,22 @@ impl Dispatcher {
         ended
     }
 
+    /// Ends the watchers that may match an object that cannot be read, given by namespace and name.
+    /// They end at `state`, before any of these objects has changed: their clients resume there.
+    pub(super) fn end_unreadable<'a>(
+        &mut self,
+        state: &Arc<State>,
+        unreadable: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Vec<Arc<Cursor>> {
+        let unreadable: Vec<_> = unreadable.collect();
+        if unreadable.is_empty() {
+            return Vec::new();
+        }
+        let may_match =
+            |cursor: &Cursor| unreadable.iter().any(|names| cursor.index_key.may_match(*names));
+        self.end_some(state, EndCause::Unreadable, may_match)
+    }
+
     /// Returns the watchers that may still hold their initial state.
     pub(super) fn holding_initial_events(&self) -> Vec<Arc<Cursor>> {
         self.with_initial_events.values().cloned().collect()

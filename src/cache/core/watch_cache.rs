@@ -19,7 +19,6 @@ use tokio::sync::watch;
 use crate::api::resource_version::ResourceVersion;
 pub use crate::cache::core::change::Change;
 use crate::cache::core::cursor::{Cursor, InitialEvents};
-use crate::cache::core::dispatcher::Dispatcher;
 use crate::cache::core::earlier::{DoesNotJoin, EarlierEvents};
 pub use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::index_key::IndexKey;
@@ -137,9 +136,8 @@ impl WatchCache {
             from < after && after < to
         };
         let mut ended = writer.dispatcher.end_some(state, EndCause::Relist, is_overtaken);
-        let unreadable: Vec<_> =
-            state.unreadable().iter().chain(next.unreadable().iter()).collect();
-        ended.extend(end_unreadable(&mut writer.dispatcher, state, &unreadable));
+        let unreadable = state.unreadable().iter().chain(next.unreadable().iter());
+        ended.extend(writer.dispatcher.end_unreadable(state, unreadable));
         let marked = writer.dispatcher.mark(&next, first);
         let events = next.history().end_seq() - first;
         inner.publish(Some(next));
@@ -156,10 +154,12 @@ impl WatchCache {
         let inner = &*self.inner;
         let mut writer = inner.writer.lock();
         let Some(state) = inner.state() else { return };
-        let unreadable = unreadable_in(&changes, state.resource_version());
+        let held = state.resource_version();
+        let unreadable = changes.iter().filter_map(|change| change.unreadable_after(held));
+        let unreadable: Vec<_> = unreadable.cloned().collect();
         let Some(next) = state.after_changes(changes, received, &self.limits()) else { return };
-        let unreadable: Vec<_> = unreadable.iter().map(UnreadableObject::names).collect();
-        let ended = end_unreadable(&mut writer.dispatcher, &state, &unreadable);
+        let unreadable = unreadable.iter().map(UnreadableObject::names);
+        let ended = writer.dispatcher.end_unreadable(&state, unreadable);
         let marked = writer.dispatcher.mark(&next, state.history().end_seq());
         inner.publish(Some(Arc::new(next)));
         // Release the lock before waking, so that registering and unregistering watchers do not
@@ -335,8 +335,7 @@ impl WatchCache {
     /// event. Looks at each watcher only if the window holds more events than that.
     pub fn watchers_behind(&self) -> usize {
         let half = |state: &State| state.history().window() / 2;
-        let is_short = |state: &State| state.history().len() <= half(state);
-        if self.inner.load().as_deref().is_none_or(is_short) {
+        if self.inner.load().as_deref().is_none_or(|state| state.history().len() <= half(state)) {
             return 0;
         }
         let writer = self.inner.writer.lock();
@@ -392,29 +391,6 @@ impl Drop for WatchCache {
     fn drop(&mut self) {
         self.invalidate(EndCause::Stopped);
     }
-}
-
-/// Returns the objects that cannot be read of changes after `held`.
-fn unreadable_in(changes: &[Change], held: ResourceVersion) -> Vec<UnreadableObject> {
-    let unreadable = changes.iter().filter_map(|change| match change {
-        Change::Unreadable { object, .. } => Some(object),
-        _ => None,
-    });
-    unreadable.filter(|object| object.resource_version > held).cloned().collect()
-}
-
-/// Ends the watchers that may match an object that cannot be read, and returns them. They end at
-/// `state`, before any of these objects has changed: their clients resume from there.
-fn end_unreadable(
-    dispatcher: &mut Dispatcher,
-    state: &Arc<State>,
-    unreadable: &[(&str, &str)],
-) -> Vec<Arc<Cursor>> {
-    if unreadable.is_empty() {
-        return Vec::new();
-    }
-    let may_match = |cursor: &Cursor| unreadable.iter().any(|it| cursor.index_key.may_match(*it));
-    dispatcher.end_some(state, EndCause::Unreadable, may_match)
 }
 
 fn wake(cursors: &[Arc<Cursor>]) {

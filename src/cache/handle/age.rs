@@ -13,9 +13,9 @@ impl CacheHandle {
         self.cached().outdated_since().map(|since| since.elapsed())
     }
 
-    /// Returns the age of a cache that cannot follow the upstream, although an API server is usable:
-    /// its reflector has failed since its watch was open, or the watch is closed for longer than it
-    /// takes to open the next one. Such a cache knows of no object that is new.
+    /// Returns the age of a cache that cannot follow the upstream, although an API server is
+    /// usable: its reflector has failed since its watch was open, or the watch is closed for longer
+    /// than it takes to open the next one. Such a cache knows of no object that is new.
     pub(crate) fn failing_for(&self) -> Option<Duration> {
         let cached = self.cached();
         let age = cached.lifecycle.unwatched_since()?.elapsed();

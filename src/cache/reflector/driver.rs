@@ -265,18 +265,12 @@ impl<L: ListWatch> Driver<L> {
         let (events, key) = (self.cached.context.metrics.events(), &self.cached.key);
         if objects > 0 {
             let text = "An object cannot be read; reads that may show it are forwarded.";
-            events.notable_begin(EventKind::Unreadable, key, text, |left_out| {
-                tracing::warn!(
-                    objects,
-                    left_out,
-                    "an object cannot be read; reads that may show it are forwarded"
-                );
-            });
+            let line = |left_out| tracing::warn!(objects, left_out, "{text}");
+            events.notable_begin(EventKind::Unreadable, key, text, line);
         } else {
             let text = "All objects can be read again.";
-            events.notable_end(EventKind::Unreadable, key, text, |left_out| {
-                tracing::info!(left_out, "all objects can be read again");
-            });
+            let line = |left_out| tracing::info!(left_out, "{text}");
+            events.notable_end(EventKind::Unreadable, key, text, line);
         }
     }
 
@@ -390,9 +384,7 @@ impl<L: ListWatch> Driver<L> {
                 "Lists again: the upstream no longer has the events after the held state."
             }
             ListCause::Rewound => "Lists again: the upstream's history was rewound.",
-            ListCause::Changed => {
-                "Lists again: the upstream may write other bytes now, or an operator asked for it."
-            }
+            ListCause::Changed => "Lists again: the upstream may write other bytes now.",
             ListCause::Retry => "Lists again after a failed list.",
         };
         self.notable(EventKind::Relist, text, |left_out| {

@@ -138,7 +138,7 @@ impl Source for UpstreamSource {
     }
 
     fn recheck_discovery(&self) {
-        self.discovery.doubt();
+        self.discovery.recheck();
     }
 
     fn version(&self) -> watch::Receiver<Option<UpstreamVersion>> {

@@ -176,7 +176,7 @@ fn what_is_not_extracted_need_not_be_utf8() {
 }
 
 #[test]
-fn a_name_that_is_not_utf8_cannot_be_told_from_another() {
+fn a_name_that_is_not_utf8_reads_as_another() {
     let text = POD.replace(r#""name":"p""#, "\"name\":\"p\u{fffd}\"");
     assert_eq!(object(text.as_bytes(), &pods()).unwrap_err(), IngestError::Name);
     let text = POD.replace(r#""name":"p""#, r#""name":"p\ufffd""#);

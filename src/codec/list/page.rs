@@ -1,9 +1,20 @@
 //! The contents of a list that was read, and the metadata of one to be written.
 
 use crate::api::resource_version::ResourceVersion;
-use crate::codec::ingest::Ingested;
+use crate::codec::ingest::{IngestError, Ingested};
 use crate::codec::object::Object;
 use crate::codec::unreadable::UnreadableObject;
+
+/// Why reading a list failed. Never contains any of its bytes.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ListError {
+    /// The bytes are not a list, or an item is not an object.
+    #[error(transparent)]
+    Ingest(#[from] IngestError),
+    /// An item, or the part around the items, is longer than the limit, in bytes.
+    #[error("the upstream sent a list item of more than {0} bytes")]
+    TooLong(usize),
+}
 
 /// The objects of a list.
 #[derive(Debug, Default)]

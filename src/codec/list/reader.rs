@@ -5,21 +5,10 @@
 //! item is then parsed completely ([`ingest::any_list_item`]), and the bytes around the items are
 //! parsed as a list without items. So no byte is accepted that was not parsed.
 
-use super::page::ListPage;
-use super::parse::parse_envelope;
+use super::envelope;
+use super::page::{ListError, ListPage};
 use crate::api::resource::{ApiResource, Representation};
 use crate::codec::ingest::{self, IngestError, Ingested};
-
-/// Why reading a list failed. Never contains any of its bytes.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum ListError {
-    /// The bytes are not a list, or an item is not an object.
-    #[error(transparent)]
-    Ingest(#[from] IngestError),
-    /// An item, or the part around the items, is longer than the limit, in bytes.
-    #[error("the upstream sent a list item of more than {0} bytes")]
-    TooLong(usize),
-}
 
 /// Parses a list while it arrives.
 #[derive(Debug)]
@@ -102,7 +91,7 @@ impl ListReader {
         if self.position != Position::Envelope {
             return Err(IngestError::Malformed.into());
         }
-        Ok(parse_envelope(&self.envelope)?)
+        Ok(envelope::parse(&self.envelope)?)
     }
 
     /// Buffers the bytes around the items, up to the first item.

@@ -9,8 +9,8 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 
+use crate::server::connection::wire::aside::HEADERS_MAX;
 use crate::server::connection::wire::target::TARGET_BYTES_MAX;
-use crate::server::request::framing::HEADERS_MAX;
 use crate::streams::Spawner;
 
 /// Sets the limits of HTTP/1.1 on either of hyper's builders.

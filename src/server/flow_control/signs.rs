@@ -52,7 +52,8 @@ impl FlowControl {
         })
     }
 
-    /// Adds the sign of a response that refuses, and of a request that comes too early, to the cost.
+    /// Adds the sign of a response that refuses, and of a request that comes too early, to the
+    /// cost.
     pub(super) fn add_signs(
         &self,
         context: &RequestContext<'_>,

@@ -26,7 +26,7 @@ use memchr::memchr;
 
 use crate::api::query::percent_decode;
 use crate::api::status::Status;
-use crate::server::connection::wire::aside::RefusedHead;
+use crate::server::connection::wire::aside::{HEADERS_MAX, RefusedHead};
 use crate::server::connection::wire::header_block::TOO_LONG_PATH;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
@@ -87,8 +87,3 @@ fn target(request: &Parts) -> Result<(), Status> {
     }
     Ok(())
 }
-
-/// The limit on header fields of a request, in both protocols. kube-apiserver limits only their
-/// bytes; hyper's default of 100 is less than the number of `Impersonate-Group` fields of a user
-/// with many groups.
-pub(crate) const HEADERS_MAX: usize = 1024;

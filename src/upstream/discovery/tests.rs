@@ -371,7 +371,7 @@ async fn a_watch_of_definitions_is_resumed_where_it_was() {
     let listed_watch = next_watch(&script).await;
     assert_eq!(lists(), 2);
 
-    discovery.doubt();
+    discovery.recheck();
     listed_watch.closed().await;
     let _watch = next_watch(&script).await;
     assert_eq!(lists(), 3);

@@ -1,14 +1,9 @@
 //! What cannot pass through hyper, beside the request to which it belongs.
 
-use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{Request, StatusCode};
 
-use crate::api::query::Query;
 use crate::api::status::Status;
-use crate::server::http::body::Body;
 use crate::server::http::refusal;
-use crate::server::http::response::error_response;
-use crate::server::request::framing::HEADERS_MAX as FIELDS_MAX;
 
 /// What a request head has that hyper cannot read.
 #[derive(Debug)]
@@ -33,13 +28,6 @@ impl Aside {
 }
 
 impl RefusedHead {
-    /// Returns the response, after which the connection is closed.
-    pub(crate) fn response(&self) -> Response<Body> {
-        let mut response = error_response(&HeaderMap::new(), &Query::default(), &self.0);
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        response
-    }
-
     /// A head that Go's server refuses too.
     pub(crate) fn bad_request(why: &str) -> Self {
         Self(refusal::not_understood(why))
@@ -52,7 +40,7 @@ impl RefusedHead {
 
     /// A head of more fields than Weir takes.
     pub(super) fn too_many_fields() -> Self {
-        Self::too_large(format!("weir accepts at most {FIELDS_MAX} header fields"))
+        Self::too_large(format!("weir accepts at most {HEADERS_MAX} header fields"))
     }
 
     /// A field with a name that no header map can have.
@@ -83,3 +71,8 @@ impl RefusedHead {
         Self(refusal::refusal(code, "RequestHeaderFieldsTooLarge", message))
     }
 }
+
+/// The limit on header fields of a request, in both protocols. kube-apiserver limits only their
+/// bytes; hyper's default of 100 is less than the number of `Impersonate-Group` fields of a user
+/// with many groups.
+pub(crate) const HEADERS_MAX: usize = 1024;

@@ -7,10 +7,9 @@ use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderMap, HeaderValue, Uri};
 use httparse::{Error, Header, Request, Status};
 
-use super::aside::RefusedHead;
+use super::aside::{HEADERS_MAX as FIELDS_MAX, RefusedHead};
 use super::target::{self, TARGET_BYTES_MAX};
 use crate::server::http::headers;
-use crate::server::request::framing::HEADERS_MAX as FIELDS_MAX;
 
 /// A head that is complete.
 #[derive(Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! h2 makes a `http::Uri` of a request. That cuts `:path` at `#`, so that a DELETE of one object
 //! would become one of all, and refuses bytes that Go takes. So each block is read here first. A
 //! block that has nothing of the kind passes as it is. Otherwise only the fields in question are
-//! written anew:
+//! rewritten:
 //!
 //! * A `:path` with such a byte is escaped ([`target`]). One that Go refuses has the stream reset,
 //!   as by Go. One that `http::Uri` has no room for becomes [`TOO_LONG_PATH`].
@@ -12,14 +12,15 @@
 //!   handlers, which do not read it. An empty one is left out, as Go ignores it.
 //! * A `:scheme` but `http` and `https` has the stream reset, as by Go.
 //!
-//! What is written anew is not in h2's dynamic table; [`table`](super::hpack::table) says why all
+//! What is rewritten is not in h2's dynamic table; [`table`](super::hpack::table) says why all
 //! other fields still are.
 
 use http::uri::Authority;
 
+use super::hpack::huffman::BadBlock;
 use super::hpack::huffman::Measure;
 use super::hpack::table::{FieldKind, FieldName, Place, Table};
-use super::hpack::{BadBlock, Cursor, Text, literal, put_integer};
+use super::hpack::{Cursor, Text, literal, put_integer};
 use super::target;
 
 /// The path that Weir reads in place of one that it has no room for, and answers with 414
@@ -170,7 +171,7 @@ fn scheme(value: Text<'_>) -> Result<Written, BadBlock> {
     Ok((scheme.len(), (!is_known).then(|| vec![STREAM_ERROR])))
 }
 
-/// Returns the entry of the static table that has the name of a field that is written anew.
+/// Returns the entry of the static table that has the name of a field that is rewritten.
 fn fixed_index(kind: FieldKind) -> Option<usize> {
     match kind {
         FieldKind::Path => Some(PATH_INDEX),
@@ -187,7 +188,7 @@ struct Edit<'a> {
     /// How many bytes of `block` are in `edited`, or were replaced there.
     copied: usize,
     edited: Option<Vec<u8>>,
-    /// The kinds of the fields that were written anew.
+    /// The kinds of the fields that were rewritten.
     kinds: u8,
 }
 

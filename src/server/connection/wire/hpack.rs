@@ -11,11 +11,7 @@ pub(super) mod table;
 
 use std::borrow::Cow;
 
-/// A header block that is not HPACK, or that h2 does not accept. Nothing behind it on its
-/// connection can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a header block cannot be read")]
-pub(super) struct BadBlock;
+use self::huffman::BadBlock;
 
 /// Reads a header block from its beginning to its end.
 #[derive(Debug)]

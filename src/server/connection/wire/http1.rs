@@ -2,7 +2,7 @@
 //!
 //! The reader must know where each head begins, and so it frames messages itself. hyper must frame
 //! them alike: else a part of a body could pass as a head that was not read here, or another head
-//! be written anew. Therefore hyper's own parser reads the heads here too ([`super::head`]), what
+//! be rewritten. Therefore hyper's own parser reads the heads here too ([`super::head`]), what
 //! two readers could frame differently is refused, and nothing behind it passes. A head passes when
 //! it is complete, so that hyper sees no other bytes of it. After a head that asks for an upgrade
 //! everything passes: what follows is never read as a request, whether the upgrade succeeds or not
@@ -14,7 +14,7 @@
 use super::aside::{Aside, RefusedHead};
 use super::chunks::Chunks;
 use super::head::{self, BodyFraming, Head, NoHead};
-use super::inbound::{End, Step};
+use super::{End, Step};
 use crate::server::connection::activity::ConnActivity;
 
 /// Reads the requests of a connection, in their order.

@@ -1,20 +1,20 @@
 //! The frames of a client's HTTP/2 connection (RFC 9113 §4), before h2 reads them.
 //!
 //! Only header blocks matter here ([`super::header_block`]); everything else passes. A block that
-//! needs no change passes as well, in the frame in which it came. Others are written anew, and so is
-//! each block of several frames, which is joined first: in its own parts, h2 would forget some of
-//! its errors. The bytes of an incomplete block are withheld, as many as h2 would take itself. A
+//! needs no change passes as well, in the frame in which it came. Others are rewritten, and so
+//! is each block of several frames, which is joined first: in its own parts, h2 would forget some
+//! of its errors. The bytes of an incomplete block are withheld, as many as h2 would take itself. A
 //! flood of CONTINUATION frames ends at that limit, or at that of their number.
 //!
-//! h2 must read each block as it was read here. So nothing that cannot be read is passed on: h2 gets
-//! a frame that ends the connection with GOAWAY, and no byte behind it. The rules are those of h2 or
-//! stricter.
+//! h2 must read each block as it was read here. So nothing that cannot be read is passed on: h2
+//! gets a frame that ends the connection with GOAWAY, and no byte behind it. The rules are those of
+//! h2 or stricter.
 
 use std::mem;
 
+use super::Step;
 use super::header_block::{HeaderBlocks, STREAM_ERROR};
-use super::hpack::BadBlock;
-use super::inbound::Step;
+use super::hpack::huffman::BadBlock;
 
 /// Reads the frames of a connection, in their order, after the preface.
 #[derive(Debug)]
@@ -168,8 +168,8 @@ impl Head {
     }
 
     /// Returns the header block in the payload of a HEADERS frame, and whether its stream is to
-    /// depend on itself. h2 does not read the block of such a frame, although the next ones refer to
-    /// it; it resets the stream.
+    /// depend on itself. h2 does not read the block of such a frame, although the next ones refer
+    /// to it; it resets the stream.
     fn strip(self, payload: &[u8]) -> Result<(&[u8], bool), BadBlock> {
         let (mut block, mut padding, mut depends_on_itself) = (payload, 0, false);
         if self.flags & PADDED != 0 {
@@ -224,8 +224,8 @@ const PRIORITY: u8 = 0x20;
 /// The longest frame that Weir accepts
 /// ([`crate::server::connection::http_limits`] sets the same).
 const FRAME_BYTES_MAX: usize = 16 << 10;
-/// The longest header block, with the heads of its frames. h2 accepts 81 frames for a header list of
-/// 1 MiB, of which the longest path may need four more than the client's.
+/// The longest header block, with the heads of its frames. h2 accepts 81 frames for a header list
+/// of 1 MiB, of which the longest path may need four more than the client's.
 const BLOCK_BYTES_MAX: usize = 76 * FRAME_BYTES_MAX;
 /// h2 has the same limit (CVE-2024-27316).
 const BLOCK_FRAMES_MAX: usize = 81;

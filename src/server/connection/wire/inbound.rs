@@ -4,7 +4,7 @@
 //! same bytes.
 //!
 //! Bytes stay in the reader's buffer while they need no change, so that a connection usually costs
-//! no copy, and no memory but its state. What is withheld or was written anew lies in [`Pending`]
+//! no copy, and no memory but its state. What is withheld or was rewritten lies in [`Pending`]
 //! until it was delivered.
 
 use std::io;
@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 use super::http1::RequestReader;
 use super::http2::FrameReader;
+use super::{End, Step};
 use crate::server::connection::activity::ConnActivity;
 
 /// Reads what a client sends.
@@ -33,26 +34,6 @@ enum Protocol {
     Unknown,
     Http1(RequestReader),
     Http2(Box<FrameReader>),
-}
-
-/// What becomes of bytes that came.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The first bytes pass.
-    Pass(usize),
-    /// The first `taken` bytes are replaced.
-    Replace { taken: usize, by: Vec<u8> },
-    /// More is needed to tell.
-    Withhold,
-}
-
-/// How a stream of bytes ends of which nothing passes any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// Weir closes the connection after the response to the last request that has passed.
-    Refused,
-    /// The body of the last request that has passed cannot be read.
-    Broken,
 }
 
 /// Bytes that are not in the buffer of a read.

@@ -2,8 +2,8 @@
 //!
 //! A socket that is closed while bytes of its client lie unread resets the connection, and the
 //! client may lose the response that says why. Go's server waits half a second before it closes
-//! such a connection (`closeWriteAndWait`); here the bytes are read meanwhile, so that a client that
-//! sends more than its socket holds comes to read the response.
+//! such a connection (`closeWriteAndWait`); here the bytes are read meanwhile, so that a client
+//! that sends more than its socket holds comes to read the response.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -2,8 +2,8 @@
 //!
 //! A cache loses its place only if an API server has no events after it, or if nobody knows whether
 //! the history is still the same. While nothing of that kind happens, a watch from any
-//! resourceVersion begins whose events the API servers have: also after a restart of Weir, and after
-//! a cache was stopped that nobody used.
+//! resourceVersion begins whose events the API servers have: also after a restart of Weir, and
+//! after a cache was stopped that nobody used.
 
 use tokio::time::Instant;
 

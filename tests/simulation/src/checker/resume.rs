@@ -1,4 +1,5 @@
-//! W8: nobody is shown another object under a name that it holds, without the deletion of the first.
+//! W8: nobody is shown another object under a name that it holds, without the deletion of the
+//! first.
 //!
 //! W2 between two claims: a client can be cut after each event, and resume elsewhere from the
 //! resourceVersion of that event. What it holds and the events after it must give the right state.
@@ -28,8 +29,8 @@ impl Checker {
         is_forwarded || restart.is_some_and(|restart| restart.started + FIRST_READS > ended)
     }
 
-    /// W8: checks that an event of an object has the uid of the one that its client holds under that
-    /// name.
+    /// W8: checks that an event of an object has the uid of the one that its client holds under
+    /// that name.
     pub(crate) fn same_uid(
         &self,
         stream: &StreamCheck,

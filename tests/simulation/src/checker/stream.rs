@@ -240,8 +240,8 @@ impl StreamCheck {
         self.note(inner, revision);
     }
 
-    /// Notes whether an event that may be the difference of two states surely is. A bookmark is owed
-    /// then, if an earlier one shows that Weir knows how to write it.
+    /// Notes whether an event that may be the difference of two states surely is. A bookmark is
+    /// owed then, if an earlier one shows that Weir knows how to write it.
     fn note_difference(&mut self, inner: &Inner, frame: &Frame, revision: u64) {
         if self.differs {
             return;

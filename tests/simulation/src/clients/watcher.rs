@@ -1,5 +1,5 @@
-//! A watcher: single streams from all kinds of starts, in all forms, with and without bookmarks, read
-//! slowly or dropped in the middle. W4 and W11, where they concern the time.
+//! A watcher: single streams from all kinds of starts, in all forms, with and without bookmarks,
+//! read slowly or dropped in the middle. W4 and W11, where they concern the time.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! C1: in the calm, every open stream brings an event within seconds, also after one short break. W12:
-//! it brings a bookmark within a minute.
+//! C1: in the calm, every open stream brings an event within seconds, also after one short break.
+//! W12: it brings a bookmark within a minute.
 //!
 //! A wake-up that is lost shows itself only here: a later event, or the next bookmark, brings what
 //! was late. So does a back-off that outlives its failures.

@@ -1,5 +1,5 @@
-//! W13 and W10: in the calm, a Weir drains, and another one starts in its place. Every watch that it
-//! ends has claimed all writes, so that its client resumes from there, and does not list.
+//! W13 and W10: in the calm, a Weir drains, and another one starts in its place. Every watch that
+//! it ends has claimed all writes, so that its client resumes from there, and does not list.
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ fn code(head: &[u8]) -> u16 {
 }
 
 #[test]
-fn only_the_target_of_a_head_is_written_anew() {
+fn only_the_target_of_a_head_is_rewritten() {
     let rest = "Host: localhost\r\nX: #<>\"`\r\n\r\n";
     for (line, expected) in [
         ("GET /a HTTP/1.1\r\n", None),

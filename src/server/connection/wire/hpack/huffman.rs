@@ -6,7 +6,12 @@
 //! their symbols. So the lengths alone give all codes.
 
 use super::super::target::is_foreign;
-use super::BadBlock;
+
+/// A header block that is not HPACK, or that h2 does not accept. Nothing behind it on its
+/// connection can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a header block cannot be read")]
+pub(in super::super) struct BadBlock;
 
 /// What is known of a string without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The dynamic table of HPACK (RFC 7541 §2.3 and §4) as a client sees it, without its values, and
 //! how h2's differs from it.
 //!
-//! A field that is written anew for h2 is not inserted into h2's table: it is *absent* there. All
+//! A field that is rewritten for h2 is not inserted into h2's table: it is *absent* there. All
 //! other insertions, and all changes of the size, are in both. So h2's table, whose entries take
 //! never more room, has every other entry of the client's in the same order; what it has besides is
 //! older than all of them. An index of the client therefore becomes h2's by subtracting the number
@@ -9,7 +9,8 @@
 
 use std::collections::VecDeque;
 
-use super::{BadBlock, Text};
+use super::Text;
+use super::huffman::BadBlock;
 
 /// What a field is to h2. All but the last are pseudo-header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

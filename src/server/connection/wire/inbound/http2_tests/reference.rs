@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::super::super::hpack::Cursor;
+use super::super::super::hpack::huffman::BadBlock;
 use super::super::super::hpack::table::NAMES;
-use super::super::super::hpack::{BadBlock, Cursor};
 use super::super::super::{header_block, target};
 use super::super::PREFACE;
 
