@@ -17,8 +17,7 @@
 
 use http::uri::Authority;
 
-use super::hpack::huffman::BadBlock;
-use super::hpack::huffman::Measure;
+use super::hpack::huffman::{BadBlock, Measure};
 use super::hpack::table::{FieldKind, FieldName, Place, Table};
 use super::hpack::{Cursor, Text, literal, put_integer};
 use super::target;
@@ -142,11 +141,15 @@ type Written = (usize, Option<Vec<u8>>);
 
 fn path(value: Text<'_>) -> Result<Written, BadBlock> {
     let Measure { length, has_foreign } = value.measure()?;
-    if !has_foreign && length <= PATH_BYTES_MAX {
+    if value.begins_with_slash() && !has_foreign && length <= PATH_BYTES_MAX {
         return Ok((length, None));
     }
     let path = value.decode()?;
-    let Ok(escaped) = target::escape(&path) else { return Ok((length, Some(vec![STREAM_ERROR]))) };
+    // `http::Uri` would read `?a` as `/?a`.
+    let is_path = path.starts_with(b"/") || &*path == b"*";
+    let (true, Ok(escaped)) = (is_path, target::escape(&path)) else {
+        return Ok((length, Some(vec![STREAM_ERROR])));
+    };
     let escaped = escaped.as_deref().unwrap_or(&path);
     let fits = escaped.len() <= PATH_BYTES_MAX;
     let field = literal(PATH_INDEX, if fits { escaped } else { TOO_LONG_PATH.as_bytes() });

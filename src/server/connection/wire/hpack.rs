@@ -98,6 +98,14 @@ impl<'a> Text<'a> {
         Ok(huffman::Measure { length: self.bytes.len(), has_foreign })
     }
 
+    /// Whether its first byte is `/`, whose Huffman code has six bits.
+    pub(super) fn begins_with_slash(self) -> bool {
+        match self.bytes.first() {
+            Some(first) if self.is_coded => first >> 2 == 0b01_1000,
+            first => first == Some(&b'/'),
+        }
+    }
+
     pub(super) fn decode(self) -> Result<Cow<'a, [u8]>, BadBlock> {
         if self.is_coded {
             Ok(Cow::Owned(huffman::decode(self.bytes)?))

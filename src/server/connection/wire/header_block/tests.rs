@@ -67,6 +67,25 @@ fn a_foreign_path_is_escaped_in_each_form() {
     }
 }
 
+/// `http::Uri` would read `/?a`, where Go's server resets the stream.
+#[test]
+fn a_path_begins_with_a_slash_or_is_a_star() {
+    for path in [&b"?a"[..], b"?", b"a", b"http://h/a", b"**", b"0", b"\x18"] {
+        for form in [inserted(4, path), coded(4, path)] {
+            let expected = [GET, &[STREAM_ERROR]].concat();
+            let block = [GET, &form].concat();
+            assert_eq!(read(&mut HeaderBlocks::new(), &block), Some(expected), "{path:?}");
+        }
+    }
+    for path in [&b"*"[..], b"/", b"//", b"/a?b"] {
+        let expected = (path == b"*").then(|| [GET, &literal(4, b"*")].concat());
+        for form in [inserted(4, path), coded(4, path)] {
+            let block = [GET, &form].concat();
+            assert_eq!(read(&mut HeaderBlocks::new(), &block), expected, "{path:?}");
+        }
+    }
+}
+
 #[test]
 fn later_blocks_refer_to_what_h2_has() {
     let mut blocks = HeaderBlocks::new();
