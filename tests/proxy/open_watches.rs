@@ -22,7 +22,6 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 /// all who are authenticated.
 async fn gateway() -> Proxy {
     let upstream = upstream_of_readers().await;
-    upstream.store().update(api_service()).unwrap();
     for (plural, kind, object) in priority_and_fairness() {
         upstream.store().create(definition(plural, kind)).unwrap();
         upstream.store().create(object).unwrap();
@@ -37,17 +36,6 @@ async fn gateway() -> Proxy {
     })
     .await;
     proxy
-}
-
-/// Says that definitions serve the group, whose name is that of a group of the API server itself.
-fn api_service() -> Value {
-    json!({
-        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-        "metadata": {"name": "v1.flowcontrol.apiserver.k8s.io",
-            "labels": {"kube-aggregator.kubernetes.io/automanaged": "true"}},
-        "spec": {"group": "flowcontrol.apiserver.k8s.io", "version": "v1",
-            "groupPriorityMinimum": 100, "versionPriority": 100},
-    })
 }
 
 fn priority_and_fairness() -> [(&'static str, &'static str, Value); 2] {

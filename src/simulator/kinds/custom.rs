@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::kind::Kind;
+use crate::api::built_in_groups::is_built_in_group;
 use crate::simulator::defaults;
 use crate::simulator::json::{array, text, texts};
 
@@ -38,7 +39,8 @@ pub(super) fn custom_kinds(definition: &Value) -> Vec<Kind> {
             .and_then(Value::as_object)
             .map(|map| map.keys().cloned().collect())
             .unwrap_or_default(),
-        custom: true,
+        // A definition in a group of kube-apiserver stands for a kind of its own that is missing here.
+        custom: !is_built_in_group(text(definition, "/spec/group")),
         review: false,
         bookmark_tail: String::new(),
         selectable: selectable(version),

@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::defaults::now;
+use crate::api::built_in_groups::is_built_in_group;
 use crate::simulator::json::{array, text};
 
 /// Returns the APIService of a group and version; `service` is the namespace and name of an
@@ -20,8 +21,12 @@ pub(super) fn api_service(group: &str, version: &str, service: Option<(&str, &st
             json!({"namespace": namespace, "name": name, "port": 443}),
         );
     }
-    json!({"metadata": {"name": format!("{version}.{group}")}, "spec": spec,
-        "status": {"conditions": [condition]}})
+    let mut metadata = json!({"name": format!("{version}.{group}")});
+    if service.is_none() {
+        let manager = if is_built_in_group(group) { "onstart" } else { "true" };
+        metadata["labels"] = json!({"kube-aggregator.kubernetes.io/automanaged": manager});
+    }
+    json!({"metadata": metadata, "spec": spec, "status": {"conditions": [condition]}})
 }
 
 /// Returns the versions that a CustomResourceDefinition serves.

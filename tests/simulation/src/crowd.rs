@@ -77,7 +77,6 @@ pub(crate) fn is_member(client: &str) -> bool {
 
 /// Stores the first plan of priority and fairness.
 pub(crate) fn store_plan(api: &Api) {
-    api.update(api_service()).expect("an APIService is stored");
     for (plural, kind) in [(SCHEMAS, "FlowSchema"), (LEVELS, "PriorityLevelConfiguration")] {
         api.create(definition(plural, kind)).expect("a definition is created");
     }
@@ -107,17 +106,6 @@ pub(crate) fn change_plan(api: &Api, rng: &mut fastrand::Rng) {
         }
         _ => {}
     }
-}
-
-/// Says that definitions serve the group, whose name is that of a group of the API server itself.
-fn api_service() -> Value {
-    json!({
-        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-        "metadata": {"name": "v1.flowcontrol.apiserver.k8s.io",
-            "labels": {"kube-aggregator.kubernetes.io/automanaged": "true"}},
-        "spec": {"group": "flowcontrol.apiserver.k8s.io", "version": "v1",
-            "groupPriorityMinimum": 100, "versionPriority": 100},
-    })
 }
 
 fn definition(plural: &str, kind: &str) -> Value {
