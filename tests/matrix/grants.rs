@@ -118,6 +118,7 @@ fn weir(impersonate: bool) -> Value {
         rule(&read, "apps", &["deployments"]),
         rule(&read, "example.com", &["widgets"]),
         rule(&read, "apiextensions.k8s.io", &["customresourcedefinitions"]),
+        rule(&read, "apiregistration.k8s.io", &["apiservices"]),
         rule(&["create"], "authentication.k8s.io", &["tokenreviews"]),
         rule(&["create"], "authorization.k8s.io", &["subjectaccessreviews"]),
         {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["extension-apiserver-authentication"]},

@@ -177,7 +177,8 @@ async fn broken_and_hanging_upstream_watches_leave_reads_correct() {
     proxy.upstream.faults().add("watch", "configmaps", 1000, Action::Hang);
     proxy.upstream.faults().cut_watches(Some("configmaps"), Cut::Reset);
     let list = proxy.get("/api/v1/configmaps?resourceVersion=0").await;
-    assert_eq!((list.status.as_u16(), list.cache()), (200, "hit"));
+    assert_eq!(list.status.as_u16(), 200);
+    assert!(list.cache().starts_with("hit"), "with its age, once the watch has failed");
     // The upstream answers what the cache cannot know.
     proxy.upstream.store().create(configmap("ns1", "unseen", 1)).unwrap();
     let at = proxy.upstream.store().revision();

@@ -5,6 +5,7 @@
 mod writes;
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use http::Method;
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -96,9 +97,10 @@ impl World {
         }
     }
 
-    /// Returns the newest resourceVersion of a kind.
+    /// Returns the newest resourceVersion of a kind: that of a list without objects, since serde_json
+    /// reads no surrogate that stands alone.
     async fn revision(&self, kind: &Kind) -> String {
-        let list = Call::get(kind.all()).header("accept", METADATA);
+        let list = Call::get(format!("{}?fieldSelector=metadata.name%3Dabsent", kind.all()));
         let list = self.direct.send(&list).await;
         list.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
     }
@@ -146,7 +148,7 @@ impl World {
             })
             .await;
             let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
-            let watch = format!("watch=1&resourceVersion={before}&timeoutSeconds=2");
+            let watch = format!("watch=1&resourceVersion={before}&timeoutSeconds=1");
             for (path, has_odd_names) in [
                 (kind.of(PLAIN), false),
                 (kind.of(ODD), kind.has_odd_names),
@@ -154,10 +156,18 @@ impl World {
             ] {
                 let expected =
                     if has_odd_names { "forward; reason=unreadable-object" } else { "hit" };
-                for query in [&exact, &format!("{exact}&labelSelector=a"), &watch] {
-                    let answer = self.same(&format!("{path}?{query}"), accept).await;
-                    assert_eq!(answer.cache(), expected, "{path}?{query}");
-                }
+                let of_events =
+                    accept.replace("PartialObjectMetadataList", "PartialObjectMetadata");
+                let selected = format!("{exact}&labelSelector=a");
+                let reads = [(&exact, accept), (&selected, accept), (&watch, &*of_events)];
+                let reads = reads.map(|(query, accept)| {
+                    let path = format!("{path}?{query}");
+                    async move {
+                        let answer = self.same(&path, accept).await;
+                        assert_eq!(answer.cache(), expected, "{path} {accept}");
+                    }
+                });
+                join_all(reads).await;
             }
             for selector in kind.selectors {
                 let path = format!("{}?{exact}&fieldSelector={selector}", kind.all());
