@@ -310,16 +310,15 @@ async fn compare(
 
 /// Returns the difference of a response, if there is one.
 fn difference(case: &Case, seen: &Answer, expected: &Answer, moves: bool) -> Option<String> {
-    let hit = seen.cache() == HIT;
+    let (hit, from) = (seen.cache() == HIT, seen.cache().to_owned());
     let (seen, expected) = (compared(seen), compared(expected));
     let equal = seen == expected
         || (moves && same_but_for_progress(&case.call, &seen, &expected))
         || (!hit && over_at_once(&case.call, &seen, &expected));
-    let from = if hit { "from the cache" } else { "from the upstream" };
     if !equal {
         let (seen, expected) = shown(&seen, &expected);
         return Some(format!(
-            "{} differs, {from}\n  weir     {seen}\n  upstream {expected}",
+            "{} differs, with {from:?}\n  weir     {seen}\n  upstream {expected}",
             case.call
         ));
     }
@@ -328,7 +327,14 @@ fn difference(case: &Case, seen: &Answer, expected: &Answer, moves: bool) -> Opt
         Expect::Upstream => !hit,
         Expect::Either => true,
     };
-    (!right).then(|| format!("{} must come from {:?}, and came {from}", case.call, case.expect))
+    (!right).then(|| {
+        format!(
+            "{} must come from {:?}, and came {from} ({})",
+            case.call,
+            case.expect,
+            seen.cache()
+        )
+    })
 }
 
 /// Both responses, shortened to the difference.
