@@ -315,15 +315,44 @@ fn watches_by_path_prefix() {
     watch_rows("/api/v1/watch/namespaces/a/pods/p?", rows);
 }
 
+/// `time.Duration(seconds) * time.Second` of Go wraps around, so that a client that asks for three
+/// centuries gets an end at once, and one that asks for six gets 290 ms.
 #[test]
-fn a_watch_plan_has_the_clients_time_out() {
-    let timeout = |query: &str| match decision(&format!("/api/v1/pods?watch=1&{query}")) {
-        Decision::Watch(plan, _) => plan.timeout,
-        other => panic!("{other:?}"),
+fn a_watch_has_the_time_out_that_the_upstream_makes_of_its_seconds() {
+    let timeout = |seconds: i64| {
+        let query = format!("/api/v1/pods?watch=1&resourceVersion=7&timeoutSeconds={seconds}");
+        match decision(&query) {
+            Decision::Watch(plan, _) => Ok(plan.timeout),
+            Decision::Forward(reason) => Err(reason),
+            other => panic!("{other:?}"),
+        }
     };
-    assert_eq!(timeout(""), None);
-    assert_eq!(timeout("timeoutSeconds=0"), None);
-    assert_eq!(timeout("timeoutSeconds=9"), Some(Duration::from_secs(9)));
+    let nanoseconds = |count| Ok(Some(Duration::from_nanos(count)));
+    for (seconds, expected) in [
+        (0, Ok(None)),
+        (1, nanoseconds(1_000_000_000)),
+        (9, nanoseconds(9_000_000_000)),
+        (-1, Err(Reason::Options)),
+        // The largest number of seconds before the sign changes, and the next.
+        (9_223_372_036, nanoseconds(9_223_372_036_000_000_000)),
+        (9_223_372_037, Err(Reason::Options)),
+        (-9_223_372_036, Err(Reason::Options)),
+        (-9_223_372_037, nanoseconds(9_223_372_036_709_551_616)),
+        // The last of a negative result, one of less than a second, and one of more.
+        (18_446_744_073, Err(Reason::Options)),
+        (18_446_744_074, Err(Reason::Options)),
+        (18_446_744_075, nanoseconds(1_290_448_384)),
+        (27_670_116_110, nanoseconds(9_223_372_036_290_448_384)),
+        (27_670_116_111, Err(Reason::Options)),
+        // Nothing is left, which means the upstream's own time-out.
+        (1 << 55, Ok(None)),
+        (-(1 << 55), Ok(None)),
+        ((1 << 55) + 9, nanoseconds(9_000_000_000)),
+        (i64::MAX, Err(Reason::Options)),
+        (i64::MIN, Ok(None)),
+    ] {
+        assert_eq!(timeout(seconds), expected, "timeoutSeconds={seconds}");
+    }
 }
 
 #[test]

@@ -52,9 +52,9 @@ impl Start {
 }
 
 impl WatchPlan {
-    /// Decides by the rows of `docs/semantics.md`. The limit is ignored. A negative time-out is
-    /// forwarded, since the upstream ends such a watch at once, with or without its first events
-    /// (§1.2).
+    /// Decides by the rows of `docs/semantics.md`. The limit is ignored. A time-out that the
+    /// upstream reads as no later than the start is forwarded, since the upstream ends such a watch
+    /// at once, with or without its first events (§1.2).
     ///
     /// | `watch` in the query | resourceVersion | `sendInitialEvents` | match | decision | reason |
     /// |---|---|---|---|---|---|
@@ -80,12 +80,7 @@ impl WatchPlan {
         let requested = RequestedVersion::parse(&options.resource_version)?;
         let start =
             if options.watch { plain(requested, options) } else { by_prefix(requested, options) }?;
-        let timeout = match options.timeout_seconds {
-            None | Some(0) => None,
-            Some(seconds) => {
-                Some(Duration::from_secs(u64::try_from(seconds).map_err(|_| Reason::Options)?))
-            }
-        };
+        let timeout = options.timeout_seconds.map(timeout).transpose()?.flatten();
         Ok(Self {
             start,
             asks_watch_list: options.send_initial_events.is_some(),
@@ -94,6 +89,18 @@ impl WatchPlan {
                 && matches!(start, Start::State(_) | Start::ConsistentState),
             timeout,
         })
+    }
+}
+
+/// Returns the time-out that kube-apiserver makes of `timeoutSeconds`; `None` for its own. Its
+/// `time.Duration(seconds) * time.Second` wraps around 64 bits (`docs/semantics.md` §1.2), so that
+/// a large number may become a short time-out or a negative one. What is left of less than a second
+/// is forwarded too: there the end and the first events race.
+fn timeout(seconds: i64) -> Result<Option<Duration>, Reason> {
+    match seconds.wrapping_mul(NANOSECONDS) {
+        0 => Ok(None),
+        left if left >= NANOSECONDS => Ok(Some(Duration::from_nanos(left.unsigned_abs()))),
+        _ => Err(Reason::Options),
     }
 }
 
@@ -131,3 +138,6 @@ fn by_prefix(requested: RequestedVersion, options: &ListOptions) -> Result<Start
         RequestedVersion::At(after) => Ok(Start::After(after)),
     }
 }
+
+/// One second.
+const NANOSECONDS: i64 = 1_000_000_000;
