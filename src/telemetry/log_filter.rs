@@ -175,15 +175,11 @@ pub(super) fn parse(directives: &str) -> Result<EnvFilter, ParseError> {
 /// Long enough to look at something.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// tungstenite traces whole frames, which contain the bodies of objects. The span of a sampled
-/// request adds `trace_id` to the lines of any module; `off`, since it adds no line. rustls warns
-/// of each client that connects to an IP address and sends it as a server name; it ignores the
-/// name, as it should (RFC 6066 §3).
-const FIXED: [&str; 3] = [
-    "tungstenite=info",
-    "weir::server::router[request{trace_id}]=off",
-    "rustls::msgs::handshake=error",
-];
+/// The span of a sampled request adds `trace_id` to the lines of any module; `off`, since it adds
+/// no line. rustls warns of each client that connects to an IP address and sends it as a server
+/// name; it ignores the name, as it should (RFC 6066 §3).
+const FIXED: [&str; 2] =
+    ["weir::server::router[request{trace_id}]=off", "rustls::msgs::handshake=error"];
 
 #[cfg(test)]
 mod tests {

@@ -103,10 +103,17 @@ pub(crate) struct StateAge {
 /// Returns the protocol of an upgrade that an HTTP/1.1 request asks for. `h2c` does not count:
 /// Java's client offers it on every plain connection, and it concerns that connection only.
 pub(crate) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
-    if !connection_tokens(headers).any(|token| token.eq_ignore_ascii_case("upgrade")) {
+    if !headers.get_all(CONNECTION).iter().any(names_upgrade) {
         return None;
     }
     headers.get(UPGRADE).filter(|value| !value.as_bytes().eq_ignore_ascii_case(b"h2c")).cloned()
+}
+
+/// Whether a `Connection` line asks for an upgrade. kube-apiserver looks for the word in all of it,
+/// also within another (`httpstream.IsUpgradeRequest`).
+pub(crate) fn names_upgrade(connection: &HeaderValue) -> bool {
+    let word = UPGRADE.as_str().as_bytes();
+    connection.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
 /// Whether the protocol of an upgrade is WebSocket.
@@ -284,6 +291,12 @@ mod tests {
         let websocket = headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]);
         assert_eq!(upgrade(&websocket), Some(HeaderValue::from_static("websocket")));
         assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
+        let within = headers(&[
+            ("connection", "keep-alive"),
+            ("connection", "x-UPGRADE-x"),
+            ("upgrade", "websocket"),
+        ]);
+        assert!(upgrade(&within).is_some());
         let h2c = headers(&[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c")]);
         assert_eq!(upgrade(&h2c), None);
     }

@@ -1,85 +1,13 @@
-//! The handshake, the splitting of chunks, and the exchange with a client.
+//! The splitting of chunks, and the exchange with a client.
 
-use futures_util::stream;
-use http::Request;
+use futures_util::{SinkExt, stream};
 use tokio::io::{AsyncReadExt, DuplexStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::*;
 use crate::server::http::body::FixedFrames;
-
-/// Parses the usual handshake with `changes` to its headers. An empty value removes a header.
-fn accepted(changes: &[(&str, &str)]) -> Option<Handshake> {
-    accepted_with(changes, false)
-}
-
-fn accepted_with(changes: &[(&str, &str)], by_token: bool) -> Option<Handshake> {
-    let mut headers = vec![
-        ("connection", "Upgrade"),
-        ("upgrade", "websocket"),
-        ("origin", "http://localhost"),
-        ("sec-websocket-version", "13"),
-        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
-    ];
-    headers.retain(|(name, _)| changes.iter().all(|(changed, _)| changed != name));
-    headers.extend(changes.iter().filter(|(_, value)| !value.is_empty()));
-    let mut request = Request::builder().uri("/api/v1/pods?watch=1");
-    for (name, value) in headers {
-        request = request.header(name, value);
-    }
-    let mut request = request.body(()).unwrap();
-    let upgrade = hyper::upgrade::on(&mut request);
-    let (mut parts, ()) = request.into_parts();
-    parts.extensions.insert(upgrade);
-    Handshake::parse(&parts, by_token)
-}
-
-#[test]
-fn only_a_plain_handshake_is_answered_here() {
-    let answer = accepted(&[]).unwrap().response();
-    assert_eq!(answer.status(), 101);
-    let mut names: Vec<_> = answer.headers().keys().map(HeaderName::as_str).collect();
-    names.sort_unstable();
-    assert_eq!(names, ["connection", "sec-websocket-accept", "upgrade"]);
-    assert_eq!(answer.headers()[SEC_WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-    let answer = accepted(&[("sec-websocket-protocol", "v4.channel.k8s.io")]).unwrap().response();
-    assert_eq!(answer.headers()[SEC_WEBSOCKET_PROTOCOL], "v4.channel.k8s.io");
-    assert!(accepted(&[("upgrade", "WebSocket"), ("connection", "keep-alive, upgrade")]).is_some());
-    for changes in [
-        &[("origin", "")][..],
-        &[("origin", "http://localhost"), ("origin", "http://localhost")],
-        &[("upgrade", "SPDY/3.1")],
-        &[("sec-websocket-version", "8")],
-        &[("sec-websocket-key", "")],
-        &[("sec-websocket-protocol", "a, b")],
-        &[("sec-websocket-protocol", "a"), ("sec-websocket-protocol", "b")],
-        &[("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.eA")],
-        &[("connection", "upgrade"), ("connection", "keep-alive")],
-    ] {
-        assert!(accepted(changes).is_none(), "{changes:?}");
-    }
-}
-
-#[test]
-fn a_token_among_the_sub_protocols_is_never_sent_back() {
-    let token = "base64url.bearer.authorization.k8s.io.eA";
-    let answered = |offered: &str| {
-        let handshake = accepted_with(&[("sec-websocket-protocol", offered)], true)?;
-        handshake.response().headers().get(SEC_WEBSOCKET_PROTOCOL).cloned()
-    };
-    for offered in [format!("{token}, v4.channel.k8s.io"), format!("v4.channel.k8s.io,{token}")] {
-        assert_eq!(answered(&offered).unwrap(), "v4.channel.k8s.io", "{offered}");
-        let without_token = accepted(&[("sec-websocket-protocol", &offered)]);
-        assert!(
-            without_token.is_none(),
-            "two sub-protocols are left, which the upstream may refuse"
-        );
-    }
-    for offered in
-        [token, &format!("{token}, a, b"), &format!("{token}, "), &format!("{token}, a b")]
-    {
-        assert_eq!(answered(offered), None, "{offered}");
-    }
-}
 
 fn events(chunk: &'static [u8], encoding: Encoding) -> Vec<Bytes> {
     let mut chunk = Bytes::from_static(chunk);
@@ -135,15 +63,36 @@ async fn pings_are_answered_and_data_is_discarded() {
     assert!(socket.next().await.is_none(), "the connection did not end cleanly");
 }
 
+/// Each of these is what the API server sends, as seen by `tests/real/wire`.
 #[tokio::test(start_paused = true)]
-async fn oversized_messages_and_invalid_frames_end_the_watch() {
-    for sent in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x82\xff\0\0\0\0\0\x10\0\0abcd"] {
+async fn the_upstreams_close_frames_end_the_watch() {
+    let unmasked = &b"\x88\x02\x03\xea\x88\x02\x03\xe8"[..];
+    let normal = &b"\x88\x02\x03\xe8"[..];
+    for (sent, expected) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], unmasked),
+        (b"\x81\x01a", unmasked),
+        // A close frame with another code, and without one.
+        (b"\x88\x82\0\0\0\0\x0f\xa0", normal),
+        (b"\x88\x80\0\0\0\0", normal),
+        // Data of more than 32 MiB.
+        (b"\x82\xff\0\0\0\0\x10\0\0\0abcd", normal),
+        (b"\x89\x81\0\0\0\0p\x88\x80\0\0\0\0", b"\x8a\x01p\x88\x02\x03\xe8"),
+    ] {
         let mut client = serve_chunks(Vec::new(), Encoding::Json, true);
         client.write_all(sent).await.unwrap();
         let mut rest = Vec::new();
         client.read_to_end(&mut rest).await.unwrap();
-        assert!(rest.is_empty());
+        assert_eq!(rest, expected, "{}", sent.escape_ascii());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_ends_its_half_gets_a_close_frame() {
+    let mut client = serve_chunks(Vec::new(), Encoding::Json, true);
+    client.shutdown().await.unwrap();
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(rest, b"\x88\x02\x03\xe8");
 }
 
 /// A watch is not read ahead of its client.
