@@ -7,8 +7,8 @@
 //! script, a frame) has no `Origin`; browsers mark it with `Sec-Fetch-Site`.
 //!
 //! These checks matter in sidecar mode, where clients are not authenticated. In gateway mode
-//! clients are, and every name is allowed, as by kube-apiserver. Only an invalid `Host` is
-//! rejected, as by Go's server.
+//! clients are, and every name is allowed, as by kube-apiserver. Only an invalid `Host` of HTTP/1.1
+//! is rejected, as by Go's server, which does not read that of HTTP/2.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -41,6 +41,9 @@ impl HostPolicy {
     /// Checks both places where a request names its host: they may differ, and the upstream may
     /// use either. Errors are Weir's own responses.
     pub(crate) fn check(&self, request: &Parts) -> Result<(), Status> {
+        if self.allowed.is_none() && request.version == Version::HTTP_2 {
+            return Ok(());
+        }
         let mut hosts = request.headers.get_all(header::HOST).iter();
         let host = hosts.next();
         if hosts.next().is_some() {
@@ -53,9 +56,7 @@ impl HostPolicy {
         }
         if let Some(host) = host {
             named = true;
-            let authority = Authority::try_from(host.as_bytes())
-                .map_err(|_| bad_request("the Host header cannot be read"))?;
-            self.check_name(authority.host())?;
+            self.check_header(host)?;
         }
         for origin in request.headers.get_all(header::ORIGIN) {
             self.check_origin(origin)?;
@@ -67,6 +68,18 @@ impl HostPolicy {
         } else {
             Err(bad_request("the request has no Host header"))
         }
+    }
+
+    /// Where all names are allowed, Weir reads no name, and is as lenient as Go's server
+    /// (`httpguts.ValidHostHeader`), which takes an empty one.
+    fn check_header(&self, host: &HeaderValue) -> Result<(), Status> {
+        let unreadable = || bad_request("the Host header cannot be read");
+        if self.allowed.is_none() {
+            let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || HOST_MARKS.contains(byte);
+            return host.as_bytes().iter().all(is_valid).then_some(()).ok_or_else(unreadable);
+        }
+        let authority = Authority::try_from(host.as_bytes()).map_err(|_| unreadable())?;
+        self.check_name(authority.host())
     }
 
     fn check_name(&self, host: &str) -> Result<(), Status> {
@@ -134,6 +147,9 @@ fn forbidden(whom: &str) -> Status {
 fn bad_request(message: &str) -> Status {
     refusal::bad_request(message.to_owned())
 }
+
+/// What Go's server takes in a `Host` besides letters and digits.
+const HOST_MARKS: &[u8] = b"!$%&()*+,-.:;=[]'_~";
 
 /// How the site of the page that caused a request relates to that of its target, as the browser
 /// sees it (Fetch Metadata).
@@ -226,9 +242,15 @@ mod tests {
             }
             status_of(&HostPolicy::any(), request)
         };
-        assert_eq!(code(&["kubernetes.default.svc"]), 200);
-        for hosts in [&[][..], &["a", "a"], &[""], &["a b"]] {
+        for host in ["kubernetes.default.svc", "my_svc:443", "[fe80::1%eth0]:443", ""] {
+            assert_eq!(code(&[host]), 200, "{host:?}");
+        }
+        for hosts in [&[][..], &["a", "a"], &["a b"], &["a/b"], &["a@b"]] {
             assert_eq!(code(hosts), 400, "{hosts:?}");
         }
+        let h2 = Request::builder().version(Version::HTTP_2).uri("/api").header("host", "a b");
+        assert_eq!(status_of(&HostPolicy::any(), h2), 200);
+        let h2 = Request::builder().version(Version::HTTP_2).uri("/api").header("host", "a b");
+        assert_eq!(status_of(&HostPolicy::new(["a"].into_iter()), h2), 400);
     }
 }
