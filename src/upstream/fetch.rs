@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, IF_NONE_MATCH, USER_AGENT};
+use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 
 use crate::upstream::bounded::{read_body, with_timeout};
@@ -83,7 +84,7 @@ impl<'a> Get<'a> {
 
     fn request(&self) -> Result<Request<RequestBody>, UpstreamError> {
         let mut request = Request::builder()
-            .uri(self.path_and_query)
+            .uri(exact(self.path_and_query)?)
             .header(ACCEPT, self.accept)
             .header(USER_AGENT, WEIR_USER_AGENT)
             .body(empty_body())
@@ -123,6 +124,18 @@ pub(crate) async fn get(
     Ok(Response::from_parts(parts, read_body(body, max_bytes).await?))
 }
 
+/// Returns the path and query of a request of Weir's own. `http` would cut it at a `#`, and ask for
+/// something else.
+pub(super) fn exact(path_and_query: &str) -> Result<PathAndQuery, UpstreamError> {
+    let parsed = PathAndQuery::try_from(path_and_query)
+        .map_err(|error| UpstreamError::Malformed(chain(&error)))?;
+    if parsed.as_str() == path_and_query {
+        Ok(parsed)
+    } else {
+        Err(UpstreamError::Malformed("the path has a byte that is not escaped".to_owned()))
+    }
+}
+
 /// Percent-encodes the value of a query parameter.
 pub(super) fn encode_query(value: &str) -> String {
     value.bytes().fold(String::with_capacity(value.len()), |mut encoded, byte| {
@@ -142,5 +155,13 @@ mod tests {
     #[test]
     fn query_values_are_escaped() {
         assert_eq!(encode_query("a+b/c=&\u{e4}"), "a%2Bb%2Fc%3D%26%C3%A4");
+    }
+
+    #[test]
+    fn no_request_has_another_path_than_it_was_given() {
+        assert_eq!(exact("/api/v1/pods?a=%23").unwrap().as_str(), "/api/v1/pods?a=%23");
+        for path in ["/api/v1/pods#", "/api/v1/pods/#x?dryRun=All", "/api?a=#b", "/a<b"] {
+            assert!(matches!(exact(path), Err(UpstreamError::Malformed(_))), "{path}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, Request, StatusCode};
 
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::{UpstreamError, chain};
-use crate::upstream::fetch::WEIR_USER_AGENT;
+use crate::upstream::fetch::{WEIR_USER_AGENT, exact};
 use crate::upstream::status::failure;
 use crate::upstream::{RequestPurpose, SendOptions, TrafficClass, Upstream, full_body};
 
@@ -46,7 +46,7 @@ async fn post_once(
     const JSON: HeaderValue = HeaderValue::from_static("application/json");
     let request = Request::builder()
         .method(Method::POST)
-        .uri(path)
+        .uri(exact(path)?)
         .header(ACCEPT, JSON)
         .header(CONTENT_TYPE, JSON)
         .header(USER_AGENT, WEIR_USER_AGENT)

@@ -108,7 +108,8 @@ impl Beside<'_> {
     ) -> Option<Response<pool::Body>> {
         let path = self.request.parts.uri.path();
         let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        context.parts.uri = Uri::from(target.parse::<PathAndQuery>().ok()?);
+        let parsed = target.parse::<PathAndQuery>().ok().filter(|it| it.as_str() == target)?;
+        context.parts.uri = Uri::from(parsed);
         let prepared = self.router.prepare(context, caller).await.ok()?;
         let forwarder = &self.router.forwarder;
         forwarder.fetch(&prepared, context, None, Reason::Shadow).await.ok()
