@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::header::{CONNECTION, IF_NONE_MATCH, UPGRADE};
+use http::header::{CONNECTION, EXPECT, IF_NONE_MATCH, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -230,7 +230,10 @@ impl Forwarder {
 
         let broken = Arc::new(AtomicBool::new(false));
         let stall = StallTimeout::new(self.stall_timeout);
-        let body = relay_request_body(body, version, &broken, stall);
+        let is_continue =
+            |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"100-continue");
+        let is_expected = original.get(EXPECT).is_some_and(is_continue);
+        let body = relay_request_body(body, (version, is_expected), &broken, stall);
         let call = context.begin_call(&mut parts.headers);
         let sending = Instant::now();
         let sent = upstream.send_with(class, Request::from_parts(parts, body), &options).await;

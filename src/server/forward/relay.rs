@@ -3,7 +3,8 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -11,6 +12,7 @@ use http::{Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
+use tokio::time::{Sleep, sleep};
 
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::drain::WatchDrain;
@@ -67,9 +69,12 @@ pub(super) fn path_only(uri: Uri) -> Uri {
 }
 
 /// Returns the client's body as it is sent upstream. `broken` is set when the body breaks off.
+/// `is_expected` is whether the client waits for a 100 before it sends the body. hyper sends it when
+/// the body is read first. Go's server sends none with a request whose body it does not read, such
+/// as a 404, so the API server has a moment in which it may answer first.
 pub(super) fn relay_request_body(
     body: Incoming,
-    version: Version,
+    (version, is_expected): (Version, bool),
     broken: &Arc<AtomicBool>,
     stall: StallTimeout,
 ) -> RequestBody {
@@ -77,7 +82,8 @@ pub(super) fn relay_request_body(
         return Empty::new().map_err(|never| match never {}).boxed_unsync();
     }
     let streamed = version == Version::HTTP_2;
-    RelayedBody { body, streamed, broken: Arc::clone(broken), stall }.boxed_unsync()
+    let held = (is_expected && !streamed).then(|| Box::pin(sleep(CONTINUE_AFTER)));
+    RelayedBody { body, streamed, held, broken: Arc::clone(broken), stall }.boxed_unsync()
 }
 
 /// A client's request body. That of an HTTP/2 stream ends only where the stream does: hyper treats
@@ -87,6 +93,8 @@ struct RelayedBody {
     body: Incoming,
     /// Whether it is the body of an HTTP/2 stream.
     streamed: bool,
+    /// Ends when the body may be read, and the client gets its 100.
+    held: Option<Pin<Box<Sleep>>>,
     /// Set when the body breaks off.
     broken: Arc<AtomicBool>,
     /// Ends a body of which no more data comes.
@@ -101,6 +109,10 @@ impl http_body::Body for RelayedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        if let Some(held) = &mut self.held {
+            ready!(held.as_mut().poll(context));
+            self.held = None;
+        }
         let polled = Pin::new(&mut self.body).poll_frame(context);
         let polled = match self.stall.check_timeout(context, polled) {
             Ok(polled) => polled,
@@ -109,7 +121,7 @@ impl http_body::Body for RelayedBody {
                 return Poll::Ready(Some(Err(stalled.into())));
             }
         };
-        let frame = match std::task::ready!(polled) {
+        let frame = match ready!(polled) {
             None if self.streamed && !self.body.is_end_stream() => {
                 Some(Err(pool::BodyError::Truncated))
             }
@@ -129,3 +141,7 @@ impl http_body::Body for RelayedBody {
         self.body.size_hint()
     }
 }
+
+/// An API server answers a request whose body it does not read within some milliseconds. Clients
+/// that wait for a 100 do so for 350 ms and longer, then send the body without it.
+const CONTINUE_AFTER: Duration = Duration::from_millis(100);

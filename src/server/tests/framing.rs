@@ -395,3 +395,21 @@ async fn ambiguous_http2_requests_never_reach_the_upstream() {
         assert_eq!(one.values("host"), [recorder.address.to_string()]);
     }
 }
+
+/// Go's server sends a 100 when a handler reads the body.
+#[tokio::test]
+async fn a_client_gets_no_100_with_an_answer_that_needs_no_body() {
+    let answer = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let upstream = tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        assert!(tcp.read(&mut [0; 4096]).await.unwrap() > 0);
+        tcp.write_all(answer.as_bytes()).await.unwrap();
+    });
+    let weir = Weir::before(Settings::default(), address, None).await;
+    let head = "POST /x HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n";
+    let answer = raw(&weir, format!("{head}Content-Length: 5\r\n\r\n").as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+    upstream.await.unwrap();
+}
