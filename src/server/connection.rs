@@ -8,7 +8,8 @@
 //! What a client sends is read by [`wire`] before hyper reads it. [`http_limits`] has the limits
 //! that hyper enforces. The time-outs that hyper lacks are those of [`activity`] (request heads and
 //! idle connections), [`send_timeouts`] (stalled response bodies) and [`permitted_io`] (stalled
-//! sockets). [`cork`] coalesces writes, [`permits`] limits connections per client.
+//! sockets). [`cork`] coalesces writes, [`permits`] limits connections per client, and
+//! [`large_heads`] what the heads of a connection take.
 
 pub(crate) mod activity;
 pub(crate) mod client;
@@ -17,6 +18,7 @@ pub(crate) mod cork;
 pub(crate) mod eviction;
 pub(crate) mod guarded_body;
 mod http_limits;
+mod large_heads;
 pub(crate) mod list;
 pub(crate) mod permits;
 pub(crate) mod permitted_io;
@@ -33,7 +35,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use http::{HeaderMap, Request, Version};
+use http::{Request, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -50,10 +52,10 @@ use crate::server::connection::client::Client;
 use crate::server::connection::cork::Cork;
 use crate::server::connection::guarded_body::GuardedBody;
 use crate::server::connection::http_limits::{HEAD_BYTES_MAX, IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
+use crate::server::connection::large_heads::LargeHeads;
 use crate::server::connection::list::ConnectionList;
 use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::connection::send_timeouts::SendTimeouts;
-use crate::server::connection::wire::aside::HEADERS_MAX;
 use crate::server::lanes::{self, Lane};
 use crate::server::overload::Overload;
 use crate::server::router::Router;
@@ -119,16 +121,18 @@ impl ConnectionServer {
         let send_timeouts = SendTimeouts::new(self.stall_timeout, router.metrics.clone());
         let (requests, timeouts) = (activity.clone(), send_timeouts.clone());
         let overload = Arc::clone(&router.caches.overload);
+        let large_heads = LargeHeads::default();
         let service = service_fn(move |mut request: Request<Incoming>| {
-            truncate_headers(request.headers_mut());
             if let Some(aside) = requests.next_aside() {
                 aside.add_to(&mut request);
             }
+            let large = large_heads.enter(&mut request);
             let guard = requests.begin_request();
             let timeouts = (request.version() == Version::HTTP_2).then(|| timeouts.clone());
             let answered = Arc::clone(&router).handle(Arc::clone(&client), request);
             // An `async` block that awaits the future would have room for it twice.
             Box::pin(answered.map(move |(mut response, sent, meter)| {
+                drop(large);
                 let held = response.extensions_mut().remove::<HeldBytes>();
                 let lane = response.extensions_mut().remove::<Lane>();
                 let guarded = |it| GuardedBody::new(it, timeouts, guard).paced_by(held);
@@ -276,13 +280,4 @@ enum CloseReason {
     Graceful,
     /// The shutdown's deadline has passed.
     Abort,
-}
-
-/// Drops header fields beyond those that are needed to reject the request for their number: they
-/// take far more memory than on the wire, and requests may wait for their turn.
-fn truncate_headers(headers: &mut HeaderMap) {
-    if headers.len() > HEADERS_MAX {
-        let few = headers.iter().take(HEADERS_MAX + 1);
-        *headers = few.map(|(name, value)| (name.clone(), value.clone())).collect();
-    }
 }

@@ -9,17 +9,16 @@ use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 
-use crate::server::connection::wire::aside::HEADERS_MAX;
 use crate::server::connection::wire::target::TARGET_BYTES_MAX;
 use crate::streams::Spawner;
 
-/// Sets the limits of HTTP/1.1 on either of hyper's builders.
+/// Sets the limits of HTTP/1.1 on either of hyper's builders. No head has more fields than hyper
+/// takes by default ([`crate::server::connection::wire`]).
 macro_rules! limit_http1 {
     ($builder:expr, $header_read_timeout:expr) => {
         $builder
             .timer(TokioTimer::new())
             .header_read_timeout($header_read_timeout.max(IDLE_TIMEOUT))
-            .max_headers(HEADERS_MAX)
             .max_buf_size(HEAD_BYTES_MAX + TARGET_BYTES_MAX)
     };
 }

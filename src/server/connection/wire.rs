@@ -28,6 +28,8 @@ enum Step {
     Pass(usize),
     /// The first `taken` bytes are replaced.
     Replace { taken: usize, by: Vec<u8> },
+    /// The same, and no other step is taken until all before was delivered.
+    Part { taken: usize, by: Vec<u8> },
     /// More is needed to tell.
     Withhold,
 }

@@ -13,20 +13,18 @@
 //! length, and closes the connection after the request; h2 resets the stream. Nothing here would
 //! notice a change, so a test does (`hyper_takes_the_length_out_of_chunked_requests`).
 //!
-//! It also rejects requests with more than [`HEADERS_MAX`] header fields.
-//!
 //! The client's connection is closed after a rejection, since the bytes that follow cannot be
 //! trusted.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, StatusCode, Version};
+use http::{HeaderValue, Version};
 use memchr::memchr;
 
 use crate::api::query::percent_decode;
 use crate::api::status::Status;
-use crate::server::connection::wire::aside::{HEADERS_MAX, RefusedHead};
+use crate::server::connection::wire::aside::RefusedHead;
 use crate::server::connection::wire::header_block::TOO_LONG_PATH;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
@@ -36,12 +34,6 @@ use crate::server::request::refusal_reason::RefusalReason;
 pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
     if let Some(RefusedHead(status)) = request.extensions.get() {
         return Err(status.clone());
-    }
-    // hyper limits only the fields of HTTP/1.1. Inserting into a full map panics.
-    if request.headers.len() > HEADERS_MAX {
-        let message = format!("weir accepts at most {HEADERS_MAX} header fields");
-        let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        return Err(refusal::refusal(code, "RequestHeaderFieldsTooLarge", message));
     }
     target(request)?;
     let mut codings = request.headers.get_all(TRANSFER_ENCODING).iter();

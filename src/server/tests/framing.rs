@@ -57,10 +57,7 @@ async fn ambiguous_framing_is_refused_and_the_connection_closed() {
         "Transfer-Encoding: identity\r\nTransfer-Encoding: chunked",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: x",
         "Transfer-Encoding : chunked",
-        " Transfer-Encoding: chunked",
         "Transfer-Encoding: \x0bchunked",
-        "Transfer-Encoding:\r\n chunked",
-        "X: y\r\n Transfer-Encoding: chunked",
         "X: a\rb\r\nTransfer-Encoding: chunked",
         "X: a\0b\r\nTransfer-Encoding: chunked",
         "X\0: a\r\nTransfer-Encoding: chunked",
@@ -396,6 +393,49 @@ async fn ambiguous_http2_requests_never_reach_the_upstream() {
     }
 }
 
+/// As in Go's server: a line that begins with a blank goes on with the value of the line before it.
+#[tokio::test]
+async fn folded_fields_are_joined() {
+    let (recorder, weir) = recorded().await;
+    let post = "POST /x HTTP/1.1\r\nHost: localhost\r\n";
+    let chunks = "\r\n5\r\nhello\r\n0\r\n\r\n";
+    let end = "GET /end HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let chunked = format!("{post}Transfer-Encoding: \r\n\tchunked\r\n{chunks}{end}");
+    assert_eq!(raw(&weir, chunked.as_bytes()).await.matches("HTTP/1.1 200 ").count(), 2);
+    // The coding is a part of another value, so that no body belongs to the request.
+    let hidden = format!("{post}X: y \r\n  Transfer-Encoding: chunked\r\n{chunks}{end}");
+    let answer = raw(&weir, hidden.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 400 ").count(), 1, "{answer}");
+    let first = format!("GET /x HTTP/1.1\r\n Host: localhost\r\n\r\n{end}");
+    assert!(raw(&weir, first.as_bytes()).await.starts_with("HTTP/1.1 400 "));
+    let seen = requests_before_a_plain_one(&recorder, &weir).await;
+    let lines: Vec<_> = seen.iter().map(|it| (it.line(), it.body.as_str())).collect();
+    let expected =
+        [("POST /x HTTP/1.1", "hello"), ("GET /end HTTP/1.1", ""), ("POST /x HTTP/1.1", "")];
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test]
+async fn an_unknown_expectation_gets_417() {
+    let (recorder, weir) = recorded().await;
+    for (fields, code) in [
+        ("Expect: foo", 417),
+        ("Expect: 100-continue-not", 417),
+        ("Expect: foo\r\nExpect: 100-continue", 417),
+        ("Expect:", 200),
+        ("Expect: 100-Continue", 200),
+        ("Expect: x, 100-continue", 200),
+    ] {
+        let head =
+            format!("GET /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n\r\n");
+        let answer = raw(&weir, head.as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{fields}: {answer}");
+        assert_eq!(code == 417, answer.contains("\"kind\":\"Status\""), "{fields}: {answer}");
+    }
+    assert_eq!(requests_before_a_plain_one(&recorder, &weir).await.len(), 3);
+}
+
 /// Go's server sends a 100 when a handler reads the body.
 #[tokio::test]
 async fn a_client_gets_no_100_with_an_answer_that_needs_no_body() {
@@ -412,4 +452,20 @@ async fn a_client_gets_no_100_with_an_answer_that_needs_no_body() {
     let answer = raw(&weir, format!("{head}Content-Length: 5\r\n\r\n").as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
     upstream.await.unwrap();
+}
+
+/// kube-apiserver limits only their bytes.
+#[tokio::test]
+async fn a_request_may_have_16384_header_fields() {
+    let (recorder, weir) = recorded().await;
+    // Two fields besides these.
+    for (count, code) in [(99, 200), (1_100, 200), (16_382, 200), (16_383, 431)] {
+        let fields = "X: y\r\n".repeat(count);
+        let end = "Host: localhost\r\nConnection: close\r\n\r\n";
+        let answer = raw(&weir, format!("GET /x HTTP/1.1\r\n{fields}{end}").as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{count}: {answer}");
+    }
+    for request in requests_before_a_plain_one(&recorder, &weir).await {
+        assert_eq!(request.line(), "GET /x HTTP/1.1");
+    }
 }

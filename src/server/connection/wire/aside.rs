@@ -1,6 +1,6 @@
 //! What cannot pass through hyper, beside the request to which it belongs.
 
-use http::{Request, StatusCode};
+use http::{HeaderMap, Request, StatusCode};
 
 use crate::api::status::Status;
 use crate::server::http::refusal;
@@ -10,6 +10,8 @@ use crate::server::http::refusal;
 pub(crate) enum Aside {
     /// The head is refused. hyper gets another one in its place.
     Refused(RefusedHead),
+    /// Most fields of a head that has very many.
+    Fields(Box<HeaderMap>),
 }
 
 /// Why a head is refused. An extension of the request that takes its place.
@@ -22,6 +24,13 @@ impl Aside {
         match self {
             Self::Refused(refused) => {
                 request.extensions_mut().insert(refused);
+            }
+            Self::Fields(mut fields) => {
+                for (name, value) in request.headers() {
+                    // There is room: the limit on fields is lower than that of a map.
+                    drop(fields.try_append(name.clone(), value.clone()));
+                }
+                *request.headers_mut() = *fields;
             }
         }
     }
@@ -39,7 +48,7 @@ impl RefusedHead {
     }
 
     /// A head of more fields than Weir takes.
-    pub(super) fn too_many_fields() -> Self {
+    pub(crate) fn too_many_fields() -> Self {
         Self::too_large(format!("weir accepts at most {HEADERS_MAX} header fields"))
     }
 
@@ -59,6 +68,13 @@ impl RefusedHead {
         Self(refusal::refusal(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message))
     }
 
+    /// An expectation but `100-continue`, with the code of Go's server.
+    pub(super) fn expectation_failed() -> Self {
+        let message = "weir meets no expectation but 100-continue".to_owned();
+        let code = StatusCode::EXPECTATION_FAILED;
+        Self(refusal::refusal(code, "ExpectationFailed", message))
+    }
+
     /// A version but 1.0 and 1.1, with the code of Go's server.
     pub(super) fn unsupported_version() -> Self {
         let message = "weir speaks the versions 1.0, 1.1 and 2 of HTTP".to_owned();
@@ -73,6 +89,6 @@ impl RefusedHead {
 }
 
 /// The limit on header fields of a request, in both protocols. kube-apiserver limits only their
-/// bytes; hyper's default of 100 is less than the number of `Impersonate-Group` fields of a user
-/// with many groups.
-pub(crate) const HEADERS_MAX: usize = 1024;
+/// bytes up to 1.37, and has this limit from 1.38 on. A map of headers holds 24,576 names, and
+/// another insertion panics, so that Weir can add its own.
+pub(crate) const HEADERS_MAX: usize = 16_384;

@@ -3,8 +3,8 @@
 
 use std::mem::MaybeUninit;
 
-use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderMap, HeaderValue, Uri};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use httparse::{Error, Header, Request, Status};
 
 use super::aside::{HEADERS_MAX as FIELDS_MAX, RefusedHead};
@@ -18,6 +18,8 @@ pub(super) struct Head {
     pub(super) length: usize,
     /// What hyper gets in its place, where it may not have the head itself.
     pub(super) replacement: Option<Vec<u8>>,
+    /// The fields that are not in the replacement.
+    pub(super) fields: Option<Box<HeaderMap>>,
     pub(super) body: BodyFraming,
     /// Where its header block begins, if the same block belongs to no body in another head as well.
     pub(super) block: Option<usize>,
@@ -53,11 +55,22 @@ pub(super) fn read(bytes: &[u8]) -> Result<Head, NoHead> {
     let parsed = request.parse_with_uninit_headers(bytes, &mut fields);
     match parsed {
         Err(Error::TooManyHeaders) => read_long(bytes),
-        Err(Error::Token) => {
-            read_foreign(bytes).unwrap_or_else(|| complete(bytes, parsed, &request))
-        }
-        parsed => complete(bytes, parsed, &request),
+        parsed => resolve(bytes, parsed, &request),
     }
+}
+
+/// Reads what httparse refuses and Go's server takes, or what httparse has read.
+fn resolve(
+    bytes: &[u8],
+    parsed: Result<Status<usize>, Error>,
+    request: &Request<'_, '_>,
+) -> Result<Head, NoHead> {
+    let changed = match parsed {
+        Err(Error::HeaderName) => read_folded(bytes),
+        Err(Error::Token) => read_foreign(bytes),
+        _ => None,
+    };
+    changed.unwrap_or_else(|| complete(bytes, parsed, request))
 }
 
 /// Reads a head whose target is not UTF-8, which httparse refuses; `None` for any other one.
@@ -72,13 +85,40 @@ fn read_foreign(bytes: &[u8]) -> Option<Result<Head, NoHead>> {
         Ok(escaped) => escaped?,
         Err(refused) => return Some(Err(refused.into())),
     };
-    let changed = [before, &escaped, after].concat();
-    Some(read(&changed).map(|head| Head {
-        length: head.length + target.len() - escaped.len(),
-        replacement: changed.get(..head.length).map(<[u8]>::to_vec),
-        body: head.body,
-        block: None,
-    }))
+    Some(read_changed(&[before, &escaped, after].concat(), bytes.len()))
+}
+
+/// Reads a head with folded fields (RFC 9112 §5.2), which httparse refuses; `None` for any other
+/// one. Go's server joins the lines of a field with a blank.
+fn read_folded(bytes: &[u8]) -> Option<Result<Head, NoHead>> {
+    let Some(length) = end(bytes, 0) else { return Some(Err(NoHead::Incomplete)) };
+    let head = bytes.get(..length)?;
+    let mut joined = Vec::with_capacity(head.len());
+    for (number, line) in head.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        // The first field begins no line with a blank.
+        if number > 1 && matches!(line, [b' ' | b'\t', ..]) {
+            let before = joined.strip_suffix(b"\n").unwrap_or(&joined);
+            let before = before.strip_suffix(b"\r").unwrap_or(before);
+            joined.truncate(before.len());
+            let blanks = joined.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t'));
+            joined.truncate(joined.len() - blanks.count());
+            joined.push(b' ');
+            let start = line.iter().position(|byte| !matches!(byte, b' ' | b'\t'));
+            joined.extend_from_slice(line.get(start?..)?);
+        } else {
+            joined.extend_from_slice(line);
+        }
+    }
+    (joined != head).then(|| read_changed(&joined, length))
+}
+
+/// Reads a whole head that was written anew. hyper gets it in place of as many bytes as `taken`.
+fn read_changed(changed: &[u8], taken: usize) -> Result<Head, NoHead> {
+    let head = read(changed)?;
+    // What follows the head was not changed.
+    let length = taken - (changed.len() - head.length);
+    let replacement = head.replacement.or_else(|| changed.get(..head.length).map(<[u8]>::to_vec));
+    Ok(Head { length, replacement, block: None, ..head })
 }
 
 /// Reads a head with more fields than usual.
@@ -91,7 +131,7 @@ fn read_long(bytes: &[u8]) -> Result<Head, NoHead> {
     let mut fields = vec![httparse::EMPTY_HEADER; lines];
     let mut request = Request::new(&mut fields);
     let parsed = request.parse(bytes);
-    complete(bytes, parsed, &request)
+    resolve(bytes, parsed, &request)
 }
 
 fn complete(
@@ -109,19 +149,51 @@ fn complete(
         return Err(NoHead::Incomplete);
     };
     let target_start = method.len() + 1;
-    let replacement = match carried(target.as_bytes())? {
-        None => None,
-        Some(escaped) => {
-            let before = bytes.get(..target_start).unwrap_or_default();
-            let after = bytes.get(target_start + target.len()..).unwrap_or_default();
-            Some([before, &escaped, after].concat())
-        }
-    };
+    let escaped = carried(target.as_bytes())?;
     let is_http11 = request.version == Some(1);
     let (body, is_plain) = framing(is_http11, request.headers)?;
+    if request.headers.len() > FIELDS_USUAL_MAX {
+        let carried = escaped.as_deref().unwrap_or(target.as_bytes());
+        let version: &[u8] = if is_http11 { VERSION_AND_CRLF } else { b" HTTP/1.0\r\n" };
+        let line = [method.as_bytes(), b" ", carried, version].concat();
+        let (replacement, fields) = split(line, request.headers)?;
+        return Ok(Head { length, replacement: Some(replacement), fields, body, block: None });
+    }
+    let replacement = escaped.map(|escaped| {
+        let before = bytes.get(..target_start).unwrap_or_default();
+        let after = bytes.get(target_start + target.len()..).unwrap_or_default();
+        [before, &escaped, after].concat()
+    });
     let line = target_start + target.len() + VERSION_AND_CRLF.len();
     let block = (is_plain && replacement.is_none()).then_some(line);
-    Ok(Head { length, replacement, body, block })
+    Ok(Head { length, replacement, fields: None, body, block })
+}
+
+/// Returns a head of the fields that hyper itself reads, and a map of the others. hyper would make
+/// room for the limit on fields with each head.
+fn split(
+    mut head: Vec<u8>,
+    fields: &[Header<'_>],
+) -> Result<(Vec<u8>, Option<Box<HeaderMap>>), RefusedHead> {
+    let (mut others, mut kept) = (HeaderMap::new(), 0);
+    for Header { name, value } in fields {
+        if READ_BY_HYPER.iter().any(|other| name.eq_ignore_ascii_case(other.as_str())) {
+            kept += 1;
+            for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+                head.extend_from_slice(part);
+            }
+            continue;
+        }
+        let name = HeaderName::from_bytes(name.as_bytes()).ok();
+        let value = HeaderValue::from_bytes(value).ok();
+        let added = name.zip(value).and_then(|(name, value)| others.try_append(name, value).ok());
+        added.ok_or_else(RefusedHead::too_many_fields)?;
+    }
+    if kept > FIELDS_USUAL_MAX {
+        return Err(RefusedHead::too_many_fields());
+    }
+    head.extend_from_slice(b"\r\n");
+    Ok((head, Some(Box::new(others))))
 }
 
 /// Returns the target as `http::Uri` carries it; `None` if it carries it as it is.
@@ -145,10 +217,14 @@ fn carried(target: &[u8]) -> Result<Option<Vec<u8>>, RefusedHead> {
 /// Returns what follows a head with these fields, and whether no field changes that.
 fn framing(is_http11: bool, fields: &[Header<'_>]) -> Result<(BodyFraming, bool), RefusedHead> {
     let (mut length, mut chunked, mut upgrades, mut is_plain) = (None, false, false, is_http11);
+    let mut expectation = None;
     for Header { name, value } in fields {
         let is = |other: &str| name.eq_ignore_ascii_case(other);
         match name.len() {
-            6 if is("expect") => is_plain = false,
+            6 if is("expect") => {
+                is_plain = false;
+                expectation.get_or_insert(*value);
+            }
             7 if is("upgrade") => upgrades = true,
             14 if is("content-length") => {
                 let digits = content_length(value)?;
@@ -169,6 +245,12 @@ fn framing(is_http11: bool, fields: &[Header<'_>]) -> Result<(BodyFraming, bool)
             65_536.. => return Err(RefusedHead::name_too_long()),
             _ => {}
         }
+    }
+    // As Go's server, which looks at the first value alone.
+    let is_token = |token: &[u8]| token.eq_ignore_ascii_case(b"100-continue");
+    let separates = |byte: &u8| matches!(byte, b' ' | b'\t' | b',');
+    if expectation.is_some_and(|it| !it.is_empty() && !it.split(separates).any(is_token)) {
+        return Err(RefusedHead::expectation_failed());
     }
     let body = match length {
         _ if is_http11 && upgrades && asks_for_upgrade(fields) => BodyFraming::Upgrade,
@@ -249,6 +331,9 @@ fn names_version(bytes: &[u8]) -> bool {
 
 /// Fields for which there is room on the stack, here and in hyper.
 const FIELDS_USUAL_MAX: usize = 100;
+/// The fields that decide what hyper does with a message and its connection.
+const READ_BY_HYPER: [HeaderName; 6] =
+    [CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRANSFER_ENCODING, UPGRADE];
 /// The request line, and the empty line.
 const LINES_BESIDE_FIELDS: usize = 2;
 /// The limit of Go's `strconv.ParseUint` for 63 bits.

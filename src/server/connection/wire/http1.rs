@@ -128,7 +128,7 @@ impl RequestReader {
     }
 
     fn pass(&mut self, head: Head, bytes: &[u8], activity: &ConnActivity) -> Step {
-        let Head { length, replacement, body, block } = head;
+        let Head { length, replacement, fields, body, block } = head;
         self.searched = 0;
         self.state = match body {
             BodyFraming::Empty => State::Head,
@@ -144,9 +144,13 @@ impl RequestReader {
             self.usual_block.clear();
             self.usual_block.extend_from_slice(block);
         }
-        activity.end_head(None);
+        let is_large = fields.is_some();
+        activity.end_head(fields.map(Aside::Fields));
         match replacement {
             None => Step::Pass(length),
+            // The fields take far more memory than on the wire. So hyper takes this head before the
+            // next is read.
+            Some(by) if is_large => Step::Part { taken: length, by },
             Some(by) => Step::Replace { taken: length, by },
         }
     }

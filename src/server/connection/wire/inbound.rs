@@ -11,6 +11,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::http1::RequestReader;
@@ -43,8 +44,10 @@ struct Pending {
     ready: Vec<u8>,
     /// How many bytes of `ready` were delivered.
     delivered: usize,
-    /// What came and is not complete.
-    withheld: Vec<u8>,
+    /// What came and is not complete, or waits for the delivery of what came before.
+    withheld: BytesMut,
+    /// Whether a step is taken with `withheld` before more is read.
+    resumes: bool,
 }
 
 impl Inbound {
@@ -68,6 +71,9 @@ impl Inbound {
         loop {
             if self.deliver(buffer) {
                 return Poll::Ready(Ok(()));
+            }
+            if self.resume() {
+                continue;
             }
             if self.is_broken() {
                 return Poll::Ready(Ok(()));
@@ -118,6 +124,16 @@ impl Inbound {
         Poll::Ready(Ok(bytes.len()))
     }
 
+    /// Goes on with what waits for the delivery of what came before. Returns whether there was any.
+    fn resume(&mut self) -> bool {
+        let Some(pending) = &mut self.pending else { return false };
+        let resumes = std::mem::take(&mut pending.resumes);
+        if resumes {
+            self.process(Vec::new(), &[]);
+        }
+        resumes
+    }
+
     /// Delivers bytes that are ready. Returns whether there were any.
     fn deliver(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         let Some(pending) = &mut self.pending else { return false };
@@ -153,6 +169,12 @@ impl Inbound {
                         self.process(by, rest.get(taken..).unwrap_or_default());
                         return passed;
                     }
+                    Step::Part { taken, by } => {
+                        let withheld = rest.get(taken..).unwrap_or_default().into();
+                        let pending = Pending { ready: by, withheld, ..Pending::default() };
+                        self.pending = Some(Box::new(Pending { resumes: true, ..pending }));
+                        return passed;
+                    }
                     Step::Withhold => {
                         self.process(Vec::new(), rest);
                         return passed;
@@ -169,27 +191,29 @@ impl Inbound {
         let mut pending = self.pending.take().unwrap_or_default();
         pending.ready.extend(ready);
         pending.withheld.extend_from_slice(bytes);
-        let mut done = 0;
-        loop {
-            let rest = pending.withheld.get(done..).unwrap_or_default();
-            if rest.is_empty() {
-                pending.withheld = Vec::new();
-                break;
-            }
-            match self.step(rest) {
+        while !pending.withheld.is_empty() && !pending.resumes {
+            let taken = match self.step(&pending.withheld) {
                 Step::Pass(length) => {
-                    pending.ready.extend_from_slice(rest.get(..length).unwrap_or_default());
-                    done += length;
+                    let passing = pending.withheld.get(..length).unwrap_or_default();
+                    pending.ready.extend_from_slice(passing);
+                    length
                 }
                 Step::Replace { taken, by } => {
                     pending.ready.extend(by);
-                    done += taken;
+                    taken
                 }
-                Step::Withhold => {
-                    pending.withheld.drain(..done);
-                    break;
+                Step::Part { taken, by } => {
+                    pending.ready.extend(by);
+                    pending.resumes = true;
+                    taken
                 }
-            }
+                Step::Withhold => break,
+            };
+            pending.withheld.advance(taken);
+        }
+        if pending.withheld.is_empty() {
+            // Its memory is given back.
+            (pending.withheld, pending.resumes) = (BytesMut::new(), false);
         }
         let is_empty = pending.ready.is_empty() && pending.withheld.is_empty();
         self.pending = (!is_empty).then_some(pending);

@@ -174,3 +174,45 @@ fn a_head_ends_with_its_first_empty_line() {
         }
     }
 }
+
+#[test]
+fn folded_fields_are_joined_with_a_blank() {
+    for (fields, expected) in [
+        ("X: a\r\n b\r\nY: c\r\n", "X: a b\r\nY: c\r\n"),
+        ("X: a \t\r\n \tb\n c\r\n", "X: a b c\r\n"),
+        ("X:\r\n a\r\n", "X: a\r\n"),
+    ] {
+        let head = |fields: &str| format!("GET /a HTTP/1.1\r\n{fields}\r\n");
+        let passed = passed(head(fields).as_bytes()).1;
+        assert_eq!(String::from_utf8(passed).unwrap(), head(expected), "{fields:?}");
+    }
+    // What follows the head stays.
+    let read = read(b"GET /\xFF HTTP/1.1\r\nX: a\r\n b\r\n\r\nnext").unwrap();
+    let replacement = b"GET /%FF HTTP/1.1\r\nX: a b\r\n\r\n".to_vec();
+    assert_eq!((read.length, read.replacement), (29, Some(replacement)));
+    for (head, expected) in [
+        ("GET /a HTTP/1.1\r\n X: a\r\n\r\n", 400),
+        ("GET /a HTTP/1.1\r\nX\r\n : a\r\n\r\n", 400),
+        ("GET /a HTTP/1.1\r\nX: a\r\n b\r\n", 0),
+        ("GET /a HTTP/1.1\r\nExpect: foo\r\n\r\n", 417),
+    ] {
+        assert_eq!(code(head.as_bytes()), expected, "{head:?}");
+    }
+}
+
+#[test]
+fn hyper_gets_few_of_very_many_fields() {
+    let few = "Content-Length: 3\r\nconnection: close\r\n";
+    let many: String = (0..200).map(|number| format!("X: {number}\r\n")).collect();
+    let head = format!("PUT /a# HTTP/1.1\r\n{many}{few}Host: h\r\n\r\n");
+    let read = read(head.as_bytes()).unwrap();
+    assert_eq!((read.length, read.body), (head.len(), BodyFraming::Length(3)));
+    let expected = "PUT /a%23 HTTP/1.1\r\nContent-Length: 3\r\nconnection: close\r\n\r\n";
+    assert_eq!(String::from_utf8(read.replacement.unwrap()).unwrap(), expected);
+    let fields = read.fields.unwrap();
+    let values: Vec<_> = fields.get_all("x").iter().map(|it| it.to_str().unwrap()).collect();
+    assert_eq!(values, (0..200).map(|number| number.to_string()).collect::<Vec<_>>());
+    assert_eq!((fields.len(), fields["host"].as_bytes()), (201, &b"h"[..]));
+    let alone = format!("GET / HTTP/1.1\r\n{}\r\n", "TE: x\r\n".repeat(101));
+    assert_eq!(code(alone.as_bytes()), 431);
+}

@@ -273,6 +273,29 @@ fn a_shorter_head_passes_after_a_usual_one_that_was_cut() {
     assert_eq!(delivered(Pieces(pieces.map(<[u8]>::to_vec).into()), 1000), expected);
 }
 
+/// In memory the fields of such a head take many times what they take on the wire. hyper reads a
+/// megabyte at once from a client that pipelines its requests.
+#[test]
+fn pipelined_heads_with_very_many_fields_are_taken_one_by_one() {
+    let activity = ConnActivity::new();
+    let mut inbound = Inbound::new(activity.clone(), HEAD_BYTES_MAX);
+    let head = format!("GET /a HTTP/1.1\r\n{}\r\n", "a:\r\n".repeat(200));
+    let mut client = Pieces([head.repeat(100).into_bytes()].into());
+    let context = &mut Context::from_waker(std::task::Waker::noop());
+    for _ in 0..100 {
+        let mut bytes = vec![0; 1 << 20];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        assert!(inbound.poll_read(&mut client, context, &mut buffer).is_ready());
+        assert_eq!(buffer.filled(), b"GET /a HTTP/1.1\r\n\r\n");
+        assert!(
+            matches!(activity.next_aside(), Some(Aside::Fields(fields)) if fields.len() == 200)
+        );
+    }
+    let mut buffer = ReadBuf::new(&mut []);
+    assert!(inbound.poll_read(&mut client, context, &mut buffer).is_pending());
+    assert!(inbound.pending.is_none(), "nothing is left of them");
+}
+
 #[test]
 fn a_head_has_a_limit_and_is_not_searched_twice() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
