@@ -72,3 +72,47 @@ async fn a_number_sign_never_widens_a_write() {
         }
     }
 }
+
+/// Bytes that `http::Uri` refuses, and Go's server takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_bytes_are_read_as_by_go() {
+    for proxy in proxies().await {
+        for query in [&b"labelSelector=number>1"[..], b"x=<\"`\xFF\xC3 y", b"x=#"] {
+            let path = [COLLECTION.as_bytes(), b"?", query].concat();
+            let outcome = send(&proxy, "GET", &path, b"").await;
+            assert!(matches!(outcome, Outcome::Answer { status: 200, .. }), "{outcome:?}");
+        }
+        for path in [&b"/api\0"[..], b"/api#\x01", b"api", b""] {
+            let outcome = send(&proxy, "GET", path, b"").await;
+            assert_eq!(outcome, Outcome::Reset(1), "{}", path.escape_ascii());
+        }
+        let long = format!("{COLLECTION}?labelSelector=app+in+({})", "x,".repeat(40_000));
+        let outcome = send(&proxy, "GET", long.as_bytes(), b"").await;
+        let Outcome::Answer { status: 414, body } = outcome else { panic!("{outcome:?}") };
+        let status: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!((&status["kind"], &status["code"]), (&"Status".into(), &414.into()));
+    }
+}
+
+/// Go does not read the `Host` of HTTP/2. A sidecar refuses every name that it does not know.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_authority_may_have_any_bytes_in_a_gateway() {
+    let [sidecar, gateway] = proxies().await;
+    for (authority, in_sidecar) in [(&b"a b"[..], 403), (b"\xFF", 403), (b"", 400)] {
+        for (proxy, expected) in [(&sidecar, in_sidecar), (&gateway, 200)] {
+            let mut head = vec![0x82, 0x86];
+            for (name, value) in [
+                (":path", COLLECTION.as_bytes()),
+                (":authority", authority),
+                ("authorization", b"Bearer alices"),
+            ] {
+                head.push(0);
+                raw_h2::string(name.as_bytes(), &mut head);
+                raw_h2::string(value, &mut head);
+            }
+            let outcome = within("an outcome", raw_h2::request(proxy.plain(), &head, b"")).await;
+            let Outcome::Answer { status, .. } = outcome else { panic!("{outcome:?}") };
+            assert_eq!(status, expected, "{}", authority.escape_ascii());
+        }
+    }
+}

@@ -29,6 +29,7 @@ mod found_servers;
 mod gateway;
 mod harness;
 mod herds;
+mod http1_targets;
 mod http2_targets;
 mod identity;
 mod informer;
