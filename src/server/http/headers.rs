@@ -168,9 +168,9 @@ fn remove_protocol_token(headers: &mut HeaderMap) {
     if !elements(headers, &PROTOCOL).any(|protocol| is_token(&protocol)) {
         return;
     }
-    let kept: Vec<&[u8]> =
-        elements(headers, &PROTOCOL).filter(|it| !it.is_empty() && !is_token(it)).collect();
-    let kept = HeaderValue::from_bytes(&kept.join(&b", "[..]));
+    // An empty one counts as well.
+    let kept: Vec<&[u8]> = elements(headers, &PROTOCOL).filter(|it| !is_token(it)).collect();
+    let kept = HeaderValue::from_bytes(&kept.join(&b","[..]));
     headers.remove(PROTOCOL);
     // Parts of valid values make a valid one.
     if let Some(value) = kept.ok().filter(|value| !value.is_empty()) {
@@ -278,7 +278,14 @@ mod tests {
         given.append(PROTOCOL, HeaderValue::from_bytes(token).unwrap());
         remove_credentials(&mut given);
         let left: Vec<_> = given.get_all(PROTOCOL).iter().map(HeaderValue::as_bytes).collect();
-        assert_eq!(left, [&b"v1.example, v2.example, \xff, v3.example, \xfe"[..]]);
+        assert_eq!(left, [&b"v1.example,v2.example,\xff,v3.example,\xfe"[..]]);
+        // An empty sub-protocol is one more, with which the API server refuses the handshake.
+        let mut given = HeaderMap::new();
+        let token = b"base64url.bearer.authorization.k8s.io.eA";
+        given.append(PROTOCOL, HeaderValue::from_bytes(token).unwrap());
+        given.append(PROTOCOL, HeaderValue::from_static("a,"));
+        remove_credentials(&mut given);
+        assert_eq!(given[PROTOCOL], "a,");
         let mut given = HeaderMap::new();
         given.append(CONNECTION, HeaderValue::from_bytes(b"\xff, x-mine").unwrap());
         given.append("x-mine", HeaderValue::from_static("1"));
