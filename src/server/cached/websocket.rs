@@ -1,8 +1,8 @@
 //! A watch over a WebSocket: the same stream as any other watch, with one message for each event
 //! (`docs/semantics.md` §6.3).
 //!
-//! The handshake and the frames are read as the upstream reads them, and not as strictly as RFC 6455
-//! allows: what the upstream tolerates must not end a watch here.
+//! The handshake and the frames are read as the upstream reads them, and not as strictly as RFC
+//! 6455 allows: what the upstream tolerates must not end a watch here.
 //!
 //! One piece of the watch is buffered, and counts as held. While a client does not read, nothing
 //! more is taken from the stream, which eventually falls out of the history, as it does behind an

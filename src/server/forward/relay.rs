@@ -69,9 +69,9 @@ pub(super) fn path_only(uri: Uri) -> Uri {
 }
 
 /// Returns the client's body as it is sent upstream. `broken` is set when the body breaks off.
-/// `is_expected` is whether the client waits for a 100 before it sends the body. hyper sends it when
-/// the body is read first. Go's server sends none with a request whose body it does not read, such
-/// as a 404, so the API server has a moment in which it may answer first.
+/// `is_expected` is whether the client waits for a 100 before it sends the body. hyper sends one
+/// when the body is first read. Go's server sends none with a request whose body it does not read,
+/// such as a 404, so the API server has a moment in which it may answer first.
 pub(super) fn relay_request_body(
     body: Incoming,
     (version, is_expected): (Version, bool),

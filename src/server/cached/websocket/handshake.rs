@@ -1,10 +1,10 @@
 //! The opening handshake of a WebSocket as kube-apiserver reads it: `golang.org/x/net/websocket`,
 //! which reads the first line of each header.
 //!
-//! Only a plain handshake that the upstream certainly accepts is parsed. Any other (no `Origin`, one
-//! that is no URI, several sub-protocols) is forwarded, so that the upstream writes the error. A
-//! sub-protocol that carries the client's bearer token (browsers cannot send it in another way) is
-//! removed first, as the upstream does, and never sent back.
+//! Only a plain handshake that the upstream certainly accepts is parsed. Any other (no `Origin`,
+//! one that is no URI, several sub-protocols) is forwarded, so that the upstream writes the error.
+//! A sub-protocol that carries the client's bearer token (browsers cannot send it in another way)
+//! is removed first, as the upstream does, and never sent back.
 
 use std::net::Ipv6Addr;
 

@@ -88,7 +88,8 @@ impl RefusedHead {
     }
 }
 
-/// The limit on header fields of a request, in both protocols. kube-apiserver limits only their
-/// bytes up to 1.37, and has this limit from 1.38 on. A map of headers holds 24,576 names, and
-/// another insertion panics, so that Weir can add its own.
+/// The limit on header fields of a request, in both protocols. kube-apiserver has this limit from
+/// 1.38 on; before, the limit is that of Go's server: 500 in Go 1.27, and none but that on their
+/// bytes in older ones. A map of headers holds 24,576 names, and another insertion panics, so that
+/// Weir can add its own.
 pub(crate) const HEADERS_MAX: usize = 16_384;

@@ -112,7 +112,7 @@ fn read_folded(bytes: &[u8]) -> Option<Result<Head, NoHead>> {
     (joined != head).then(|| read_changed(&joined, length))
 }
 
-/// Reads a whole head that was written anew. hyper gets it in place of as many bytes as `taken`.
+/// Reads a whole head that was changed. hyper gets it in place of as many bytes as `taken`.
 fn read_changed(changed: &[u8], taken: usize) -> Result<Head, NoHead> {
     let head = read(changed)?;
     // What follows the head was not changed.
