@@ -193,7 +193,7 @@ impl Endpoints {
     /// Returns the servers that requests go to: those that answer, or all if none does.
     pub(crate) fn in_use(&self) -> Vec<Arc<ApiServer>> {
         let admitted = |one: &&Arc<ApiServer>| one.is_admitted();
-        let answers = |one: &&Arc<ApiServer>| one.usable_weight().is_some() || one.is_draining();
+        let answers = |one: &&Arc<ApiServer>| !one.is_out();
         let servers = self.servers.load();
         let used: Vec<_> = servers.iter().filter(admitted).filter(answers).cloned().collect();
         if used.is_empty() { servers.iter().filter(admitted).cloned().collect() } else { used }

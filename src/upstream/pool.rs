@@ -177,7 +177,11 @@ impl Pool {
         let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
             return Err(SendError::not_sent(self.dialer.exhausted()));
         };
-        let mut io = match self.dialer.connect(&identity, Offer::Http1).await {
+        let connected = match class {
+            TrafficClass::Upgrade => self.dialer.connect_uncounted(&identity, Offer::Http1).await,
+            _ => self.dialer.connect(&identity, Offer::Http1).await,
+        };
+        let mut io = match connected {
             Ok(io) => io,
             Err(error) => return Err(SendError::not_sent(error)),
         };

@@ -260,6 +260,7 @@ async fn an_upgrade_keeps_the_bytes_after_its_response() {
     assert!(head.starts_with("post /exec?command=sh&command=-c http/1.1\r\n"), "{head}");
     assert!(head.contains("connection: upgrade\r\nupgrade: spdy/3.1\r\n"), "{head}");
     assert_eq!(head.matches("x-stream-protocol-version").count(), 2);
+    assert_eq!(upstream.connections_opened(), 0, "nothing that comes over an upgrade is kept");
 }
 
 #[tokio::test]

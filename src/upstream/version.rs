@@ -9,13 +9,14 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use serde::Deserialize;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::upstream::bounded::read_body;
 use crate::upstream::endpoints::ApiServer;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::{Get, WEIR_USER_AGENT};
 use crate::upstream::one_server::OneServer;
+use crate::upstream::pools::LATE_AFTER;
 use crate::upstream::{RequestBody, Upstream, empty_body, fetch};
 
 /// The response of `/version`.
@@ -173,24 +174,52 @@ pub(crate) fn request() -> Request<RequestBody> {
 /// Returns the uid of the namespace kube-system, which distinguishes two clusters behind one
 /// address. `None` if Weir's identity may not read it. Asks every API server that requests go to,
 /// each over a new connection: the older ones may still lead to another cluster than the latest
-/// one. Where the answers differ, those of another cluster are no longer used: an error.
+/// one. Where the answers differ, those of another cluster are no longer used: an error. A server
+/// that goes out of use meanwhile is not waited for.
 pub async fn cluster_uid(upstream: &Upstream) -> Result<Option<String>, UpstreamError> {
     let endpoints = upstream.endpoints();
     let servers = endpoints.in_use();
-    let ask = async |server: &Arc<ApiServer>| {
-        let mut connection = OneServer::connect_to(upstream, server).await?;
-        uid_of(&mut connection).await
-    };
-    let answers = futures_util::future::join_all(servers.iter().map(ask)).await;
-    let uids = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
-    for (server, uid) in servers.iter().zip(&uids) {
-        endpoints.note_uid(server, uid.clone());
+    let asked = servers.iter().map(|server| uid_while_in_use(upstream, server));
+    let answers = futures_util::future::join_all(asked).await;
+    let mut uids = Vec::with_capacity(servers.len());
+    for (server, answer) in servers.iter().zip(answers) {
+        if let Some(uid) = answer.transpose()? {
+            endpoints.note_uid(server, uid.clone());
+            uids.push(uid);
+        }
     }
-    let Some(uid) = uids.first().cloned() else { return Ok(None) };
+    let Some(uid) = uids.first().cloned() else {
+        return Err(UpstreamError::Lost("all API servers went out of use".to_owned()));
+    };
     if uids.iter().all(|other| *other == uid) {
         return Ok(uid);
     }
     Err(UpstreamError::Malformed("the API servers are of different clusters".to_owned()))
+}
+
+/// Returns the uid that one API server answers; `None` if the server goes out of use before. While
+/// the server is late it is probed, so that one that hangs goes out of use within three seconds. A
+/// server that is ready and slow is waited for: what came from it may be of another cluster.
+async fn uid_while_in_use(
+    upstream: &Upstream,
+    server: &Arc<ApiServer>,
+) -> Option<Result<Option<String>, UpstreamError>> {
+    let uid = async {
+        let mut connection = OneServer::connect_to(upstream, server).await?;
+        uid_of(&mut connection).await
+    };
+    if server.is_out() || !upstream.endpoints().has_several() {
+        return Some(uid.await);
+    }
+    let out = async {
+        while timeout(LATE_AFTER, server.until_out()).await.is_err() {
+            server.suspect();
+        }
+    };
+    tokio::select! {
+        uid = uid => (uid.is_ok() || !server.is_out()).then_some(uid),
+        () = out => None,
+    }
 }
 
 /// Returns the uid of the namespace kube-system of one API server; `None` if Weir's identity may

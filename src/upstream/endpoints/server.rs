@@ -278,11 +278,16 @@ impl ApiServer {
         self.suspected.notify_one();
     }
 
+    /// Returns whether the server neither is usable nor drains.
+    pub(crate) fn is_out(&self) -> bool {
+        self.usable_weight().is_none() && !self.is_draining()
+    }
+
     /// Waits until the server neither is usable nor drains.
     pub(crate) async fn until_out(&self) {
         loop {
             let changed = self.changed.notified();
-            if self.usable_weight().is_none() && !self.is_draining() {
+            if self.is_out() {
                 return;
             }
             changed.await;

@@ -59,8 +59,8 @@ impl Dialer {
         Ok(io)
     }
 
-    /// Opens a connection for a check of the server. Nothing that comes over it is kept, so that
-    /// its cluster need not be compared.
+    /// Opens a connection for a check of the server, or for an upgrade. Nothing that comes over it
+    /// is kept, so that its cluster need not be compared.
     pub(super) async fn connect_uncounted(
         &self,
         identity: &Identity,

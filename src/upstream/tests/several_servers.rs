@@ -7,6 +7,7 @@ use super::*;
 use crate::config::endpoints::EndpointsConfig;
 use crate::upstream::endpoints::health::{Outcome, ProbeResult};
 use crate::upstream::endpoints::{Admission, ApiServer};
+use crate::upstream::version::cluster_uid;
 
 /// Starts servers that answer with their number.
 async fn servers(count: usize) -> Vec<TestServer> {
@@ -188,4 +189,37 @@ async fn reads_leave_a_server_that_hangs_and_writes_wait_there() {
         written.unwrap().unwrap();
     }
     assert!(!writes.is_empty(), "a write at the server that hangs may be processed");
+}
+
+/// The connections to a server that is ready may lead to another cluster: what came over them
+/// waits until it answers. One that hangs is not in use.
+#[tokio::test]
+async fn the_cluster_is_identified_without_a_server_that_hangs() {
+    let namespace = r#"{"metadata":{},"items":[{"metadata":{"uid":"u"}}]}"#;
+    let start = |_| {
+        TestServer::start(ServerOptions::http1(), move |_| async move { answer(200, namespace) })
+    };
+    let answering = futures_util::future::join_all((0..2).map(start)).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let silent = listener.local_addr().unwrap();
+    let addresses = answering.iter().map(|server| server.address).chain([silent]);
+    let static_urls = addresses.map(|address| format!("http://{address}")).collect();
+    let endpoints = EndpointsConfig { static_urls, ..EndpointsConfig::default() };
+    let config = UpstreamConfig { endpoints, ..config(None, None, true) };
+    let upstream = Upstream::new(&config, metrics()).await.unwrap();
+    let servers = upstream.endpoints().servers();
+    let hung = servers.iter().find(|one| one.endpoint.port == silent.port()).unwrap();
+
+    let mut identified = std::pin::pin!(cluster_uid(&upstream));
+    for result in [ProbeResult::Ready, ProbeResult::Failed] {
+        let suspected = async {
+            tokio::select! {
+                uid = &mut identified => panic!("identified before a probe failed: {uid:?}"),
+                () = hung.suspected.notified() => hung.probed(result),
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), suspected).await.unwrap();
+    }
+    let uid = tokio::time::timeout(Duration::from_secs(30), identified).await.unwrap();
+    assert_eq!(uid.unwrap().as_deref(), Some("u"));
 }
