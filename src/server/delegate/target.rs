@@ -112,6 +112,12 @@ fn is_canonical(path: &str, request: &ResourceRequest, resource: &ApiResource) -
     if resource.namespaced && request.namespace.is_empty() && is_named_by_path {
         return false;
     }
+    // kube-apiserver reads `namespaces/<name>` as within a namespace in every group, and serves
+    // only the core's resource so.
+    let is_of_core = request.gvr.group.is_empty();
+    if !resource.namespaced && !request.namespace.is_empty() && !is_of_core {
+        return false;
+    }
     let path = path.strip_suffix('/').unwrap_or(path);
     let Some(rest) = below_collection(path, request, resource) else { return false };
     match rest {

@@ -63,6 +63,8 @@ fn only_the_canonical_path_is_served() {
     let nodes = resource(("", "v1", "nodes"), false);
     let namespaces = resource(("", "v1", "namespaces"), false);
     let deployments = resource(("apps", "v1", "deployments"), true);
+    let custom = resource(("example.com", "v1", "namespaces"), false);
+    let custom_namespaced = resource(("example.com", "v1", "namespaces"), true);
     for (uri, resource) in [
         ("/api/v1/pods", &pods),
         ("/api/v1/namespaces/a/pods", &pods),
@@ -72,6 +74,10 @@ fn only_the_canonical_path_is_served() {
         ("/api/v1/namespaces", &namespaces),
         ("/api/v1/namespaces/a", &namespaces),
         ("/apis/apps/v1/deployments", &deployments),
+        ("/apis/example.com/v1/namespaces", &custom),
+        ("/apis/example.com/v1/namespaces?fieldSelector=metadata.name%3Da", &custom),
+        ("/apis/example.com/v1/namespaces/a/namespaces", &custom_namespaced),
+        ("/apis/example.com/v1/namespaces/a/namespaces/b", &custom_namespaced),
         ("/api/v1/pods/", &pods),
         ("/api/v1/namespaces/a/pods/p/", &pods),
         ("/api/v1/watch/pods", &pods),
@@ -90,6 +96,11 @@ fn only_the_canonical_path_is_served() {
         ("/api/v1/namespaces/a/namespaces/a", &namespaces),
         ("/api/v1/watch/pods/p", &pods),
         ("/api/v1/watch/namespaces/a/nodes", &nodes),
+        // kube-apiserver reads the name as a namespace, too, which only the core's resource allows.
+        ("/apis/example.com/v1/namespaces/a", &custom),
+        ("/apis/example.com/v1/watch/namespaces/a", &custom),
+        ("/apis/example.com/v1/namespaces/a/namespaces/b", &custom),
+        ("/apis/example.com/v1/namespaces/a", &custom_namespaced),
     ] {
         assert_eq!(resolve(uri, resource).unwrap_err(), Reason::Path, "{uri}");
     }
