@@ -3,6 +3,7 @@
 mod found_span;
 mod key;
 mod layout;
+mod root_items;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,6 +78,11 @@ impl Object {
     /// Returns the object in a view, in the form of a LIST.
     pub fn list_item(&self, view: View) -> Splice<'_> {
         Splice::list_item(&self.body, self.layout, view, self.dropped(view))
+    }
+
+    /// Returns whether kube-apiserver takes the object for a list, and fails to answer a GET of it.
+    pub fn resembles_list(&self) -> bool {
+        root_items::is_array(&self.body, self.layout)
     }
 
     /// Returns the part of the body that a view drops; empty if it shows everything.

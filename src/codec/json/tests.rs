@@ -107,6 +107,25 @@ fn custom_resources_keep_their_bytes() {
 }
 
 #[test]
+fn an_array_as_the_root_field_items_resembles_a_list() {
+    let widget = |before: &str, after: &str| {
+        let text = format!(
+            r#"{{"apiVersion":"example.com/v1",{before}"kind":"Widget","metadata":{{"name":"w","namespace":"n","resourceVersion":"5"}}{after}}}"#
+        );
+        object(text.as_bytes(), &widgets()).unwrap().resembles_list()
+    };
+    for items in ["[]", "[1]", r#"[{"a":[]}]"#] {
+        assert!(widget(&format!(r#""items":{items},"#), ""), "{items}");
+    }
+    for items in ["null", "{}", "1", r#"{"items":[1]}"#, r#""\"items\":[""#] {
+        assert!(!widget(&format!(r#""items":{items},"#), ""), "{items}");
+    }
+    assert!(!widget(r#""data":{"items":[1]},"#, ""));
+    assert!(!widget("", r#","spec":{"items":[1]}"#));
+    assert!(!object(POD.as_bytes(), &pods()).unwrap().resembles_list());
+}
+
+#[test]
 fn metadata_is_found_wherever_and_however_it_is_written() {
     let metadata = r#"{"name":"w","namespace":"n","resourceVersion":"5","labels":{"a":"{\"}}"}}"#;
     for text in [

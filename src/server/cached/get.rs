@@ -48,6 +48,9 @@ pub(super) fn respond_with(
     handle: &CacheHandle,
     object: &Object,
 ) -> Result<Response<Body>, Reason> {
+    if object.resembles_list() {
+        return Err(Reason::Form);
+    }
     let Form { encoding, view, .. } = read.target.form;
     let mut body = Vec::with_capacity(4);
     match view {

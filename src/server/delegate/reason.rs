@@ -42,7 +42,7 @@ pub(crate) enum Reason {
     /// the resourceVersion.
     Latest,
     /// Only the API server writes this form of response: Table, YAML, CBOR, metadata of
-    /// `meta.k8s.io/v1beta1`.
+    /// `meta.k8s.io/v1beta1`, an object that it takes for a list.
     Form,
     /// The upstream refuses the selector, or interprets it in its own way; or the selector is too
     /// long to be kept for each watch.
