@@ -117,6 +117,60 @@ pub(crate) fn nowhere() {
     });
 }
 
+/// A plural that paths give another meaning, and objects that the API server takes for lists.
+pub(crate) fn confusable() {
+    let plane = ControlPlane::start();
+    let weir = Weir::start(&plane.kubeconfig(ADMIN), "");
+    Runtime::new().unwrap().block_on(async {
+        let direct = plane.endpoint(ADMIN);
+        let through = Endpoint::plain(([127, 0, 0, 1], weir.plain_port()).into());
+        let kinds = [("namespaces", "Namespace", "Cluster"), ("lists", "Item", "Namespaced")];
+        for (plural, kind, scope) in kinds {
+            let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+            let definition = json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": format!("{plural}.example.com")},
+                "spec": {"group": "example.com", "scope": scope,
+                    "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")},
+                    "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
+            });
+            create(&mut direct.connection(), DEFINITIONS, &definition).await;
+        }
+        let lists = "/apis/example.com/v1/namespaces/default/lists";
+        let namespaces = "/apis/example.com/v1/namespaces";
+        let item = |kind: &str, name: &str, items: Value| json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": name}, "items": items});
+        for (path, object) in [
+            (namespaces, item("Namespace", "a", json!(1))),
+            (lists, item("Item", "object", json!({"a": []}))),
+            // Stored, although the response is a 500.
+            (lists, item("Item", "array", json!([{"a": 1}]))),
+        ] {
+            let call = Call::json(Method::POST, path, &object);
+            eventually("the object is stored", async || {
+                matches!(direct.send(&call).await.status, 201 | 409 | 500)
+            })
+            .await;
+        }
+        for (path, status) in [
+            (format!("{lists}/object"), 200),
+            (format!("{lists}/array"), 500),
+            (format!("{namespaces}/a"), 404),
+        ] {
+            let collection = path.rsplit_once('/').unwrap().0;
+            let state = Call::get(format!("{collection}?resourceVersion=0"));
+            let call = Call::get(format!("{path}?resourceVersion=0"));
+            eventually(&format!("{path} is {status} while its cache answers"), async || {
+                let (left, right) = (direct.send(&call).await, through.send(&call).await);
+                let list = through.send(&state).await;
+                let has_all = String::from_utf8_lossy(&list.body).contains("\"items\":[{");
+                let is_hit = list.header("x-weir-cache") == "hit" && has_all;
+                is_hit && left.status == status && right.status == status && left.body == right.body
+            })
+            .await;
+        }
+    });
+}
+
 /// Waits until a list at any resourceVersion has this content directly, and the same through Weir
 /// but for the list's own resourceVersion.
 async fn same(direct: &Endpoint, through: &Endpoint, version: &str, says: &str) {

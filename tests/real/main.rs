@@ -110,6 +110,7 @@ fn tests() -> Vec<Trial> {
         trial("consistent_lists_equal_the_upstreams", missing, differential::consistent),
         trial("consistent_lists_show_every_write", missing, starts::own_writes),
         trial("watches_follow_changes_of_definitions", missing, definitions::change),
+        trial("names_and_fields_that_mislead_a_parser", missing, definitions::confusable),
         trial(
             "a_controller_manager_rolls_out_through_weir",
             no_kubectl || rollout::manager().is_none(),
