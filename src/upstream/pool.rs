@@ -8,10 +8,8 @@
 //! connection shows which protocol the upstream speaks. The pool remembers the latest result, and
 //! adapts when it changes. Within a group, HTTP/2 connections are opened one at a time ([`http2`]),
 //! HTTP/1.1 connections by the request that needs one ([`http1`]). Each upgrade and each list of a
-//! whole collection has a connection of its own, which is used once. A few HTTP/1.1 connections for
-//! GETs complement HTTP/2 ([`read_pool`]; `docs/decisions/read-pool.md`). Requests that the
-//! upstream may refuse to authenticate have HTTP/1.1 connections of their own
-//! ([`SendOptions::unproven`];
+//! whole collection has a connection of its own, which is used once. Requests that the upstream may
+//! refuse to authenticate have HTTP/1.1 connections of their own ([`SendOptions::unproven`];
 //! `docs/decisions/unproven-credentials.md`).
 //!
 //! Locks: each group has its own, held for a few instructions and never together with that of
@@ -25,14 +23,12 @@ mod group;
 mod http1;
 mod http2;
 mod limits;
-mod read_pool;
 mod request_form;
 mod send_error;
 mod single;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use http::{Request, Response};
 use tokio::sync::Semaphore;
@@ -42,7 +38,6 @@ pub use self::body::{Body, BodyError};
 use self::dialer::Dialer;
 use self::group::Group;
 use self::limits::{HTTP2_REQUESTS, HTTP2_STREAMS};
-use self::read_pool::ReadPool;
 use self::request_form::http1_form;
 pub(super) use self::send_error::SendError;
 pub(super) use self::single::Single;
@@ -58,7 +53,6 @@ use crate::upstream::traffic_class::TrafficClass;
 pub(super) struct Pool {
     dialer: Arc<Dialer>,
     requests: Group,
-    reads: Arc<ReadPool>,
     streams: Group,
     unproven_requests: Arc<http1::Connections>,
     unproven_streams: Arc<http1::Connections>,
@@ -77,15 +71,11 @@ impl Pool {
     ) -> Self {
         let dialer = Dialer::new(endpoint, config, credentials, metrics, connections_opened);
         let dialer = Arc::new(dialer);
-        let unproven = |max| {
-            let headers_max_bytes = limits::HEADERS_MAX_BYTES;
-            http1::Connections::new(dialer.clone(), max, Duration::MAX, headers_max_bytes)
-        };
+        let unproven = |max| http1::Connections::new(dialer.clone(), max);
         Self {
             unproven_requests: unproven(limits::UNPROVEN_REQUESTS_MAX),
             unproven_streams: unproven(limits::UNPROVEN_STREAMS_MAX),
             requests: Group::new(&dialer, HTTP2_REQUESTS, limits::HTTP1_REQUESTS_MAX),
-            reads: ReadPool::new(dialer.clone()),
             streams: Group::new(&dialer, HTTP2_STREAMS, limits::HTTP1_STREAMS_MAX),
             upgrades: Arc::new(Semaphore::new(limits::UPGRADES_MAX)),
             lists: Arc::new(Semaphore::new(limits::LISTS_MAX)),
@@ -121,13 +111,9 @@ impl Pool {
             };
             return sent.map(|response| response.map(|body| body.with_drain(class)));
         }
-        let http2 = self.dialer.speaks_http2();
-        // The connections of the read pool may lead to different API servers.
-        let may_use_reads = http2 && options.pin.is_none();
-        let sent = match may_use_reads.then(|| self.reads.lease(class, &request)).flatten() {
-            Some(lease) => self.reads.send(lease, request, gauge).await,
-            None if http2 => group.send_http2_first(gauge, request, options).await,
-            None => group.send_http1_first(gauge, request, options).await,
+        let sent = match self.dialer.speaks_http2() {
+            true => group.send_http2_first(gauge, request, options).await,
+            false => group.send_http1_first(gauge, request, options).await,
         };
         sent.map(|response| response.map(|body| body.with_drain(class)))
     }
@@ -148,11 +134,6 @@ impl Pool {
     #[cfg(test)]
     pub(super) fn resets_and_in_use(&self) -> (usize, usize) {
         self.requests.resets_and_in_use()
-    }
-
-    #[cfg(test)]
-    pub(super) fn has_idle_read_connection(&self) -> bool {
-        self.reads.has_idle()
     }
 
     /// Opens a connection of its own for requests in a row.

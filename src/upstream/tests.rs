@@ -3,7 +3,6 @@
 mod counted_bytes;
 mod identities;
 mod placement;
-mod read_pool;
 mod refused;
 mod replay;
 mod several_servers;

@@ -5,8 +5,7 @@ use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::resource::Scope;
 use crate::upstream::TrafficClass;
 
-/// Returns the traffic class of a request. Long-lived streams use their own connections. Reads of
-/// objects may use the HTTP/1.1 side pool.
+/// Returns the traffic class of a request. Long-lived streams use their own connections.
 pub(super) fn traffic_class(info: &RequestInfo, upgrade: bool) -> TrafficClass {
     if upgrade {
         return TrafficClass::Upgrade;

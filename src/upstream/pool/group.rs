@@ -1,13 +1,12 @@
 //! The connections for one kind of exchange, over either protocol.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Request, Response};
 
 use super::body::Body;
 use super::dialer::Dialer;
-use super::limits::{HEADERS_MAX_BYTES, Http2Limits};
+use super::limits::Http2Limits;
 use super::send_error::SendError;
 use super::{exchange, http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
@@ -25,8 +24,7 @@ pub(super) struct Group {
 
 impl Group {
     pub(super) fn new(dialer: &Arc<Dialer>, http2_limits: Http2Limits, http1_max: usize) -> Self {
-        let http1 =
-            http1::Connections::new(dialer.clone(), http1_max, Duration::MAX, HEADERS_MAX_BYTES);
+        let http1 = http1::Connections::new(dialer.clone(), http1_max);
         let http2 = http2::Connections::new(dialer.clone(), http2_limits, http1.clone());
         Self { dialer: dialer.clone(), http2, http1 }
     }

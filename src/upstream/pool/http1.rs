@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use self::pins::{PinGuard, Pins};
 use super::dialer::Dialer;
-use super::limits::ACQUIRE_TIMEOUT;
+use super::limits::{ACQUIRE_TIMEOUT, HEADERS_MAX_BYTES};
 use crate::upstream::connect::{Io, Offer};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::request_body::RequestBody;
@@ -41,8 +41,6 @@ pub(super) struct Connections {
     dialer: Arc<Dialer>,
     permits: Arc<Semaphore>,
     max: usize,
-    lifetime_max: Duration,
-    headers_max_bytes: usize,
     idle: Mutex<Vec<Idle>>,
     pins: Pins,
     this: Weak<Self>,
@@ -51,7 +49,6 @@ pub(super) struct Connections {
 struct Idle {
     sender: SendRequest<RequestBody>,
     tls_generation: u64,
-    opened_at: Instant,
     idle_since: Instant,
     /// The client whose stale reads use it. Only they use it then.
     pin: Option<PinGuard>,
@@ -59,19 +56,16 @@ struct Idle {
 
 impl Idle {
     fn new(sender: SendRequest<RequestBody>, tls_generation: u64) -> Self {
-        let now = Instant::now();
-        Self { sender, tls_generation, opened_at: now, idle_since: now, pin: None }
+        Self { sender, tls_generation, idle_since: Instant::now(), pin: None }
     }
 
     fn lease(self, connections: Arc<Connections>, permit: OwnedSemaphorePermit) -> Lease {
-        let Self { sender, tls_generation, opened_at, idle_since: _, pin } = self;
-        Lease { connections, sender, tls_generation, opened_at, pin, _permit: permit }
+        let Self { sender, tls_generation, idle_since: _, pin } = self;
+        Lease { connections, sender, tls_generation, pin, _permit: permit }
     }
 
-    fn is_fresh(&self, lifetime_max: Duration) -> bool {
-        !self.sender.is_closed()
-            && self.idle_since.elapsed() < IDLE_TIME_MAX
-            && self.opened_at.elapsed() < lifetime_max
+    fn is_fresh(&self) -> bool {
+        !self.sender.is_closed() && self.idle_since.elapsed() < IDLE_TIME_MAX
     }
 }
 
@@ -89,26 +83,17 @@ pub(super) struct Lease {
     connections: Arc<Connections>,
     pub(super) sender: SendRequest<RequestBody>,
     tls_generation: u64,
-    opened_at: Instant,
     pin: Option<PinGuard>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Connections {
-    /// Creates a set of at most `max` connections in use, each used for `lifetime_max`, with
-    /// response heads of at most `headers_max_bytes`.
-    pub(super) fn new(
-        dialer: Arc<Dialer>,
-        max: usize,
-        lifetime_max: Duration,
-        headers_max_bytes: u32,
-    ) -> Arc<Self> {
+    /// Creates a set of at most `max` connections in use.
+    pub(super) fn new(dialer: Arc<Dialer>, max: usize) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             dialer,
             permits: Arc::new(Semaphore::new(max)),
             max,
-            lifetime_max,
-            headers_max_bytes: headers_max_bytes as usize,
             idle: Mutex::new(Vec::new()),
             pins: Pins::default(),
             this: this.clone(),
@@ -151,7 +136,7 @@ impl Connections {
             idle.pin = idle.pin.or_else(|| self.pins.acquire(pin?));
             idle
         };
-        while let Some(mut idle) = self.take_idle(tls_generation, pin, |_| true) {
+        while let Some(mut idle) = self.take_idle(tls_generation, pin) {
             if let Ok(Ok(())) = tokio::time::timeout(READY_TIMEOUT, idle.sender.ready()).await {
                 return Ok(Acquired::Connection(with_pin(idle).lease(connections, permit)));
             }
@@ -160,39 +145,15 @@ impl Connections {
         if io.http2 {
             return Ok(Acquired::Http2(io, tls_generation));
         }
-        let idle = Idle::new(handshake(io, self.headers_max_bytes).await?, tls_generation);
+        let idle = Idle::new(handshake(io, HEADERS_MAX_BYTES as usize).await?, tls_generation);
         Ok(Acquired::Connection(with_pin(idle).lease(connections, permit)))
     }
 
     /// Adds a connection on which HTTP/2 was offered and HTTP/1.1 chosen.
     pub(super) async fn adopt(&self, io: Io, tls_generation: u64) {
-        if let Ok(sender) = handshake(io, self.headers_max_bytes).await {
+        if let Ok(sender) = handshake(io, HEADERS_MAX_BYTES as usize).await {
             self.put_idle(Idle::new(sender, tls_generation));
         }
-    }
-
-    /// Returns a connection that is idle and ready now.
-    pub(super) fn try_acquire(&self) -> Option<Lease> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
-        let tls_generation = self.dialer.credentials.current().tls_generation;
-        let idle = self.take_idle(tls_generation, None, SendRequest::is_ready)?;
-        Some(idle.lease(self.this.upgrade()?, permit))
-    }
-
-    /// Returns whether the limit allows another connection, the idle ones counted.
-    pub(super) fn has_capacity(&self) -> bool {
-        self.permits.available_permits() > self.idle.lock().len()
-    }
-
-    /// Opens a connection for later requests.
-    pub(super) async fn dial(&self) -> Result<(), UpstreamError> {
-        let identity = self.dialer.credentials.current();
-        let io = self.dialer.connect(&identity, Offer::Http1).await?;
-        self.put_idle(Idle::new(
-            handshake(io, self.headers_max_bytes).await?,
-            identity.tls_generation,
-        ));
-        Ok(())
     }
 
     /// Closes the idle connections.
@@ -202,23 +163,18 @@ impl Connections {
     }
 
     /// Takes the connection of this pin, or else the one without a pin that was used last.
-    fn take_idle(
-        &self,
-        tls_generation: u64,
-        pin: Option<u64>,
-        filter: impl Fn(&SendRequest<RequestBody>) -> bool,
-    ) -> Option<Idle> {
+    fn take_idle(&self, tls_generation: u64, pin: Option<u64>) -> Option<Idle> {
         let mut idle = self.idle.lock();
         idle.retain(|idle| {
             let stale = idle.tls_generation != tls_generation;
             if stale {
                 self.dialer.metrics.retired("credentials");
             }
-            !stale && idle.is_fresh(self.lifetime_max)
+            !stale && idle.is_fresh()
         });
         let last = |pin: Option<u64>| {
             let has_pin = |idle: &Idle| idle.pin.as_ref().map(PinGuard::pin) == pin;
-            idle.iter().rposition(|idle| has_pin(idle) && filter(&idle.sender))
+            idle.iter().rposition(has_pin)
         };
         let found = pin.and_then(|pin| last(Some(pin))).or_else(|| last(None))?;
         Some(idle.remove(found))
@@ -226,8 +182,8 @@ impl Connections {
 
     fn put_idle(&self, new: Idle) {
         let mut idle = self.idle.lock();
-        idle.retain(|idle| idle.is_fresh(self.lifetime_max));
-        if idle.len() < IDLE_MAX.min(self.max) && new.is_fresh(self.lifetime_max) {
+        idle.retain(Idle::is_fresh);
+        if idle.len() < IDLE_MAX.min(self.max) && new.is_fresh() {
             idle.push(new);
         }
     }
@@ -236,9 +192,9 @@ impl Connections {
 impl Lease {
     /// Returns the connection after a complete exchange.
     pub(super) fn complete(self) {
-        let Self { connections, sender, tls_generation, opened_at, pin, _permit } = self;
+        let Self { connections, sender, tls_generation, pin, _permit } = self;
         let idle_since = Instant::now();
-        connections.put_idle(Idle { sender, tls_generation, opened_at, idle_since, pin });
+        connections.put_idle(Idle { sender, tls_generation, idle_since, pin });
     }
 }
 

@@ -3,8 +3,17 @@
 use http::Version;
 
 use super::super::testing::ConnectionNumber;
-use super::read_pool::{server_options, upstream_of};
 use super::*;
+
+async fn upstream_of(server: &TestServer, ca: &Ca) -> Upstream {
+    let directory = tempfile::tempdir().unwrap();
+    let path = kubeconfig(directory.path(), server, ca, "token: secret");
+    Upstream::new(&config(None, Some(path), true), metrics()).await.unwrap()
+}
+
+fn server_options(ca: &Ca, alpn: &[&str]) -> ServerOptions {
+    ServerOptions { tls: Some(ca.server(&["127.0.0.1"], alpn)), ..ServerOptions::http2() }
+}
 
 /// Answers with the number of the connection.
 async fn number(request: Request<hyper::body::Incoming>) -> testing::Answer {
@@ -49,6 +58,20 @@ async fn reads_of_a_client_that_may_be_stale_use_one_connection_while_it_lives()
             .await;
         }
         assert!(homes[0] < homes[1] && homes[1] < homes[2], "{homes:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_list_of_a_collection_has_its_own_connection() {
+    let ca = Ca::new();
+    let server = TestServer::start(server_options(&ca, &["h2", "http/1.1"]), echo).await;
+    let upstream = upstream_of(&server, &ca).await;
+    let read = upstream.send(TrafficClass::Read, get("/x")).await.unwrap();
+    assert!(text(read).await.starts_with("HTTP/2"));
+    for connections in 2..5 {
+        let answer = upstream.send(TrafficClass::List, get("/x")).await.unwrap();
+        assert!(text(answer).await.starts_with("HTTP/1.1"));
+        assert_eq!(server.accepted(), connections);
     }
 }
 
