@@ -109,6 +109,20 @@ impl Status {
         }
     }
 
+    /// Returns the 504 for a request that was sent and got no answer in the time that the API server
+    /// itself has for it.
+    pub fn upstream_timeout() -> Self {
+        Self {
+            code: StatusCode::GATEWAY_TIMEOUT,
+            reason: "Timeout",
+            message:
+                "weir: the upstream API server did not answer; the request may have taken effect"
+                    .to_owned(),
+            details: None,
+            retry_after_seconds: None,
+        }
+    }
+
     /// Returns the compact JSON, byte for byte as Go writes it, without a trailing newline.
     pub fn to_json(&self) -> Bytes {
         let mut json =
@@ -225,6 +239,9 @@ mod tests {
         ));
         let lost = text(&Status::upstream_lost());
         assert!(lost.contains(r#""message":"weir: "#) && lost.ends_with(r#"effect","code":502}"#));
+        let late = text(&Status::upstream_timeout());
+        assert!(late.contains(r#""message":"weir: "#));
+        assert!(late.ends_with(r#"effect","reason":"Timeout","code":504}"#));
     }
 
     #[test]

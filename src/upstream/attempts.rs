@@ -22,7 +22,7 @@ use crate::upstream::endpoints::catch_up::CatchUp;
 use crate::upstream::endpoints::{ApiServer, Tried};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::WEIR_USER_AGENT;
-use crate::upstream::pool::{self, SendError, Single};
+use crate::upstream::pool::{self, Attempt, Leaving, Left, SendError, Single};
 use crate::upstream::pools::{LATE_AFTER, Route, is_of_core, is_overload};
 use crate::upstream::replay::Replay;
 use crate::upstream::request_body::{RequestBody, empty_body};
@@ -116,11 +116,15 @@ impl Upstream {
         // The loss of an attempt that was sent.
         let mut loss = None;
         let mut attempts = 1;
+        let may_leave = || self.may_retry(options);
         loop {
-            let may_move = attempts < ATTEMPTS_MAX;
-            let sent = self.send_unless_hung(&route, class, request, options, may_move).await;
+            let is_first = attempts == 1;
+            let leaving = Leaving { may_leave: &may_leave, is_first };
+            let may_leave_now = options.is_read && attempts < ATTEMPTS_MAX;
+            let attempt = Attempt { options, leaving: may_leave_now.then_some(leaving) };
+            let sent = self.send_unless_hung(&route, class, request, attempt).await;
             let failure = match sent {
-                Ok(response) if !is_refused_read(class, &route, path.as_ref(), &response) => {
+                Ok(response) if !is_refused_read(options, &route, path.as_ref(), &response) => {
                     return Ok(response);
                 }
                 Ok(response) => {
@@ -136,10 +140,11 @@ impl Upstream {
                 Some(loss) if is_not_sent => Err(loss),
                 _ => Err(error),
             };
-            if !failure.unprocessed {
+            let is_lost_read = options.is_read && failure.is_transport_failure();
+            if !failure.unprocessed && !is_lost_read {
                 return Err(failure.error);
             }
-            if is_not_sent || failure.by_hang {
+            if is_not_sent || failure.left == Some(Left::Server) {
                 tried.push(route.server.key);
             }
             let mut next = choose(&tried).await;
@@ -151,8 +156,7 @@ impl Upstream {
                 next = if returned { choose(&tried).await } else { None };
             } else if !is_not_sent {
                 attempts += 1;
-                // A hanging request was taken from the budget before it was given up.
-                let may_retry = failure.by_hang || self.may_retry(options);
+                let may_retry = failure.left.is_some() || self.may_retry(options);
                 if attempts > ATTEMPTS_MAX || !may_retry {
                     return give_up(loss, failure.error);
                 }
@@ -260,7 +264,8 @@ impl Upstream {
         let Some(next) = self.choose(class, options, &excluded).await else { return refused };
         let Ok(uri) = next.uri(path.as_ref()) else { return refused };
         *request.uri_mut() = uri;
-        match self.send_unless_hung(&next, class, request, options, false).await {
+        let attempt = Attempt { options, leaving: None };
+        match next.send(class, request, attempt).await {
             Ok(response) if is_failure(response.status()) => refused,
             Ok(response) => response,
             Err(_) => refused,
@@ -274,16 +279,16 @@ impl Upstream {
         route: &Route,
         class: TrafficClass,
         request: Request<RequestBody>,
-        options: &SendOptions,
-        may_move: bool,
+        attempt: Attempt<'_>,
     ) -> Result<Response<pool::Body>, SendError> {
-        let mut sending = pin!(route.send(class, request, options));
-        if class != TrafficClass::Read || !may_move || route.is_only() {
+        let mut sending = pin!(route.send(class, request, attempt));
+        let leaving = attempt.leaving.filter(|_| attempt.options.is_clients_read());
+        let Some(leaving) = leaving.filter(|_| !route.is_only()) else {
             return sending.await;
-        }
+        };
         let hangs = async {
             route.server.until_out().await;
-            if !self.endpoints().is_any_usable() || !self.may_retry(options) {
+            if !self.endpoints().is_any_usable() || !(leaving.may_leave)() {
                 std::future::pending().await
             }
         };
@@ -321,13 +326,13 @@ impl Upstream {
 /// Whether a response refuses a read for the load of its API server or because that one shuts
 /// down, while there are others.
 fn is_refused_read(
-    class: TrafficClass,
+    options: &SendOptions,
     route: &Route,
     path: Option<&PathAndQuery>,
     response: &Response<pool::Body>,
 ) -> bool {
     let is_of_core = path.is_some_and(|path| is_of_core(path.path()));
-    class == TrafficClass::Read
+    options.is_clients_read()
         && !route.is_only()
         && (is_overload(response, is_of_core) || is_shutting_down(response))
 }

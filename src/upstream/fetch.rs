@@ -21,7 +21,7 @@ pub(super) const WEIR_USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
 /// The upstream ends a request after 60 s (`docs/semantics.md` §8.8). A little more time lets its
 /// own response arrive.
-pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(65);
+pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// A GET request of Weir's own.
 pub(super) struct Get<'a> {
@@ -66,7 +66,8 @@ impl<'a> Get<'a> {
         choice: Choice,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let request = self.request()?;
-        let options = SendOptions { choice, purpose: self.purpose, ..SendOptions::default() };
+        let (purpose, is_read) = (self.purpose, true);
+        let options = SendOptions { choice, purpose, is_read, ..SendOptions::default() };
         let sent = upstream.send_with(self.class, request, &options);
         self.accept(with_timeout(self.timeout, sent).await?).await
     }

@@ -288,7 +288,7 @@ impl UpstreamMetrics {
 
     fn class(&self, class: TrafficClass) -> &ClassMetrics {
         match class {
-            TrafficClass::Request | TrafficClass::Read | TrafficClass::List => &self.inner.request,
+            TrafficClass::Request | TrafficClass::List => &self.inner.request,
             TrafficClass::Stream => &self.inner.stream,
             TrafficClass::Upgrade => &self.inner.upgrade,
         }

@@ -16,6 +16,7 @@
 //! another group. Within a group: the state, then the map of its dials or the resets of a
 //! connection.
 
+mod attempt;
 mod body;
 mod dialer;
 mod exchange;
@@ -33,17 +34,19 @@ use std::sync::atomic::AtomicU64;
 use http::{Request, Response};
 use tokio::sync::Semaphore;
 
+pub(super) use self::attempt::{Attempt, Leaving};
 use self::body::Lease;
 pub use self::body::{Body, BodyError};
 use self::dialer::Dialer;
 use self::group::Group;
 use self::limits::{HTTP2_REQUESTS, HTTP2_STREAMS};
 use self::request_form::http1_form;
-pub(super) use self::send_error::SendError;
+pub(super) use self::send_error::{Left, SendError};
 pub(super) use self::single::Single;
 use crate::config::UpstreamConfig;
 use crate::upstream::connect::Offer;
 use crate::upstream::credentials::{Credentials, Endpoint};
+use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::request_body::RequestBody;
 use crate::upstream::send_options::SendOptions;
@@ -89,33 +92,34 @@ impl Pool {
         &self,
         class: TrafficClass,
         request: Request<RequestBody>,
-        options: &SendOptions,
+        attempt: Attempt<'_>,
     ) -> Result<Response<Body>, SendError> {
+        let options = attempt.options;
         let (group, unproven) = match class {
-            TrafficClass::Request | TrafficClass::Read => (&self.requests, &self.unproven_requests),
+            TrafficClass::Request => (&self.requests, &self.unproven_requests),
             TrafficClass::Stream => (&self.streams, &self.unproven_streams),
             TrafficClass::Upgrade => {
                 let headers_max = limits::HEADERS_MAX_BYTES;
-                return self.send_alone(&self.upgrades, headers_max, class, request).await;
+                return self.send_alone(&self.upgrades, headers_max, class, request, options).await;
             }
             TrafficClass::List => {
                 let headers_max = limits::LIST_HEADERS_MAX_BYTES;
-                return self.send_alone(&self.lists, headers_max, class, request).await;
+                return self.send_alone(&self.lists, headers_max, class, request, options).await;
             }
         };
         let gauge = self.dialer.metrics.stream(class);
         if options.unproven {
             let sent = match unproven.acquire_http1(options.pin).await {
-                Ok(lease) => exchange::send_http1(lease, request, gauge).await,
+                Ok(lease) => exchange::send_http1(lease, request, gauge, attempt).await,
                 Err(error) => Err(SendError::not_sent(error)),
             };
-            return sent.map(|response| response.map(|body| body.with_drain(class)));
+            return sent.map(|response| response.map(|body| body.of_class(class, options)));
         }
         let sent = match self.dialer.speaks_http2() {
-            true => group.send_http2_first(gauge, request, options).await,
-            false => group.send_http1_first(gauge, request, options).await,
+            true => group.send_http2_first(gauge, request, attempt).await,
+            false => group.send_http1_first(gauge, request, attempt).await,
         };
-        sent.map(|response| response.map(|body| body.with_drain(class)))
+        sent.map(|response| response.map(|body| body.of_class(class, options)))
     }
 
     /// Returns how many exchanges of a class can be in progress at once, with the protocol that the
@@ -153,6 +157,7 @@ impl Pool {
         headers_max_bytes: u32,
         class: TrafficClass,
         request: Request<RequestBody>,
+        options: &SendOptions,
     ) -> Result<Response<Body>, SendError> {
         let identity = self.dialer.credentials.current();
         let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
@@ -170,12 +175,17 @@ impl Pool {
         // splices it.
         io.hold(permit);
         io.hold(self.dialer.metrics.stream(class));
-        match http1::handshake(io, headers_max_bytes as usize).await {
-            Ok(mut sender) => match sender.try_send_request(http1_form(request)).await {
+        let handshake = http1::handshake(io, headers_max_bytes as usize).await;
+        let mut sender = handshake.map_err(SendError::not_sent)?;
+        tokio::select! {
+            biased;
+            sent = sender.try_send_request(http1_form(request)) => match sent {
                 Ok(response) => Ok(response.map(|body| Body::new(body, Lease::None))),
                 Err(error) => Err(SendError::from_hyper(error)),
             },
-            Err(error) => Err(SendError::not_sent(error)),
+            timeout = exchange::answer_timeout(options) => {
+                Err(SendError::unanswered(UpstreamError::Timeout(timeout)))
+            }
         }
     }
 }

@@ -29,9 +29,9 @@ use crate::upstream::endpoints::health::Outcome;
 use crate::upstream::endpoints::{ApiServer, Endpoints, Tried};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
-use crate::upstream::pool::{Body, Pool, SendError, Single};
+use crate::upstream::pool::{Attempt, Body, Pool, SendError, Single};
 use crate::upstream::request_body::RequestBody;
-use crate::upstream::send_options::{Choice, SendOptions};
+use crate::upstream::send_options::Choice;
 use crate::upstream::traffic_class::TrafficClass;
 
 /// The pools of one identity.
@@ -201,14 +201,14 @@ impl Route {
         &self,
         class: TrafficClass,
         request: Request<RequestBody>,
-        options: &SendOptions,
+        attempt: Attempt<'_>,
     ) -> Result<Response<Body>, SendError> {
-        let Some(observer) = &options.attempt_observer else {
-            return self.send_and_note(class, request, options).await;
+        let Some(observer) = &attempt.options.attempt_observer else {
+            return self.send_and_note(class, request, attempt).await;
         };
         let started = Instant::now();
         observer.began(self.server.key);
-        let sent = self.send_and_note(class, request, options).await;
+        let sent = self.send_and_note(class, request, attempt).await;
         match &sent {
             Ok(response) => {
                 observer.answered(response.status(), response.headers(), started.elapsed());
@@ -223,20 +223,26 @@ impl Route {
         &self,
         class: TrafficClass,
         request: Request<RequestBody>,
-        options: &SendOptions,
+        attempt: Attempt<'_>,
     ) -> Result<Response<Body>, SendError> {
         self.server.metrics.sent();
         if self.is_only() {
-            return self.pool.send(class, request, options).await;
+            let sent = self.pool.send(class, request, attempt).await;
+            return sent.map(|response| response.map(|body| body.sent_by(self.server.key)));
         }
+        let options = attempt.options;
         let is_stream = matches!(class, TrafficClass::Stream | TrafficClass::Upgrade);
         let load = if is_stream { &self.server.streams } else { &self.server.requests };
         let (in_use, started) = (load.begin(), Instant::now());
-        let is_read = is_read(class, &request);
+        let is_get = request.method() == Method::GET;
+        let is_read =
+            is_get && !is_stream && (options.is_clients_read() || class == TrafficClass::List);
         let is_core_read = is_read && is_of_core(request.uri().path());
         // A second place for this large future would double the size of all that wait for it.
-        let sending = Box::pin(self.pool.send(class, request, options));
-        let sent = if is_stream { sending.await } else { self.suspect_if_late(sending).await };
+        let sending = Box::pin(self.pool.send(class, request, attempt));
+        // The head of a log may come late.
+        let may_be_late = is_stream && !options.is_read;
+        let sent = if may_be_late { sending.await } else { self.suspect_if_late(sending).await };
         match &sent {
             Ok(response) => {
                 if is_read && is_overload(response, is_core_read) {
@@ -251,7 +257,7 @@ impl Route {
             Err(failure) if failure.by_goaway => self.server.goaway(),
             Err(_) => {}
         }
-        sent.map(|response| response.map(|body| body.with_load(in_use)))
+        sent.map(|response| response.map(|body| body.with_load(in_use).sent_by(self.server.key)))
     }
 
     /// Asks for a probe of the server if there is no response soon.
@@ -292,11 +298,6 @@ impl Route {
 /// How long a response may take before the server is probed. A probe may take two seconds, and the
 /// two are how long a read hangs.
 pub(super) const LATE_AFTER: Duration = Duration::from_millis(500);
-
-/// Whether a request is a read of objects.
-fn is_read(class: TrafficClass, request: &Request<RequestBody>) -> bool {
-    matches!(class, TrafficClass::Read | TrafficClass::List) && request.method() == Method::GET
-}
 
 /// Whether the API server itself answers the reads of a path, without an aggregated one.
 pub(super) fn is_of_core(path: &str) -> bool {

@@ -15,6 +15,10 @@ use crate::upstream::purpose::RequestPurpose;
 pub struct SendOptions {
     /// The purpose of the request.
     pub(crate) purpose: RequestPurpose,
+    /// Whether it is a read of objects: a GET, a list or a watch, which has no effect, so that
+    /// sending it twice is harmless. A GET of a subresource that connects to something else
+    /// (`proxy`) is none: its effect is unknown.
+    pub is_read: bool,
     /// Whether the upstream may refuse to authenticate the request. kube-apiserver ends the HTTP/2
     /// connection of each such request (`docs/semantics.md` §8.8), so these requests never share a
     /// connection with another exchange.
@@ -30,12 +34,23 @@ pub struct SendOptions {
     /// Until when the request waits for an API server if none could be reached; `None` for not at
     /// all.
     pub wait_until: Option<Instant>,
+    /// The longest wait for the head of the response over HTTP/1.1, and the longest pause in the
+    /// body of a response that is no stream. There, nothing shows whether the connection lives.
+    /// `None` for no limit.
+    pub(crate) answer_timeout: Option<Duration>,
     /// Which of several API servers gets the request.
     pub(crate) choice: Choice,
     /// Learns if the request's stream is reset.
     pub reset_observer: Option<Arc<dyn ResetObserver>>,
     /// Learns which API server each attempt went to, and how it ended.
     pub attempt_observer: Option<Arc<dyn AttemptObserver>>,
+}
+
+impl SendOptions {
+    /// Returns whether it is a client's read. Those of reflectors have a schedule of their own.
+    pub(super) fn is_clients_read(&self) -> bool {
+        self.is_read && self.purpose == RequestPurpose::Forward
+    }
 }
 
 /// How one of several API servers is chosen (`docs/decisions/several-api-servers.md`).
@@ -75,10 +90,12 @@ impl fmt::Debug for SendOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SendOptions")
             .field("purpose", &self.purpose)
+            .field("is_read", &self.is_read)
             .field("unproven", &self.unproven)
             .field("pin", &self.pin)
             .field("collection", &self.collection)
             .field("wait_until", &self.wait_until)
+            .field("answer_timeout", &self.answer_timeout)
             .field("choice", &self.choice)
             .finish_non_exhaustive()
     }

@@ -1,11 +1,14 @@
 //! Tests of requests to the upstream, against servers in the test's process.
 
+mod balancer;
 mod counted_bytes;
 mod identities;
 mod placement;
 mod refused;
 mod replay;
 mod several_servers;
+mod silent;
+mod silent_http1;
 mod truncated;
 mod waiting;
 mod wear;

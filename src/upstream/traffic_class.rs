@@ -5,9 +5,6 @@
 pub enum TrafficClass {
     /// An ordinary request.
     Request,
-    /// A GET of an object or a list. Sending it twice is harmless. A GET of a subresource that
-    /// connects to something else (`proxy`) does not belong here: its effect is unknown.
-    Read,
     /// A list of a whole collection whose body is parsed while it arrives. It uses HTTP/1.1 on a
     /// connection of its own, which Go's server fills in a fifth less time than an HTTP/2 stream,
     /// and where it delays no other exchange.

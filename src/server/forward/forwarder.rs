@@ -34,7 +34,9 @@ use crate::server::forward::packed_head::{PackedHeaders, detach_target};
 use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, UpstreamQuota};
 use crate::server::forward::relay::{path_only, relay_request_body, relay_response};
 use crate::server::forward::share::ForwardShares;
-use crate::server::forward::traffic_class::{may_be_stale, older_collection, traffic_class};
+use crate::server::forward::traffic_class::{
+    is_answered_in_time, is_read, may_be_stale, older_collection, traffic_class,
+};
 use crate::server::forward::upgrade::{Splicer, requested_upgrade};
 use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
 use crate::server::http::refusal;
@@ -42,6 +44,7 @@ use crate::server::http::response::Reply;
 use crate::server::request::context::RequestContext;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::error::UpstreamError;
+use crate::upstream::fetch::HEAD_TIMEOUT;
 use crate::upstream::hops::VIA;
 use crate::upstream::send_options::ResetObserver;
 use crate::upstream::{
@@ -77,6 +80,9 @@ pub(crate) struct PreparedRequest<'a> {
     upgrade: Option<Box<HeaderValue>>,
     quota: Arc<QuotaPermit>,
     place: Place,
+    is_read: bool,
+    /// Whether an answer that comes later than [`HEAD_TIMEOUT`] never comes.
+    is_answered_in_time: bool,
     standing: Standing,
     /// Its headers and those of its client, while it waits for seats; both are empty then.
     packed: Option<PackedHeaders>,
@@ -99,11 +105,13 @@ impl PreparedRequest<'_> {
         let Place { pin, is_stale, collection } = &self.place;
         SendOptions {
             purpose: RequestPurpose::Forward,
+            is_read: self.is_read,
             unproven: !self.standing.is_proven,
             pin: pin.filter(|_| *is_stale),
             choice: pin.map_or(Choice::Spread, Choice::Sticky),
             collection: collection.clone(),
             wait_until: Some(context.started + FAILOVER_WAIT_MAX),
+            answer_timeout: self.is_answered_in_time.then_some(HEAD_TIMEOUT),
             reset_observer: Some(reset_observer),
             attempt_observer: seat.and_then(SeatHold::observer),
         }
@@ -171,6 +179,8 @@ impl Forwarder {
             upstream,
             headers,
             class,
+            is_read: upgrade.is_none() && is_read(&context.info),
+            is_answered_in_time: is_answered_in_time(&context.info),
             upgrade: upgrade.map(Box::new),
             quota,
             place,
@@ -303,7 +313,8 @@ impl Forwarder {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }
         *request.uri_mut() = path_only(parts.uri.clone());
-        let options = prepared.options(context, None);
+        // A document is read without an effect.
+        let options = SendOptions { is_read: true, ..prepared.options(context, None) };
         let PreparedRequest { upstream, standing, .. } = prepared;
         let call = context.begin_call(request.headers_mut());
         let sent = upstream.send_with(TrafficClass::Request, request, &options).await;
@@ -334,7 +345,11 @@ fn request_error(error: &UpstreamError) -> Status {
 /// Returns the status for a failure of the upstream. If nothing was sent, the client may retry. If
 /// the request was sent and lost, only the client knows whether it may.
 fn upstream_error(error: &UpstreamError) -> Status {
-    if error.is_not_sent() { refusal::unreachable() } else { Status::upstream_lost() }
+    match error {
+        error if error.is_not_sent() => refusal::unreachable(),
+        UpstreamError::Timeout(_) => Status::upstream_timeout(),
+        _ => Status::upstream_lost(),
+    }
 }
 
 /// One log line a second informs an operator as well as a thousand.

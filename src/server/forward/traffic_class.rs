@@ -17,11 +17,21 @@ pub(super) fn traffic_class(info: &RequestInfo, upgrade: bool) -> TrafficClass {
         (_, Some("log")) => decode_bool(info.query.first("follow")),
         _ => false,
     };
-    match (info.verb, subresource) {
-        _ if long_lived => TrafficClass::Stream,
-        (Verb::Get | Verb::List, Some("" | "status" | "scale")) => TrafficClass::Read,
-        _ => TrafficClass::Request,
-    }
+    if long_lived { TrafficClass::Stream } else { TrafficClass::Request }
+}
+
+/// Whether a request is a read of objects, which has no effect.
+pub(super) fn is_read(info: &RequestInfo) -> bool {
+    let subresource = info.resource.as_ref().map(|resource| &*resource.subresource);
+    matches!(info.verb, Verb::Get | Verb::List | Verb::Watch)
+        && matches!(subresource, Some("" | "status" | "scale"))
+}
+
+/// Whether the API server answers a request within its own `--request-timeout`, or at once if it is
+/// long-running. A proxied request takes as long as its backend.
+pub(super) fn is_answered_in_time(info: &RequestInfo) -> bool {
+    let is_proxied = info.resource.as_ref().is_some_and(|it| it.subresource == "proxy");
+    info.verb != Verb::Proxy && !is_proxied
 }
 
 /// Whether a read may show an older state than an earlier one did: kube-apiserver answers it from
@@ -61,30 +71,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_reads_of_objects_are_of_class_read() {
-        let of =
-            |method, path, query| traffic_class(&RequestInfo::parse(&method, path, query), false);
+    fn long_lived_requests_are_streams_and_only_those_of_objects_are_reads() {
+        let of = |method, path, query| {
+            let info = RequestInfo::parse(&method, path, query);
+            (traffic_class(&info, false), is_read(&info))
+        };
         let pod = "/api/v1/namespaces/a/pods/x";
         let of_pod = |rest| format!("{pod}/{rest}");
         let [log, proxy, exec, other] = ["log", "proxy/fire", "exec", "unheard-of"].map(of_pod);
         for (path, query, expected) in [
-            (pod, "", TrafficClass::Read),
-            ("/apis/apps/v1/deployments", "limit=5", TrafficClass::Read),
-            ("/apis/apps/v1/namespaces/a/deployments/x/scale", "", TrafficClass::Read),
-            (&*log, "", TrafficClass::Request),
-            (&*log, "follow=true", TrafficClass::Stream),
-            (&*proxy, "", TrafficClass::Stream),
-            ("/api/v1/proxy/namespaces/a/pods/x/fire", "", TrafficClass::Stream),
-            (&*exec, "command=ls", TrafficClass::Stream),
-            (&*other, "", TrafficClass::Request),
-            ("/apis/apps/v1/deployments", "watch=1", TrafficClass::Stream),
-            ("/apis", "", TrafficClass::Request),
-            ("/logs/kubelet.log", "", TrafficClass::Request),
+            (pod, "", (TrafficClass::Request, true)),
+            ("/apis/apps/v1/deployments", "limit=5", (TrafficClass::Request, true)),
+            ("/apis/apps/v1/namespaces/a/deployments/x/scale", "", (TrafficClass::Request, true)),
+            (&*log, "", (TrafficClass::Request, false)),
+            (&*log, "follow=true", (TrafficClass::Stream, false)),
+            (&*proxy, "", (TrafficClass::Stream, false)),
+            ("/api/v1/proxy/namespaces/a/pods/x/fire", "", (TrafficClass::Stream, false)),
+            (&*exec, "command=ls", (TrafficClass::Stream, false)),
+            (&*other, "", (TrafficClass::Request, false)),
+            ("/apis/apps/v1/deployments", "watch=1", (TrafficClass::Stream, true)),
+            ("/apis", "", (TrafficClass::Request, false)),
+            ("/logs/kubelet.log", "", (TrafficClass::Request, false)),
         ] {
             assert_eq!(of(Method::GET, path, query), expected, "{path}?{query}");
         }
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
-            assert_eq!(of(method.clone(), pod, ""), TrafficClass::Request, "{method}");
+            assert_eq!(of(method.clone(), pod, ""), (TrafficClass::Request, false), "{method}");
         }
     }
     #[test]

@@ -20,10 +20,12 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use prometheus::IntCounter;
+use tokio::time::{Sleep, sleep};
 
 use super::{http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::endpoints::load::InUse;
+use crate::upstream::send_options::SendOptions;
 use crate::upstream::traffic_class::TrafficClass;
 
 /// The most that is read of a dropped body: more than most objects and errors have, and cheaper
@@ -41,6 +43,9 @@ pub enum BodyError {
     /// The stream or its connection ended before the body did.
     #[error("the body broke off before its end")]
     Truncated,
+    /// The upstream sent nothing of the body for too long over HTTP/1.1.
+    #[error("the upstream sent nothing of the body for {0:?}")]
+    Silent(Duration),
     /// The client read nothing of the body for too long, so that it was dropped.
     #[error("the client read nothing of the body for too long")]
     Stalled,
@@ -64,6 +69,25 @@ pub struct Body {
     drain: bool,
     /// Whether only END_STREAM from the peer ends the body.
     strict: bool,
+    /// The longest pause over HTTP/1.1.
+    pause: Option<Pause>,
+    /// The key of the API server that sends it.
+    server: Option<u64>,
+}
+
+/// The longest pause in a body.
+struct Pause {
+    max: Duration,
+    /// The end of the present pause.
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+impl Pause {
+    /// Begins a pause, or goes on with it. Ready at its end.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let end = self.end.get_or_insert_with(|| Box::pin(sleep(self.max)));
+        end.as_mut().poll(context)
+    }
 }
 
 /// The lease of a stream or connection. Dropping it means that the exchange was broken off.
@@ -91,7 +115,10 @@ impl Body {
     pub(super) fn new(incoming: Incoming, lease: Lease) -> Self {
         let incoming = Some(incoming);
         let (gauge, load, received) = (None, None, None);
-        let mut body = Self { incoming, lease, gauge, load, received, drain: false, strict: false };
+        let (drain, strict, pause) = (false, false, None);
+        let server = None;
+        let mut body =
+            Self { incoming, lease, gauge, load, received, drain, strict, pause, server };
         body.complete_at_end();
         body
     }
@@ -118,16 +145,30 @@ impl Body {
         self
     }
 
+    /// Notes the key of the API server that sends it.
+    pub(in crate::upstream) fn sent_by(mut self, server: u64) -> Self {
+        self.server = Some(server);
+        self
+    }
+
+    /// Returns the key of the API server that sends it.
+    pub(in crate::upstream) fn server(&self) -> Option<u64> {
+        self.server
+    }
+
     /// Counts the bytes of the body.
     pub(in crate::upstream) fn received_by(mut self, bytes: &IntCounter) -> Self {
         self.received = self.incoming.is_some().then(|| bytes.clone());
         self
     }
 
-    /// Reads the rest of the body if it is dropped, for classes whose bodies end: a watch has no
-    /// end to read to.
-    pub(super) fn with_drain(mut self, class: TrafficClass) -> Self {
-        self.drain = matches!(class, TrafficClass::Request | TrafficClass::Read);
+    /// Reads the rest of the body if it is dropped, and limits its pauses over HTTP/1.1, if it is
+    /// of a class whose bodies end: a watch has no end to read to, and is silent for long.
+    pub(super) fn of_class(mut self, class: TrafficClass, options: &SendOptions) -> Self {
+        let ends = class == TrafficClass::Request;
+        self.drain = ends;
+        let max = options.answer_timeout.filter(|_| ends && matches!(self.lease, Lease::Http1(_)));
+        self.pause = max.map(|max| Pause { max, end: None });
         self
     }
 
@@ -171,7 +212,16 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
-        let polled = std::task::ready!(Pin::new(incoming).poll_frame(context));
+        let Poll::Ready(polled) = Pin::new(incoming).poll_frame(context) else {
+            let Some(pause) = &mut self.pause else { return Poll::Pending };
+            std::task::ready!(pause.poll_end(context));
+            let max = pause.max;
+            self.fail();
+            return Poll::Ready(Some(Err(BodyError::Silent(max))));
+        };
+        if let Some(pause) = &mut self.pause {
+            pause.end = None;
+        }
         match &polled {
             Some(Ok(frame)) => {
                 if let Some((received, data)) = self.received.as_ref().zip(frame.data_ref()) {

@@ -1,9 +1,18 @@
 //! Sends a request on an acquired connection. The lease of the connection moves into the response's
 //! body.
+//!
+//! Over HTTP/2, pings show whether a connection lives, so that an answer may take as long as it
+//! takes. Over HTTP/1.1 nothing shows that: a read is tried once more on a new connection after
+//! [`LATE_AFTER`] or [`LATE_AFTER_NEW`], and each request that has one ends with its
+//! [`answer_timeout`](SendOptions::answer_timeout) (`docs/decisions/dead-connections.md`).
+
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body as _;
+use tokio::time::sleep;
 
+use super::attempt::Attempt;
 use super::body::{Body, Lease};
 use super::request_form::{http1_form, http2_form};
 use super::send_error::SendError;
@@ -18,10 +27,45 @@ pub(super) async fn send_http1(
     mut lease: http1::Lease,
     request: Request<RequestBody>,
     gauge: GaugeGuard,
+    attempt: Attempt<'_>,
 ) -> Result<Response<Body>, SendError> {
-    let sent = lease.sender.try_send_request(http1_form(request)).await;
-    let response = sent.map_err(SendError::from_hyper)?;
-    Ok(response.map(|incoming| Body::new(incoming, Lease::Http1(Box::new(lease))).counted(gauge)))
+    let late_after = if lease.is_reused() { LATE_AFTER } else { LATE_AFTER_NEW };
+    let is_first = attempt.leaving.is_some_and(|leaving| leaving.is_first);
+    let leaves = async {
+        // An API server that is slow would get each slow read three times.
+        if !is_first {
+            std::future::pending().await
+        }
+        attempt.may_leave_after(sleep(late_after)).await;
+    };
+    let sent = tokio::select! {
+        biased;
+        sent = lease.sender.try_send_request(http1_form(request)) => {
+            sent.map_err(SendError::from_hyper)
+        }
+        () = leaves => Err(SendError::silent()),
+        timeout = answer_timeout(attempt.options) => {
+            Err(SendError::unanswered(UpstreamError::Timeout(timeout)))
+        }
+    };
+    match sent {
+        Ok(response) => {
+            lease.answered();
+            let lease = Lease::Http1(Box::new(lease));
+            Ok(response.map(|incoming| Body::new(incoming, lease).counted(gauge)))
+        }
+        Err(failure) => {
+            lease.fail();
+            Err(failure)
+        }
+    }
+}
+
+/// Waits until a request over HTTP/1.1 is given up, and returns how long it waited.
+pub(super) async fn answer_timeout(options: &SendOptions) -> Duration {
+    let Some(timeout) = options.answer_timeout else { return std::future::pending().await };
+    sleep(timeout).await;
+    timeout
 }
 
 /// Sends a request over HTTP/2.
@@ -29,26 +73,41 @@ pub(super) async fn send_http2(
     mut lease: http2::Lease,
     request: Request<RequestBody>,
     gauge: GaugeGuard,
-    options: &SendOptions,
+    attempt: Attempt<'_>,
 ) -> Result<Response<Body>, SendError> {
-    lease.observe_reset(options.reset_observer.clone());
+    lease.observe_reset(attempt.options.reset_observer.clone());
     let request = http2_form(request);
     let has_no_body = request.body().is_end_stream();
     let Some(mut sender) = lease.sender() else {
         lease.complete();
         return Err(SendError::not_sent(UpstreamError::Lost("the connection closed".to_owned())));
     };
-    let sent = sender.try_send_request(request);
+    let sending = sender.try_send_request(request);
     drop(sender);
-    match sent.await {
-        Ok(response) => Ok(response.map(|incoming| {
-            let body = Body::new(incoming, Lease::Http2(lease)).counted(gauge);
-            if has_no_body { body.strict() } else { body }
-        })),
+    let sent = tokio::select! {
+        biased;
+        sent = sending => sent.map_err(SendError::from_hyper),
+        () = attempt.may_leave_after(lease.until_silent()) => Err(SendError::silent()),
+    };
+    match sent {
+        Ok(response) => {
+            lease.answered();
+            Ok(response.map(|incoming| {
+                let body = Body::new(incoming, Lease::Http2(lease)).counted(gauge);
+                if has_no_body { body.strict() } else { body }
+            }))
+        }
         Err(failure) => {
-            // The peer or the connection ended the stream; Weir reset nothing.
+            // The peer or the connection ended the stream, or the connection is dead. The client
+            // reset nothing.
             lease.complete();
-            Err(SendError::from_hyper(failure))
+            Err(failure)
         }
     }
 }
+
+/// After which time a read over HTTP/1.1 is tried on a new connection: on one that was idle, which
+/// may have been dead for long.
+const LATE_AFTER: Duration = Duration::from_secs(5);
+/// The same on a new connection.
+const LATE_AFTER_NEW: Duration = Duration::from_secs(10);

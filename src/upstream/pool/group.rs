@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 
+use super::attempt::Attempt;
 use super::body::Body;
 use super::dialer::Dialer;
 use super::limits::Http2Limits;
@@ -12,7 +13,6 @@ use super::{exchange, http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::request_body::RequestBody;
-use crate::upstream::send_options::SendOptions;
 
 /// The connections for one kind of exchange. They end after their last exchange when the group is
 /// dropped.
@@ -34,15 +34,15 @@ impl Group {
         &self,
         gauge: GaugeGuard,
         request: Request<RequestBody>,
-        options: &SendOptions,
+        attempt: Attempt<'_>,
     ) -> Result<Response<Body>, SendError> {
-        match self.http2.acquire(options.pin).await {
+        match self.http2.acquire(attempt.options.pin).await {
             Ok(http2::Acquired::Stream(lease)) => {
-                exchange::send_http2(lease, request, gauge, options).await
+                exchange::send_http2(lease, request, gauge, attempt).await
             }
-            Ok(http2::Acquired::Http1) => match self.http1.acquire(options.pin).await {
+            Ok(http2::Acquired::Http1) => match self.http1.acquire(attempt.options.pin).await {
                 Ok(http1::Acquired::Connection(lease)) => {
-                    exchange::send_http1(lease, request, gauge).await
+                    exchange::send_http1(lease, request, gauge, attempt).await
                 }
                 Ok(http1::Acquired::Http2(..)) => Err(SendError::not_sent(self.protocol_changed())),
                 Err(error) => Err(SendError::not_sent(error)),
@@ -56,22 +56,24 @@ impl Group {
         &self,
         gauge: GaugeGuard,
         request: Request<RequestBody>,
-        options: &SendOptions,
+        attempt: Attempt<'_>,
     ) -> Result<Response<Body>, SendError> {
-        let (io, tls_generation) = match self.http1.acquire(options.pin).await {
+        let (io, tls_generation, opened_in) = match self.http1.acquire(attempt.options.pin).await {
             Ok(http1::Acquired::Connection(lease)) => {
-                return exchange::send_http1(lease, request, gauge).await;
+                return exchange::send_http1(lease, request, gauge, attempt).await;
             }
-            Ok(http1::Acquired::Http2(io, tls_generation)) => (io, tls_generation),
+            Ok(http1::Acquired::Http2(io, tls_generation, opened_in)) => {
+                (io, tls_generation, opened_in)
+            }
             Err(error) => return Err(SendError::not_sent(error)),
         };
         // The upstream now supports HTTP/2.
-        if let Err(error) = self.http2.adopt(io, tls_generation).await {
+        if let Err(error) = self.http2.adopt(io, tls_generation, opened_in).await {
             return Err(SendError::not_sent(error));
         }
-        match self.http2.acquire(options.pin).await {
+        match self.http2.acquire(attempt.options.pin).await {
             Ok(http2::Acquired::Stream(lease)) => {
-                exchange::send_http2(lease, request, gauge, options).await
+                exchange::send_http2(lease, request, gauge, attempt).await
             }
             Ok(http2::Acquired::Http1) => Err(SendError::not_sent(self.protocol_changed())),
             Err(error) => Err(SendError::not_sent(error)),

@@ -4,9 +4,14 @@
 //! Reads of one client that may show an older state use the same connection ([`pins`]), but do not
 //! wait for it: two such reads at the same time use two connections.
 //!
-//! Lock order: the idle connections, then the pins.
+//! Nothing shows whether an idle connection lives. While a request is late ([`unanswered`]), those
+//! are used that answered another one after it was sent, since what froze its connection may have
+//! frozen the others. Those that did not are closed when it fails.
+//!
+//! Lock order: the idle connections, then the pins, or the requests that wait.
 
 mod pins;
+mod unanswered;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use self::pins::{PinGuard, Pins};
+use self::unanswered::{Unanswered, Waiting};
 use super::dialer::Dialer;
 use super::limits::{ACQUIRE_TIMEOUT, HEADERS_MAX_BYTES};
 use crate::upstream::connect::{Io, Offer};
@@ -43,25 +49,29 @@ pub(super) struct Connections {
     max: usize,
     idle: Mutex<Vec<Idle>>,
     pins: Pins,
+    unanswered: Unanswered,
     this: Weak<Self>,
 }
 
 struct Idle {
     sender: SendRequest<RequestBody>,
     tls_generation: u64,
+    /// When it was opened, or the last exchange on it ended.
     idle_since: Instant,
+    is_reused: bool,
     /// The client whose stale reads use it. Only they use it then.
     pin: Option<PinGuard>,
 }
 
 impl Idle {
     fn new(sender: SendRequest<RequestBody>, tls_generation: u64) -> Self {
-        Self { sender, tls_generation, idle_since: Instant::now(), pin: None }
+        Self { sender, tls_generation, idle_since: Instant::now(), is_reused: false, pin: None }
     }
 
     fn lease(self, connections: Arc<Connections>, permit: OwnedSemaphorePermit) -> Lease {
-        let Self { sender, tls_generation, idle_since: _, pin } = self;
-        Lease { connections, sender, tls_generation, pin, _permit: permit }
+        let Self { sender, tls_generation, idle_since: _, is_reused, pin } = self;
+        let waiting = Some(connections.unanswered.add(Instant::now()));
+        Lease { connections, sender, tls_generation, is_reused, waiting, pin, _permit: permit }
     }
 
     fn is_fresh(&self) -> bool {
@@ -73,9 +83,10 @@ impl Idle {
 pub(super) enum Acquired {
     /// A connection for one exchange.
     Connection(Lease),
-    /// A new connection on which the upstream chose HTTP/2, and the
-    /// [`tls_generation`](crate::upstream::credentials::Identity::tls_generation) of its identity.
-    Http2(Io, u64),
+    /// A new connection on which the upstream chose HTTP/2, the
+    /// [`tls_generation`](crate::upstream::credentials::Identity::tls_generation) of its identity,
+    /// and the time that opening it took.
+    Http2(Io, u64, Duration),
 }
 
 /// A connection in use. Dropping the lease closes the connection.
@@ -83,6 +94,9 @@ pub(super) struct Lease {
     connections: Arc<Connections>,
     pub(super) sender: SendRequest<RequestBody>,
     tls_generation: u64,
+    is_reused: bool,
+    /// Until the head of the response has arrived.
+    waiting: Option<Waiting>,
     pin: Option<PinGuard>,
     _permit: OwnedSemaphorePermit,
 }
@@ -96,6 +110,7 @@ impl Connections {
             max,
             idle: Mutex::new(Vec::new()),
             pins: Pins::default(),
+            unanswered: Unanswered::default(),
             this: this.clone(),
         })
     }
@@ -141,9 +156,10 @@ impl Connections {
                 return Ok(Acquired::Connection(with_pin(idle).lease(connections, permit)));
             }
         }
+        let started = Instant::now();
         let io = self.dialer.connect(&identity, offer).await?;
         if io.http2 {
-            return Ok(Acquired::Http2(io, tls_generation));
+            return Ok(Acquired::Http2(io, tls_generation, started.elapsed()));
         }
         let idle = Idle::new(handshake(io, HEADERS_MAX_BYTES as usize).await?, tls_generation);
         Ok(Acquired::Connection(with_pin(idle).lease(connections, permit)))
@@ -162,9 +178,11 @@ impl Connections {
         drop(idle);
     }
 
-    /// Takes the connection of this pin, or else the one without a pin that was used last.
+    /// Takes the connection of this pin, or else the one without a pin that was used last; `None`
+    /// if it may be dead.
     fn take_idle(&self, tls_generation: u64, pin: Option<u64>) -> Option<Idle> {
         let mut idle = self.idle.lock();
+        let late_since = self.unanswered.late_since();
         idle.retain(|idle| {
             let stale = idle.tls_generation != tls_generation;
             if stale {
@@ -173,8 +191,11 @@ impl Connections {
             !stale && idle.is_fresh()
         });
         let last = |pin: Option<u64>| {
-            let has_pin = |idle: &Idle| idle.pin.as_ref().map(PinGuard::pin) == pin;
-            idle.iter().rposition(has_pin)
+            let is_usable = |idle: &Idle| {
+                let has_pin = idle.pin.as_ref().map(PinGuard::pin) == pin;
+                has_pin && late_since.is_none_or(|sent| idle.idle_since > sent)
+            };
+            idle.iter().rposition(is_usable)
         };
         let found = pin.and_then(|pin| last(Some(pin))).or_else(|| last(None))?;
         Some(idle.remove(found))
@@ -192,9 +213,32 @@ impl Connections {
 impl Lease {
     /// Returns the connection after a complete exchange.
     pub(super) fn complete(self) {
-        let Self { connections, sender, tls_generation, pin, _permit } = self;
-        let idle_since = Instant::now();
-        connections.put_idle(Idle { sender, tls_generation, idle_since, pin });
+        let Self { connections, sender, tls_generation, pin, _permit, .. } = self;
+        let (idle_since, is_reused) = (Instant::now(), true);
+        connections.put_idle(Idle { sender, tls_generation, idle_since, is_reused, pin });
+    }
+
+    /// Returns whether the connection carried an exchange before.
+    pub(super) fn is_reused(&self) -> bool {
+        self.is_reused
+    }
+
+    /// Notes that the head of the response arrived.
+    pub(super) fn answered(&mut self) {
+        self.waiting = None;
+    }
+
+    /// Ends an exchange without a response. Its cause may have hit the idle connections, too, that
+    /// have answered nothing since the request was sent.
+    pub(super) fn fail(self) {
+        let Some(sent) = self.waiting.as_ref().map(Waiting::sent) else { return };
+        let mut idle = self.connections.idle.lock();
+        let (kept, closed) = idle.drain(..).partition(|idle| idle.idle_since > sent);
+        *idle = kept;
+        let closed: Vec<Idle> = closed;
+        // Their pins have a lock of their own.
+        drop(idle);
+        drop(closed);
     }
 }
 

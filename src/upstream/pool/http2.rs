@@ -15,9 +15,15 @@
 //! still run for streams that were reset, and close a connection with too many. Other connections
 //! are preferred to it, and another one is opened if allowed, but it stays in use: cancelled
 //! requests never take a place from the pool (`docs/decisions/connection-pools.md`).
+//!
+//! A connection that does not answer pings gets no new stream, and another one is opened in its
+//! place ([`liveness`]).
 
 mod connection;
 mod handshake;
+mod live_io;
+mod liveness;
+mod ping_timer;
 mod state;
 
 use std::sync::atomic::AtomicUsize;
@@ -30,6 +36,7 @@ use tokio::time::Instant;
 pub(super) use self::connection::Lease;
 use self::connection::{Connection, GroupStreams};
 use self::handshake::{handshake, not_http2};
+use self::liveness::Liveness;
 use self::state::{Admission, State};
 use super::dialer::Dialer;
 use super::http1;
@@ -129,17 +136,30 @@ impl Connections {
         }
     }
 
-    /// Starts HTTP/2 on an open connection and adds it.
-    pub(super) async fn adopt(&self, io: Io, tls_generation: u64) -> Result<(), UpstreamError> {
+    /// Starts HTTP/2 on an open connection and adds it. `opened_in` is the time that opening it
+    /// took.
+    pub(super) async fn adopt(
+        &self,
+        io: Io,
+        tls_generation: u64,
+        opened_in: Duration,
+    ) -> Result<(), UpstreamError> {
         let address = self.dialer.address();
-        let handshake = handshake(io, self.limits, &address);
+        let liveness = Arc::new(Liveness::new(opened_in, Arc::clone(&self.streams)));
+        let handshake = handshake(io, self.limits, &address, Arc::clone(&liveness));
         let (sender, driver) = tokio::time::timeout(self.dialer.connect_timeout, handshake)
             .await
             .map_err(|_| not_http2(&self.dialer.address(), "no SETTINGS"))??;
         let Some(connections) = self.this.upgrade() else { return Ok(()) };
         let peer_streams_max = Arc::new(AtomicUsize::new(driver.peer_streams_max()));
-        let connection =
-            Arc::new(Connection::new(sender, peer_streams_max.clone(), tls_generation));
+        let connection = Connection::new(
+            sender,
+            peer_streams_max.clone(),
+            tls_generation,
+            Arc::clone(&liveness),
+            self.limits.awaits_bodies,
+        );
+        let connection = Arc::new(connection);
         // Remove the connection even if its driver panics: otherwise its streams would stay
         // occupied for ever.
         let [open, accepting] = [Phase::Open, Phase::Accepting].map(|phase| {
@@ -149,8 +169,12 @@ impl Connections {
         let closing = connection.closing();
         self.state.lock().add(connection);
         tokio::spawn(async move {
-            let _open = open;
+            let open = open;
             closing.run_until_cancelled(driver.run(&peer_streams_max, accepting)).await;
+            if liveness.is_dead() {
+                open.connections.dialer.metrics.retired("dead");
+                tracing::warn!(address, "a connection to the API server was dead, and is closed");
+            }
         });
         self.streams.freed.notify_waiters();
         Ok(())
@@ -169,10 +193,14 @@ impl Connections {
         if self.streams.in_use() >= self.limits.streams_max() {
             return NextStep::AwaitStream;
         }
-        let is_free = |it: &Connection| it.has_free_stream(self.limits.connection_streams_max);
+        let is_free = |it: &Connection| {
+            it.has_free_stream(self.limits.connection_streams_max) && !it.is_silent()
+        };
         let found = match pin.and_then(|pin| state.pinned(pin)) {
             Some(pinned) if is_free(&pinned) => Some(pinned),
-            Some(_) if now < started + PINNED_WAIT_MAX => return NextStep::AwaitPinned,
+            Some(pinned) if !pinned.is_silent() && now < started + PINNED_WAIT_MAX => {
+                return NextStep::AwaitPinned;
+            }
             _ => state.least_worn(self.limits.resets_max, now, is_free),
         };
         let Some(connection) = found else { return self.dial_or_wait(&state) };
@@ -225,9 +253,10 @@ impl Connections {
 
     async fn dial(&self) -> DialResult {
         let identity = self.dialer.credentials.current();
+        let started = Instant::now();
         let io = self.dialer.connect(&identity, Offer::Http2).await?;
         if io.http2 {
-            self.adopt(io, identity.tls_generation).await?;
+            self.adopt(io, identity.tls_generation, started.elapsed()).await?;
             Ok(Protocol::Http2)
         } else {
             self.http1.adopt(io, identity.tls_generation).await;

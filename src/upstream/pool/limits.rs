@@ -35,17 +35,27 @@ pub(super) struct Http2Limits {
     pub(super) connections_max: usize,
     /// A connection that has reset this number of streams lately is used only if no other can be.
     pub(super) resets_max: usize,
+    /// Whether the body of a response follows its head without a pause.
+    pub(super) awaits_bodies: bool,
 }
 
 /// The limits for ordinary requests. kube-apiserver allows 100 streams on a connection; the
 /// difference is for streams that are being reset. 16 connections carry 1,440 requests, more than
 /// twice as many as kube-apiserver runs at once.
-pub(super) const HTTP2_REQUESTS: Http2Limits =
-    Http2Limits { connection_streams_max: 90, connections_max: 16, resets_max: 200 };
+pub(super) const HTTP2_REQUESTS: Http2Limits = Http2Limits {
+    connection_streams_max: 90,
+    connections_max: 16,
+    resets_max: 200,
+    awaits_bodies: true,
+};
 /// The limits for watches and other streams. Every cancelled stream is a reset, so that more resets
 /// are ordinary than for requests.
-pub(super) const HTTP2_STREAMS: Http2Limits =
-    Http2Limits { connection_streams_max: 64, connections_max: 64, resets_max: 1000 };
+pub(super) const HTTP2_STREAMS: Http2Limits = Http2Limits {
+    connection_streams_max: 64,
+    connections_max: 64,
+    resets_max: 1000,
+    awaits_bodies: false,
+};
 
 impl Http2Limits {
     /// Returns how many streams all connections carry at once, with those that drain.
@@ -76,10 +86,10 @@ pub(super) const UNPROVEN_STREAMS_MAX: usize = 512;
 /// Returns how many exchanges of a class can be in progress at once.
 pub(super) fn streams_max(class: TrafficClass, http2: bool, unproven: bool) -> usize {
     match (class, http2) {
-        (TrafficClass::Request | TrafficClass::Read, _) if unproven => UNPROVEN_REQUESTS_MAX,
+        (TrafficClass::Request, _) if unproven => UNPROVEN_REQUESTS_MAX,
         (TrafficClass::Stream, _) if unproven => UNPROVEN_STREAMS_MAX,
-        (TrafficClass::Request | TrafficClass::Read, true) => HTTP2_REQUESTS.streams_max(),
-        (TrafficClass::Request | TrafficClass::Read, false) => HTTP1_REQUESTS_MAX,
+        (TrafficClass::Request, true) => HTTP2_REQUESTS.streams_max(),
+        (TrafficClass::Request, false) => HTTP1_REQUESTS_MAX,
         (TrafficClass::Stream, true) => HTTP2_STREAMS.streams_max(),
         (TrafficClass::Stream, false) => HTTP1_STREAMS_MAX,
         (TrafficClass::Upgrade, _) => UPGRADES_MAX,

@@ -15,20 +15,40 @@ pub(crate) struct SendError {
     pub(crate) unprocessed: bool,
     /// Whether a GOAWAY of the API server ended the request.
     pub(crate) by_goaway: bool,
-    /// Whether the API server hangs, and another one may be asked.
-    pub(crate) by_hang: bool,
+    /// What a read was given up for. It was taken from the budget of repetitions before.
+    pub(crate) left: Option<Left>,
+}
+
+/// What a read was given up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// The API server hangs, and another one may be asked.
+    Server,
+    /// The connection does not answer, and another one may be used.
+    Connection,
 }
 
 impl SendError {
     /// The error of a request for which there was no connection.
     pub(super) fn not_sent(error: UpstreamError) -> Self {
-        Self { error, unprocessed: true, by_goaway: false, by_hang: false }
+        Self { error, unprocessed: true, by_goaway: false, left: None }
     }
 
     /// The error of a read that was given up, since its API server hangs.
     pub(crate) fn hung(address: String) -> Self {
         let error = UpstreamError::Lost(format!("the API server at {address} does not answer"));
-        Self { error, unprocessed: true, by_goaway: false, by_hang: true }
+        Self { error, unprocessed: true, by_goaway: false, left: Some(Left::Server) }
+    }
+
+    /// The error of a read that was given up, since its connection does not answer.
+    pub(super) fn silent() -> Self {
+        let error = UpstreamError::Lost("the connection does not answer".to_owned());
+        Self { error, unprocessed: true, by_goaway: false, left: Some(Left::Connection) }
+    }
+
+    /// The error of a request that was sent and may have been processed.
+    pub(super) fn unanswered(error: UpstreamError) -> Self {
+        Self { error, unprocessed: false, by_goaway: false, left: None }
     }
 
     /// Returns whether the API server is the cause: it accepts no connection, or broke one that
@@ -48,12 +68,12 @@ impl SendError {
         // The request's own body failed or broke off: the client's fault, not the upstream's.
         if error.is_user() {
             let error = UpstreamError::Request(chain(&error));
-            return Self { error, unprocessed: false, by_goaway: false, by_hang: false };
+            return Self::unanswered(error);
         }
         let cause = http2_cause(&error).filter(|cause| cause.is_remote());
         let by_goaway = cause.is_some_and(h2::Error::is_go_away);
         let unprocessed = not_sent || by_goaway || cause.is_some_and(is_refused);
-        Self { error: UpstreamError::Lost(chain(&error)), unprocessed, by_goaway, by_hang: false }
+        Self { error: UpstreamError::Lost(chain(&error)), unprocessed, by_goaway, left: None }
     }
 }
 

@@ -26,7 +26,7 @@ async fn connection(response: Response<pool::Body>) -> usize {
 }
 
 fn pinned(pin: u64) -> SendOptions {
-    SendOptions { pin: Some(pin), ..SendOptions::default() }
+    SendOptions { pin: Some(pin), is_read: true, ..SendOptions::default() }
 }
 
 /// Behind a load balancer, each connection may lead to another API server.
@@ -37,7 +37,7 @@ async fn reads_of_a_client_that_may_be_stale_use_one_connection_while_it_lives()
         let server = TestServer::start(server_options(&ca, &alpn), number).await;
         let upstream = upstream_of(&server, &ca).await;
         let read = async |options: &SendOptions| {
-            let sent = upstream.send_with(TrafficClass::Read, get("/x"), options);
+            let sent = upstream.send_with(TrafficClass::Request, get("/x"), options);
             connection(sent.await.unwrap()).await
         };
         let plain = SendOptions::default();
@@ -66,7 +66,7 @@ async fn a_list_of_a_collection_has_its_own_connection() {
     let ca = Ca::new();
     let server = TestServer::start(server_options(&ca, &["h2", "http/1.1"]), echo).await;
     let upstream = upstream_of(&server, &ca).await;
-    let read = upstream.send(TrafficClass::Read, get("/x")).await.unwrap();
+    let read = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
     assert!(text(read).await.starts_with("HTTP/2"));
     for connections in 2..5 {
         let answer = upstream.send(TrafficClass::List, get("/x")).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_request_with_an_unproven_credential_shares_no_connection() {
     let server = TestServer::start(server_options(&ca, &["h2", "http/1.1"]), number).await;
     let upstream = upstream_of(&server, &ca).await;
     let unproven = SendOptions { unproven: true, ..SendOptions::default() };
-    for class in [TrafficClass::Request, TrafficClass::Read, TrafficClass::Stream] {
+    for class in [TrafficClass::Request, TrafficClass::Stream] {
         let send = async |options: &SendOptions| {
             upstream.send_with(class, get("/x"), options).await.unwrap()
         };

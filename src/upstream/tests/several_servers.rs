@@ -35,6 +35,10 @@ fn post() -> Request<RequestBody> {
     Request::post("/x").body(full_body("write")).unwrap()
 }
 
+fn client_read() -> SendOptions {
+    SendOptions { is_read: true, purpose: RequestPurpose::Forward, ..SendOptions::default() }
+}
+
 /// Lets a server be ejected.
 fn fail(server: &ApiServer) {
     for _ in 0..3 {
@@ -149,9 +153,9 @@ async fn reads_leave_a_server_that_refuses_them_while_it_shuts_down() {
         if refused.load(Ordering::SeqCst) == 3 {
             return;
         }
-        let options = SendOptions { choice: Choice::Sticky(client), ..SendOptions::default() };
+        let options = SendOptions { choice: Choice::Sticky(client), ..client_read() };
         let read = get("/apis/apps/v1/deployments");
-        let response = upstream.send_with(TrafficClass::Read, read, &options).await.unwrap();
+        let response = upstream.send_with(TrafficClass::Request, read, &options).await.unwrap();
         assert_eq!(text(response).await, "0");
     }
     panic!("no read was sent to the server that shuts down");
@@ -175,7 +179,9 @@ async fn reads_leave_a_server_that_hangs_and_writes_wait_there() {
         let upstream = upstream.clone();
         writes.spawn(async move { upstream.send(TrafficClass::Request, post()).await });
     }
-    let reads = (0..8).map(|_| upstream.send(TrafficClass::Read, get("/api/v1/pods")));
+    let options = client_read();
+    let reads =
+        (0..8).map(|_| upstream.send_with(TrafficClass::Request, get("/api/v1/pods"), &options));
     let probe = async {
         hung.suspected.notified().await;
         hung.probed(ProbeResult::Failed);

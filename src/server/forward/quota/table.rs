@@ -22,10 +22,8 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) fn new(class: TrafficClass, unproven: bool) -> Self {
         match class {
-            TrafficClass::Request | TrafficClass::Read | TrafficClass::List if unproven => {
-                Self::UnprovenRequests
-            }
-            TrafficClass::Request | TrafficClass::Read | TrafficClass::List => Self::Requests,
+            TrafficClass::Request | TrafficClass::List if unproven => Self::UnprovenRequests,
+            TrafficClass::Request | TrafficClass::List => Self::Requests,
             TrafficClass::Stream if unproven => Self::UnprovenStreams,
             TrafficClass::Stream => Self::Streams,
             TrafficClass::Upgrade => Self::Upgrades,

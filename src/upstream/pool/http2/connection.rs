@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::handshake::Sender;
+use super::liveness::Liveness;
 use crate::upstream::recent_count::RecentCount;
 use crate::upstream::send_options::ResetObserver;
 
@@ -25,6 +26,9 @@ pub(super) struct Connection {
     /// How many streams the peer allows.
     peer_streams_max: Arc<AtomicUsize>,
     pub(super) tls_generation: u64,
+    liveness: Arc<Liveness>,
+    /// Whether the peer owes the whole body of a response, and not only its head.
+    awaits_bodies: bool,
     /// Cancelled to close the connection, whatever it carries.
     closing: CancellationToken,
 }
@@ -34,6 +38,8 @@ impl Connection {
         sender: Sender,
         peer_streams_max: Arc<AtomicUsize>,
         tls_generation: u64,
+        liveness: Arc<Liveness>,
+        awaits_bodies: bool,
     ) -> Self {
         Self {
             sender: Mutex::new(Some(sender)),
@@ -41,6 +47,8 @@ impl Connection {
             resets: Mutex::new(RecentCount::new(Instant::now())),
             peer_streams_max,
             tls_generation,
+            liveness,
+            awaits_bodies,
             closing: CancellationToken::new(),
         }
     }
@@ -65,6 +73,11 @@ impl Connection {
     /// Returns how many of its streams Weir reset lately.
     pub(super) fn recent_resets(&self, now: Instant) -> usize {
         self.resets.lock().get(now)
+    }
+
+    /// Returns whether it does not answer pings.
+    pub(super) fn is_silent(&self) -> bool {
+        self.liveness.is_silent()
     }
 
     /// Returns the number of its streams in use.
@@ -122,6 +135,8 @@ pub(in crate::upstream::pool) struct Lease {
     connection: Arc<Connection>,
     reset_observer: Option<Arc<dyn ResetObserver>>,
     is_complete: bool,
+    /// Whether the peer owes something on it.
+    is_owed: bool,
 }
 
 impl Lease {
@@ -130,7 +145,27 @@ impl Lease {
     pub(super) fn new(group: &Arc<GroupStreams>, connection: Arc<Connection>) -> Self {
         connection.in_use.fetch_add(1, Ordering::Relaxed);
         group.in_use.fetch_add(1, Ordering::Relaxed);
-        Self { group: Arc::clone(group), connection, reset_observer: None, is_complete: false }
+        connection.liveness.owe();
+        let (group, reset_observer) = (Arc::clone(group), None);
+        Self { group, connection, reset_observer, is_complete: false, is_owed: true }
+    }
+
+    /// Notes that the head of the response arrived.
+    pub(in crate::upstream::pool) fn answered(&mut self) {
+        if !self.connection.awaits_bodies {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.is_owed) {
+            self.connection.liveness.settle();
+        }
+    }
+
+    /// Waits until the connection does not answer pings.
+    pub(in crate::upstream::pool) async fn until_silent(&self) {
+        self.connection.liveness.until_silent().await;
     }
 
     /// Calls `observer` if the stream is reset.
@@ -155,6 +190,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.settle();
         if !self.is_complete {
             self.connection.resets.lock().add(Instant::now());
             if let Some(observer) = &self.reset_observer {

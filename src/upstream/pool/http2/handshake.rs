@@ -2,12 +2,16 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper::client::conn::http2::{self, Builder, SendRequest};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 
+use super::live_io::LiveIo;
+use super::liveness::{Liveness, PING_OWED};
+use super::ping_timer::PingTimer;
 use crate::streams::{ConnectionTasks, Spawner, Stopped};
 use crate::upstream::connect::Io;
 use crate::upstream::error::{UpstreamError, chain};
@@ -21,9 +25,8 @@ const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 /// The least window of a connection. h2 ends a connection whose small unread frames exceed half of
 /// its window, and a watch is many small frames.
 const CONNECTION_WINDOW_MIN_BYTES: u32 = 4 * 1024 * 1024;
-/// Pings detect a dead peer under silent watches within 45 s.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(15);
+/// A connection is judged by its bytes ([`Liveness`]), and not by hyper's time-out.
+const PONG_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The bytes of a request body that are buffered for each stream.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 /// Futures that hyper may spawn on a connection before they run. There are two for a request (its
@@ -49,7 +52,7 @@ trait Driver: Future<Output = hyper::Result<()>> + Send + Unpin {
     fn peer_streams_max(&self) -> usize;
 }
 
-impl Driver for http2::Connection<TokioIo<Io>, RequestBody, Spawner> {
+impl Driver for http2::Connection<TokioIo<LiveIo>, RequestBody, Spawner> {
     fn peer_streams_max(&self) -> usize {
         self.current_max_send_streams()
     }
@@ -60,9 +63,10 @@ pub(super) async fn handshake(
     io: Io,
     limits: Http2Limits,
     address: &str,
+    liveness: Arc<Liveness>,
 ) -> Result<(Sender, ConnectionDriver), UpstreamError> {
     let mut tasks = ConnectionTasks::new(SPAWN_QUEUE_MAX);
-    let (sender, mut driver) = start(io, limits, tasks.spawner())
+    let (sender, mut driver) = start(io, limits, tasks.spawner(), liveness)
         .await
         .map_err(|error| not_http2(address, &chain(&error)))?;
     while driver.peer_streams_max() == SETTINGS_UNKNOWN {
@@ -83,10 +87,10 @@ pub(super) async fn handshake(
 /// exchanges of other clients. That limit protects servers from clients, and is off.
 ///
 /// Not an `async fn`, in whose future the compiler cannot see that hyper's types are `Send`.
-fn start(io: Io, limits: Http2Limits, spawner: Spawner) -> Handshake {
+fn start(io: Io, limits: Http2Limits, spawner: Spawner, liveness: Arc<Liveness>) -> Handshake {
     let window = STREAM_WINDOW_BYTES.saturating_mul(limits.connection_streams_max as u32);
     let handshake = Builder::new(spawner)
-        .timer(TokioTimer::new())
+        .timer(PingTimer(Arc::clone(&liveness)))
         .adaptive_window(false)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(window.max(CONNECTION_WINDOW_MIN_BYTES))
@@ -96,10 +100,10 @@ fn start(io: Io, limits: Http2Limits, spawner: Spawner) -> Handshake {
         .max_concurrent_reset_streams(limits.resets_max * 2)
         .reset_stream_duration(RECENT)
         .max_local_error_reset_streams(None)
-        .keep_alive_interval(PING_INTERVAL)
-        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_interval(PING_OWED)
+        .keep_alive_timeout(PONG_TIMEOUT)
         .keep_alive_while_idle(true)
-        .handshake(TokioIo::new(io));
+        .handshake(TokioIo::new(LiveIo::new(io, liveness)));
     Box::pin(async {
         let (sender, driver) = handshake.await?;
         Ok((sender, Box::new(driver) as Box<dyn Driver>))
@@ -177,9 +181,10 @@ mod tests {
         let (io, peer) = tokio::io::duplex(64 * 1024);
         tokio::spawn(drains(peer));
         let io = Io::http2_over(io);
-        let (mut sender, driver) = handshake(io, HTTP2_REQUESTS, "").await.unwrap();
-        let accepting = std::sync::Arc::new(());
-        let accepts = std::sync::Arc::downgrade(&accepting);
+        let liveness = Arc::new(Liveness::new(Duration::ZERO, Arc::default()));
+        let (mut sender, driver) = handshake(io, HTTP2_REQUESTS, "", liveness).await.unwrap();
+        let accepting = Arc::new(());
+        let accepts = Arc::downgrade(&accepting);
         tokio::spawn(async move { driver.run(&AtomicUsize::new(0), accepting).await });
         let response = sender.send_request(request()).await.unwrap();
         let mut body = response.into_body();

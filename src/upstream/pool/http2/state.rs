@@ -115,18 +115,18 @@ impl State {
         true
     }
 
-    /// Returns whether another connection may be opened. At the limit of open connections, closes
-    /// the one that has drained longest.
+    /// Returns whether another connection may be opened. Those that are silent take no place of
+    /// new ones. At the limit of open connections, closes the one that has drained longest.
     pub(super) fn admit_connection(&self, limits: Http2Limits) -> Admission {
-        if self.usable.len() >= limits.connections_max {
+        let answering = self.usable.iter().filter(|connection| !connection.is_silent()).count();
+        if answering >= limits.connections_max {
             return Admission::Refused;
         }
         if self.usable.len() + self.draining.len() < limits.open_max() {
             return Admission::Admitted;
         }
-        if let Some(oldest) = self.draining.first() {
-            oldest.close();
-        }
+        let Some(oldest) = self.draining.first() else { return Admission::Refused };
+        oldest.close();
         Admission::InPlaceOfDraining
     }
 
