@@ -5,6 +5,7 @@ mod exact;
 mod http;
 mod list_watch;
 mod query;
+mod reached;
 mod responses;
 mod seed;
 mod stream;

@@ -63,6 +63,7 @@ impl OneServer {
         let sent = self.connection.send(request).await.map_err(|failure| failure.error);
         self.upstream.count(class, &sent, started);
         let bytes = self.upstream.inner.metrics.bytes(purpose);
-        sent.map(|response| response.map(|body| body.received_by(&bytes.received)))
+        let server = self.route.server.key;
+        sent.map(|response| response.map(|body| body.received_by(&bytes.received).sent_by(server)))
     }
 }

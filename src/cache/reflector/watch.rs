@@ -143,7 +143,7 @@ impl<L: ListWatch> Driver<L> {
         self.cached.series.watch_ended("lagging");
         let next = State::Resuming(verify);
         self.moves += 1;
-        if self.upstream.leave_server() && self.moves < MOVES_MAX {
+        if self.upstream.leave_server_of_watch() && self.moves < MOVES_MAX {
             tracing::info!("the API server lags behind the held state; resuming at another one");
             return Ok(next);
         }

@@ -26,7 +26,10 @@ pub(crate) struct Pin {
 
 #[derive(Debug, Default)]
 struct Position {
+    /// The server of the last request.
     current: Option<Current>,
+    /// The server of the last watch. A probe meanwhile may have moved the others.
+    watched: Option<u64>,
     /// The server that has last shown to be as far as the reflector.
     confirmed: Option<u64>,
     /// The servers that lag, and until when they are avoided.
@@ -73,40 +76,53 @@ impl Pin {
         self.position.lock().current.map(|current| current.server)
     }
 
-    /// Notes that a watch was opened. The first server is as far as the reflector, which has its
+    /// Notes that a server sends a watch. The first one is as far as the reflector, which has its
     /// state from there.
-    pub(crate) fn opened(&self) {
+    pub(crate) fn opened(&self, server: u64) {
         let mut position = self.position.lock();
-        if position.confirmed.is_none() {
-            position.confirmed = position.current.map(|current| current.server);
-        }
+        position.watched = Some(server);
+        position.confirmed.get_or_insert(server);
     }
 
-    /// Returns the server of the last request, if it has not shown to be as far as the reflector.
+    /// Returns the server of the last watch, if it has not shown to be as far as the reflector.
     pub(crate) fn unconfirmed(&self) -> Option<u64> {
         let position = self.position.lock();
-        let current = position.current?.server;
-        (position.confirmed != Some(current)).then_some(current)
+        position.watched.filter(|watched| position.confirmed != Some(*watched))
     }
 
-    /// Notes that a server is as far as the reflector. Returns false if the reflector has moved
-    /// from it meanwhile.
+    /// Notes that a server is as far as the reflector. Returns false if the last watch comes from
+    /// another one.
     pub(crate) fn confirm(&self, server: u64) -> bool {
         let mut position = self.position.lock();
-        let is_current = position.current.is_some_and(|current| current.server == server);
-        if is_current {
+        let is_watched = position.watched == Some(server);
+        if is_watched {
             position.confirmed = Some(server);
         }
-        is_current
+        is_watched
     }
 
     /// Avoids the server of the last request for [`LEAVE`].
     pub(crate) fn leave(&self, now: Instant) {
         let mut position = self.position.lock();
         if let Some(current) = position.current.take() {
-            position.left.retain(|(key, _)| *key != current.server);
-            position.left.push((current.server, now + LEAVE));
+            position.avoid(current.server, now);
         }
+    }
+
+    /// Avoids the server of the last watch for [`LEAVE`].
+    pub(crate) fn leave_watched(&self, now: Instant) {
+        let mut position = self.position.lock();
+        if let Some(watched) = position.watched.take() {
+            position.current = position.current.filter(|current| current.server != watched);
+            position.avoid(watched, now);
+        }
+    }
+}
+
+impl Position {
+    fn avoid(&mut self, server: u64, now: Instant) {
+        self.left.retain(|(key, _)| *key != server);
+        self.left.push((server, now + LEAVE));
     }
 }
 
@@ -156,11 +172,12 @@ mod tests {
             all[index].key
         };
         let home = chosen(0);
-        pin.opened();
+        pin.opened(home);
         assert_eq!(pin.unconfirmed(), None, "the first one");
         pin.leave(start);
         let other = chosen(0);
         assert_ne!(other, home);
+        pin.opened(other);
         assert_eq!(pin.unconfirmed(), Some(other));
         assert!(!pin.confirm(home) && pin.confirm(other));
         assert_eq!((pin.unconfirmed(), chosen(29)), (None, other));
@@ -168,6 +185,30 @@ mod tests {
         // Both lag: the one that was left first has had the most time.
         assert_eq!(chosen(29), home);
         assert_eq!(chosen(31), home, "it is avoided no more");
+    }
+
+    /// A probe may be sent between a watch and its head.
+    #[test]
+    fn a_request_that_moves_does_not_change_which_server_sends_the_watch() {
+        let (pin, start) = (Pin::new("/api/v1/pods"), Instant::now());
+        let all = candidates(&[1, 2, 3]);
+        let home = all[pin.choose(&all, start).unwrap()].key;
+        let [lagging, other]: [u64; 2] = all
+            .iter()
+            .map(|one| one.key)
+            .filter(|key| *key != home)
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap();
+        pin.opened(home);
+        pin.choose(&candidates(&[lagging]), start);
+        pin.choose(&candidates(&[other]), start);
+        pin.opened(lagging);
+        assert_eq!((pin.current(), pin.unconfirmed()), (Some(other), Some(lagging)));
+        assert!(!pin.confirm(other));
+        pin.leave_watched(start);
+        assert_eq!(pin.current(), Some(other), "it is not the one that lags");
+        assert_eq!(pin.choose(&candidates(&[lagging, other]), start + STAY_MIN / 4), Some(1));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, Response};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -34,13 +34,6 @@ use crate::upstream::{Choice, RequestPurpose, TrafficClass, Upstream, pool};
 /// The time-out of a watch's response head. The upstream responds at once, or after waiting up to 3
 /// s for freshness. After ten times as long, it hangs.
 const WATCH_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest wait until an API server has caught up: it asks etcd for its progress at once, and
-/// every 100 ms from then on.
-const CATCH_UP_TIMEOUT: Duration = Duration::from_millis(500);
-/// How many API servers may be asked to catch up, one after the other.
-const CATCH_UP_ATTEMPTS: u32 = 2;
-/// How long an API server has to reach what another one has shown. It waits for 3 s itself.
-const REACH_TIMEOUT: Duration = Duration::from_secs(4);
 /// How long a part of a collection may take that is read to check a cache. A slow one proves
 /// nothing.
 const EXACT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,14 +42,14 @@ const PARSE_INLINE_MAX_BYTES: usize = 1024 * 1024;
 
 /// Lists and watches one resource in one representation and scope.
 pub struct HttpListWatch {
-    upstream: Upstream,
+    pub(super) upstream: Upstream,
     /// Which API server the reflector uses.
-    pin: Arc<Pin>,
+    pub(super) pin: Arc<Pin>,
     pub(super) resource: Arc<ApiResource>,
     path: String,
     scope: Scope,
     pub(super) representation: Representation,
-    max_list_bytes: Box<dyn Fn() -> usize + Send + Sync>,
+    pub(super) max_list_bytes: Box<dyn Fn() -> usize + Send + Sync>,
     pub(super) version: watch::Receiver<Option<UpstreamVersion>>,
     pub(super) warnings: Mutex<Vec<HeaderValue>>,
     probe_times: ProbeTimes,
@@ -121,7 +114,7 @@ impl HttpListWatch {
         Ok(response)
     }
 
-    fn choice(&self) -> Choice {
+    pub(super) fn choice(&self) -> Choice {
         Choice::Pinned(self.pin.clone())
     }
 
@@ -220,35 +213,6 @@ impl HttpListWatch {
         }
         servers
     }
-
-    /// Returns a connection to an API server whose watch cache has reached `resource_version`. A
-    /// list that is not older makes the watch cache ask etcd for its progress
-    /// (`docs/semantics.md` §2.3).
-    async fn server_at(
-        &self,
-        resource_version: ResourceVersion,
-    ) -> Result<OneServer, UpstreamError> {
-        let request =
-            ListRequest { limit: Some(1), ..ListRequest::not_older(Some(resource_version)) };
-        let path_and_query = self.path_and_query(&list_query(&request));
-        let mut attempt = 1;
-        loop {
-            let caught_up = async {
-                let mut server = OneServer::connect_by(&self.upstream, &self.choice()).await?;
-                let get = self.request(&path_and_query, TrafficClass::Request, CATCH_UP_TIMEOUT);
-                let response = get.send_to(&mut server).await?;
-                read_body(response.into_body(), (self.max_list_bytes)()).await?;
-                Ok(server)
-            };
-            match with_timeout(CATCH_UP_TIMEOUT, caught_up).await {
-                Err(error) if attempt < CATCH_UP_ATTEMPTS => {
-                    tracing::debug!(%error, "an API server does not catch up; trying another connection");
-                }
-                caught_up => return caught_up,
-            }
-            attempt += 1;
-        }
-    }
 }
 
 impl ListWatch for HttpListWatch {
@@ -321,28 +285,17 @@ impl ListWatch for HttpListWatch {
     }
 
     async fn has_reached(&self, resource_version: ResourceVersion) -> Result<bool, UpstreamError> {
-        let Some(server) = self.pin.unconfirmed() else { return Ok(true) };
-        let request =
-            ListRequest { limit: Some(1), ..ListRequest::not_older(Some(resource_version)) };
-        let path_and_query = self.path_and_query(&list_query(&request));
-        let reached = async {
-            let mut server = OneServer::connect_by(&self.upstream, &self.choice()).await?;
-            let get = self.request(&path_and_query, TrafficClass::Request, REACH_TIMEOUT);
-            let response = get.send_to(&mut server).await?;
-            read_body(response.into_body(), (self.max_list_bytes)()).await
-        };
-        match with_timeout(REACH_TIMEOUT, reached).await {
-            Ok(_) => Ok(self.pin.confirm(server)),
-            Err(UpstreamError::Timeout(_)) => Ok(false),
-            Err(UpstreamError::Status { code: StatusCode::GATEWAY_TIMEOUT, .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.server_of_watch_has_reached(resource_version).await
     }
 
     fn leave_server(&self) -> bool {
-        let has_others = !self.other_servers().is_empty();
         self.pin.leave(Instant::now());
-        has_others
+        self.upstream.endpoints().in_use().len() > 1
+    }
+
+    fn leave_server_of_watch(&self) -> bool {
+        self.pin.leave_watched(Instant::now());
+        self.upstream.endpoints().in_use().len() > 1
     }
 
     async fn cluster_uid(&self) -> Result<Option<String>, UpstreamError> {
@@ -394,9 +347,12 @@ impl ListWatch for HttpListWatch {
             }
         };
         let resource = self.resource.clone();
+        // A probe may have moved the pin meanwhile.
+        let server = response.body().server();
         let watch = HttpWatch::watch(response.into_body(), resource, self.representation);
-        self.pin.opened();
-        let server = self.pin.current();
+        if let Some(server) = server {
+            self.pin.opened(server);
+        }
         let server = server.and_then(|key| self.upstream.endpoints().one_of_several(key));
         Ok(watch.leaving(server))
     }

@@ -269,6 +269,12 @@ pub trait ListWatch: Send + Sync + 'static {
         false
     }
 
+    /// Makes lists and watches use another API server than that of the last watch for a while.
+    /// Returns whether there is one.
+    fn leave_server_of_watch(&self) -> bool {
+        self.leave_server()
+    }
+
     /// Returns whether Weir's identity may list and watch the resource, by access reviews.
     fn is_allowed(&self) -> impl Future<Output = Result<bool, UpstreamError>> + Send {
         std::future::ready(Ok(true))

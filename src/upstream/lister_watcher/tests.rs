@@ -381,7 +381,7 @@ async fn a_probe_that_waits_for_long_is_sent_to_a_second_server() {
         });
         servers.push(server.await);
     }
-    let upstream = upstream_of(&servers).await;
+    let upstream = upstream_of(&servers, true).await;
     let (_, version) = tokio::sync::watch::channel(None);
     let json = Representation::Json;
     let scope = Scope::Namespace("team".into());
@@ -408,11 +408,72 @@ async fn a_probe_that_waits_for_long_is_sent_to_a_second_server() {
     assert_eq!(revisions.lock()[second], 1);
 }
 
+/// A probe moves the reflector's pin to another server while the watch waits for its head.
+#[tokio::test]
+async fn the_server_that_sends_the_watch_is_asked_whether_it_lags() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let opens = Arc::new(tokio::sync::Notify::new());
+    let mut servers = Vec::new();
+    for number in 0..2 {
+        let (asked, opens) = (asked.clone(), opens.clone());
+        let server = TestServer::start(ServerOptions::http1(), move |request| {
+            let (asked, opens) = (asked.clone(), opens.clone());
+            async move {
+                let query = request.uri().query().unwrap_or_default().to_owned();
+                let is_watch = query.starts_with("watch");
+                let is_held = is_watch && query.contains("timeoutSeconds=7");
+                asked.lock().push((number, query));
+                if is_held {
+                    opens.notified().await;
+                }
+                if is_watch {
+                    let (sender, body) = channel_body();
+                    tokio::spawn(async move { sender.closed().await });
+                    return Answer::new(body);
+                }
+                answer(200, r#"{"metadata":{"resourceVersion":"9"},"items":[]}"#)
+            }
+        });
+        servers.push(server.await);
+    }
+    let upstream = upstream_of(&servers, false).await;
+    let (_, version) = tokio::sync::watch::channel(None);
+    let (json, scope) = (Representation::Json, Scope::Namespace("team".into()));
+    let resource = Arc::new(config_maps());
+    let lister = HttpListWatch::new(upstream.clone(), resource, &scope, json, || 1 << 20, version);
+    let watch = |timeout_seconds| {
+        lister.watch(WatchRequest {
+            resource_version: Some(ResourceVersion(7)),
+            timeout_seconds,
+            ..WatchRequest::default()
+        })
+    };
+    let first = watch(3).await.unwrap();
+    // The first server is left, so that the second one has to be confirmed.
+    assert!(lister.leave_server());
+    let mut held = Box::pin(watch(7));
+    let arrived = || asked.lock().iter().any(|(_, query)| query.contains("timeoutSeconds=7"));
+    let mut held = tokio::select! {
+        _ = &mut held => panic!("the head is held"),
+        () = crate::testing::eventually("the watch arrives", arrived) => held,
+    };
+    let second = asked.lock().last().unwrap().0;
+    // The probe goes back to the first server, and moves the pin.
+    assert!(lister.leave_server());
+    lister.list_revision(ListRequest { limit: Some(1), ..ListRequest::default() }).await.unwrap();
+    assert_ne!(asked.lock().last().unwrap().0, second);
+    opens.notify_one();
+    let watch = (&mut held).await.unwrap();
+    assert!(lister.has_reached(ResourceVersion(9)).await.unwrap());
+    assert_eq!(asked.lock().last().unwrap().0, second, "the server that sends the watch");
+    drop((first, watch));
+}
+
 #[tokio::test]
 async fn no_second_server_is_asked_that_has_no_capacity() {
     let start = |_| TestServer::start(ServerOptions::http2(), |_| async { answer(200, "") });
     let servers = futures_util::future::join_all((0..2).map(start)).await;
-    let upstream = upstream_of(&servers).await;
+    let upstream = upstream_of(&servers, true).await;
     let of_set = upstream.endpoints().servers();
     let [one, other] = [&of_set[0], &of_set[1]];
     let second_to = |first: u64| upstream.endpoints().second_to(first);
@@ -426,9 +487,9 @@ async fn no_second_server_is_asked_that_has_no_capacity() {
     assert_eq!(second_to(one.key), None, "it has refused a request");
 }
 
-async fn upstream_of(servers: &[TestServer]) -> crate::upstream::Upstream {
+async fn upstream_of(servers: &[TestServer], http2: bool) -> crate::upstream::Upstream {
     let static_urls = servers.iter().map(|server| format!("http://{}", server.address)).collect();
     let endpoints = EndpointsConfig { static_urls, ..EndpointsConfig::default() };
-    let config = UpstreamConfig { endpoints, ..config(None, None, true) };
+    let config = UpstreamConfig { endpoints, ..config(None, None, http2) };
     crate::upstream::Upstream::new(&config, metrics()).await.unwrap()
 }
