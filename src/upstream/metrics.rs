@@ -146,7 +146,7 @@ impl UpstreamMetrics {
             retired: counter_vec(
                 registry,
                 "weir_upstream_connections_retired_total",
-                "Connections to the upstream that were retired, by cause: they accept no new requests and close after their last exchange.",
+                "Connections to the upstream that were retired, by cause: they accept no new requests and close after their last exchange, or at once if they are dead.",
                 &["identity", "cause"],
             )?,
             received_bytes: counter_vec(
