@@ -1,7 +1,8 @@
 //! Opens one connection to the upstream: TCP or a tunnel through a proxy, the options, TLS.
 //!
-//! A silent watch is a healthy watch, so that there is no read time-out. A dead peer is detected by
-//! TCP keep-alive (and by HTTP/2 pings, which the pool configures).
+//! A silent watch is a healthy watch, so that there is no read time-out. A peer that is gone is
+//! detected by TCP keep-alive. One that is alive and passes nothing, such as a balancer, is detected
+//! by HTTP/2 pings, which the pool configures.
 
 use std::io;
 use std::pin::Pin;
@@ -19,13 +20,16 @@ use crate::upstream::error::{UpstreamError, chain};
 /// rustls reads 4 KiB at a time. With this buffer below it, a large list takes a sixteenth of the
 /// system calls.
 const READ_BUFFER_BYTES: usize = 64 * 1024;
-/// An HTTP/1.1 watch may be silent for minutes. Keep-alive sends its first probe after 30 s, and
-/// two more 10 s apart, so that a dead peer is detected after a minute.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// An HTTP/1.1 watch may be silent for minutes. Keep-alive sends its first probe after 15 s, and
+/// two more 5 s apart, so that a dead peer is detected after half a minute.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 3;
-/// How long written bytes may stay unacknowledged. Keep-alive does not probe in this case.
-const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long written bytes may stay unacknowledged. Keep-alive does not probe in this case. Linux
+/// also ends a connection after this time whose peer lives and reads nothing. An API server reads
+/// nothing of a large body while its request waits in a queue of priority and fairness, for up to
+/// 15 s; the peer of an upgrade may do so for long, so that upgrades have no such limit.
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The protocols that are offered to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub(super) enum Offer {
     Http2,
     /// HTTP/1.1 only.
     Http1,
+    /// HTTP/1.1 for an upgrade.
+    Upgrade,
 }
 
 /// An open connection, on which HTTP can start.
@@ -91,17 +97,17 @@ async fn establish(
     }
     let (host, port) = (endpoint.host.as_str(), endpoint.port);
     let Some(proxy) = identity.proxies.select(endpoint.https, host, port) else {
-        return secure(open_tcp(host, port).await?, identity, endpoint, offer).await;
+        return secure(open_tcp(host, port, offer).await?, identity, endpoint, offer).await;
     };
-    let tcp = open_tcp(&proxy.host, proxy.port).await;
+    let tcp = open_tcp(&proxy.host, proxy.port, offer).await;
     let tcp = tcp.map_err(|problem| format!("the proxy {proxy}: {problem}"))?;
     let tunnel = proxy.tunnel(tcp, host, port, identity.tls_http1.as_ref()).await?;
     secure(tunnel, identity, endpoint, offer).await
 }
 
-async fn open_tcp(host: &str, port: u16) -> Result<TcpStream, String> {
+async fn open_tcp(host: &str, port: u16, offer: Offer) -> Result<TcpStream, String> {
     let tcp = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
-    set_options(&tcp).map_err(|error| format!("cannot set the socket options: {error}"))?;
+    set_options(&tcp, offer).map_err(|error| format!("cannot set the socket options: {error}"))?;
     Ok(tcp)
 }
 
@@ -117,7 +123,7 @@ where
 {
     let tls = match offer {
         Offer::Http2 => &identity.tls_http2,
-        Offer::Http1 => &identity.tls_http1,
+        Offer::Http1 | Offer::Upgrade => &identity.tls_http1,
     };
     let connection = BufReader::with_capacity(READ_BUFFER_BYTES, connection);
     let Some(tls) = tls else {
@@ -153,7 +159,7 @@ fn tls_error(endpoint: &Endpoint, error: &io::Error) -> String {
     format!("TLS with {name:?}: {}{hint}", chain(error))
 }
 
-fn set_options(tcp: &TcpStream) -> io::Result<()> {
+fn set_options(tcp: &TcpStream, offer: Offer) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE)
@@ -162,7 +168,9 @@ fn set_options(tcp: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(tcp);
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT))?;
+    if offer != Offer::Upgrade {
+        socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT))?;
+    }
     Ok(())
 }
 
@@ -203,5 +211,28 @@ impl AsyncWrite for Io {
 
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `kubectl exec` with a process that reads nothing for a minute was cut.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn only_an_upgrade_may_have_a_peer_that_reads_nothing_for_long() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        for (offer, expected) in [
+            (Offer::Http2, Some(UNACKNOWLEDGED_TIMEOUT)),
+            (Offer::Http1, Some(UNACKNOWLEDGED_TIMEOUT)),
+            (Offer::Upgrade, None),
+        ] {
+            let tcp = open_tcp("127.0.0.1", port, offer).await.unwrap();
+            let timeout = SockRef::from(&tcp).tcp_user_timeout().unwrap();
+            assert_eq!(timeout.filter(|timeout| !timeout.is_zero()), expected, "{offer:?}");
+            assert!(SockRef::from(&tcp).keepalive().unwrap());
+        }
     }
 }

@@ -164,7 +164,7 @@ impl Pool {
             return Err(SendError::not_sent(self.dialer.exhausted()));
         };
         let connected = match class {
-            TrafficClass::Upgrade => self.dialer.connect_uncounted(&identity, Offer::Http1).await,
+            TrafficClass::Upgrade => self.dialer.connect_uncounted(&identity, Offer::Upgrade).await,
             _ => self.dialer.connect(&identity, Offer::Http1).await,
         };
         let mut io = match connected {
