@@ -16,18 +16,21 @@
 //! Invariant: `confirmed` never counts a connection that was opened after the request for the uid
 //! was sent. The connections of such requests are not counted at all.
 //!
-//! Lock: `known` is held while the uid is asked for, so that callers share the answer.
+//! One caller at a time asks for the uid, and the others share the answer.
+//!
+//! Lock: that of `known`, held for a few instructions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::sync::Mutex;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::upstream_history::UpstreamHistory;
+use crate::tasks::turn::Turns;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
 
@@ -48,6 +51,8 @@ pub(crate) struct ClusterIdentity {
     /// The number of opened connections that lead to the known cluster, plus one; 0 before the
     /// first comparison.
     confirmed: AtomicU64,
+    /// The uid is asked for once at a time.
+    comparisons: Turns,
     known: Mutex<KnownUid>,
 }
 
@@ -89,20 +94,22 @@ impl ClusterIdentity {
         if self.is_confirmed(opened) {
             return Ok(());
         }
-        let mut known = self.known.lock().await;
-        if self.is_confirmed(opened) || known.is_refused_for_long() {
+        let _turn = self.comparisons.wait().await;
+        if self.is_confirmed(opened) || self.known.lock().is_refused_for_long() {
             return Ok(());
         }
         let before = upstream.connections_opened();
         let uid = ask(upstream).await?;
-        known.compare(uid, history, metrics)?;
+        self.known.lock().compare(uid, history, metrics)?;
         self.confirmed.store(before.saturating_add(1), Ordering::Relaxed);
         Ok(())
     }
 
     /// Returns the uid of the known cluster; `None` if it may not be read.
+    /// Waits for a comparison that is being made.
     pub(crate) async fn uid(&self) -> Option<String> {
-        self.known.lock().await.uid.clone()
+        let _turn = self.comparisons.wait().await;
+        self.known.lock().uid.clone()
     }
 
     fn is_confirmed(&self, opened: u64) -> bool {

@@ -8,8 +8,7 @@
 //! flight and one is due. A caller may ask for a gap between the sending of two probes; a probe
 //! that waits for it takes further callers meanwhile.
 //!
-//! Lock order: `in_flight` is locked while a probe is sent. The map of the [`SingleFlight`], and
-//! `pace`, are locked under it, and never across an await.
+//! Locks: the map of the [`SingleFlight`], and that of `pace`, each held for a few instructions.
 
 mod pace;
 
@@ -17,7 +16,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -25,6 +23,7 @@ use crate::cache::metrics::CacheMetrics;
 use crate::cache::probe::Probed;
 use crate::cache::progress::pace::Pace;
 use crate::tasks::single_flight::{InFlightGuard, SingleFlight};
+use crate::tasks::turn::Turns;
 use crate::upstream::error::UpstreamError;
 
 /// A source of the upstream's present resourceVersion.
@@ -40,8 +39,8 @@ pub(crate) struct Probes {
     metrics: CacheMetrics,
     /// The next probe to be sent.
     due: SingleFlight<(), ProbeResult>,
-    /// Locked while a probe is in flight.
-    in_flight: Mutex<()>,
+    /// One probe is in flight at a time.
+    in_flight: Turns,
     /// When probes were sent, and how long they took.
     pace: parking_lot::Mutex<Pace>,
 }
@@ -61,7 +60,7 @@ impl Probes {
             tasks,
             metrics,
             due: SingleFlight::default(),
-            in_flight: Mutex::default(),
+            in_flight: Turns::default(),
             pace: parking_lot::Mutex::default(),
         }
     }
@@ -86,7 +85,7 @@ impl Probes {
     /// Sends a probe once no other is in flight and the gap has passed. Requests that arrive after
     /// that wait for the next one.
     async fn run(self: Arc<Self>, mut guard: InFlightGuard<(), ProbeResult>, gap: Duration) {
-        let _in_flight = self.in_flight.lock().await;
+        let _in_flight = self.in_flight.wait().await;
         let left = self.pace.lock().left(Instant::now(), gap);
         if !left.is_zero() {
             tokio::time::sleep(left).await;

@@ -12,8 +12,9 @@
 //! does not last, and a custom resource stays while its definition does: an API server that starts,
 //! or lags, serves neither for a moment. A change of an APIService waits for no document.
 //!
-//! Lock order: `refresher` (held during requests to the upstream), `served`, then the states of the
-//! informers, `aggregated` and `redefined`, each alone.
+//! One refresh runs at a time, and no lock is held during its requests. Lock order: `refresher`, for
+//! a few instructions; `served`, then the states of the informers, `aggregated` and `redefined`, each
+//! alone.
 
 mod api_services;
 mod documents;
@@ -29,12 +30,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use parking_lot::Mutex as SyncMutex;
-use tokio::sync::{Mutex, watch};
+use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::api::resource::{ApiResource, GroupVersionResource};
+use crate::tasks::turn::Turns;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::api_services::{
     API_SERVICES, AggregatedVersions, ApiService, ApiServices,
@@ -60,9 +62,11 @@ struct Inner {
     readers: Readers,
     resources: ArcSwapOption<Resources>,
     changes: watch::Sender<u64>,
+    /// One refresh runs at a time.
+    refreshes: Turns,
     refresher: Mutex<Refresher>,
     /// What the documents list.
-    served: SyncMutex<Option<ServedResources>>,
+    served: Mutex<Option<ServedResources>>,
     custom: watch::Receiver<InformerState<CustomResource>>,
     services: watch::Receiver<InformerState<ApiService>>,
     /// Whether the watch of the APIServices is open.
@@ -101,8 +105,9 @@ impl Discovery {
             readers,
             resources: ArcSwapOption::empty(),
             changes: watch::Sender::new(0),
+            refreshes: Turns::default(),
             refresher: Mutex::default(),
-            served: SyncMutex::default(),
+            served: Mutex::default(),
             custom,
             services,
             watches_services,
@@ -251,12 +256,19 @@ impl Inner {
     /// since this call.
     async fn refresh(&self, interval: Duration) -> Result<(), UpstreamError> {
         let asked = Instant::now();
-        let mut refresher = self.refresher.lock().await;
-        if refresher.refreshed.is_some_and(|at| at >= asked || at.elapsed() < interval) {
-            return Ok(());
-        }
-        refresher.refreshed = Some(Instant::now());
-        let served = refresher.documents.refresh(&self.upstream).await?;
+        let _turn = self.refreshes.wait().await;
+        let mut documents = {
+            let mut refresher = self.refresher.lock();
+            if refresher.refreshed.is_some_and(|at| at >= asked || at.elapsed() < interval) {
+                return Ok(());
+            }
+            refresher.refreshed = Some(Instant::now());
+            // A refresh that is cancelled forgets them, and the next one reads them whole.
+            std::mem::take(&mut refresher.documents)
+        };
+        let served = documents.refresh(&self.upstream).await;
+        self.refresher.lock().documents = documents;
+        let served = served?;
         if !self.is_known() {
             self.wait_for_informers().await;
         }

@@ -17,13 +17,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::UpstreamConfig;
 use crate::config::endpoints::EndpointsConfig;
 use crate::config::siblings::{SIBLINGS_MAX, ServiceName, SiblingsConfig};
+use crate::tasks::turn::Turns;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::availability::Availability;
 use crate::upstream::bounded::with_timeout;
@@ -41,7 +42,9 @@ use crate::upstream::{Upstream, endpoint_slices};
 pub(crate) struct Siblings {
     own: Upstream,
     config: SiblingsConfig,
-    found: Mutex<ListedSlices>,
+    /// The EndpointSlices are listed once at a time.
+    lists: Turns,
+    found: parking_lot::Mutex<ListedSlices>,
     /// The connections to each sibling, by its URL.
     connections: parking_lot::Mutex<HashMap<String, Connections>>,
     /// When siblings were unreachable or late, by their URL.
@@ -61,6 +64,14 @@ struct ListedSlices {
     is_failure_logged: bool,
 }
 
+impl ListedSlices {
+    /// Returns the URLs, if they were listed a short time ago.
+    fn recent(&self) -> Option<Vec<String>> {
+        let is_recent = self.listed.is_some_and(|listed| listed.elapsed() < SLICES_INTERVAL);
+        is_recent.then(|| self.urls.clone())
+    }
+}
+
 impl Siblings {
     /// Knows the siblings that `config` names, beside the Weir whose upstream is `own`. Warns if
     /// the files that it names cannot be used.
@@ -72,7 +83,8 @@ impl Siblings {
         Self {
             own,
             config,
-            found: Mutex::default(),
+            lists: Turns::default(),
+            found: parking_lot::Mutex::default(),
             connections: parking_lot::Mutex::default(),
             left: parking_lot::Mutex::default(),
             failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
@@ -126,12 +138,14 @@ impl Siblings {
     }
 
     async fn of_service(&self, service: &ServiceName) -> Vec<String> {
-        let mut found = self.found.lock().await;
-        if found.listed.is_some_and(|listed| listed.elapsed() < SLICES_INTERVAL) {
-            return found.urls.clone();
+        let _turn = self.lists.wait().await;
+        if let Some(urls) = self.found.lock().recent() {
+            return urls;
         }
         let slices = endpoint_slices::list(&self.own, &service.namespace, &service.name);
-        match with_timeout(SLICES_TIMEOUT, slices).await {
+        let listed = with_timeout(SLICES_TIMEOUT, slices).await;
+        let mut found = self.found.lock();
+        match listed {
             Ok(addresses) => {
                 found.urls = addresses
                     .iter()

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use self::process::ProcessError;
+use crate::tasks::turn::{Turn, Turns};
 use crate::upstream::error::UpstreamError;
 
 /// An exec plugin that returns tokens.
@@ -31,8 +32,10 @@ pub(crate) struct ExecPlugin {
     /// Used in messages.
     origin: String,
     token: Mutex<Token>,
-    /// Held while the plugin runs. The time and error of the last run; `None` after a success.
-    renewal: Arc<tokio::sync::Mutex<Option<(Instant, UpstreamError)>>>,
+    /// The plugin runs once at a time.
+    runs: Turns,
+    /// The time and error of the last run; `None` after a success.
+    last_failure: Mutex<Option<(Instant, UpstreamError)>>,
 }
 
 #[derive(Clone)]
@@ -78,7 +81,8 @@ pub(super) fn first_run(exec: &ExecConfig, origin: &str) -> Result<Credential, U
         exec: exec.clone(),
         origin: origin.to_owned(),
         token: Mutex::new(token(exec, origin, &status)?),
-        renewal: Arc::default(),
+        runs: Turns::default(),
+        last_failure: Mutex::default(),
     })))
 }
 
@@ -92,20 +96,20 @@ impl ExecPlugin {
         let plugin = Arc::clone(&self);
         if !token.expires_within(SignedDuration::ZERO) {
             // The failure is reported when the token has expired.
-            if let Ok(renewal) = Arc::clone(&self.renewal).try_lock_owned() {
-                tokio::spawn(async move { plugin.renew(renewal).await });
+            if let Some(turn) = self.runs.try_take() {
+                tokio::spawn(async move { plugin.renew(turn).await });
             }
             return Ok(token.header);
         }
         // The plugin runs in its own task. It continues when the client is gone, and the next
         // request must not start a second one.
         let renewed = tokio::spawn(async move {
-            let renewal = Arc::clone(&plugin.renewal).lock_owned().await;
+            let turn = plugin.runs.wait().await;
             let current = plugin.token.lock().clone();
             if current.header != token.header && !current.expires_within(SignedDuration::ZERO) {
                 return Ok(current.header);
             }
-            plugin.renew(renewal).await
+            plugin.renew(turn).await
         });
         renewed.await.unwrap_or_else(|_| {
             Err(UpstreamError::Credentials("the task that gets a token failed".to_owned()))
@@ -113,15 +117,17 @@ impl ExecPlugin {
     }
 
     /// Runs the plugin, unless it failed a moment ago.
-    async fn renew(&self, mut last_failure: Renewal) -> Result<HeaderValue, UpstreamError> {
-        if let Some((at, error)) = &*last_failure
+    async fn renew(&self, _turn: Turn) -> Result<HeaderValue, UpstreamError> {
+        let last_failure = self.last_failure.lock().clone();
+        if let Some((at, error)) = last_failure
             && at.elapsed() < FAILURE_INTERVAL
         {
-            return Err(error.clone());
+            return Err(error);
         }
         let status = run(&self.exec, &self.origin).await;
         let renewed = status.and_then(|status| token(&self.exec, &self.origin, &status));
-        *last_failure = renewed.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        *self.last_failure.lock() =
+            renewed.as_ref().err().map(|error| (Instant::now(), error.clone()));
         let header = renewed.map(|token| {
             let header = token.header.clone();
             *self.token.lock() = token;
@@ -133,8 +139,6 @@ impl ExecPlugin {
         header
     }
 }
-
-type Renewal = tokio::sync::OwnedMutexGuard<Option<(Instant, UpstreamError)>>;
 
 impl Token {
     fn expires_within(&self, time: SignedDuration) -> bool {

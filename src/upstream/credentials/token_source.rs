@@ -4,8 +4,10 @@
 //! contain. It also runs exec plugins itself ([`exec`]). Auth providers are
 //! kube-client's. Its layer wraps a service that only returns the header.
 //!
-//! Lock: [`Provider::last_failure`] is held while the layer runs, so that a thousand requests which
+//! The layer runs for one request at a time ([`Provider::runs`]), so that a thousand requests which
 //! find a token expired run one command, and all learn of its failure at once.
+//!
+//! Lock: that of [`Provider::last_failure`], held for a few instructions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,12 +23,13 @@ use kube_client::Config;
 use kube_client::client::middleware::AuthLayer;
 use kube_client::client::{AuthError, ConfigExt};
 use kube_client::config::{AuthInfo, ExecInteractiveMode};
-use tokio::sync::Mutex;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, ServiceExt};
 
 use super::exec::{Credential, ExecPlugin};
 use super::{errors, exec};
+use crate::tasks::turn::Turns;
 use crate::upstream::error::UpstreamError;
 
 /// The time-out of an auth provider, which may run a command.
@@ -57,6 +60,8 @@ pub(crate) struct Provider {
     auth: AuthInfo,
     /// Used in messages.
     origin: String,
+    /// The layer runs once at a time.
+    runs: Turns,
     /// The time and error of the last run; `None` after a success.
     last_failure: Mutex<Option<(Instant, UpstreamError)>>,
 }
@@ -92,7 +97,8 @@ impl TokenSource {
                 layer,
                 auth: config.auth_info.clone(),
                 origin: origin.to_owned(),
-                last_failure: Mutex::new(None),
+                runs: Turns::default(),
+                last_failure: Mutex::default(),
             }))
         }))
     }
@@ -126,11 +132,12 @@ impl TokenSource {
 
 impl Provider {
     async fn header(&self) -> Result<Option<HeaderValue>, UpstreamError> {
-        let mut last_failure = self.last_failure.lock().await;
-        if let Some((at, error)) = &*last_failure
+        let _turn = self.runs.wait().await;
+        let last_failure = self.last_failure.lock().clone();
+        if let Some((at, error)) = last_failure
             && at.elapsed() < FAILURE_INTERVAL
         {
-            return Err(error.clone());
+            return Err(error);
         }
         let refuse = |text: String| UpstreamError::Credentials(format!("{}: {text}", self.origin));
         let header = match tokio::time::timeout(PROVIDER_TIMEOUT, request_header(&self.layer)).await
@@ -144,7 +151,8 @@ impl Provider {
                 "the auth provider returned no token within {PROVIDER_TIMEOUT:?}"
             ))),
         };
-        *last_failure = header.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        *self.last_failure.lock() =
+            header.as_ref().err().map(|error| (Instant::now(), error.clone()));
         header
     }
 }

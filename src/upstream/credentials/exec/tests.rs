@@ -118,10 +118,10 @@ async fn a_hang_delays_no_request_while_the_token_is_valid() {
     for _ in 0..10 {
         assert_eq!(Arc::clone(&plugin).header().await.unwrap(), "Bearer abc");
     }
-    let renewal = Arc::clone(&plugin.renewal);
-    eventually("the plugin runs", || renewal.try_lock().is_err()).await;
+    eventually("the plugin runs", || plugin.runs.try_take().is_none()).await;
     tokio::time::pause();
-    let failure = renewal.lock().await.take().unwrap().1.to_string();
+    drop(plugin.runs.wait().await);
+    let failure = plugin.last_failure.lock().take().unwrap().1.to_string();
     assert!(failure.contains("was killed"), "{failure}");
 }
 
