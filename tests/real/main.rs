@@ -24,6 +24,7 @@ mod differential;
 mod fan_out;
 mod figures;
 mod fire;
+mod frozen;
 #[path = "../support/h2_tls.rs"]
 mod h2_tls;
 #[path = "../support/h2c.rs"]
@@ -91,6 +92,7 @@ fn tests() -> Vec<Trial> {
             cuts::watches_and_lists,
         ),
         trial("siblings_before_a_real_api_server", missing, siblings::before_a_real_api_server),
+        trial("requests_leave_frozen_connections", missing, frozen::connections),
         trial("responses_equal_the_upstreams", missing, differential::answers),
         trial(
             "responses_through_two_weirs_equal_the_upstreams",
