@@ -185,7 +185,7 @@ impl Caller {
         };
         let answer = match tokio::time::timeout(RESPONSE_TIMEOUT, exchange).await {
             Ok(answer) => answer,
-            Err(_) => Err("no response in time".to_owned()),
+            Err(_) => Err(NO_RESPONSE.to_owned()),
         };
         if answer.is_ok() {
             self.kept = Some(sender);
@@ -200,7 +200,7 @@ impl Caller {
         let sent = self.send_on(&mut sender, request);
         let response = match tokio::time::timeout(RESPONSE_TIMEOUT, sent).await {
             Ok(response) => response?,
-            Err(_) => return Err("no head in time".to_owned()),
+            Err(_) => return Err(NO_RESPONSE.to_owned()),
         };
         let (status, cache) = head(&response);
         let content_type = response.headers().get(http::header::CONTENT_TYPE);
@@ -370,5 +370,8 @@ fn head(response: &Response<Incoming>) -> (u16, String) {
 const PREFIX_BYTES: usize = 4;
 /// Far more than any object has.
 const FRAME_BYTES_MAX: usize = 1 << 20;
-/// How long a client waits for a response.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(70);
+/// How long a client waits for a response, and for the head of a stream (Q2). A connection that is
+/// dead ends after 9 s, an API server may take 20 s for a head, and Weirs may be in a row.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(45);
+/// Why a request that took longer failed.
+pub(crate) const NO_RESPONSE: &str = "no response in time";

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use weir::simulator::Simulator;
 
 pub(crate) use self::informer::Informer;
-use crate::caller::Caller;
+use crate::caller::{Caller, NO_RESPONSE};
 use crate::checker::Checker;
 use crate::crowd::{FLOOD, NEIGHBOUR};
 use crate::guests;
@@ -146,6 +146,9 @@ impl Client {
     fn trace_failure(&self, what: &str, why: &str) {
         let (name, target) = (&self.name, self.caller.target());
         self.setting.trace.line(&format!("{name} {target} {what}: failed: {why}"));
+        if why == NO_RESPONSE {
+            self.setting.checker.violated("Q2", &format!("{what} at {target}: {why}"));
+        }
     }
 
     /// Waits for a random time of this mean, and until requests are not held.

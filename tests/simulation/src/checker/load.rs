@@ -125,7 +125,7 @@ impl Checker {
         records.endings();
         records.neighbours();
         records.idle_seats();
-        records.once(plan.servers == 1);
+        records.once();
         records.refusals();
         let mut inner = self.0.lock();
         let (most, (attempts, took)) = (records.most_in_flight, records.most_needed);
@@ -265,18 +265,22 @@ impl Records<'_> {
     }
 
     /// Q3: a request that may have been processed reaches the API servers once. A read may be sent
-    /// again where its API server refused it, or hung while there was another one.
-    fn once(&mut self, is_only: bool) {
+    /// again where its API server refused it or did not answer, or its connection broke.
+    fn once(&mut self) {
         self.checked("Q3", self.received.len());
-        let reads: BTreeMap<&str, bool> =
-            self.load.requests.iter().map(|sent| (&*sent.audit_id, sent.is_read)).collect();
+        let requests: BTreeMap<&str, &SentRequest> =
+            self.load.requests.iter().map(|sent| (&*sent.audit_id, sent)).collect();
         for (id, flights) in &self.received {
-            let Some(is_read) = reads.get(id) else { continue };
+            let Some(sent) = requests.get(id) else { continue };
             let is_refused = |flight: &&Flight| matches!(flight.status, Some(429 | 503));
-            let hung = |flight: &&Flight| !is_only && flight.status.is_none();
+            let is_lost = |flight: &&Flight| {
+                flight.status.is_none() || !self.is_quiet(sent.begun, sent.ended)
+            };
             let before = &flights[..flights.len().saturating_sub(1)];
-            let may_repeat =
-                before.iter().all(|flight| *is_read && (is_refused(flight) || hung(flight)));
+            let may_repeat = flights.len() <= ATTEMPTS_MAX
+                && before
+                    .iter()
+                    .all(|flight| sent.is_read && (is_refused(flight) || is_lost(flight)));
             if !may_repeat {
                 let count = flights.len();
                 self.violations.push(("Q3", format!("{id} was received {count} times")));
