@@ -92,7 +92,8 @@ fn tests() -> Vec<Trial> {
             cuts::watches_and_lists,
         ),
         trial("siblings_before_a_real_api_server", missing, siblings::before_a_real_api_server),
-        trial("requests_leave_frozen_connections", missing, frozen::connections),
+        trial("requests_leave_frozen_connections", missing, frozen::http2_connections),
+        trial("requests_leave_frozen_http1_connections", missing, frozen::http1_connections),
         trial("responses_equal_the_upstreams", missing, differential::answers),
         trial(
             "responses_through_two_weirs_equal_the_upstreams",

@@ -96,7 +96,8 @@ where
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         drop(builder.timer(TokioTimer::new()).serve_connection(io, service).await);
     } else {
-        drop(hyper::server::conn::http1::Builder::new().serve_connection(io, service).await);
+        let connection = hyper::server::conn::http1::Builder::new().serve_connection(io, service);
+        drop(connection.with_upgrades().await);
     }
 }
 

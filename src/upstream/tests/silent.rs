@@ -30,7 +30,7 @@ impl World {
         let (received, bodies) = (Arc::<Mutex<Vec<String>>>::default(), Senders::default());
         let balancer = Balancer::default();
         let (log, kept) = (Arc::clone(&received), Arc::clone(&bodies));
-        let upstream = balancer.upstream(http2, move |request| {
+        let upstream = balancer.upstream(http2, move |mut request| {
             let what = format!("{} {}", request.method(), request.uri().path());
             log.lock().push(what);
             let kept = Arc::clone(&kept);
@@ -40,6 +40,10 @@ impl World {
                         let (sender, body) = channel_body();
                         kept.lock().push(sender);
                         Response::new(body)
+                    }
+                    "/exec" => {
+                        tokio::spawn(echo_upgraded(hyper::upgrade::on(&mut request)));
+                        switching_protocols()
                     }
                     "/slow" => {
                         sleep(Duration::from_secs(58)).await;
@@ -88,6 +92,20 @@ impl World {
     pub(super) fn received(&self, what: &str) -> usize {
         self.received.lock().iter().filter(|received| *received == what).count()
     }
+}
+
+/// Sends back what it receives, as an `exec` of `cat` does.
+async fn echo_upgraded(upgrade: hyper::upgrade::OnUpgrade) {
+    let io = hyper_util::rt::TokioIo::new(upgrade.await.unwrap());
+    let (mut from, mut to) = tokio::io::split(io);
+    drop(tokio::io::copy(&mut from, &mut to).await);
+}
+
+fn switching_protocols() -> testing::Answer {
+    let mut response = answer(101, "");
+    response.headers_mut().insert("connection", "upgrade".parse().unwrap());
+    response.headers_mut().insert("upgrade", "echo".parse().unwrap());
+    response
 }
 
 pub(super) const MS: Duration = Duration::from_millis(1);

@@ -95,3 +95,20 @@ async fn a_body_that_pauses_for_longer_than_the_api_server_has_time_breaks_off()
     // A silent watch is a healthy watch.
     tokio::time::timeout(3600 * SECOND, watch.frame()).await.unwrap_err();
 }
+
+/// Such as a shell at which nobody types.
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_in_which_nothing_happens_for_an_hour_goes_on() {
+    let world = World::speaking(false).await;
+    let exec = Request::post("/exec").header("connection", "upgrade").header("upgrade", "echo");
+    let sent = world.send(TrafficClass::Upgrade, exec.body(empty_body()).unwrap(), false);
+    let mut response = sent.await.unwrap().unwrap();
+    assert_eq!(response.status(), 101);
+    let upgraded = hyper::upgrade::on(&mut response).await.unwrap();
+    let mut io = hyper_util::rt::TokioIo::new(upgraded);
+    sleep(3600 * SECOND).await;
+    io.write_all(b"ls").await.unwrap();
+    let mut answer = [0; 2];
+    io.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"ls");
+}
