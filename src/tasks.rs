@@ -2,4 +2,4 @@
 
 pub(crate) mod blocking;
 pub(crate) mod single_flight;
-pub(crate) mod turn;
+pub(crate) mod single_permit;

@@ -140,9 +140,10 @@ impl Upstream {
     /// own identity, its `Authorization`. Removes no headers: the caller removes hop-by-hop
     /// headers, and adds `Connection` and `Upgrade` for [`TrafficClass::Upgrade`].
     ///
-    /// Never repeats a request that may have been processed. An error shows whether anything was
-    /// sent. A request that HTTP marks as not processed (REFUSED_STREAM, a stream above GOAWAY's last one, a connection that
-    /// is dead before use) is sent again, if its body is still buffered ([`replay`]).
+    /// Never repeats a write that may have been processed. An error shows whether anything was
+    /// sent. A request that HTTP marks as not processed (REFUSED_STREAM, a stream above GOAWAY's
+    /// last one, a connection that is dead before use) is sent again, if its body is still buffered
+    /// ([`replay`]).
     ///
     /// There is no time-out for the response's head. Dropping the future cancels the request
     /// upstream.

@@ -109,8 +109,8 @@ impl Status {
         }
     }
 
-    /// Returns the 504 for a request that was sent and got no answer in the time that the API server
-    /// itself has for it.
+    /// Returns the 504 for a request that was sent and got no answer in the time that the API
+    /// server itself has for it.
     pub fn upstream_timeout() -> Self {
         Self {
             code: StatusCode::GATEWAY_TIMEOUT,

@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep};
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::upstream_history::UpstreamHistory;
-use crate::tasks::turn::Turns;
+use crate::tasks::single_permit::SinglePermit;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
 
@@ -52,7 +52,7 @@ pub(crate) struct ClusterIdentity {
     /// first comparison.
     confirmed: AtomicU64,
     /// The uid is asked for once at a time.
-    comparisons: Turns,
+    comparisons: SinglePermit,
     known: Mutex<KnownUid>,
 }
 
@@ -94,7 +94,7 @@ impl ClusterIdentity {
         if self.is_confirmed(opened) {
             return Ok(());
         }
-        let _turn = self.comparisons.wait().await;
+        let _permit = self.comparisons.acquire().await;
         if self.is_confirmed(opened) || self.known.lock().is_refused_for_long() {
             return Ok(());
         }
@@ -108,7 +108,7 @@ impl ClusterIdentity {
     /// Returns the uid of the known cluster; `None` if it may not be read.
     /// Waits for a comparison that is being made.
     pub(crate) async fn uid(&self) -> Option<String> {
-        let _turn = self.comparisons.wait().await;
+        let _permit = self.comparisons.acquire().await;
         self.known.lock().uid.clone()
     }
 

@@ -23,7 +23,7 @@ use crate::cache::metrics::CacheMetrics;
 use crate::cache::probe::Probed;
 use crate::cache::progress::pace::Pace;
 use crate::tasks::single_flight::{InFlightGuard, SingleFlight};
-use crate::tasks::turn::Turns;
+use crate::tasks::single_permit::SinglePermit;
 use crate::upstream::error::UpstreamError;
 
 /// A source of the upstream's present resourceVersion.
@@ -40,7 +40,7 @@ pub(crate) struct Probes {
     /// The next probe to be sent.
     due: SingleFlight<(), ProbeResult>,
     /// One probe is in flight at a time.
-    in_flight: Turns,
+    in_flight: SinglePermit,
     /// When probes were sent, and how long they took.
     pace: parking_lot::Mutex<Pace>,
 }
@@ -60,7 +60,7 @@ impl Probes {
             tasks,
             metrics,
             due: SingleFlight::default(),
-            in_flight: Turns::default(),
+            in_flight: SinglePermit::default(),
             pace: parking_lot::Mutex::default(),
         }
     }
@@ -85,7 +85,7 @@ impl Probes {
     /// Sends a probe once no other is in flight and the gap has passed. Requests that arrive after
     /// that wait for the next one.
     async fn run(self: Arc<Self>, mut guard: InFlightGuard<(), ProbeResult>, gap: Duration) {
-        let _in_flight = self.in_flight.wait().await;
+        let _in_flight = self.in_flight.acquire().await;
         let left = self.pace.lock().left(Instant::now(), gap);
         if !left.is_zero() {
             tokio::time::sleep(left).await;

@@ -1,8 +1,8 @@
 //! Opens one connection to the upstream: TCP or a tunnel through a proxy, the options, TLS.
 //!
 //! A silent watch is a healthy watch, so that there is no read time-out. A peer that is gone is
-//! detected by TCP keep-alive. One that is alive and passes nothing, such as a balancer, is detected
-//! by HTTP/2 pings, which the pool configures.
+//! detected by TCP keep-alive. One that is alive and passes nothing, such as a balancer, is
+//! detected by HTTP/2 pings, which the pool configures.
 
 use std::io;
 use std::pin::Pin;

@@ -12,9 +12,7 @@
 //! does not last, and a custom resource stays while its definition does: an API server that starts,
 //! or lags, serves neither for a moment. A change of an APIService waits for no document.
 //!
-//! One refresh runs at a time, and no lock is held during its requests. Lock order: `refresher`, for
-//! a few instructions; `served`, then the states of the informers, `aggregated` and `redefined`, each
-//! alone.
+//! Lock order: `served`, then the informers' states, `aggregated` and `redefined`, each alone.
 
 mod api_services;
 mod documents;
@@ -36,7 +34,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::api::resource::{ApiResource, GroupVersionResource};
-use crate::tasks::turn::Turns;
+use crate::tasks::single_permit::SinglePermit;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::api_services::{
     API_SERVICES, AggregatedVersions, ApiService, ApiServices,
@@ -62,8 +60,8 @@ struct Inner {
     readers: Readers,
     resources: ArcSwapOption<Resources>,
     changes: watch::Sender<u64>,
-    /// One refresh runs at a time.
-    refreshes: Turns,
+    /// One refresh runs at a time. `refresher` is locked before and after its requests, and alone.
+    refreshes: SinglePermit,
     refresher: Mutex<Refresher>,
     /// What the documents list.
     served: Mutex<Option<ServedResources>>,
@@ -105,7 +103,7 @@ impl Discovery {
             readers,
             resources: ArcSwapOption::empty(),
             changes: watch::Sender::new(0),
-            refreshes: Turns::default(),
+            refreshes: SinglePermit::default(),
             refresher: Mutex::default(),
             served: Mutex::default(),
             custom,
@@ -256,7 +254,7 @@ impl Inner {
     /// since this call.
     async fn refresh(&self, interval: Duration) -> Result<(), UpstreamError> {
         let asked = Instant::now();
-        let _turn = self.refreshes.wait().await;
+        let _permit = self.refreshes.acquire().await;
         let mut documents = {
             let mut refresher = self.refresher.lock();
             if refresher.refreshed.is_some_and(|at| at >= asked || at.elapsed() < interval) {
@@ -268,11 +266,10 @@ impl Inner {
         };
         let served = documents.refresh(&self.upstream).await;
         self.refresher.lock().documents = documents;
-        let served = served?;
-        if !self.is_known() {
+        if served.is_ok() && !self.is_known() {
             self.wait_for_informers().await;
         }
-        self.resolve(Some(served));
+        self.resolve(Some(served?));
         Ok(())
     }
 

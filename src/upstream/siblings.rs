@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::UpstreamConfig;
 use crate::config::endpoints::EndpointsConfig;
 use crate::config::siblings::{SIBLINGS_MAX, ServiceName, SiblingsConfig};
-use crate::tasks::turn::Turns;
+use crate::tasks::single_permit::SinglePermit;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::availability::Availability;
 use crate::upstream::bounded::with_timeout;
@@ -43,7 +43,7 @@ pub(crate) struct Siblings {
     own: Upstream,
     config: SiblingsConfig,
     /// The EndpointSlices are listed once at a time.
-    lists: Turns,
+    lists: SinglePermit,
     found: parking_lot::Mutex<ListedSlices>,
     /// The connections to each sibling, by its URL.
     connections: parking_lot::Mutex<HashMap<String, Connections>>,
@@ -83,7 +83,7 @@ impl Siblings {
         Self {
             own,
             config,
-            lists: Turns::default(),
+            lists: SinglePermit::default(),
             found: parking_lot::Mutex::default(),
             connections: parking_lot::Mutex::default(),
             left: parking_lot::Mutex::default(),
@@ -138,7 +138,7 @@ impl Siblings {
     }
 
     async fn of_service(&self, service: &ServiceName) -> Vec<String> {
-        let _turn = self.lists.wait().await;
+        let _permit = self.lists.acquire().await;
         if let Some(urls) = self.found.lock().recent() {
             return urls;
         }

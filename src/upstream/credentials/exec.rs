@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use self::process::ProcessError;
-use crate::tasks::turn::{Turn, Turns};
+use crate::tasks::single_permit::{Permit, SinglePermit};
 use crate::upstream::error::UpstreamError;
 
 /// An exec plugin that returns tokens.
@@ -33,7 +33,7 @@ pub(crate) struct ExecPlugin {
     origin: String,
     token: Mutex<Token>,
     /// The plugin runs once at a time.
-    runs: Turns,
+    runs: SinglePermit,
     /// The time and error of the last run; `None` after a success.
     last_failure: Mutex<Option<(Instant, UpstreamError)>>,
 }
@@ -81,7 +81,7 @@ pub(super) fn first_run(exec: &ExecConfig, origin: &str) -> Result<Credential, U
         exec: exec.clone(),
         origin: origin.to_owned(),
         token: Mutex::new(token(exec, origin, &status)?),
-        runs: Turns::default(),
+        runs: SinglePermit::default(),
         last_failure: Mutex::default(),
     })))
 }
@@ -96,20 +96,20 @@ impl ExecPlugin {
         let plugin = Arc::clone(&self);
         if !token.expires_within(SignedDuration::ZERO) {
             // The failure is reported when the token has expired.
-            if let Some(turn) = self.runs.try_take() {
-                tokio::spawn(async move { plugin.renew(turn).await });
+            if let Some(permit) = self.runs.try_acquire() {
+                tokio::spawn(async move { plugin.renew(permit).await });
             }
             return Ok(token.header);
         }
         // The plugin runs in its own task. It continues when the client is gone, and the next
         // request must not start a second one.
         let renewed = tokio::spawn(async move {
-            let turn = plugin.runs.wait().await;
+            let permit = plugin.runs.acquire().await;
             let current = plugin.token.lock().clone();
             if current.header != token.header && !current.expires_within(SignedDuration::ZERO) {
                 return Ok(current.header);
             }
-            plugin.renew(turn).await
+            plugin.renew(permit).await
         });
         renewed.await.unwrap_or_else(|_| {
             Err(UpstreamError::Credentials("the task that gets a token failed".to_owned()))
@@ -117,7 +117,7 @@ impl ExecPlugin {
     }
 
     /// Runs the plugin, unless it failed a moment ago.
-    async fn renew(&self, _turn: Turn) -> Result<HeaderValue, UpstreamError> {
+    async fn renew(&self, _permit: Permit) -> Result<HeaderValue, UpstreamError> {
         let last_failure = self.last_failure.lock().clone();
         if let Some((at, error)) = last_failure
             && at.elapsed() < FAILURE_INTERVAL

@@ -29,7 +29,7 @@ use tower::{BoxError, Layer, ServiceExt};
 
 use super::exec::{Credential, ExecPlugin};
 use super::{errors, exec};
-use crate::tasks::turn::Turns;
+use crate::tasks::single_permit::SinglePermit;
 use crate::upstream::error::UpstreamError;
 
 /// The time-out of an auth provider, which may run a command.
@@ -61,7 +61,7 @@ pub(crate) struct Provider {
     /// Used in messages.
     origin: String,
     /// The layer runs once at a time.
-    runs: Turns,
+    runs: SinglePermit,
     /// The time and error of the last run; `None` after a success.
     last_failure: Mutex<Option<(Instant, UpstreamError)>>,
 }
@@ -97,7 +97,7 @@ impl TokenSource {
                 layer,
                 auth: config.auth_info.clone(),
                 origin: origin.to_owned(),
-                runs: Turns::default(),
+                runs: SinglePermit::default(),
                 last_failure: Mutex::default(),
             }))
         }))
@@ -132,7 +132,7 @@ impl TokenSource {
 
 impl Provider {
     async fn header(&self) -> Result<Option<HeaderValue>, UpstreamError> {
-        let _turn = self.runs.wait().await;
+        let _permit = self.runs.acquire().await;
         let last_failure = self.last_failure.lock().clone();
         if let Some((at, error)) = last_failure
             && at.elapsed() < FAILURE_INTERVAL

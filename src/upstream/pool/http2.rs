@@ -20,6 +20,7 @@
 //! place ([`liveness`]).
 
 mod connection;
+mod group_streams;
 mod handshake;
 mod live_io;
 mod liveness;
@@ -33,8 +34,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use self::connection::Connection;
 pub(super) use self::connection::Lease;
-use self::connection::{Connection, GroupStreams};
+use self::group_streams::GroupStreams;
 use self::handshake::{handshake, not_http2};
 use self::liveness::Liveness;
 use self::state::{Admission, State};

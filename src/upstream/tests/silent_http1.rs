@@ -1,5 +1,5 @@
-//! Tests of HTTP/1.1 connections that stay open and pass nothing, in paused time. No pings show that
-//! they are dead.
+//! Tests of HTTP/1.1 connections that stay open and pass nothing, in paused time. No pings show
+//! that they are dead.
 
 use tokio::time::sleep;
 

@@ -118,9 +118,9 @@ async fn a_hang_delays_no_request_while_the_token_is_valid() {
     for _ in 0..10 {
         assert_eq!(Arc::clone(&plugin).header().await.unwrap(), "Bearer abc");
     }
-    eventually("the plugin runs", || plugin.runs.try_take().is_none()).await;
+    eventually("the plugin runs", || plugin.runs.try_acquire().is_none()).await;
     tokio::time::pause();
-    drop(plugin.runs.wait().await);
+    drop(plugin.runs.acquire().await);
     let failure = plugin.last_failure.lock().take().unwrap().1.to_string();
     assert!(failure.contains("was killed"), "{failure}");
 }

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::group_streams::GroupStreams;
 use super::handshake::Sender;
 use super::liveness::Liveness;
 use crate::upstream::recent_count::RecentCount;
@@ -114,21 +114,6 @@ impl Draining {
     }
 }
 
-/// The streams in use of a group, over all of its connections.
-#[derive(Default)]
-pub(super) struct GroupStreams {
-    in_use: AtomicUsize,
-    /// Notified when a stream may have become available.
-    pub(super) freed: Notify,
-}
-
-impl GroupStreams {
-    /// Returns the number of streams in use, those of draining connections included.
-    pub(super) fn in_use(&self) -> usize {
-        self.in_use.load(Ordering::Relaxed)
-    }
-}
-
 /// A stream of a connection. Dropping it counts as a reset.
 pub(in crate::upstream::pool) struct Lease {
     group: Arc<GroupStreams>,
@@ -136,7 +121,7 @@ pub(in crate::upstream::pool) struct Lease {
     reset_observer: Option<Arc<dyn ResetObserver>>,
     is_complete: bool,
     /// Whether the peer owes something on it.
-    is_owed: bool,
+    is_in_flight: bool,
 }
 
 impl Lease {
@@ -144,10 +129,10 @@ impl Lease {
     /// requests cannot take the last stream.
     pub(super) fn new(group: &Arc<GroupStreams>, connection: Arc<Connection>) -> Self {
         connection.in_use.fetch_add(1, Ordering::Relaxed);
-        group.in_use.fetch_add(1, Ordering::Relaxed);
-        connection.liveness.owe();
+        group.take();
+        connection.liveness.begin();
         let (group, reset_observer) = (Arc::clone(group), None);
-        Self { group, connection, reset_observer, is_complete: false, is_owed: true }
+        Self { group, connection, reset_observer, is_complete: false, is_in_flight: true }
     }
 
     /// Notes that the head of the response arrived.
@@ -158,8 +143,8 @@ impl Lease {
     }
 
     fn settle(&mut self) {
-        if std::mem::take(&mut self.is_owed) {
-            self.connection.liveness.settle();
+        if std::mem::take(&mut self.is_in_flight) {
+            self.connection.liveness.end();
         }
     }
 
@@ -198,7 +183,6 @@ impl Drop for Lease {
             }
         }
         self.connection.in_use.fetch_sub(1, Ordering::Relaxed);
-        self.group.in_use.fetch_sub(1, Ordering::Relaxed);
-        self.group.freed.notify_one();
+        self.group.give_back();
     }
 }

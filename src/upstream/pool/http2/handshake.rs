@@ -10,7 +10,7 @@ use hyper::client::conn::http2::{self, Builder, SendRequest};
 use hyper_util::rt::TokioIo;
 
 use super::live_io::LiveIo;
-use super::liveness::{Liveness, PING_OWED};
+use super::liveness::{Liveness, PING_BUSY};
 use super::ping_timer::PingTimer;
 use crate::streams::{ConnectionTasks, Spawner, Stopped};
 use crate::upstream::connect::Io;
@@ -25,7 +25,7 @@ const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 /// The least window of a connection. h2 ends a connection whose small unread frames exceed half of
 /// its window, and a watch is many small frames.
 const CONNECTION_WINDOW_MIN_BYTES: u32 = 4 * 1024 * 1024;
-/// A connection is judged by its bytes ([`Liveness`]), and not by hyper's time-out.
+/// A connection is checked by its bytes ([`Liveness`]), and not by hyper's time-out.
 const PONG_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// The bytes of a request body that are buffered for each stream.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
@@ -100,7 +100,7 @@ fn start(io: Io, limits: Http2Limits, spawner: Spawner, liveness: Arc<Liveness>)
         .max_concurrent_reset_streams(limits.resets_max * 2)
         .reset_stream_duration(RECENT)
         .max_local_error_reset_streams(None)
-        .keep_alive_interval(PING_OWED)
+        .keep_alive_interval(PING_BUSY)
         .keep_alive_timeout(PONG_TIMEOUT)
         .keep_alive_while_idle(true)
         .handshake(TokioIo::new(LiveIo::new(io, liveness)));

@@ -13,29 +13,29 @@ use crate::upstream::connect::Io;
 
 /// An open connection that is closed when it is dead.
 ///
-/// The connection's task always waits for bytes, so that it judges the connection right after it
+/// The connection's task always waits for bytes, so that it checks the connection right after it
 /// has read all that arrived.
 pub(super) struct LiveIo {
     io: Io,
     liveness: Arc<Liveness>,
-    judgement: Pin<Box<Sleep>>,
+    check_timer: Pin<Box<Sleep>>,
 }
 
 impl LiveIo {
     pub(super) fn new(io: Io, liveness: Arc<Liveness>) -> Self {
-        let judgement = Box::pin(sleep_until(liveness.next_judgement()));
-        Self { io, liveness, judgement }
+        let check_timer = Box::pin(sleep_until(liveness.next_check()));
+        Self { io, liveness, check_timer }
     }
 
-    fn poll_judgement(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_check(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            let next = self.liveness.next_judgement();
-            if next < self.judgement.deadline() {
-                self.judgement.as_mut().reset(next);
+            let next = self.liveness.next_check();
+            if next < self.check_timer.deadline() {
+                self.check_timer.as_mut().reset(next);
             }
-            ready!(self.judgement.as_mut().poll(context));
-            self.liveness.judge()?;
-            self.judgement.as_mut().reset(self.liveness.next_judgement());
+            ready!(self.check_timer.as_mut().poll(context));
+            self.liveness.check()?;
+            self.check_timer.as_mut().reset(self.liveness.next_check());
         }
     }
 }
@@ -49,7 +49,7 @@ impl AsyncRead for LiveIo {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.io).poll_read(context, buffer);
         if polled.is_pending() {
-            return self.poll_judgement(context);
+            return self.poll_check(context);
         }
         if buffer.filled().len() > before {
             self.liveness.heard();

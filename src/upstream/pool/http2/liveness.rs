@@ -1,9 +1,9 @@
-//! Whether an HTTP/2 connection lives, judged by the bytes that arrive on it.
+//! Whether an HTTP/2 connection lives, as the bytes show that arrive on it.
 //!
-//! A balancer can keep a connection open and pass nothing. What is owed on it then never comes, but
-//! an API server may also need a minute for an answer (slow webhooks, long lists). A PING it
-//! answers at once, whatever it does. So a connection that is quiet is pinged: soon while it owes
-//! an answer, and seldom otherwise ([`Liveness::ping_due`]).
+//! A balancer can keep a connection open and pass nothing. An answer on it then never comes, but an
+//! API server may also need a minute for one (slow webhooks, long lists). A PING it answers at
+//! once, whatever it does. So a connection that is quiet is pinged: soon while it owes an answer,
+//! and rarely otherwise ([`Liveness::ping_due`]).
 //!
 //! A connection that does not answer a ping in time is *silent*: new requests use another one, and
 //! reads that wait there may leave it. It is used again when a byte arrives. After [`DEAD_AFTER`]
@@ -14,7 +14,7 @@
 //! process was stopped.
 //!
 //! All times are milliseconds since `start`, in atomics. The task of the connection reads and
-//! changes them; requests note what is owed, and read `is_silent`.
+//! changes them; requests note that they wait, and read `is_silent`.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::connection::GroupStreams;
+use super::group_streams::GroupStreams;
 
 /// Whether one connection lives.
 pub(super) struct Liveness {
@@ -36,9 +36,9 @@ pub(super) struct Liveness {
     /// When the last ping was sent.
     pinged_at: AtomicU64,
     /// The exchanges that wait for the peer.
-    owed: AtomicUsize,
+    in_flight: AtomicUsize,
     /// Since when there is at least one.
-    owed_since: AtomicU64,
+    busy_since: AtomicU64,
     is_silent: AtomicBool,
     is_dead: AtomicBool,
     /// Notified when the connection falls silent.
@@ -56,8 +56,8 @@ impl Liveness {
             pong_time: opened_in.clamp(PONG_TIME_MIN, PONG_TIME_MAX),
             last_read: AtomicU64::new(0),
             pinged_at: AtomicU64::new(0),
-            owed: AtomicUsize::new(0),
-            owed_since: AtomicU64::new(0),
+            in_flight: AtomicUsize::new(0),
+            busy_since: AtomicU64::new(0),
             is_silent: AtomicBool::new(false),
             is_dead: AtomicBool::new(false),
             silenced: Notify::new(),
@@ -66,16 +66,16 @@ impl Liveness {
     }
 
     /// Notes that an exchange begins to wait for the peer.
-    pub(super) fn owe(&self) {
-        if self.owed.load(Ordering::Relaxed) == 0 {
-            self.owed_since.store(self.millis(Instant::now()), Ordering::Relaxed);
+    pub(super) fn begin(&self) {
+        if self.in_flight.load(Ordering::Relaxed) == 0 {
+            self.busy_since.store(self.millis(Instant::now()), Ordering::Relaxed);
         }
-        self.owed.fetch_add(1, Ordering::Relaxed);
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that an exchange does not wait for the peer any more.
-    pub(super) fn settle(&self) {
-        self.owed.fetch_sub(1, Ordering::Relaxed);
+    pub(super) fn end(&self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Notes that bytes arrived.
@@ -91,10 +91,10 @@ impl Liveness {
     pub(super) fn ping_due(&self) -> Instant {
         let last_read = self.at(&self.last_read);
         let idle = last_read + PING_IDLE;
-        if self.owed.load(Ordering::Relaxed) == 0 {
+        if self.in_flight.load(Ordering::Relaxed) == 0 {
             return idle;
         }
-        idle.min(last_read.max(self.at(&self.owed_since)) + PING_OWED)
+        idle.min(last_read.max(self.at(&self.busy_since)) + PING_BUSY)
     }
 
     /// Notes that a ping is sent now. The first one since the last bytes counts.
@@ -105,8 +105,8 @@ impl Liveness {
         }
     }
 
-    /// Returns when to [`judge`](Self::judge) next, if nothing arrives.
-    pub(super) fn next_judgement(&self) -> Instant {
+    /// Returns when to [`check`](Self::check) next, if nothing arrives.
+    pub(super) fn next_check(&self) -> Instant {
         let (last_read, pinged_at) = (self.at(&self.last_read), self.at(&self.pinged_at));
         let is_pinged = pinged_at > last_read;
         let asked_at = if is_pinged { pinged_at } else { self.ping_due() };
@@ -116,9 +116,9 @@ impl Liveness {
         asked_at + self.pong_time
     }
 
-    /// Judges the connection after everything was read that has arrived. Fails if it is dead.
-    pub(super) fn judge(&self) -> io::Result<()> {
-        if Instant::now() < self.next_judgement() {
+    /// Checks the connection after everything was read that has arrived. Fails if it is dead.
+    pub(super) fn check(&self) -> io::Result<()> {
+        if Instant::now() < self.next_check() {
             return Ok(());
         }
         if self.is_silent() {
@@ -164,7 +164,7 @@ impl Liveness {
 
 /// How long a connection may be quiet while it owes an answer, before it is pinged. Most answers
 /// take less.
-pub(super) const PING_OWED: Duration = Duration::from_millis(250);
+pub(super) const PING_BUSY: Duration = Duration::from_millis(250);
 /// How long a connection may be quiet while it owes nothing, before it is pinged.
 const PING_IDLE: Duration = Duration::from_secs(4);
 /// How long the answer to a ping may take on a connection that was opened at once, or in a long
@@ -189,21 +189,21 @@ mod tests {
         tokio::time::advance(Duration::from_millis(millis)).await;
     }
 
-    /// Pings if one is due, and judges. Returns whether the connection is silent, and whether dead.
+    /// Pings if one is due, and checks. Returns whether the connection is silent, and whether dead.
     fn turn(liveness: &Liveness) -> (bool, bool) {
         if Instant::now() >= liveness.ping_due() {
             liveness.pinged();
         }
-        let is_dead = liveness.judge().is_err();
+        let is_dead = liveness.check().is_err();
         (liveness.is_silent(), is_dead)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_owes_an_answer_is_silent_soon() {
+    async fn a_busy_connection_is_silent_soon() {
         let liveness = liveness(Duration::ZERO);
         advance(3000).await;
         liveness.heard();
-        liveness.owe();
+        liveness.begin();
         let expected = [(249, false), (1, false), (249, false), (1, true), (8499, true)];
         for (millis, is_silent) in expected {
             advance(millis).await;
@@ -225,8 +225,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_idle_connection_is_dead_after_nine_seconds() {
         let liveness = liveness(Duration::ZERO);
-        liveness.owe();
-        liveness.settle();
+        liveness.begin();
+        liveness.end();
         for (millis, is_silent, is_dead) in
             [(3999, false, false), (1, false, false), (250, true, false), (4750, true, true)]
         {
@@ -251,7 +251,7 @@ mod tests {
     async fn the_answer_to_a_ping_may_take_as_long_as_to_open_the_connection() {
         for (opened_in, silent_after) in [(0, 250), (800, 800), (20_000, 2000)] {
             let liveness = liveness(Duration::from_millis(opened_in));
-            liveness.owe();
+            liveness.begin();
             advance(250).await;
             assert_eq!(turn(&liveness), (false, false));
             advance(silent_after - 1).await;

@@ -2,7 +2,7 @@
 //!
 //! hyper pings a connection that was quiet for a fixed interval. Here, the interval is the shortest
 //! one, and the timer ends it later where no ping is due yet ([`Liveness::ping_due`]): a connection
-//! that owes nothing is pinged seldom.
+//! that owes nothing is pinged rarely.
 
 use std::pin::Pin;
 use std::sync::Arc;
