@@ -20,7 +20,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::expiry::Kept;
+use self::expiry::RetainedHistory;
 use self::load::Load;
 pub(crate) use self::load::{Ending, SentRequest, Served};
 pub(crate) use self::page::Form;
@@ -60,7 +60,7 @@ struct Inner {
     /// The revision up to which a cache may have listed again for it.
     relisted_until: u64,
     /// How far back every cache can go.
-    kept: Kept,
+    kept: RetainedHistory,
     /// The requests of a crowd.
     load: Load,
 }
@@ -100,7 +100,7 @@ impl Checker {
             reads_short_history: plan.in_a_row && plan.history_bytes.is_some(),
             last_cause: None,
             relisted_until: 0,
-            kept: Kept::new(plan, began),
+            kept: RetainedHistory::new(plan, began),
             load: Load::default(),
         })))
     }

@@ -13,7 +13,7 @@ use crate::resources::Selection;
 use crate::write_log::Moment;
 
 /// From where on every cache and every API server has all events.
-pub(super) struct Kept {
+pub(super) struct RetainedHistory {
     /// The last writes of a resource that they have at least; `None` where nothing is promised.
     events: Option<usize>,
     /// The last moment at which history may have been lost.
@@ -21,7 +21,7 @@ pub(super) struct Kept {
     from: Moment,
 }
 
-impl Kept {
+impl RetainedHistory {
     pub(super) fn new(plan: &Plan, from: Moment) -> Self {
         // The first cache of a namespace begins where the permission for all was lost. A cache that
         // came from a sibling is given up when it proves wrong.
@@ -48,7 +48,7 @@ impl Checker {
         let now = self.now();
         let mut inner = self.0.lock();
         inner.checked("W10");
-        let Kept { events: Some(kept), from, .. } = inner.kept else { return };
+        let RetainedHistory { events: Some(kept), from, .. } = inner.kept else { return };
         let epoch = inner.write_log.epoch(now.epoch);
         let is_kept = from.epoch == now.epoch
             && (from.revision.max(epoch.began_at)..=now.revision).contains(&after);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::candidate::{Candidate, next_after};
-use self::frame::{Frame, Shown};
+use self::frame::{Frame, ShownObject};
 use super::{Checker, Form, Inner};
 use crate::caller::Frames;
 use crate::resources::Selection;
@@ -40,7 +40,7 @@ pub(crate) struct StreamCheck {
     floor: u64,
     is_hit: bool,
     /// The initial state, until its end.
-    initial: Option<Vec<(String, Shown)>>,
+    initial: Option<Vec<(String, ShownObject)>>,
     candidates: Vec<Candidate>,
     /// How many epochs were looked at for `candidates`.
     epochs: usize,
@@ -240,8 +240,8 @@ impl StreamCheck {
         self.note(inner, revision);
     }
 
-    /// Notes whether an event that may be the difference of two states surely is. A bookmark is
-    /// owed then, if an earlier one shows that Weir knows how to write it.
+    /// Notes whether an event that may be the difference of two states surely is. A bookmark must
+    /// follow then, if an earlier one shows that Weir knows how to write it.
     fn note_difference(&mut self, inner: &Inner, frame: &Frame, revision: u64) {
         if self.differs {
             return;

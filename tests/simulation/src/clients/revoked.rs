@@ -45,7 +45,8 @@ async fn watch(client: &mut Client) {
                 if client.setting.phase.is_settled() {
                     let target = client.caller.target();
                     let what = format!(
-                        "a watch of {path} from {target} goes on {ENDED_WITHIN:?} after its user lost the permission"
+                        "a watch of {path} from {target} goes on {ENDED_WITHIN:?} after the \
+                         loss of its permission"
                     );
                     checker.violated("A2", &what);
                 }

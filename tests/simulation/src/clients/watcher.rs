@@ -56,7 +56,7 @@ fn draw_start(client: &mut Client) -> (Start, String) {
     let state = |consistent, least| Start::State { consistent, least };
     let kind = match is_varied() {
         true => rng.u8(..12),
-        false => [0, 1, 2, 3, 4, 5, 11][rng.usize(..7)],
+        false => [0, 1, 2, 3, 4, 5, 11][usize::from(rng.u8(..7))],
     };
     match kind {
         0 => after(now),
@@ -106,7 +106,7 @@ async fn watch(
         }
         _ => None,
     };
-    let due = Instant::now() + OVERDUE;
+    let due = Instant::now() + DELAY_MAX;
     let ends = due + Duration::from_secs(seconds.into());
     let is_prompt = manner.pause.is_zero() && frames.is_hit();
     loop {
@@ -162,4 +162,4 @@ fn overdue(client: &Client, path: &str, is_complete: bool) {
 }
 
 /// How much later than promised a frame or an end may come.
-const OVERDUE: Duration = Duration::from_secs(10);
+const DELAY_MAX: Duration = Duration::from_secs(10);

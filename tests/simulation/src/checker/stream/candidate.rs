@@ -1,6 +1,6 @@
 //! The writes of one epoch as a stream shows them, one after the other.
 
-use super::frame::{Frame, Shown};
+use super::frame::{Frame, ShownObject};
 use crate::resources::Selection;
 use crate::write_log::{Epoch, Log, Version};
 
@@ -80,7 +80,7 @@ impl Expected<'_> {
             return Ok(());
         }
         let text = match &frame.shown {
-            Shown::Json(shown) => String::from_utf8_lossy(shown).into_owned(),
+            ShownObject::Json(shown) => String::from_utf8_lossy(shown).into_owned(),
             _ => format!("{:?}", frame.notice),
         };
         Err(format!("another object: {text}"))

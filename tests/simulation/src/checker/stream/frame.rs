@@ -25,12 +25,12 @@ pub(crate) enum Notice {
 /// A frame.
 pub(super) struct Frame {
     pub(super) r#type: String,
-    pub(super) shown: Shown,
+    pub(super) shown: ShownObject,
     pub(super) notice: Notice,
 }
 
 /// The object of a frame.
-pub(super) enum Shown {
+pub(super) enum ShownObject {
     Json(Box<[u8]>),
     /// Of another form, to be compared as an item of a list.
     Item(Item),
@@ -87,8 +87,8 @@ fn json(form: Form, resource: &Resource, line: &[u8]) -> Option<Frame> {
     }
     let bytes: Box<[u8]> = object.get().as_bytes().into();
     let shown = match is_metadata {
-        true => Shown::Item(Item::Metadata(value.get_mut("metadata")?.take())),
-        false => Shown::Json(bytes.clone()),
+        true => ShownObject::Item(Item::Metadata(value.get_mut("metadata")?.take())),
+        false => ShownObject::Json(bytes.clone()),
     };
     head.frame(&resource.kind(is_metadata, false), r#type, shown, bytes)
 }
@@ -117,7 +117,7 @@ fn protobuf(resource: &Resource, message: &[u8]) -> Option<Frame> {
         revision: text(6)?.parse().ok()?,
         ends_state: annotations.into_iter().any(|key| key == "k8s.io/initial-events-end"),
     };
-    let shown = protobuf_item(object).map_or(Shown::Other, Shown::Item);
+    let shown = protobuf_item(object).map_or(ShownObject::Other, ShownObject::Item);
     head.frame(&resource.kind(false, false), r#type, shown, Box::default())
 }
 
@@ -126,7 +126,11 @@ fn error(code: u64, reason: &str) -> Option<Frame> {
     if code == 410 && !matches!(reason, "Expired" | "Gone") {
         return None;
     }
-    Some(Frame { r#type: "ERROR".to_owned(), shown: Shown::Other, notice: Notice::Error(code) })
+    Some(Frame {
+        r#type: "ERROR".to_owned(),
+        shown: ShownObject::Other,
+        notice: Notice::Error(code),
+    })
 }
 
 impl Head {
@@ -134,7 +138,7 @@ impl Head {
         self,
         (kind, version): &(String, &'static str),
         r#type: String,
-        shown: Shown,
+        shown: ShownObject,
         bytes: Box<[u8]>,
     ) -> Option<Frame> {
         let Self { kind: shown_kind, key, uid, revision, ends_state } = self;
@@ -151,7 +155,7 @@ impl Head {
     }
 }
 
-impl Shown {
+impl ShownObject {
     /// Whether it is an object at a revision, which may be that of a later event.
     pub(super) fn is(&self, resource: &Resource, version: &Version, revision: u64) -> bool {
         let at = || {
