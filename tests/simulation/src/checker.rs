@@ -27,7 +27,7 @@ pub(crate) use self::page::Form;
 pub(crate) use self::read::{ReadAt, ReadOperation, Walk};
 pub(crate) use self::stream::{Notice, Start};
 use crate::plan::Plan;
-use crate::resources::{Resource, Selection};
+use crate::resources::{NAMESPACES, Resource, Selection};
 use crate::trace::Trace;
 use crate::write_log::{Moment, Version, WriteLog};
 
@@ -185,6 +185,16 @@ impl Checker {
         let inner = self.0.lock();
         let log = inner.write_log.epoch(until.epoch).log(resource);
         log.map_or(0, |log| log.last_revision(until.revision))
+    }
+
+    /// Returns the namespace and the name of the object of a resource that was written last.
+    pub(crate) fn last_written(&self, resource: &Resource) -> Option<(&'static str, String)> {
+        let mut inner = self.0.lock();
+        let epoch = inner.write_log.now().epoch;
+        let last = inner.write_log.epoch(epoch).log(resource)?.writes.last()?;
+        let (namespace, name) = last.key.split_once('/')?;
+        let namespace = NAMESPACES.into_iter().find(|one| *one == namespace)?;
+        Some((namespace, name.to_owned()))
     }
 
     /// Checks the objects that a client received against the state that its stream claims (W2).

@@ -177,6 +177,15 @@ fn ended_at_once(client: &Client, path: &str) {
     }
 }
 
+/// W6: while nothing fails, a watch of a cache does not end before its `timeoutSeconds`.
+fn ended_early(client: &Client, path: &str) {
+    client.setting.checker.checked("W6");
+    if client.setting.phase.is_settled() && !client.setting.phase.is_over() {
+        let what = format!("{path} from {} ended before its time", client.caller.target());
+        client.setting.checker.violated("W6", &what);
+    }
+}
+
 /// Starts a reader of lists, pages and single objects.
 pub(crate) fn spawn_reader(
     setting: &Setting,

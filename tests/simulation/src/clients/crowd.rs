@@ -56,10 +56,11 @@ impl Sent {
                 return None;
             }
         };
-        client.trace(&self.what, answer.status, &answer.cache, &answer.body);
         let header = |name| answer.headers.get(name).and_then(|value| value.to_str().ok());
         let retry_after = header("retry-after").and_then(|text| text.parse().ok());
         let shed = header("x-weir-shed").map(str::to_owned);
+        let answered_by = shed.as_deref().unwrap_or(&answer.cache);
+        client.trace(&self.what, answer.status, answered_by, &answer.body);
         let status = answer.status;
         let body = if status == 429 { answer.whole.clone() } else { Bytes::new() };
         self.end(client, Ending::Answered { status, retry_after, shed, body });

@@ -239,6 +239,8 @@ async fn stream(
                 client.trace_failure(&path, "the end");
                 if is_silent && opened.elapsed() < Duration::from_secs(1) {
                     super::ended_at_once(client, &path);
+                } else if is_hit && opened.elapsed() + END_TOLERANCE < Duration::from_secs(seconds.into()) {
+                    super::ended_early(client, &path);
                 }
                 return place.map(Next::Watch).ok_or(None);
             }
@@ -311,6 +313,8 @@ async fn until(condition: impl Fn() -> bool) {
     }
 }
 
+/// How much before its `timeoutSeconds` a watch may end.
+const END_TOLERANCE: Duration = Duration::from_secs(1);
 /// client-go's reflector waits 0.8 s at first, and at most 30 s.
 const BACKOFF_MIN: Duration = Duration::from_millis(800);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);

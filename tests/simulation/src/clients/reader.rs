@@ -13,8 +13,11 @@ pub(super) async fn run(mut client: Client) {
         client.pause(READ_INTERVAL).await;
         client.wander(20);
         let selection = Selection::draw(&mut client.rng);
+        let now = client.setting.checker.now().revision;
         let read_at = match client.rng.u8(..4) {
             0 => ReadAt::Any,
+            // Whoever has just written knows it, and a cache may not have it yet.
+            1 if is_varied() && client.rng.bool() => ReadAt::NotOlderThan(now),
             1 if seen > 0 => ReadAt::NotOlderThan(seen),
             2 if seen > 0 => ReadAt::Exactly(seen),
             _ => ReadAt::Latest,
@@ -110,8 +113,12 @@ fn draw_parameters(client: &mut Client, operation: &ReadOperation) -> (bool, Str
 /// Reads one object, which may not exist.
 async fn get(client: &mut Client, operation: ReadOperation) {
     let resource = operation.selection.resource;
-    let namespace = NAMESPACES[client.rng.usize(..NAMESPACES.len())];
+    let drawn = NAMESPACES[client.rng.usize(..NAMESPACES.len())];
     let name = format!("{}-{}", resource.plural, client.rng.usize(..14));
+    // An older state differs most likely in what was written last.
+    let reads_last = is_varied() && client.rng.bool();
+    let last = reads_last.then(|| client.setting.checker.last_written(resource)).flatten();
+    let (namespace, name) = last.unwrap_or((drawn, name));
     let read_at = match operation.read_at {
         // A GET has no exact resourceVersion.
         ReadAt::Exactly(_) => ReadAt::Latest,

@@ -21,6 +21,10 @@ pub(super) async fn check(setting: &Setting, informers: &[Informer], mut rng: fa
     let written = setting.checker.now();
     sleep(BACKOFF_RESET).await;
     bookmarks_arrive(setting, informers, written);
+    // As at their time-out. No stream of a client ends for it (W6).
+    setting.trace.line("all watches end");
+    setting.simulator.faults().cut_watches(None, Cut::Clean);
+    sleep(RESUMED).await;
     // A request that must be fresh ends the back-off of a reflector.
     setting.phase.hold_requests(true);
     sleep(ANSWERED).await;
