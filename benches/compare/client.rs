@@ -135,6 +135,10 @@ impl Connection {
     }
 
     /// Sends a request and returns the response when its head has arrived.
+    #[expect(
+        clippy::await_holding_invalid_type,
+        reason = "a connection of HTTP/1.1 takes one request after another"
+    )]
     pub(crate) async fn send(&self, request: &PreparedRequest) -> Response<Incoming> {
         let response = match self {
             Self::Http1(sender) => {

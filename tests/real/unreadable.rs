@@ -97,8 +97,8 @@ impl World {
         }
     }
 
-    /// Returns the newest resourceVersion of a kind: that of a list without objects, since serde_json
-    /// reads no surrogate that stands alone.
+    /// Returns the newest resourceVersion of a kind: that of a list without objects, since
+    /// serde_json reads no surrogate that stands alone.
     async fn revision(&self, kind: &Kind) -> String {
         let list = Call::get(format!("{}?fieldSelector=metadata.name%3Dabsent", kind.all()));
         let list = self.direct.send(&list).await;

@@ -271,8 +271,10 @@ async fn the_clusters_headers_are_removed_beside_those_of_the_file() {
     for name in ["x-remote-user", "x-remote-group", "x-corp-user", "x-corp-extra-a"] {
         assert!(is_proxy_header(&store, name), "{name}");
     }
-    let headers = store.proxy_headers().load();
-    let named = headers.remote_user_headers().unwrap().username.to_vec();
+    let named = {
+        let headers = store.proxy_headers().load();
+        headers.remote_user_headers().unwrap().username.to_vec()
+    };
     assert_eq!(named, ["x-remote-user"], "users are named by the file's headers");
     set(json!({"requestheader-client-ca-file": two.pem(), "requestheader-username-headers": "{"}));
     reloader.poll_map().await;

@@ -39,7 +39,8 @@ pub(super) fn custom_kinds(definition: &Value) -> Vec<Kind> {
             .and_then(Value::as_object)
             .map(|map| map.keys().cloned().collect())
             .unwrap_or_default(),
-        // A definition in a group of kube-apiserver stands for a kind of its own that is missing here.
+        // A definition in a group of kube-apiserver stands for a kind of its own that is missing
+        // here.
         custom: !is_built_in_group(text(definition, "/spec/group")),
         review: false,
         bookmark_tail: String::new(),

@@ -21,12 +21,15 @@ pub(super) fn api_service(group: &str, version: &str, service: Option<(&str, &st
             json!({"namespace": namespace, "name": name, "port": 443}),
         );
     }
-    let mut metadata = json!({"name": format!("{version}.{group}")});
-    if service.is_none() {
-        let manager = if is_built_in_group(group) { "onstart" } else { "true" };
-        metadata["labels"] = json!({"kube-aggregator.kubernetes.io/automanaged": manager});
-    }
-    json!({"metadata": metadata, "spec": spec, "status": {"conditions": [condition]}})
+    let labels = match service {
+        Some(_) => json!({}),
+        None => {
+            let manager = if is_built_in_group(group) { "onstart" } else { "true" };
+            json!({"kube-aggregator.kubernetes.io/automanaged": manager})
+        }
+    };
+    json!({"metadata": {"name": format!("{version}.{group}"), "labels": labels}, "spec": spec,
+        "status": {"conditions": [condition]}})
 }
 
 /// Returns the versions that a CustomResourceDefinition serves.

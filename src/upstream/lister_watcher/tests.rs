@@ -442,16 +442,14 @@ async fn the_server_that_sends_the_watch_is_asked_whether_it_lags() {
     let resource = Arc::new(config_maps());
     let lister = HttpListWatch::new(upstream.clone(), resource, &scope, json, || 1 << 20, version);
     let watch = |timeout_seconds| {
-        lister.watch(WatchRequest {
-            resource_version: Some(ResourceVersion(7)),
-            timeout_seconds,
-            ..WatchRequest::default()
-        })
+        let resource_version = Some(ResourceVersion(7));
+        let request = WatchRequest { resource_version, timeout_seconds, ..WatchRequest::default() };
+        Box::pin(lister.watch(request))
     };
     let first = watch(3).await.unwrap();
     // The first server is left, so that the second one has to be confirmed.
     assert!(lister.leave_server());
-    let mut held = Box::pin(watch(7));
+    let mut held = watch(7);
     let arrived = || asked.lock().iter().any(|(_, query)| query.contains("timeoutSeconds=7"));
     let mut held = tokio::select! {
         _ = &mut held => panic!("the head is held"),
@@ -460,7 +458,8 @@ async fn the_server_that_sends_the_watch_is_asked_whether_it_lags() {
     let second = asked.lock().last().unwrap().0;
     // The probe goes back to the first server, and moves the pin.
     assert!(lister.leave_server());
-    lister.list_revision(ListRequest { limit: Some(1), ..ListRequest::default() }).await.unwrap();
+    let one = ListRequest { limit: Some(1), ..ListRequest::default() };
+    Box::pin(lister.list_revision(one)).await.unwrap();
     assert_ne!(asked.lock().last().unwrap().0, second);
     opens.notify_one();
     let watch = (&mut held).await.unwrap();

@@ -103,6 +103,7 @@ impl Client {
     }
 
     /// Returns the open connection with its number, or opens one.
+    #[expect(clippy::await_holding_invalid_type, reason = "the others wait for this connection")]
     async fn connected(&self) -> Result<(usize, Sender), String> {
         let mut connection = self.connection.lock().await;
         if let Some((number, sender)) = &*connection

@@ -96,10 +96,11 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
                     while *left > 0 && !self.buffer.is_empty() {
                         let byte = self.buffer.get_u8();
                         *left -= 1;
-                        if payload.len() < CONTROL_BYTES_MAX {
-                            payload.push(byte ^ key[payload.len() % key.len()]);
-                        } else {
-                            discard(&mut self.buffer, left);
+                        match key.iter().cycle().nth(payload.len()) {
+                            Some(mask) if payload.len() < CONTROL_BYTES_MAX => {
+                                payload.push(byte ^ mask);
+                            }
+                            _ => discard(&mut self.buffer, left),
                         }
                     }
                     if *left > 0 {

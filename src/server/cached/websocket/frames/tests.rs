@@ -87,7 +87,7 @@ async fn frames_are_read_as_the_upstream_reads_them() {
         ("nothing", vec![], Received::End),
     ] {
         for piece in [1, 4096] {
-            assert_eq!(received(&frame, piece).await, [expected.clone()], "{what}");
+            assert_eq!(received(&frame, piece).await, std::slice::from_ref(&expected), "{what}");
         }
     }
     let cut = received(&masked(0x89, &[5], b"ab"), 1).await;
