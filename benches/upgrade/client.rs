@@ -133,6 +133,7 @@ impl Client {
     }
 
     /// Returns the open connection with its number, or opens one.
+    #[expect(clippy::await_holding_invalid_type, reason = "the others wait for this connection")]
     async fn connected(&self) -> io::Result<(usize, Sender)> {
         let mut connection = self.connection.lock().await;
         if let Some(sender) = connection.sender.as_ref().filter(|it| !it.is_closed()) {
