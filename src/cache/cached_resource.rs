@@ -278,16 +278,18 @@ impl CachedResource {
     /// the wait ends too. Returns false if the cluster cannot be confirmed, or if the history was
     /// rewound meanwhile. Cancel safe.
     pub(crate) async fn is_joined(&self) -> bool {
-        if !self.lifecycle.is_watching() {
-            self.requests.request_resume();
-            let mut watching = self.lifecycle.watching();
-            tokio::select! {
-                biased;
-                _ = watching.wait_for(|watching| *watching) => {}
-                () = self.context.availability.unusable_from(Instant::now()) => return true,
+        let joined = async {
+            if !self.lifecycle.is_watching() {
+                self.requests.request_resume();
+                drop(self.lifecycle.watching().wait_for(|watching| *watching).await);
             }
+            self.is_same_cluster(self.generation.current()).await
+        };
+        tokio::select! {
+            biased;
+            joined = joined => joined,
+            () = self.context.availability.unusable_from(Instant::now()) => true,
         }
-        self.is_same_cluster(self.generation.current()).await
     }
 
     /// Updates the budget and the metrics after the history has become heavier.

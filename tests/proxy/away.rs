@@ -148,7 +148,8 @@ async fn a_watch_from_the_history_begins_and_repeats_its_last_bookmark() {
         );
         for _ in 0..2 {
             let mut watch = proxy.watch(&path).await;
-            assert!(watch.cache().starts_with("hit; upstream=away; age="), "{}", watch.cache());
+            let (status, cache) = (watch.status, watch.cache());
+            assert!(cache.starts_with("hit; upstream=away; age="), "{outage:?}: {status} {cache}");
             assert_eq!(watch.event().await["object"]["metadata"]["name"], "newer");
             let bookmark = watch.event().await;
             let at = bookmark["object"]["metadata"]["resourceVersion"].as_str().unwrap();
