@@ -17,11 +17,11 @@ mod verification;
 
 use libtest_mimic::Trial;
 
-use crate::{fire, nodes, siblings};
+use crate::{fire, nodes, siblings, wire};
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn()); 22] = [
+    let all: [(&str, fn()); 24] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
@@ -44,6 +44,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("figures_away", fire::figures::away),
         ("a_minute_in_shadow", shadow::a_minute),
         ("ten_minutes_in_shadow", shadow::ten_minutes),
+        ("many_raw_requests", wire::many_requests),
+        ("many_raw_websockets", wire::many_sockets),
     ];
     let ignored = |(name, run): (&str, fn())| {
         let run = move || {

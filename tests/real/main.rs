@@ -53,6 +53,7 @@ mod unreadable;
 
 #[path = "../support/wait.rs"]
 mod wait;
+mod wire;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -135,6 +136,8 @@ fn tests() -> Vec<Trial> {
             unreadable::another_tenants_objects,
         ),
         trial("invalid_parameters_get_the_upstreams_answers", missing, bad_input::answers),
+        trial("raw_requests_mean_what_the_upstream_reads", missing, wire::requests),
+        trial("raw_websockets_mean_what_the_upstream_reads", missing, wire::sockets),
     ];
     trials.push(trial("kubelets_get_what_the_authorizer_node_allows", no_kubectl, nodes::kubelets));
     trials.extend(trials_of_users(missing));

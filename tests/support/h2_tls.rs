@@ -13,6 +13,11 @@ pub(crate) static LEFT_IN_QUEUE: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns a connector that trusts the certificates of a CA, PEM, and offers HTTP/2 alone.
 pub(crate) fn connector(ca: &[u8]) -> TlsConnector {
+    connector_for(ca, b"h2")
+}
+
+/// Returns a connector that trusts the certificates of a CA, PEM, and offers one protocol.
+pub(crate) fn connector_for(ca: &[u8], protocol: &[u8]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(ca) {
         roots.add(certificate.expect("PEM")).expect("a certificate");
@@ -23,7 +28,7 @@ pub(crate) fn connector(ca: &[u8]) -> TlsConnector {
         .expect("versions")
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     TlsConnector::from(Arc::new(config))
 }
 

@@ -1,0 +1,162 @@
+//! The differences from the API server that are allowed, each with its reason. A difference in what
+//! is left in a namespace never is.
+
+use super::case::Case;
+use super::compare::{Aspect, Difference, Seen, is_refusal_of_go};
+use super::outcome::{End, Usable};
+use super::peer::Protocol;
+
+/// A difference of one Weir.
+pub(crate) struct Look<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) is_sidecar: bool,
+    pub(crate) direct: &'a Seen,
+    pub(crate) weir: &'a Seen,
+    pub(crate) difference: &'a Difference,
+}
+
+/// A rule: its reason, and whether a difference is of it.
+type Rule = (&'static str, fn(&Look<'_>) -> bool);
+
+/// Returns the reason why a difference is allowed.
+pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
+    if look.difference.aspect == Aspect::Effect {
+        return None;
+    }
+    RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
+}
+
+const RULES: [Rule; 19] = [
+    ("http::Uri holds no longer target (docs/decisions/raw-targets.md)", |look| {
+        look.refuses_with(414) && look.case.target.len() > 60_000
+    }),
+    ("more fields or bytes than Weir takes (docs/decisions/raw-targets.md)", |look| {
+        look.refuses_with(431) && look.case.bytes() > 1_000_000
+    }),
+    ("no target but a path and an http URL is carried (docs/decisions/raw-targets.md)", |look| {
+        look.refuses_with(400)
+            && look.says("its target is not a path")
+            && !look.case.target.starts_with(b"/")
+    }),
+    ("of HTTP/1, versions 1.0 and 1.1 alone are spoken (docs/decisions/raw-targets.md)", |look| {
+        look.refuses_with(505) && look.case.version == "HTTP/1.2"
+    }),
+    ("h2 ends a connection with an invalid field (docs/decisions/raw-targets.md)", |look| {
+        let is_name = |byte: &u8| is_token(byte) && !byte.is_ascii_uppercase();
+        let is_control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+        matches!(look.direct.outcome.end, End::Reset(_))
+            && look.ends_http2()
+            && look
+                .case
+                .fields
+                .iter()
+                .any(|field| !field.name.iter().all(is_name) || field.value.iter().any(is_control))
+    }),
+    ("h2 resets a stream with a field of a connection (RFC 9113 section 8.2.2)", |look| {
+        let is_of_connection = |name| look.has(name, |_| true);
+        look.case.protocol == Protocol::Http2
+            && look.direct.outcome.answer.status == 400
+            && look.weir.outcome.end == End::Reset("PROTOCOL_ERROR".to_owned())
+            && (["connection", "upgrade", "transfer-encoding"].into_iter().any(is_of_connection)
+                || look.has("te", |value| value != b"trailers"))
+    }),
+    ("h2 answers a head of more than 1 MiB (docs/decisions/raw-targets.md)", |look| {
+        look.case.protocol == Protocol::Http2
+            && look.case.bytes() > 1_000_000
+            && look.direct.outcome.end == End::Closed
+            && look.weir.outcome.answer.status == 431
+    }),
+    ("hyper closes after a length beside chunks (RFC 9112 section 6.1)", |look| {
+        look.difference.aspect == Aspect::Usable
+            && look.weir.outcome.usable == Usable::No
+            && look.has("content-length", |_| true)
+            && look.has("transfer-encoding", |_| true)
+    }),
+    ("one refuses a head with an error at once, the other when the head ends", |look| {
+        let [direct, weir] = [&look.direct.outcome, &look.weir.outcome];
+        // The bare CR stands in the place of the end.
+        look.case.fields.iter().any(|field| field.end == "\r")
+            && ((look.refuses_with(400) && direct.end == End::Silent)
+                || (is_refusal_of_go(direct) && weir.end == End::Silent))
+    }),
+    ("Weir is no proxy for CONNECT", |look| {
+        look.case.method == b"CONNECT" && look.refuses_with(405)
+    }),
+    ("h2 ends a connection with an invalid method (docs/decisions/raw-targets.md)", |look| {
+        let method = &look.case.method;
+        look.ends_http2() && (method.is_empty() || !method.iter().all(is_token))
+    }),
+    ("after a 431, Go's server of HTTP/1.1 closes; Weir relays that of HTTP/2", |look| {
+        look.difference.aspect == Aspect::Usable
+            && look.case.fields.len() > 500
+            && look.direct.outcome.answer.status == 431
+            && look.weir.outcome.answer.status == 431
+    }),
+    // Weir's refusals of heads reach neither a cache nor the API server.
+    ("both refuse the head, Weir with a Status", |look| {
+        let is_refused = is_refusal_of_go(&look.direct.outcome)
+            || matches!(look.direct.outcome.end, End::Reset(_) | End::Closed);
+        is_refused && REFUSALS.into_iter().any(|status| look.refuses_with(status))
+    }),
+    ("Connection may not name an identity header (server/http/headers.rs)", |look| {
+        look.refuses_with(400)
+            && look.has("connection", |value| value.eq_ignore_ascii_case(b"authorization"))
+    }),
+    ("a sidecar checks Host and Origin (docs/decisions/origin-check.md)", |look| {
+        look.is_sidecar && look.refuses_with(403) && look.says("weir does not answer")
+    }),
+    ("a sidecar has one identity", |look| {
+        look.is_sidecar
+            && matches!(look.direct.outcome.answer.status, 401 | 403)
+            && look.weir.outcome.answer.header("x-weir-cache") != ""
+    }),
+    ("HTTP/1.0 has no upgrades (RFC 9110 section 7.8)", |look| {
+        look.case.version == "HTTP/1.0" && look.direct.outcome.answer.status == 101
+    }),
+    ("a connection is closed after a refusal or a failed upgrade", |look| {
+        look.difference.aspect == Aspect::Usable
+            && look.weir.outcome.usable == Usable::No
+            && (look.is_own() || look.has("upgrade", |_| true))
+    }),
+    ("the end of a watch and its first events race", |look| {
+        look.difference.aspect == Aspect::Body
+            && memchr::memmem::find(&look.case.target, b"9223372037").is_some()
+    }),
+];
+
+/// The codes of heads that Weir refuses.
+const REFUSALS: [u16; 7] = [400, 405, 414, 417, 431, 501, 505];
+
+impl Look<'_> {
+    /// Whether Weir ends a connection of HTTP/2 instead of an answer.
+    fn ends_http2(&self) -> bool {
+        self.case.protocol == Protocol::Http2 && self.weir.outcome.end == End::Closed
+    }
+
+    /// Whether Weir itself refuses the request with this status.
+    fn refuses_with(&self, status: u16) -> bool {
+        self.weir.outcome.answer.status == status && self.is_own()
+    }
+
+    /// Whether the response is Weir's own error, in whatever form: those of the API server and of
+    /// the caches say where they are from.
+    fn is_own(&self) -> bool {
+        let answer = &self.weir.outcome.answer;
+        answer.status >= 400 && answer.header("x-weir-cache").is_empty()
+    }
+
+    /// Whether the response has this text, unless it has no body.
+    fn says(&self, text: &str) -> bool {
+        let body = &self.weir.outcome.answer.body;
+        self.case.is_head() || memchr::memmem::find(body, text.as_bytes()).is_some()
+    }
+
+    fn has(&self, name: &str, is_value: fn(&[u8]) -> bool) -> bool {
+        self.case.fields.iter().any(|field| field.is(name) && is_value(&field.value))
+    }
+}
+
+/// Whether a byte may stand in a token (RFC 9110 section 5.6.2).
+fn is_token(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte)
+}

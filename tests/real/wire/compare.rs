@@ -1,0 +1,110 @@
+//! How two servers differ in what they did with one request.
+
+use super::meaning::meaning;
+use super::outcome::{End, Outcome, Usable};
+
+/// What one server did with a request, and what that changed in its namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) outcome: Outcome,
+    pub(crate) effect: Vec<String>,
+}
+
+impl Seen {
+    /// One line for messages.
+    pub(crate) fn shown(&self) -> String {
+        let Outcome { answer, usable, interim, .. } = &self.outcome;
+        let text: String = String::from_utf8_lossy(&answer.body).chars().take(SHOWN_MAX).collect();
+        let label = self.outcome.label();
+        format!(
+            "{label}, {interim} before, usable {usable:?}, effect {:?}, {:?} {}",
+            self.effect,
+            answer.headers,
+            text.escape_debug()
+        )
+    }
+}
+
+/// One difference from the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Difference {
+    pub(crate) aspect: Aspect,
+    /// The aspect and what both did, without what only this request has.
+    pub(crate) kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Aspect {
+    /// What is left in the namespace.
+    Effect,
+    /// The status, or how the exchange ended without one.
+    End,
+    Interim,
+    /// A header with this name.
+    Header(String),
+    Body,
+    /// Whether the connection can be used.
+    Usable,
+}
+
+/// Returns how `weir` differs from `direct`.
+pub(crate) fn differences(direct: &Seen, weir: &Seen) -> Vec<Difference> {
+    let mut all = Vec::new();
+    let (left, right) = (&direct.outcome, &weir.outcome);
+    let labels = format!("{} -> {}", left.label(), right.label());
+    let mut add = |aspect, kind: String| all.push(Difference { aspect, kind });
+    if direct.effect != weir.effect {
+        let effects = [direct, weir].map(|seen| verbs(&seen.effect));
+        add(Aspect::Effect, format!("effect {} -> {} ({labels})", effects[0], effects[1]));
+    }
+    if left.label() != right.label() {
+        add(Aspect::End, format!("status {labels}"));
+    } else if is_refusal_of_go(left) && left.answer.status == right.answer.status {
+        // Go's server writes a line of text before kube-apiserver sees the request.
+    } else if left.end == End::Answer {
+        let ((left_head, left_body), (right_head, right_body)) =
+            (meaning(&left.answer), meaning(&right.answer));
+        let status = left.answer.status;
+        let lines = left_head.headers.iter().chain(&right_head.headers);
+        let mut names: Vec<&String> = lines.map(|(name, _)| name).collect();
+        names.dedup();
+        names.sort();
+        names.dedup();
+        for name in names {
+            let values = |headers: &[(String, String)]| -> Vec<String> {
+                let lines = headers.iter().filter(|(known, _)| known == name);
+                lines.map(|(_, value)| value.clone()).collect()
+            };
+            if values(&left_head.headers) != values(&right_head.headers) {
+                add(Aspect::Header(name.clone()), format!("header {name} of {status}"));
+            }
+        }
+        if left_body != right_body {
+            add(Aspect::Body, format!("body of {status}"));
+        }
+    }
+    if left.interim != right.interim {
+        add(Aspect::Interim, format!("1xx {} -> {} ({labels})", left.interim, right.interim));
+    }
+    let (left, right) = (left.usable, right.usable);
+    if left != right && left != Usable::Unclear && right != Usable::Unclear {
+        add(Aspect::Usable, format!("usable {left:?} -> {right:?} ({labels})"));
+    }
+    all
+}
+
+/// Whether Go's server itself refuses a request, whatever the bytes of the response.
+pub(crate) fn is_refusal_of_go(outcome: &Outcome) -> bool {
+    outcome.end == End::Answer
+        && outcome.answer.status >= 400
+        && outcome.answer.header("audit-id").is_empty()
+}
+
+/// The verbs of an effect, each once.
+fn verbs(effect: &[String]) -> String {
+    let mut verbs: Vec<_> = effect.iter().filter_map(|line| line.split(' ').next()).collect();
+    verbs.dedup();
+    if verbs.is_empty() { "none".to_owned() } else { verbs.join("+") }
+}
+
+const SHOWN_MAX: usize = 400;
