@@ -26,7 +26,7 @@ pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 19] = [
+const RULES: [Rule; 21] = [
     ("http::Uri holds no longer target (docs/decisions/raw-targets.md)", |look| {
         look.refuses_with(414) && look.case.target.len() > 60_000
     }),
@@ -60,6 +60,18 @@ const RULES: [Rule; 19] = [
             && (["connection", "upgrade", "transfer-encoding"].into_iter().any(is_of_connection)
                 || look.has("te", |value| value != b"trailers"))
     }),
+    (
+        "after a reset, Go takes the body for that of no stream (docs/decisions/raw-targets.md)",
+        |look| {
+            let [direct, weir] = [&look.direct.outcome, &look.weir.outcome];
+            let is_reset = |end: &End| *end == End::Reset("PROTOCOL_ERROR".to_owned());
+            look.case.protocol == Protocol::Http2
+                && !look.case.body.is_empty()
+                && (is_reset(&direct.end) || direct.end == End::Closed)
+                && is_reset(&weir.end)
+                && direct.usable == Usable::No
+        },
+    ),
     ("h2 answers a head of more than 1 MiB (docs/decisions/raw-targets.md)", |look| {
         look.case.protocol == Protocol::Http2
             && look.case.bytes() > 1_000_000
@@ -104,6 +116,14 @@ const RULES: [Rule; 19] = [
     }),
     ("a sidecar checks Host and Origin (docs/decisions/origin-check.md)", |look| {
         look.is_sidecar && look.refuses_with(403) && look.says("weir does not answer")
+    }),
+    ("a sidecar requires a host that it can read (docs/decisions/origin-check.md)", |look| {
+        let is_usual = look.has("host", |value| value == b"localhost");
+        look.is_sidecar
+            && look.refuses_with(400)
+            && (look.says("the request has no Host header")
+                || look.says("the Host header cannot be read"))
+            && (!is_usual || look.case.left_out == Some(":authority"))
     }),
     ("a sidecar has one identity", |look| {
         look.is_sidecar
