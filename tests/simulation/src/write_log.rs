@@ -116,6 +116,12 @@ impl WriteLog {
         0..self.candidates(begun).start
     }
 
+    /// Returns the highest revision of all epochs but the present one, if there are others.
+    pub(crate) fn highest_lost(&self) -> Option<u64> {
+        let (_, lost) = self.epochs.split_last()?;
+        lost.iter().map(|epoch| epoch.revision).max()
+    }
+
     /// Returns an epoch.
     pub(crate) fn epoch(&self, number: usize) -> &Epoch {
         &self.epochs[number]

@@ -3,7 +3,9 @@
 //! A cache loses its place only if an API server has no events after it, or if nobody knows whether
 //! the history is still the same. While nothing of that kind happens, a watch from any
 //! resourceVersion begins whose events the API servers have: also after a restart of Weir, and
-//! after a cache was stopped that nobody used.
+//! after a cache was stopped that nobody used. After a restore of etcd, what is not above the
+//! highest resourceVersion of the lost history may mean that one: a cache that begins later refuses
+//! it for good (docs/decisions/rewound-history.md).
 
 use tokio::time::Instant;
 
@@ -49,8 +51,10 @@ impl Checker {
         let mut inner = self.0.lock();
         inner.checked("W10");
         let RetainedHistory { events: Some(kept), from, .. } = inner.kept else { return };
+        let highest_lost = inner.write_log.highest_lost();
         let epoch = inner.write_log.epoch(now.epoch);
         let is_kept = from.epoch == now.epoch
+            && highest_lost.is_none_or(|lost| after > lost)
             && (from.revision.max(epoch.began_at)..=now.revision).contains(&after);
         let events = epoch.log(selection.resource).map_or(0, |log| log.count_after(after));
         if is_kept && events <= kept {
