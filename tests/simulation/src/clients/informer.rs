@@ -239,7 +239,9 @@ async fn stream(
                 client.trace_failure(&path, "the end");
                 if is_silent && opened.elapsed() < Duration::from_secs(1) {
                     super::ended_at_once(client, &path);
-                } else if is_hit && opened.elapsed() + END_TOLERANCE < Duration::from_secs(seconds.into()) {
+                } else if is_hit
+                    && opened.elapsed() + END_TOLERANCE < Duration::from_secs(seconds.into())
+                {
                     super::ended_early(client, &path);
                 }
                 return place.map(Next::Watch).ok_or(None);
