@@ -6,8 +6,9 @@
 //! ([`crate::server::connection::wire`]): it writes targets so that they are not cut, and refuses
 //! heads of HTTP/1.1 that it cannot read. This module rejects what hyper and h2 accept more
 //! generously than Go's server: codings before `chunked` (the body would be forwarded without its
-//! coding), a length that no body follows, targets that are not a path, and paths with a bad
-//! percent-escape. A bare LF ends a line for all.
+//! coding), a length that no body follows, targets that are not a path, paths with a bad
+//! percent-escape, and over HTTP/2 names of fields with a quotation mark (the upstream would reset
+//! the stream, so that its answer would seem lost). A bare LF ends a line for all.
 //!
 //! No request arrives here with both a Transfer-Encoding and a Content-Length: hyper removes the
 //! length, and closes the connection after the request; h2 resets the stream. Nothing here would
@@ -36,6 +37,9 @@ pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
         return Err(status.clone());
     }
     target(request)?;
+    if request.headers.keys().any(|name| name.as_str().contains('"')) {
+        return Err(refusal::not_understood("the name of a header field is not a token"));
+    }
     let mut codings = request.headers.get_all(TRANSFER_ENCODING).iter();
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     if codings.next().is_some_and(|coding| !is_chunked(coding)) || codings.next().is_some() {
@@ -78,4 +82,23 @@ fn target(request: &Parts) -> Result<(), Status> {
         return Err(refusal::not_understood("its path has a percent sign that begins no escape"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, Request};
+
+    #[test]
+    fn a_name_with_a_quotation_mark_is_refused() {
+        let code = |name: &[u8]| {
+            // As h2 makes names.
+            let name = HeaderName::from_lowercase(name).unwrap();
+            let request = Request::builder().version(Version::HTTP_2).uri("/api").header(name, "x");
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            check(&parts, false).map_or_else(|status| status.code.as_u16(), |()| 200)
+        };
+        assert_eq!(code(b"x\"y"), 400);
+        assert_eq!(code(b"x!#$%&'*+-.^_`|~y"), 200);
+    }
 }

@@ -70,13 +70,16 @@ impl HostPolicy {
         }
     }
 
-    /// Where all names are allowed, Weir reads no name, and is as lenient as Go's server
-    /// (`httpguts.ValidHostHeader`), which takes an empty one.
+    /// Refuses what Go's server refuses (`httpguts.ValidHostHeader`), such as `user@localhost`. Where
+    /// all names are allowed, Weir reads no name, and is as lenient, so that an empty one passes.
     fn check_header(&self, host: &HeaderValue) -> Result<(), Status> {
         let unreadable = || bad_request("the Host header cannot be read");
+        let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || HOST_MARKS.contains(byte);
+        if !host.as_bytes().iter().all(is_valid) {
+            return Err(unreadable());
+        }
         if self.allowed.is_none() {
-            let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || HOST_MARKS.contains(byte);
-            return host.as_bytes().iter().all(is_valid).then_some(()).ok_or_else(unreadable);
+            return Ok(());
         }
         let authority = Authority::try_from(host.as_bytes()).map_err(|_| unreadable())?;
         self.check_name(authority.host())
@@ -206,6 +209,8 @@ mod tests {
         assert_eq!(code("/api", &[]), 400);
         assert_eq!(code("/api", &["localhost", "localhost"]), 400);
         assert_eq!(code("/api", &[""]), 400);
+        // Go's server refuses it, and so Weir must not send it a write for such a client.
+        assert_eq!(code("/api", &["user@localhost"]), 400);
     }
 
     /// A browser sends no `Origin` with an image, a frame or a link.

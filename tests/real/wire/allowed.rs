@@ -1,8 +1,10 @@
-//! The differences from the API server that are allowed, each with its reason. A difference in what
-//! is left in a namespace never is.
+//! The differences from the API server that are allowed, each with its reason. What a Weir leaves in
+//! its namespace is allowed to differ only where it refuses a write and so leaves nothing, and
+//! where a sidecar writes with its own identity.
 
-use super::case::Case;
+use super::case::{Case, Field};
 use super::compare::{Aspect, Difference, Seen, is_refusal_of_go};
+use super::http1::BEARER;
 use super::outcome::{End, Usable};
 use super::peer::Protocol;
 
@@ -20,13 +22,16 @@ type Rule = (&'static str, fn(&Look<'_>) -> bool);
 
 /// Returns the reason why a difference is allowed.
 pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
-    if look.difference.aspect == Aspect::Effect {
+    if look.difference.aspect == Aspect::Effect
+        && !look.refuses_whole_write()
+        && !look.has_other_identity()
+    {
         return None;
     }
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 21] = [
+const RULES: [Rule; 24] = [
     ("http::Uri holds no longer target (docs/decisions/raw-targets.md)", |look| {
         look.refuses_with(414) && look.case.target.len() > 60_000
     }),
@@ -44,34 +49,61 @@ const RULES: [Rule; 21] = [
     ("h2 ends a connection with an invalid field (docs/decisions/raw-targets.md)", |look| {
         let is_name = |byte: &u8| is_token(byte) && !byte.is_ascii_uppercase();
         let is_control = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
-        matches!(look.direct.outcome.end, End::Reset(_))
+        let is_bad = |field: &Field| {
+            field.name.is_empty()
+                || !field.name.iter().all(is_name)
+                || field.value.iter().any(is_control)
+        };
+        let direct = &look.direct.outcome;
+        (matches!(direct.end, End::Reset(_)) || direct.answer.status == 431)
             && look.ends_http2()
-            && look
-                .case
-                .fields
-                .iter()
-                .any(|field| !field.name.iter().all(is_name) || field.value.iter().any(is_control))
+            && look.case.fields.iter().any(is_bad)
     }),
     ("h2 resets a stream with a field of a connection (RFC 9113 section 8.2.2)", |look| {
         let is_of_connection = |name| look.has(name, |_| true);
         look.case.protocol == Protocol::Http2
-            && look.direct.outcome.answer.status == 400
+            && matches!(look.direct.outcome.answer.status, 400 | 431)
             && look.weir.outcome.end == End::Reset("PROTOCOL_ERROR".to_owned())
             && (["connection", "upgrade", "transfer-encoding"].into_iter().any(is_of_connection)
                 || look.has("te", |value| value != b"trailers"))
     }),
     (
-        "after a reset, Go takes the body for that of no stream (docs/decisions/raw-targets.md)",
+        "Go ends a connection where h2 only resets a stream (docs/decisions/raw-targets.md)",
         |look| {
             let [direct, weir] = [&look.direct.outcome, &look.weir.outcome];
             let is_reset = |end: &End| *end == End::Reset("PROTOCOL_ERROR".to_owned());
             look.case.protocol == Protocol::Http2
-                && !look.case.body.is_empty()
+                // A frame follows the one with the error.
+                && (!look.case.body.is_empty() || look.case.bytes() > 16_000)
                 && (is_reset(&direct.end) || direct.end == End::Closed)
                 && is_reset(&weir.end)
                 && direct.usable == Usable::No
         },
     ),
+    (
+        "kube-apiserver ends anonymous connections of HTTP/2 (docs/decisions/raw-targets.md)",
+        |look| {
+            look.difference.aspect == Aspect::Usable
+                && look.case.protocol == Protocol::Http2
+                && matches!(look.direct.outcome.answer.status, 401 | 403)
+                && look.weir.outcome.usable == Usable::Yes
+                && (look.is_anonymous()
+                    || look.has("authorization", |value| value != BEARER.as_bytes()))
+        },
+    ),
+    ("HTTP/1.0 has no Transfer-Encoding (RFC 9112 section 6.1)", |look| {
+        look.case.version == "HTTP/1.0"
+            && look.refuses_with(400)
+            && look.says("HTTP/1.0 has no Transfer-Encoding")
+            && look.has("transfer-encoding", |_| true)
+    }),
+    ("Weir takes one Content-Length over HTTP/2 (RFC 9110 section 8.6)", |look| {
+        let lengths = look.case.fields.iter().filter(|field| field.is("content-length"));
+        look.case.protocol == Protocol::Http2
+            && look.refuses_with(400)
+            && look.says("its Content-Length is not one number")
+            && lengths.count() > 1
+    }),
     ("h2 answers a head of more than 1 MiB (docs/decisions/raw-targets.md)", |look| {
         look.case.protocol == Protocol::Http2
             && look.case.bytes() > 1_000_000
@@ -151,6 +183,24 @@ impl Look<'_> {
     /// Whether Weir ends a connection of HTTP/2 instead of an answer.
     fn ends_http2(&self) -> bool {
         self.case.protocol == Protocol::Http2 && self.weir.outcome.end == End::Closed
+    }
+
+    /// Whether Weir itself refuses the request, and leaves its namespace as it was.
+    fn refuses_whole_write(&self) -> bool {
+        let is_refused = self.weir.outcome.end != End::Answer || self.is_own();
+        self.weir.effect.is_empty() && is_refused
+    }
+
+    /// Whether the API server refuses a user whom a sidecar does not look at.
+    fn has_other_identity(&self) -> bool {
+        self.is_sidecar
+            && self.direct.effect.is_empty()
+            && matches!(self.direct.outcome.answer.status, 401 | 403)
+            && self.is_anonymous()
+    }
+
+    fn is_anonymous(&self) -> bool {
+        !self.has("authorization", |_| true)
     }
 
     /// Whether Weir itself refuses the request with this status.

@@ -207,8 +207,13 @@ fn carried(target: &[u8]) -> Result<Option<Vec<u8>>, RefusedHead> {
     if carried.len() > TARGET_BYTES_MAX {
         return Err(RefusedHead::target_too_long());
     }
-    // Any path can be carried then.
-    if carried.first() != Some(&b'/') && Uri::try_from(carried).is_err() {
+    // Any path can be carried then. `http::Uri` takes the name of a scheme without a letter, too.
+    let is_read = match carried {
+        [b'/', ..] => true,
+        [b'*' | b'a'..=b'z' | b'A'..=b'Z', ..] => Uri::try_from(carried).is_ok(),
+        _ => false,
+    };
+    if !is_read {
         return bad("its target is not a path");
     }
     Ok(escaped)

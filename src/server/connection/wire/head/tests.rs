@@ -80,6 +80,8 @@ fn a_head_that_go_refuses_is_refused_with_its_code() {
         (b"GET # HTTP/1.1\r\n\r\n", 400),
         (b"GET http://h#/ HTTP/1.1\r\n\r\n", 400),
         (b"GET http:/a HTTP/1.1\r\n\r\n", 400),
+        (b"GET ://h/a HTTP/1.1\r\n\r\n", 400),
+        (b"GET 1x://h/a HTTP/1.1\r\n\r\n", 400),
         (b"GET /a HTTP/2.0\r\n\r\n", 505),
         (b"GET /a HTTP/1.2\r\n\r\n", 505),
         (b"GET /a HTTP/11\r\n\r\n", 400),
