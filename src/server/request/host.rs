@@ -70,8 +70,9 @@ impl HostPolicy {
         }
     }
 
-    /// Refuses what Go's server refuses (`httpguts.ValidHostHeader`), such as `user@localhost`. Where
-    /// all names are allowed, Weir reads no name, and is as lenient, so that an empty one passes.
+    /// Refuses what Go's server refuses (`httpguts.ValidHostHeader`), such as `user@localhost`.
+    /// Where all names are allowed, Weir reads no name, and is as lenient, so that an empty one
+    /// passes.
     fn check_header(&self, host: &HeaderValue) -> Result<(), Status> {
         let unreadable = || bad_request("the Host header cannot be read");
         let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || HOST_MARKS.contains(byte);
