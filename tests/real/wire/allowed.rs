@@ -160,7 +160,7 @@ const RULES: [Rule; 24] = [
     ("a sidecar has one identity", |look| {
         look.is_sidecar
             && matches!(look.direct.outcome.answer.status, 401 | 403)
-            && look.weir.outcome.answer.header("x-weir-cache") != ""
+            && !look.weir.outcome.answer.header("x-weir-cache").is_empty()
     }),
     ("HTTP/1.0 has no upgrades (RFC 9110 section 7.8)", |look| {
         look.case.version == "HTTP/1.0" && look.direct.outcome.answer.status == 101

@@ -104,10 +104,11 @@ impl std::fmt::Display for Case {
         let shown = |bytes: &[u8]| {
             let text = bytes.escape_ascii().to_string();
             let length = text.len();
-            match text.char_indices().nth(SHOWN_MAX) {
-                Some((end, _)) => format!("{}… ({length} in all)", &text[..end]),
-                None => text,
+            if length <= SHOWN_MAX {
+                return text;
             }
+            let start: String = text.chars().take(SHOWN_MAX).collect();
+            format!("{start}… ({length} in all)")
         };
         let (method, target) = (shown(&self.method), shown(&self.target));
         write!(f, "{}: {method} {target}", self.protocol.name())?;

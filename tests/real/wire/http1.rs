@@ -94,9 +94,7 @@ impl Connection {
             read.await
         };
         let ended = timeout_at(deadline, response).await;
-        if ended.is_err() {
-            partial.usable = Usable::Unclear;
-        } else if !is_written && partial.usable == Usable::Yes {
+        if ended.is_err() || (!is_written && partial.usable == Usable::Yes) {
             partial.usable = Usable::Unclear;
         }
         partial

@@ -39,7 +39,7 @@ impl Http2 {
             Some(open) => Some(open),
             None => Connection::open(&self.peer).await,
         };
-        let Some(mut connection) = opened else { return Outcome::without_answer(End::Closed) };
+        let Some(connection) = opened else { return Outcome::without_answer(End::Closed) };
         let mut outcome = connection.exchange(case, &self.peer, wait).await;
         outcome.usable = match &outcome.end {
             End::Closed => Usable::No,
@@ -86,7 +86,7 @@ impl Connection {
         Some(Self { sender, blocks, _tasks: tasks })
     }
 
-    async fn exchange(&mut self, case: &Case, peer: &Peer, wait: Duration) -> Outcome {
+    async fn exchange(&self, case: &Case, peer: &Peer, wait: Duration) -> Outcome {
         let mut partial = Outcome::without_answer(End::Silent);
         let sent = self.send(case, peer, &mut partial);
         if let Ok(Err(error)) = timeout(wait, sent).await {
@@ -98,12 +98,7 @@ impl Connection {
         partial
     }
 
-    async fn send(
-        &mut self,
-        case: &Case,
-        peer: &Peer,
-        outcome: &mut Outcome,
-    ) -> Result<(), h2::Error> {
+    async fn send(&self, case: &Case, peer: &Peer, outcome: &mut Outcome) -> Result<(), h2::Error> {
         let mut sender = self.sender.clone().ready().await?;
         self.blocks.lock().push_back(block(&case.http2(peer)));
         // Only the method matters to h2's client: a response to HEAD has no body.
@@ -125,7 +120,7 @@ impl Connection {
         }
     }
 
-    async fn probe(&mut self, peer: &Peer) -> Usable {
+    async fn probe(&self, peer: &Peer) -> Usable {
         let outcome = Box::pin(self.exchange(&probe(), peer, PROBE_MAX)).await;
         let is_right = memchr::memmem::find(&outcome.answer.body, PROBE_NAME).is_some();
         match outcome.end {

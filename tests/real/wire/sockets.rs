@@ -147,8 +147,8 @@ fn frame(rng: &mut Rng) -> Vec<u8> {
 fn masked(first: u8, length: u64, payload: &[u8]) -> Vec<u8> {
     let digits = length.to_be_bytes();
     match length {
-        ..126 => masked_with(first, &digits[7..], payload),
-        ..65_536 => masked_with(first, &[&[126], &digits[6..]].concat(), payload),
+        0..126 => masked_with(first, &digits[7..], payload),
+        126..65_536 => masked_with(first, &[&[126], &digits[6..]].concat(), payload),
         _ => masked_with(first, &[&[127], &digits[..]].concat(), payload),
     }
 }
@@ -178,7 +178,9 @@ pub(crate) async fn talk(connection: &mut Connection, script: &Script) -> Bytes 
     while !seen.is_over {
         seen.read(connection, deadline).await;
     }
-    seen.rest.is_empty().then_some(()).unwrap_or_else(|| seen.others.push(json!("half a frame")));
+    if !seen.rest.is_empty() {
+        seen.others.push(json!("half a frame"));
+    }
     let Transcript { events, others, is_silent, .. } = seen;
     let end = if is_silent { "open" } else { "closed" };
     json!({"events": events, "others": others, "end": end}).to_string().into()
