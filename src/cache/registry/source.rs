@@ -46,7 +46,7 @@ pub(crate) trait Source: Send + Sync + 'static {
     /// Calls [`Discovery::is_aggregated`].
     fn is_aggregated(&self, gvr: &GroupVersionResource) -> bool;
 
-    /// Calls [`Discovery::doubt`].
+    /// Calls [`Discovery::recheck`].
     fn recheck_discovery(&self);
 
     /// Calls [`Discovery::version`].
