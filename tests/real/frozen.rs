@@ -153,9 +153,12 @@ fn check(writes_wait: bool, samples: &[&Sample], frozen: Instant) {
         let is_in_time = answer.is_some_and(|(_, took)| took < time);
         // The end of the test cut it off.
         let is_cut = answer.is_none() && *at + NEW_MAX > frozen + OLD_MAX;
+        // The answer to a read had begun, so that it could not be sent again.
+        let is_broken = *at < frozen && answer.is_some_and(|(status, _)| status == 0);
         let sent_after = at.saturating_duration_since(frozen);
         assert!(is_in_time || is_cut, "{kind} sent after {sent_after:?}: {answer:?}");
-        assert!(is_cut || is_lost_write || sample.is_good(), "{kind} {sent_after:?}: {answer:?}");
+        let may_fail = is_cut || is_lost_write || is_broken;
+        assert!(may_fail || sample.is_good(), "{kind} {sent_after:?}: {answer:?}");
     }
 }
 
