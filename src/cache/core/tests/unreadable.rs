@@ -147,7 +147,7 @@ struct Client {
     objects: BTreeMap<Place, u64>,
     last: u64,
     watcher: Option<Watcher>,
-    /// The state before the last list: what was unreadable then counts as changed by the list.
+    /// The state before the first relist: what was unreadable then counts as changed by a list.
     listed_after: u64,
 }
 
@@ -286,7 +286,9 @@ proptest! {
                 Step::Relist => {
                     upstream.pending.clear();
                     let before = cache.state().unwrap().resource_version().0;
-                    clients.iter_mut().for_each(|client| client.listed_after = before);
+                    for client in &mut clients {
+                        client.listed_after = client.listed_after.min(before);
+                    }
                     cache.relist(upstream.listed(), ResourceVersion(upstream.now()), at(0)).unwrap();
                 }
                 Step::Read(number) => {
