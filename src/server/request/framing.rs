@@ -37,7 +37,8 @@ pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
         return Err(status.clone());
     }
     target(request)?;
-    if request.headers.keys().any(|name| name.as_str().contains('"')) {
+    let mut names = request.headers.keys();
+    if request.version == Version::HTTP_2 && names.any(|name| name.as_str().contains('"')) {
         return Err(refusal::not_understood("the name of a header field is not a token"));
     }
     let mut codings = request.headers.get_all(TRANSFER_ENCODING).iter();

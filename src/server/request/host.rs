@@ -49,25 +49,24 @@ impl HostPolicy {
         if hosts.next().is_some() {
             return Err(bad_request("the request has more than one Host header"));
         }
-        let mut named = false;
         if let Some(authority) = request.uri.authority() {
-            named = true;
             self.check_name(authority.host())?;
         }
         if let Some(host) = host {
-            named = true;
             self.check_header(host)?;
         }
         for origin in request.headers.get_all(header::ORIGIN) {
             self.check_origin(origin)?;
         }
         self.check_site(&request.headers)?;
-        // HTTP/1.0 has no Host header, and browsers no longer use it.
-        if named || request.version < Version::HTTP_11 {
-            Ok(())
-        } else {
-            Err(bad_request("the request has no Host header"))
-        }
+        // HTTP/1.0 has no Host header, and browsers no longer use it. HTTP/1.1 requires one, also
+        // beside a target that names the host (RFC 9112 section 3.2), and so does Go's server.
+        let is_named = match request.version {
+            Version::HTTP_11 => host.is_some(),
+            Version::HTTP_2 => host.is_some() || request.uri.authority().is_some(),
+            _ => true,
+        };
+        if is_named { Ok(()) } else { Err(bad_request("the request has no Host header")) }
     }
 
     /// Refuses what Go's server refuses (`httpguts.ValidHostHeader`), such as `user@localhost`.
@@ -200,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_target_and_the_host_header_are_both_checked() {
-        assert_eq!(code("http://localhost/api", &[]), 200);
+        assert_eq!(code("http://localhost/api", &["localhost"]), 200);
         assert_eq!(code("http://evil.example/api", &["localhost"]), 403);
         assert_eq!(code("http://localhost/api", &["evil.example"]), 403);
     }
@@ -208,6 +207,7 @@ mod tests {
     #[test]
     fn a_missing_or_repeated_host_is_a_bad_request() {
         assert_eq!(code("/api", &[]), 400);
+        assert_eq!(code("http://localhost/api", &[]), 400);
         assert_eq!(code("/api", &["localhost", "localhost"]), 400);
         assert_eq!(code("/api", &[""]), 400);
         // Go's server refuses it, and so Weir must not send it a write for such a client.
@@ -257,6 +257,9 @@ mod tests {
         let h2 = Request::builder().version(Version::HTTP_2).uri("/api").header("host", "a b");
         assert_eq!(status_of(&HostPolicy::any(), h2), 200);
         let h2 = Request::builder().version(Version::HTTP_2).uri("/api").header("host", "a b");
-        assert_eq!(status_of(&HostPolicy::new(["a"].into_iter()), h2), 400);
+        let a = HostPolicy::new(["a"].into_iter());
+        assert_eq!(status_of(&a, h2), 400);
+        let h2 = Request::builder().version(Version::HTTP_2);
+        assert_eq!(status_of(&a, h2.uri("https://a/api")), 200, "its :authority names the host");
     }
 }
