@@ -5,10 +5,11 @@
 //! detected by HTTP/2 pings, which the pool configures.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::select_ok;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
@@ -30,6 +31,10 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// nothing of a large body while its request waits in a queue of priority and fairness, for up to
 /// 15 s; the peer of an upgrade may do so for long, so that upgrades have no such limit.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A handshake usually takes some milliseconds, and less than a second with an API server that
+/// starts or is far away.
+const STALLED_AFTER: Duration = Duration::from_secs(2);
 
 /// The protocols that are offered to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +73,9 @@ impl Io {
     }
 }
 
-/// Connects to `endpoint` within `timeout`, TLS handshake included.
+/// Connects to `endpoint` within `timeout`, TLS handshake included. An attempt that is not through
+/// after [`STALLED_AFTER`] gets a second one beside it: what freezes open connections also freezes
+/// those that are being opened, and new ones may work.
 pub(super) async fn connect(
     identity: &Identity,
     endpoint: &Endpoint,
@@ -77,7 +84,15 @@ pub(super) async fn connect(
     dial: Option<&Dial>,
 ) -> Result<Io, UpstreamError> {
     let refuse = |cause: String| UpstreamError::Connect { address: endpoint.to_string(), cause };
-    match tokio::time::timeout(timeout, establish(identity, endpoint, offer, dial)).await {
+    let attempt = || establish(identity, endpoint, offer, dial);
+    let connecting = async {
+        let mut first = pin!(attempt());
+        match tokio::time::timeout(STALLED_AFTER, &mut first).await {
+            Ok(connected) => connected,
+            Err(_) => select_ok([first, pin!(attempt())]).await.map(|(io, _)| io),
+        }
+    };
+    match tokio::time::timeout(timeout, connecting).await {
         Ok(Ok(io)) => Ok(io),
         Ok(Err(cause)) => Err(refuse(cause)),
         Err(_) => Err(refuse(format!("no connection within {timeout:?}"))),

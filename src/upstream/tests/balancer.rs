@@ -39,8 +39,19 @@ impl Balancer {
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
         R: Future<Output = Answer> + Send + 'static,
     {
+        let dial = self.dial(http2, handler);
+        let config = config(Some("http://balancer".to_owned()), None, http2);
+        Upstream::new(&UpstreamConfig { dial: Some(dial), ..config }, metrics()).await.unwrap()
+    }
+
+    /// Returns what opens connections through this balancer to an API server with this handler.
+    pub(super) fn dial<F, R>(&self, http2: bool, handler: F) -> Dial
+    where
+        F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+        R: Future<Output = Answer> + Send + 'static,
+    {
         let (balancer, handler) = (self.clone(), Arc::new(handler));
-        let dial = Dial::new(move |_, _| {
+        Dial::new(move |_, _| {
             let (near, far, number) = balancer.open();
             let handler = Arc::clone(&handler);
             tokio::spawn(serve(far, http2, move |mut request: Request<Incoming>| {
@@ -48,9 +59,7 @@ impl Balancer {
                 handler(request)
             }));
             Box::pin(async { Ok(Box::new(near) as Box<dyn Connection>) })
-        });
-        let config = config(Some("http://balancer".to_owned()), None, http2);
-        Upstream::new(&UpstreamConfig { dial: Some(dial), ..config }, metrics()).await.unwrap()
+        })
     }
 
     fn open(&self) -> (Pipe, Pipe, usize) {

@@ -86,3 +86,24 @@ async fn a_request_that_was_sent_once_is_never_reported_as_not_sent() {
     assert_eq!(refused.load(Ordering::SeqCst), 1);
     assert!(network.dials.load(Ordering::SeqCst) > 1, "it was tried again");
 }
+
+/// A balancer froze a connection that was being opened. Its request waited for
+/// `upstream.connectTimeout` and failed with 503, and with HTTP/2 the ones behind it, too.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_stalls_while_it_is_opened_gets_a_second_attempt() {
+    for http2 in [true, false] {
+        let dials = AtomicUsize::new(0);
+        let balancer = balancer::Balancer::default().dial(http2, echo);
+        let dial = Dial::new(move |host, port| match dials.fetch_add(1, Ordering::SeqCst) {
+            0 => Box::pin(std::future::pending()),
+            _ => balancer.open(host, port),
+        });
+        let mut config = config(Some("http://balancer".to_owned()), None, http2);
+        config.dial = Some(dial);
+        let upstream = Upstream::new(&config, metrics()).await.unwrap();
+        let started = Instant::now();
+        let response = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
+        assert_eq!(response.status(), 200, "HTTP/2: {http2}");
+        assert!(started.elapsed() < config.connect_timeout, "{:?}", started.elapsed());
+    }
+}
