@@ -4,8 +4,7 @@
 //! It serves plain HTTP/1.1 (and HTTP/2 with prior knowledge). Health and metrics are Weir's own
 //! state, without data of the cluster. So it may listen on any address, for the kubelet's probes
 //! and for Prometheus. The page and its data name users, the z-pages ([`zpages`]) show the
-//! configuration, [`profile`] the CPU time of this process's functions, and all have a rule of
-//! their own ([`detail`]).
+//! configuration, and all have a rule of their own ([`detail`]).
 //!
 //! It serves until the end of a shutdown, so that `/readyz` can fail while connections drain.
 
@@ -19,7 +18,6 @@ mod index;
 mod local;
 mod numbers;
 mod page;
-mod profile;
 pub(crate) mod ready_metric;
 mod respond;
 mod scrape;
@@ -190,17 +188,13 @@ impl Admin {
 }
 
 impl Pages {
-    /// Answers a request, after a while if it is for a profile or for details.
+    /// Answers a request, after a while if it is for details.
     async fn respond<B>(
         self: &Arc<Self>,
         connection: Connection,
         request: &Request<B>,
     ) -> Response<Body> {
-        let path = request.uri().path();
-        if path == profile::PATH {
-            return Box::pin(self.profile(connection, request)).await;
-        }
-        match path.strip_prefix(API).and_then(Kind::of_path) {
+        match request.uri().path().strip_prefix(API).and_then(Kind::of_path) {
             Some(kind) => Box::pin(self.details(connection, request, kind)).await,
             None => self.answer(connection, request),
         }
@@ -269,16 +263,6 @@ impl Pages {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(page.methods()));
         }
         detailed(connection.is_scarce, response)
-    }
-
-    /// Records a profile, for those who may see details.
-    async fn profile<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
-        if let Err(refusal) = self.check_detail(connection, request) {
-            return *refusal;
-        }
-        let query = request.uri().query().unwrap_or_default();
-        let answer = profile::answer(request.method(), query, &self.registry);
-        detailed(connection.is_scarce, answer.await)
     }
 
     /// Returns the page to a browser that may see details, and otherwise a list of the paths.

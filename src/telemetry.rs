@@ -1,7 +1,6 @@
-//! Logging with its last lines, notable events, CPU profiles, spans and their export, and the
+//! Logging with its last lines, notable events, spans and their export, and the
 //! helpers with which components register metrics.
 
-pub mod cpu_profile;
 pub mod events;
 pub(crate) mod kubernetes_format;
 pub mod log_filter;

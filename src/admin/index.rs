@@ -24,6 +24,5 @@ For local clients only (kubectl port-forward POD 6441, and then http://localhost
 /statusz          version, start and paths; and /flagz, /configz
 /debug/...        memory, connections (?limit=N), log, log/lines,
                   caches/GROUP/VERSION/RESOURCE (?namespace=NAME),
-                  pprof/profile (?seconds=N); a POST of relist/GROUP/VERSION/RESOURCE
-                  requests a new list
+                  and a POST of relist/GROUP/VERSION/RESOURCE, for a new list
 ";

@@ -315,7 +315,7 @@ const NO_LOG: &str = "the log of this process is not Weir's\n";
 /// request, which is refused.
 const CHANGE_HEADER: &str = "x-weir-change";
 const NO_CHANGE_HEADER: &str = "a change needs the header X-Weir-Change: 1\n";
-const PATHS: [&str; 24] = [
+const PATHS: [&str; 23] = [
     "/",
     "/api/caches",
     "/api/clients",
@@ -331,7 +331,6 @@ const PATHS: [&str; 24] = [
     "/debug/log",
     "/debug/log/lines",
     "/debug/memory",
-    "/debug/pprof/profile",
     "/debug/relist",
     "/flagz",
     "/healthz",

@@ -79,17 +79,6 @@ impl Connection {
         accept: &str,
         bytes_max: usize,
     ) -> anyhow::Result<(StatusCode, Bytes)> {
-        self.read_within(READ_TIMEOUT, path, accept, bytes_max).await
-    }
-
-    /// The same, with a time-out of its own.
-    pub(super) async fn read_within(
-        &mut self,
-        time: Duration,
-        path: &str,
-        accept: &str,
-        bytes_max: usize,
-    ) -> anyhow::Result<(StatusCode, Bytes)> {
         let exchange = async {
             let response = self.get(path, accept).await?;
             let status = response.status();
@@ -98,10 +87,10 @@ impl Connection {
                 Err(error) => bail!("the response cannot be read: {error}"),
             }
         };
-        timeout(time, exchange).await.context("no response in time")?
+        timeout(READ_TIMEOUT, exchange).await.context("no response in time")?
     }
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A list of a large cluster takes seconds.
-pub(super) const READ_TIMEOUT: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);

@@ -272,27 +272,3 @@ async fn one_cache_is_shown_and_listed_again_on_demand() {
     let wrong = call(&proxy, "/debug/relist/v1/pods", &[]).await;
     assert_eq!((wrong.status.as_u16(), &wrong.headers["allow"]), (405, &"POST".parse().unwrap()));
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[cfg(target_os = "linux")]
-async fn a_profile_is_for_local_clients_and_bounded() {
-    let proxy = observing(AdminDetail::Local).await;
-    let path = "/debug/pprof/profile?seconds=1&frequency=250";
-    for foreign in [("origin", "http://evil.example"), ("sec-fetch-site", "cross-site")] {
-        assert_eq!(call(&proxy, path, &[foreign]).await.status, 403, "{foreign:?}");
-    }
-    for query in ["seconds=0", "seconds=61", "seconds=x", "frequency=1001"] {
-        let answer = call(&proxy, &format!("/debug/pprof/profile?{query}"), &[]).await;
-        assert_eq!(answer.status, 400, "{query}: {}", answer.text());
-    }
-    let (first, second) = tokio::join!(call(&proxy, path, &[]), call(&proxy, path, &[]));
-    let mut statuses = [first.status, second.status];
-    statuses.sort_unstable();
-    assert_eq!(statuses, [200, 409]);
-    let profile = if first.status == 200 { first } else { second };
-    assert_eq!(profile.headers["content-type"], "application/octet-stream");
-    assert!(profile.headers.contains_key("content-security-policy"));
-    assert_eq!(profile.body.get(..2), Some(&[0x1f, 0x8b][..]), "a gzip member");
-    let hidden = observing(AdminDetail::None).await;
-    assert_eq!(call(&hidden, path, &[]).await.status, 404);
-}

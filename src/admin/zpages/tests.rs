@@ -53,7 +53,7 @@ Warning: This endpoint is not meant to be machine parseable, has no formatting c
 Started: Tue Nov 24 12:00:00 UTC 2026
 Up: ...
 Binary version: 0.1.0
-Paths: / /api/caches /api/clients /api/events /api/findings /api/limits /api/overview /api/reasons /api/shadow /configz /debug/caches /debug/connections /debug/log /debug/log/lines /debug/memory /debug/pprof/profile /debug/relist /flagz /healthz /livez /metrics /metrics/slis /readyz /statusz"
+Paths: / /api/caches /api/clients /api/events /api/findings /api/limits /api/overview /api/reasons /api/shadow /configz /debug/caches /debug/connections /debug/log /debug/log/lines /debug/memory /debug/relist /flagz /healthz /livez /metrics /metrics/slis /readyz /statusz"
     );
     let answer = get(&pages, "/statusz", "application/json;as=Statusz;v=v1beta1;g=config.k8s.io");
     assert_eq!((answer.status, answer.content_type), (StatusCode::OK, "application/json"));

@@ -13,7 +13,7 @@ use http::uri::Authority;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use crate::cli::http::{Connection, READ_TIMEOUT};
+use crate::cli::http::Connection;
 
 /// The admin listener of a running Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,15 +126,6 @@ impl AdminUrl {
     ) -> anyhow::Result<(StatusCode, Bytes)> {
         let read = async { Session::open(self).await?.read(path, "*/*").await };
         timeout(time, read).await.with_context(|| format!("{self}{path} did not answer in time"))?
-    }
-
-    /// Records a profile of this length.
-    pub(super) async fn profile(&self, length: Duration) -> anyhow::Result<(StatusCode, Bytes)> {
-        let path = format!("/debug/pprof/profile?seconds={}", length.as_secs());
-        let mut connection = self.connect().await?;
-        let time = READ_TIMEOUT + length;
-        let read = connection.read_within(time, &path, "*/*", ANSWER_BYTES_MAX).await;
-        read.with_context(|| format!("cannot read {self}{path}"))
     }
 }
 

@@ -23,8 +23,8 @@ use http::StatusCode;
 
 use crate::cli::failure::Failure;
 use crate::cli::operator::ask::{ADMIN_DEFAULT, AdminUrl, Page};
-use crate::cli::operator::bundle::pages::{METRICS_LATER, PAGES, PROFILE, READYZ, format_of};
-use crate::cli::operator::bundle::redact::{Format, Redactor};
+use crate::cli::operator::bundle::pages::{METRICS_LATER, PAGES, READYZ, format_of};
+use crate::cli::operator::bundle::redact::Redactor;
 use crate::cli::screen::{Stdout, print_error};
 
 /// Flags of `support-bundle`.
@@ -48,9 +48,6 @@ pub(in crate::cli) struct BundleArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 10,
         value_parser = clap::value_parser!(u64).range(0..=300))]
     interval: u64,
-    /// Record a CPU profile of this length too
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
-    profile: Option<u64>,
     /// On a terminal: write the archive without asking
     #[arg(short, long)]
     yes: bool,
@@ -101,11 +98,6 @@ async fn collect(args: &BundleArgs) -> anyhow::Result<Vec<File>> {
             .await
             .unwrap_or_else(|error| vec![Page { name: METRICS_LATER, answer: Err(error) }]),
     );
-    if let Some(seconds) = args.profile {
-        print_error(&format!("weir: recording a CPU profile for {seconds} s"));
-        let answer = args.admin.profile(Duration::from_secs(seconds)).await;
-        pages.push(Page { name: PROFILE, answer });
-    }
     let files = pages.into_iter().map(file_of).collect();
     if args.with_names {
         return Ok(files);
@@ -135,12 +127,10 @@ fn redacted(files: Vec<File>, key: &[u8]) -> Vec<File> {
         redactor.collect(format_of(name), &String::from_utf8_lossy(content));
     }
     let replacer = redactor.replacer();
-    let redact = |(name, content): File| match format_of(&name) {
-        Format::Binary => (name, content),
-        format => {
-            let text = redactor.redact(&replacer, format, &String::from_utf8_lossy(&content));
-            (name, text.into_bytes())
-        }
+    let redact = |(name, content): File| {
+        let text = String::from_utf8_lossy(&content);
+        let text = redactor.redact(&replacer, format_of(&name), &text);
+        (name, text.into_bytes())
     };
     files.into_iter().map(redact).collect()
 }

@@ -27,8 +27,6 @@ pub(super) const PAGES: [(&str, &str); 18] = [
 
 /// The metrics once more, so that there are rates.
 pub(super) const METRICS_LATER: &str = "metrics-later.txt";
-/// The CPU profile: names of functions alone.
-pub(super) const PROFILE: &str = "profile.pb.gz";
 /// Also read where it fails.
 pub(super) const READYZ: &str = "readyz.txt";
 
@@ -38,7 +36,6 @@ pub(super) fn format_of(file: &str) -> Format {
     match name.rsplit_once('.').map(|(_, kind)| kind) {
         Some("json") => Format::Json,
         Some("jsonl") => Format::JsonLines,
-        Some("gz") => Format::Binary,
         _ if name.starts_with("metrics") && name.ends_with(".txt") => Format::Metrics,
         _ if name == "slis.txt" => Format::Metrics,
         _ => Format::Text,

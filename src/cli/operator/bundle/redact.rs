@@ -65,7 +65,6 @@ impl Redactor {
                     self.names.add_text(line);
                 }
             }
-            Format::Binary => {}
         }
     }
 
@@ -101,7 +100,6 @@ impl Redactor {
                 };
                 text.lines().map(line).collect()
             }
-            Format::Binary => text.to_owned(),
         }
     }
 

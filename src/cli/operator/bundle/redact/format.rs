@@ -11,6 +11,4 @@ pub(in crate::cli::operator::bundle) enum Format {
     Metrics,
     /// Lines of text, of which some are `name=value`.
     Text,
-    /// Neither read nor changed.
-    Binary,
 }
