@@ -17,4 +17,3 @@ pub mod rope;
 pub mod splice;
 pub mod uid;
 pub mod unreadable;
-pub mod yaml;

@@ -68,7 +68,7 @@ async fn a_crowd_takes_no_more_than_the_seats_and_leaves_others_theirs() {
     assert_eq!(proxy.call(&of("weirs-own", "/api/v1/nodes")).await.status, 200);
 
     // A flow that finds no seats is refused in time, in the form that its request asked for before
-    // it was packed.
+    // it was packed: indented JSON in place of YAML.
     let call = of("bobs", &format!("{LIST}?timeout=1s")).header("audit-id", "bobs-request");
     let refused = proxy.call(&call.header("accept", "application/yaml")).await;
     assert_eq!(refused.headers["audit-id"], "bobs-request");
@@ -77,7 +77,7 @@ async fn a_crowd_takes_no_more_than_the_seats_and_leaves_others_theirs() {
     let after: u64 = refused.headers["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=30).contains(&after), "{after}");
     let text = refused.text();
-    assert!(text.contains("\nreason: TooManyRequests"), "{text}");
+    assert!(text.contains("\n  \"reason\": \"TooManyRequests\""), "{text}");
     assert!(!format!("{text}{:?}", refused.headers).contains("global-default"), "{text}");
     let reason = ["priority_level=\"global-default\"", "reason=\"time-out\""];
     assert_eq!(proxy.metric("weir_flowcontrol_rejected_requests_total", &reason).await, 1.0);

@@ -165,3 +165,20 @@ async fn a_lost_connection_is_a_502_and_an_absent_upstream_a_503() {
     tokio::time::timeout(Duration::from_secs(20), proxy.upstream.restart()).await.unwrap().unwrap();
     eventually("the upstream is back", async || proxy.get("/version").await.status == 200).await;
 }
+
+/// The object would be shown as metadata in JSON, but the error is negotiated without conversions,
+/// and gives YAML, which only the API server writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_404_in_yaml_is_forwarded() {
+    let proxy = Proxy::seeded().await;
+    let collection = "/api/v1/namespaces/ns1/configmaps";
+    proxy.warm(collection).await;
+    let metadata = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+    for (other, cache) in
+        [("application/json", "hit"), ("application/yaml", "forward; reason=not-found")]
+    {
+        let call = Call::get(&format!("{collection}/missing?resourceVersion=0"));
+        let answer = proxy.call(&call.header("accept", &format!("{metadata},{other}"))).await;
+        assert_eq!((answer.status.as_u16(), answer.cache()), (404, cache), "{other}");
+    }
+}

@@ -73,7 +73,7 @@ fn choose(accept: &str, candidate: impl Fn(&Clause<'_>) -> Candidate) -> Option<
 enum Candidate {
     /// A form that Weir serves.
     Form(Form),
-    /// YAML, which Weir writes for errors only.
+    /// YAML, which only the API server writes.
     Yaml,
     /// A form that Weir does not serve.
     NotServed,

@@ -82,7 +82,7 @@ pub enum ErrorForm {
         /// Whether it is indented.
         pretty: bool,
     },
-    /// `application/yaml`.
+    /// `application/yaml`, in place of which Weir writes indented JSON.
     Yaml,
     /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
@@ -92,8 +92,7 @@ impl ErrorForm {
     /// Returns the `Content-Type` of the response.
     pub fn content_type(self) -> &'static str {
         match self {
-            Self::Json { .. } => Encoding::Json.content_type(false),
-            Self::Yaml => "application/yaml",
+            Self::Json { .. } | Self::Yaml => Encoding::Json.content_type(false),
             Self::Protobuf => Encoding::Protobuf.content_type(false),
         }
     }

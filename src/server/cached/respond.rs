@@ -80,15 +80,18 @@ pub(super) fn name_dropped(read: &CachedRead<'_>, response: &mut Response<Body>)
 }
 
 /// Returns the API server's 404 for the object of a GET. The reason to forward the request is a
-/// name whose error only the API server writes, or an error in protobuf for a custom resource,
-/// which has no objects in protobuf.
+/// name whose error only the API server writes, an error in YAML, or one in protobuf for a custom
+/// resource, which has no objects in protobuf.
 pub(super) fn not_found(
     read: &CachedRead<'_>,
     handle: &CacheHandle,
 ) -> Result<Response<Body>, Reason> {
     let (headers, query) = (&read.context.parts.headers, &read.context.info.query);
-    let is_odd = read.resource.shape == Shape::Custom
-        && media_type::error_form(headers, query) == ErrorForm::Protobuf;
+    let is_odd = match media_type::error_form(headers, query) {
+        ErrorForm::Json { .. } => false,
+        ErrorForm::Yaml => true,
+        ErrorForm::Protobuf => read.resource.shape == Shape::Custom,
+    };
     let gvr = &read.request.gvr;
     let status = Status::not_found(&gvr.group, &gvr.resource, &read.request.name);
     let status = status.filter(|_| !is_odd).ok_or(Reason::NotFound)?;

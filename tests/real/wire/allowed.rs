@@ -31,7 +31,19 @@ pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 24] = [
+const RULES: [Rule; 25] = [
+    (
+        "Weir writes its own errors in JSON in place of YAML (docs/semantics.md, section 8.5)",
+        |look| {
+            let direct = &look.direct.outcome.answer;
+            look.refuses_with(direct.status)
+                && direct.header("content-type") == "application/yaml"
+                && match &look.difference.aspect {
+                    Aspect::Header(name) => name == "content-type" || name == "content-length",
+                    aspect => *aspect == Aspect::Body,
+                }
+        },
+    ),
     ("http::Uri holds no longer target (docs/decisions/raw-targets.md)", |look| {
         look.refuses_with(414) && look.case.target.len() > 60_000
     }),
