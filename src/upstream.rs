@@ -11,7 +11,6 @@ mod endpoint_slices;
 pub mod endpoints;
 pub mod error;
 pub(crate) mod fetch;
-pub(crate) mod hedge;
 pub(crate) mod hops;
 pub mod lister_watcher;
 pub mod metrics;
@@ -49,7 +48,6 @@ use crate::upstream::availability::Availability;
 use crate::upstream::credentials::{CertificateExpiries, Credentials, PoolIdentity};
 use crate::upstream::endpoints::Endpoints;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::hedge::HedgeBudget;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::Pool;
 pub(crate) use crate::upstream::purpose::RequestPurpose;
@@ -72,8 +70,6 @@ struct Inner {
     /// Shared by all identities.
     availability: Availability,
     retries: Arc<RetryBudget>,
-    /// The budget of Weir's own probes.
-    hedges: HedgeBudget,
     /// Stops the tasks of this identity when the last clone is dropped.
     _tasks: DropGuard,
 }
@@ -131,8 +127,7 @@ impl Upstream {
     ) -> Self {
         tokio::spawn(credentials.clone().follow(cancel.clone()));
         let _tasks = cancel.drop_guard();
-        let hedges = HedgeBudget::default();
-        let inner = Inner { credentials, pools, metrics, availability, retries, hedges, _tasks };
+        let inner = Inner { credentials, pools, metrics, availability, retries, _tasks };
         Self { inner: Arc::new(inner) }
     }
 
@@ -225,11 +220,6 @@ impl Upstream {
     /// Returns when the certificates of this identity expire.
     pub(crate) fn certificate_expiries(&self) -> CertificateExpiries {
         self.inner.credentials.current().expiries
-    }
-
-    /// Returns the budget of hedged probes.
-    pub(crate) fn hedges(&self) -> &HedgeBudget {
-        &self.inner.hedges
     }
 
     /// Returns the API servers.

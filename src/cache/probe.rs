@@ -25,7 +25,7 @@ pub(crate) fn request() -> ListRequest {
 
 /// Sends a probe.
 pub(crate) async fn probe<L: ListWatch>(upstream: &L) -> Result<Probed, UpstreamError> {
-    let page = with_timeout(RESPONSE_TIMEOUT, upstream.list_revision(request())).await?;
+    let page = with_timeout(RESPONSE_TIMEOUT, upstream.list(request())).await?;
     Ok(Probed { resource_version: page.resource_version, objects: page.total() })
 }
 

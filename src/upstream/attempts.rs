@@ -274,6 +274,7 @@ impl Upstream {
 
     /// Sends a request. If it is a read, and its API server is found to hang while another one is
     /// usable, gives it up: the other one can answer it. A write waits, since it may be processed.
+    /// The watches of reflectors have a schedule of their own.
     async fn send_unless_hung(
         &self,
         route: &Route,
@@ -282,7 +283,8 @@ impl Upstream {
         attempt: Attempt<'_>,
     ) -> Result<Response<pool::Body>, SendError> {
         let mut sending = pin!(route.send(class, request, attempt));
-        let leaving = attempt.leaving.filter(|_| attempt.options.is_clients_read());
+        let leaves = attempt.options.is_clients_read() || class == TrafficClass::Request;
+        let leaving = attempt.leaving.filter(|_| leaves);
         let Some(leaving) = leaving.filter(|_| !route.is_only()) else {
             return sending.await;
         };

@@ -272,23 +272,6 @@ impl Endpoints {
             .or_else(|| self.choose_in_panic(admitted))
     }
 
-    /// Returns the key of a server that may get a request which `first`, another one, has not
-    /// answered yet. Both must have capacity.
-    pub(crate) fn second_to(&self, first: u64) -> Option<u64> {
-        let servers = self.servers.load();
-        let has_capacity = |server: &&Arc<ApiServer>| server.is_calm() && server.has_capacity();
-        let first_one = servers.iter().find(|server| server.key == first)?;
-        if !first_one.has_capacity() {
-            return None;
-        }
-        let others = servers.iter().filter(|server| server.key != first).filter(has_capacity);
-        let others = others.filter(|server| server.origin != Origin::Configured);
-        let now = Instant::now();
-        let candidates: SmallVec<[Candidate; 8]> =
-            others.map(|server| candidate(server, 1.0, false, now)).collect();
-        Some(candidates.get(choice::spread(&candidates)?)?.key)
-    }
-
     /// Returns when a client was given this server; `None` if that is not its server, or if it has
     /// lost its place meanwhile.
     pub(crate) fn stays_since(&self, client: u64, server: &ApiServer) -> Option<Instant> {

@@ -128,7 +128,6 @@ const EXCEPTIONS: [(&str, &str); 21] = [
 
 /// The labels, how many values each has at most, and which.
 const LABELS: &[(&str, &str, &str)] = &[
-    ("answer", "4", "whose answer a hedged probe used"),
     ("arch", "1", "the processor's architecture"),
     (
         "budget",

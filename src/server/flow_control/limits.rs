@@ -180,8 +180,7 @@ impl Limited {
         let with_latency = adaptive == FlowControlMode::Enforce;
         let (actual, would) = (limit.limit(with_latency), limit.limit(true));
         let ceiling = limit.ceiling();
-        let part = |seats: u64| seats as f32 / ceiling as f32;
-        server.set_limits(part(actual), part(would));
+        server.set_seats_part(actual as f32 / ceiling as f32);
         let url = server.endpoint.to_string();
         let Published { metrics, episode } = published.get_or_insert_with(|| Published {
             metrics: families.server(&url),

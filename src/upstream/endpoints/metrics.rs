@@ -6,7 +6,6 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::health::State;
 use crate::telemetry::metrics::{counter, counter_vec, gauge, gauge_vec};
-use crate::upstream::hedge::HedgeResult;
 
 /// The metrics of all API servers. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -22,18 +21,11 @@ pub(crate) struct EndpointsMetrics {
     retries_refused: IntCounter,
     /// Reads that went to an API server which may lag behind the one before it.
     pub(crate) uncertain_reads: IntCounter,
-    hedged: [IntCounter; 3],
 }
 
 impl EndpointsMetrics {
     /// Registers the metrics.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let hedged = counter_vec(
-            registry,
-            "weir_upstream_hedged_probes_total",
-            "Probes that were sent to a second API server because the first one was slow, by whose answer was used.",
-            &["answer"],
-        )?;
         Ok(Self {
             states: gauge_vec(
                 registry,
@@ -85,19 +77,12 @@ impl EndpointsMetrics {
                 "weir_upstream_uncertain_reads_total",
                 "Reads that may show an older state than their client was shown: its API server changed, and no other was found to be as far.",
             )?,
-            hedged: HedgeResult::ALL.map(|result| hedged.with_label_values(&[result.as_str()])),
         })
     }
 
     /// Counts a request that is sent again, or is not because too many others were.
     pub(crate) fn retried(&self, may: bool) {
         if may { &self.retries } else { &self.retries_refused }.inc();
-    }
-
-    /// Counts a hedged probe.
-    pub(crate) fn hedged(&self, result: HedgeResult) {
-        let counters = HedgeResult::ALL.iter().zip(&self.hedged);
-        counters.filter(|(of, _)| **of == result).for_each(|(_, counter)| counter.inc());
     }
 
     /// Returns the metrics of one API server.

@@ -78,10 +78,8 @@ pub(crate) struct ApiServer {
     /// Whether it was found, and Weir may not read which cluster it serves.
     is_unverified: AtomicBool,
     is_lagging: AtomicBool,
-    /// The part of its seats that it may have, and the part that it seems to be able to do, as the
-    /// bits of `f32`s.
+    /// The part of its seats that it may have, as the bits of an `f32`.
     seats_bits: AtomicU32,
-    capacity_bits: AtomicU32,
     /// Notified when the state changes.
     changed: Notify,
 }
@@ -131,7 +129,6 @@ impl ApiServer {
             is_unverified: AtomicBool::new(false),
             is_lagging: AtomicBool::new(false),
             seats_bits: AtomicU32::new(1.0_f32.to_bits()),
-            capacity_bits: AtomicU32::new(1.0_f32.to_bits()),
             changed: Notify::new(),
         };
         server.publish(&server.health.lock().health, state);
@@ -180,21 +177,15 @@ impl ApiServer {
         }
     }
 
-    /// Sets the part of its seats that forwarded requests may take, and the part that it seems to
-    /// be able to do (`docs/decisions/adaptive-limits.md`).
-    pub(crate) fn set_limits(&self, seats: f32, capacity: f32) {
-        self.seats_bits.store(seats.to_bits(), Ordering::Relaxed);
-        self.capacity_bits.store(capacity.to_bits(), Ordering::Relaxed);
+    /// Sets the part of its seats that forwarded requests may take
+    /// (`docs/decisions/adaptive-limits.md`).
+    pub(crate) fn set_seats_part(&self, part: f32) {
+        self.seats_bits.store(part.to_bits(), Ordering::Relaxed);
     }
 
     /// Returns the part of its seats that forwarded requests may take.
     pub(super) fn seats_part(&self) -> f64 {
         f64::from(f32::from_bits(self.seats_bits.load(Ordering::Relaxed)))
-    }
-
-    /// Returns whether it seems to be able to do half of its seats at least.
-    pub(crate) fn has_capacity(&self) -> bool {
-        f32::from_bits(self.capacity_bits.load(Ordering::Relaxed)) >= 0.5
     }
 
     /// Returns whether it is not used because Weir may not read which cluster it serves.

@@ -1,6 +1,5 @@
 //! [`ListWatch`] over HTTP.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +23,6 @@ use crate::upstream::endpoints::ApiServer;
 use crate::upstream::endpoints::pin::Pin;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::{self, Get};
-use crate::upstream::hedge::{ProbeTimes, either};
 use crate::upstream::one_server::OneServer;
 use crate::upstream::self_review::may_list_and_watch;
 use crate::upstream::siblings::Siblings;
@@ -52,7 +50,6 @@ pub struct HttpListWatch {
     pub(super) max_list_bytes: Box<dyn Fn() -> usize + Send + Sync>,
     pub(super) version: watch::Receiver<Option<UpstreamVersion>>,
     pub(super) warnings: Mutex<Vec<HeaderValue>>,
-    probe_times: ProbeTimes,
     /// Knows whether the API server itself answers for the resource.
     discovery: Option<Discovery>,
     pub(super) siblings: Option<Arc<Siblings>>,
@@ -80,7 +77,6 @@ impl HttpListWatch {
             max_list_bytes: Box::new(max_list_bytes),
             version,
             warnings: Mutex::default(),
-            probe_times: ProbeTimes::default(),
             discovery: None,
             siblings: None,
         }
@@ -97,19 +93,9 @@ impl HttpListWatch {
         class: TrafficClass,
         timeout: Duration,
     ) -> Result<Response<pool::Body>, UpstreamError> {
-        self.get_by(self.choice(), query, class, timeout).await
-    }
-
-    async fn get_by(
-        &self,
-        choice: Choice,
-        query: &str,
-        class: TrafficClass,
-        timeout: Duration,
-    ) -> Result<Response<pool::Body>, UpstreamError> {
         let path_and_query = self.path_and_query(query);
         let get = self.request(&path_and_query, class, timeout);
-        let response = get.send_by(&self.upstream, choice).await?;
+        let response = get.send_by(&self.upstream, self.choice()).await?;
         *self.warnings.lock() = warnings_of(response.headers());
         Ok(response)
     }
@@ -162,36 +148,6 @@ impl HttpListWatch {
         parsed.map_err(|error| malformed(&error))
     }
 
-    /// Fetches a list from an API server that `choice` finds.
-    async fn list_by(
-        &self,
-        choice: Choice,
-        request: &ListRequest,
-    ) -> Result<ListPage, UpstreamError> {
-        let query = list_query(request);
-        let (class, timeout) = (TrafficClass::Request, fetch::HEAD_TIMEOUT);
-        let response = self.get_by(choice, &query, class, timeout).await?;
-        self.parse_list(response).await
-    }
-
-    /// Waits for a list that was sent, and sends it to a second API server, if there is one that
-    /// has capacity, and if few others were sent twice.
-    async fn list_twice(
-        &self,
-        first: impl Future<Output = Result<ListPage, UpstreamError>>,
-        request: &ListRequest,
-    ) -> Result<ListPage, UpstreamError> {
-        let endpoints = self.upstream.endpoints();
-        let second = self.pin.current().and_then(|first| endpoints.second_to(first));
-        let Some(second) = second.filter(|_| self.upstream.hedges().try_take()) else {
-            return first.await;
-        };
-        let second = self.list_by(Choice::Only(second), request);
-        let (listed, result) = either(first, second, |page| page.resource_version).await;
-        endpoints.metrics().hedged(result);
-        listed
-    }
-
     /// Fetches a list from one API server.
     async fn list_at(
         &self,
@@ -219,25 +175,9 @@ impl ListWatch for HttpListWatch {
     type Watch = HttpWatch;
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
-        self.list_by(self.choice(), &request).await
-    }
-
-    async fn list_revision(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
-        self.upstream.hedges().note_probe();
-        let started = Instant::now();
-        let mut first = pin!(self.list_by(self.choice(), &request));
-        let hedge_after = self.probe_times.hedge_after();
-        let listed = match hedge_after {
-            Some(after) => match tokio::time::timeout(after, &mut first).await {
-                Ok(listed) => listed,
-                Err(_late) => self.list_twice(first, &request).await,
-            },
-            None => first.await,
-        };
-        if listed.is_ok() {
-            self.probe_times.add(started.elapsed());
-        }
-        listed
+        let query = list_query(&request);
+        let response = self.get(&query, TrafficClass::Request, fetch::HEAD_TIMEOUT).await?;
+        self.parse_list(response).await
     }
 
     async fn list_elsewhere(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {

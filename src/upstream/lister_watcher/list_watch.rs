@@ -178,15 +178,6 @@ pub trait ListWatch: Send + Sync + 'static {
         request: ListRequest,
     ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send;
 
-    /// Fetches a list of one object, of which only the resourceVersion counts. If the API server is
-    /// slow, another one may be asked as well.
-    fn list_revision(
-        &self,
-        request: ListRequest,
-    ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send {
-        self.list(request)
-    }
-
     /// Fetches a list from other API servers than the one that lists and watches use, or over a new
     /// connection if there is one address, behind which there may be several. Of several lists,
     /// returns the newest one.

@@ -13,6 +13,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::codec::json::tests::config_maps;
 use crate::config::UpstreamConfig;
 use crate::config::endpoints::EndpointsConfig;
+use crate::upstream::endpoints::health::ProbeResult;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::testing::{
     Answer, ServerOptions, TestServer, answer, channel_body, config, metrics,
@@ -355,27 +356,24 @@ async fn many_small_unread_frames_do_not_end_the_watch() {
     assert_eq!(seen, COUNT);
 }
 
-/// The server that got the first probes does not answer further ones.
+/// Requests wait for the answer, and the API server may be silent for long.
 #[tokio::test]
-async fn a_probe_that_waits_for_long_is_sent_to_a_second_server() {
-    const QUICK: usize = 20;
-    let (hangs, revisions) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new([0_usize; 2])));
+async fn a_probe_leaves_a_server_that_hangs() {
+    let (hangs, asked) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
     let mut servers = Vec::new();
     for number in 0..2 {
-        let (hangs, revisions) = (hangs.clone(), revisions.clone());
+        let (hangs, asked) = (hangs.clone(), asked.clone());
         let server = TestServer::start(ServerOptions::http2(), move |_| {
-            let (hangs, revisions) = (hangs.clone(), revisions.clone());
+            let (hangs, asked) = (hangs.clone(), asked.clone());
             async move {
                 if *hangs.lock() == Some(number) {
                     std::future::pending::<()>().await;
                 }
-                revisions.lock()[number] += 1;
+                *asked.lock() = Some(number);
                 let revision = number + 7;
                 answer(
                     200,
-                    format!(
-                        r#"{{"kind":"ConfigMapList","apiVersion":"v1","metadata":{{"resourceVersion":"{revision}"}},"items":[]}}"#
-                    ),
+                    format!(r#"{{"metadata":{{"resourceVersion":"{revision}"}},"items":[]}}"#),
                 )
             }
         });
@@ -383,29 +381,23 @@ async fn a_probe_that_waits_for_long_is_sent_to_a_second_server() {
     }
     let upstream = upstream_of(&servers, true).await;
     let (_, version) = tokio::sync::watch::channel(None);
-    let json = Representation::Json;
-    let scope = Scope::Namespace("team".into());
+    let (json, scope) = (Representation::Json, Scope::Namespace("team".into()));
     let resource = Arc::new(config_maps());
     let lister = HttpListWatch::new(upstream.clone(), resource, &scope, json, || 1 << 20, version);
-    let request = ListRequest { limit: Some(1), ..ListRequest::default() };
-    let probe = || Box::pin(lister.list_revision(request.clone()));
-    for _ in 0..QUICK {
-        probe().await.unwrap();
-    }
-    let counts = *revisions.lock();
-    let first = usize::from(counts[1] == QUICK);
-    assert_eq!(counts[first], QUICK, "all by one server: {counts:?}");
+    Box::pin(lister.list(one())).await.unwrap();
+    let first: u64 = asked.lock().unwrap();
 
     *hangs.lock() = Some(first);
-    let second = 1 - first;
-    let page = probe().await.unwrap();
-    assert_eq!(page.resource_version.0, second as u64 + 7);
-    assert_eq!(revisions.lock()[second], 1);
-
-    // The budget is a twentieth, so that the next one waits.
-    let next = tokio::time::timeout(Duration::from_millis(300), probe()).await;
-    assert!(next.is_err(), "{next:?}");
-    assert_eq!(revisions.lock()[second], 1);
+    let port = servers[usize::from(first == 1)].address.port();
+    let set = upstream.endpoints().servers();
+    let hung = set.iter().find(|server| server.endpoint.port == port).unwrap();
+    let found = async {
+        hung.suspected.notified().await;
+        hung.probed(ProbeResult::Failed);
+    };
+    let both = async { tokio::join!(lister.list(one()), found).0 };
+    let page = tokio::time::timeout(Duration::from_secs(60), Box::pin(both)).await.unwrap();
+    assert_eq!(page.unwrap().resource_version.0, 1 - first + 7);
 }
 
 /// A probe moves the reflector's pin to another server while the watch waits for its head.
@@ -458,8 +450,7 @@ async fn the_server_that_sends_the_watch_is_asked_whether_it_lags() {
     let second = asked.lock().last().unwrap().0;
     // The probe goes back to the first server, and moves the pin.
     assert!(lister.leave_server());
-    let one = ListRequest { limit: Some(1), ..ListRequest::default() };
-    Box::pin(lister.list_revision(one)).await.unwrap();
+    Box::pin(lister.list(one())).await.unwrap();
     assert_ne!(asked.lock().last().unwrap().0, second);
     opens.notify_one();
     let watch = (&mut held).await.unwrap();
@@ -468,22 +459,9 @@ async fn the_server_that_sends_the_watch_is_asked_whether_it_lags() {
     drop((first, watch));
 }
 
-#[tokio::test]
-async fn no_second_server_is_asked_that_has_no_capacity() {
-    let start = |_| TestServer::start(ServerOptions::http2(), |_| async { answer(200, "") });
-    let servers = futures_util::future::join_all((0..2).map(start)).await;
-    let upstream = upstream_of(&servers, true).await;
-    let of_set = upstream.endpoints().servers();
-    let [one, other] = [&of_set[0], &of_set[1]];
-    let second_to = |first: u64| upstream.endpoints().second_to(first);
-    assert_eq!(second_to(one.key), Some(other.key));
-    assert_eq!(second_to(0), None, "a server that left");
-    other.set_limits(1.0, 0.4);
-    assert_eq!((second_to(one.key), second_to(other.key)), (None, None));
-    other.set_limits(0.4, 0.5);
-    assert_eq!(second_to(one.key), Some(other.key));
-    other.requests.too_many_requests(None, tokio::time::Instant::now());
-    assert_eq!(second_to(one.key), None, "it has refused a request");
+/// The request of a probe.
+fn one() -> ListRequest {
+    ListRequest { limit: Some(1), ..ListRequest::default() }
 }
 
 async fn upstream_of(servers: &[TestServer], http2: bool) -> crate::upstream::Upstream {
