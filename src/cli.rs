@@ -15,7 +15,6 @@ mod generate;
 mod given_file;
 mod http;
 mod operator;
-pub mod plugin;
 pub mod screen;
 pub mod signals;
 
@@ -92,17 +91,12 @@ impl Cli {
     /// Parses the arguments of this process, or exits as clap does. Called as a plugin of kubectl,
     /// it goes by that name.
     pub fn from_process() -> Self {
-        let command = match plugin::role(std::env::args_os().next().as_deref()) {
-            plugin::Role::Weir | plugin::Role::Completion => Self::command(),
-            plugin::Role::Plugin => Self::command().bin_name(plugin::NAME),
-        };
+        let program = std::env::args_os().next().map(PathBuf::from);
+        let is_plugin = program.is_some_and(|program| program.ends_with("kubectl-weir"));
+        let command = Self::command();
+        let command = if is_plugin { command.bin_name("kubectl weir") } else { command };
         let matches = command.get_matches();
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
-    }
-
-    /// Returns the candidates for the last of the words of a command line, as kubectl reads them.
-    pub fn completions(words: &[String]) -> String {
-        plugin::completions(Self::command(), words)
     }
 
     /// Runs the command. `sockets` are those that a service manager opened for `serve`.

@@ -7,22 +7,13 @@ use std::process::ExitCode;
 
 use weir::cli::Cli;
 use weir::cli::failure::Failure;
-use weir::cli::plugin::{self, Role};
-use weir::cli::screen::{Stdout, print_error};
+use weir::cli::screen::print_error;
 use weir::server::InheritedSockets;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os();
-    if plugin::role(arguments.next().as_deref()) == Role::Completion {
-        let words: Vec<_> = arguments.map(|word| word.to_string_lossy().into_owned()).collect();
-        return match Stdout::open().print(&Cli::completions(&words)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::FAILURE,
-        };
-    }
     match run(Cli::from_process()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -240,14 +240,11 @@ fn help_fits_100_columns() {
 #[test]
 fn it_is_a_plugin_of_kubectl() {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["kubectl-weir", "kubectl_complete-weir"] {
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), dir.path().join(name)).unwrap();
-    }
-    let direct = Command::new(dir.path().join("kubectl-weir")).arg("doctor").arg("-h").output();
+    let plugin = dir.path().join("kubectl-weir");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), &plugin).unwrap();
+    let direct = Command::new(&plugin).arg("doctor").arg("-h").output();
     let help = stdout(&direct.unwrap());
     assert!(help.contains("Usage: kubectl weir doctor [OPTIONS]"), "{help}");
-    let complete = Command::new(dir.path().join("kubectl_complete-weir")).args(["doc"]).output();
-    assert!(stdout(&complete.unwrap()).starts_with("doctor\t"));
 
     let assets = std::env::var("KUBEBUILDER_ASSETS");
     let assets = assets.unwrap_or_else(|_| "/usr/local/kubebuilder/bin".to_owned());
@@ -262,6 +259,4 @@ fn it_is_a_plugin_of_kubectl() {
     assert!(stdout(&run(&["weir", "version"])).starts_with("weir "));
     let help = stdout(&run(&["weir", "top", "-h"]));
     assert!(help.contains("Usage: kubectl weir top [OPTIONS]"), "{help}");
-    let completed = stdout(&run(&["__complete", "weir", "doctor", "--rule", "poll-l"]));
-    assert!(completed.starts_with("poll-list"), "{completed}");
 }
