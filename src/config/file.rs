@@ -181,9 +181,6 @@ pub struct UpstreamSection {
     /// Where the addresses of the API servers come from.
     #[serde(default)]
     pub endpoints: EndpointsSection,
-    /// The former name of `endpoints.static`.
-    #[serde(skip_serializing)]
-    pub addresses: Option<Vec<String>>,
     /// A duration.
     pub connect_timeout: Option<String>,
     /// Whether HTTP/2 may be used.

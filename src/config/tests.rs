@@ -395,12 +395,6 @@ fn a_password_in_an_address_is_not_repeated() {
 }
 
 #[test]
-fn the_former_name_of_the_static_endpoints_names_the_new_one() {
-    let problems = resolve("upstream: {addresses: ['https://a']}\n").unwrap_err();
-    assert_eq!(problems.to_string(), "upstream.addresses: is called upstream.endpoints.static now");
-}
-
-#[test]
 fn static_endpoints_are_distinct_and_few() {
     let body = "upstream: {endpoints: {static: ['https://a', 'https://b', 'https://a/']}}\n";
     let problems = resolve(body).unwrap_err().to_string();

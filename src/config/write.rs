@@ -123,7 +123,6 @@ fn upstream(config: &UpstreamConfig) -> UpstreamSection {
             dns: config.endpoints.dns.as_ref().map(DnsName::to_string),
             endpoint_slice: Some(config.endpoints.endpoint_slice),
         },
-        addresses: None,
         connect_timeout: Some(format_duration(config.connect_timeout)),
         http2: Some(config.http2),
     }

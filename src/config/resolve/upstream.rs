@@ -13,9 +13,6 @@ pub(super) fn upstream(section: UpstreamSection, problems: &mut Collector) -> Up
         context: section.context,
         ..UpstreamConfig::default()
     };
-    if section.addresses.is_some() {
-        problems.add("upstream.addresses", "is called upstream.endpoints.static now");
-    }
     config.endpoints = endpoints(section.endpoints, problems);
     problems.duration(
         "upstream.connectTimeout",

@@ -10,7 +10,6 @@ pub(super) const DESCRIPTIONS: &[(&str, &str)] = &[
     ),
     ("admin.listen", "ADDRESS:PORT of health and metrics, or none."),
     ("upstream.context", "The context in the kubeconfig. The default is its current one."),
-    ("upstream.addresses", "The former name of upstream.endpoints.static."),
     ("cache.exclude", "Resources that are not cached; it overrides cache.include."),
     ("authentication.mode", "sidecar: clients are not authenticated. gateway: each request is."),
     ("authentication.requestHeader", "Front proxies, in place of the cluster's own setting."),
