@@ -135,8 +135,6 @@ pub struct ServerConfig {
     /// Names that a request's Host may have besides `localhost`, loopback addresses and the
     /// listeners' own addresses. Protects a sidecar from DNS rebinding.
     pub allowed_hosts: Vec<String>,
-    /// Whether responses have the header `X-Weir-Cache`.
-    pub cache_header: bool,
     /// The log has a line for each request that takes longer; `None` for no line.
     pub slow_request: Option<Duration>,
     /// Time-out for reading the head of a request.

@@ -179,12 +179,11 @@ async fn ready(weirs: Vec<Weir>) -> Vec<Weir> {
     tokio::task::spawn_blocking(wait).await.unwrap()
 }
 
-/// Room for hundreds of forwarded watches at once, and a short wait for a state that never comes.
-const CONFIG: &str = "cache: {forwardBudget: 4096}\nserver: {freshnessTimeout: 2s}\n";
+/// Room for hundreds of forwarded watches at once.
+const CONFIG: &str = "cache: {forwardBudget: 4096}\n";
 
 /// The same, with consistent lists from the cache.
-const CONSISTENT: &str =
-    "cache: {forwardBudget: 4096, consistentLists: always}\nserver: {freshnessTimeout: 2s}\n";
+const CONSISTENT: &str = "cache: {forwardBudget: 4096, consistentLists: always}\n";
 
 const SAMPLED: usize = 2500;
 const SAMPLED_IN_CHAIN: usize = 1000;

@@ -135,7 +135,7 @@ CACHES = [
               "Bad: at cache.historyBytesMax, if the history is short then (the panel beside)."),
         lines("Time to fill a cache (p99)", "s",
               ("histogram_quantile(0.99, sum by (le) (increase(weir_cache_fill_duration_seconds_bucket{@}[1h])))", "fill"),
-              "From the first request to the end of the list. Bad: longer than server.warmupTimeout.", quiet=True,
+              "From the first request to the end of the list. Bad: longer than 10 s, for which requests wait.", quiet=True,
               runbooks=["WeirCacheNotFollowing"]),
         lines("Comparisons with the API server", "short",
               ("sum by (check, outcome) (increase(weir_cache_checks_total{@}[1h]))", "{{check}} {{outcome}}"),

@@ -1,5 +1,6 @@
 //! The defaults, each with its reason. A setting that the configuration omits gets its value here,
-//! and has no other default anywhere in the tree.
+//! and has no other default anywhere in the tree. Some are no settings: only tests have other
+//! values.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -25,9 +26,6 @@ pub const ADMIN_LISTEN: SocketAddr = loopback(6441);
 /// Plain HTTP for curl and browsers, in `weir demo` and the sidecar example: the port of kubectl
 /// proxy.
 pub const PLAIN_LISTEN: SocketAddr = loopback(8001);
-
-/// On: whether a response came from the cache is the first question of every operator of a cache.
-pub const CACHE_HEADER: bool = true;
 
 /// The head of a request: kube-apiserver's `ReadHeaderTimeout` (apiserver
 /// `pkg/server/secure_serving.go`).
@@ -271,7 +269,6 @@ impl Default for ServerConfig {
         Self {
             listeners: vec![ListenerConfig::Tls { address: LISTEN, certificate, proxies }],
             allowed_hosts: Vec::new(),
-            cache_header: CACHE_HEADER,
             slow_request: None,
             header_read_timeout: HEADER_READ_TIMEOUT,
             freshness_timeout: FRESHNESS_TIMEOUT,

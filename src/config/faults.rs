@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn all_faults_are_found_with_their_places() {
-        let body = "cache:\n  pageSise: 1\n  idleTimeout: never\n  warm: v1/pods\n  http: {}\nserver: { listeners: [ { listen: \"https://127.0.0.1:1\", cert: x } ], cacheHeader: 5 }\nadmin: { listen: nowhere }\n";
+        let body = "cache:\n  pageSise: 1\n  idleTimeout: never\n  warm: v1/pods\n  http: {}\nserver: { listeners: [ { listen: \"https://127.0.0.1:1\", cert: x } ] }\nadmin: { readyWhenAway: 5, listen: nowhere }\n";
         let faults = found(body);
         let expected = [
             "4:3: cache.pageSise: there is no such field; did you mean pageSize?",
@@ -223,8 +223,8 @@ mod tests {
             "6:9: cache.warm: must be a list",
             "7:3: cache.http: there is no such field; there are ",
             "8:57: server.listeners[0].cert: there is no such field; there are certificate, ",
-            "8:83: server.cacheHeader: must be true or false",
-            "9:18: admin.listen: ",
+            "9:25: admin.readyWhenAway: must be true or false",
+            "9:36: admin.listen: ",
         ];
         assert_eq!(faults.len(), expected.len(), "{faults:#?}");
         for (fault, expected) in faults.iter().zip(expected) {

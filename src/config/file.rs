@@ -89,14 +89,6 @@ pub struct ServerSection {
     pub listeners: Option<Vec<ListenerSection>>,
     /// More names for a request's Host.
     pub allowed_hosts: Option<Vec<String>>,
-    /// Whether responses have the header `X-Weir-Cache`.
-    pub cache_header: Option<bool>,
-    /// A duration.
-    pub header_read_timeout: Option<String>,
-    /// A duration.
-    pub freshness_timeout: Option<String>,
-    /// A duration.
-    pub warmup_timeout: Option<String>,
     /// A duration.
     pub shutdown_delay: Option<String>,
     /// A duration.
@@ -107,10 +99,6 @@ pub struct ServerSection {
     pub connections_per_user_max: Option<usize>,
     /// At least 1.
     pub watches_per_user_max: Option<usize>,
-    /// A duration.
-    pub stall_timeout: Option<String>,
-    /// A size.
-    pub response_bytes_max: Option<String>,
 }
 
 /// One of `server.listeners`.

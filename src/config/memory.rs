@@ -1,4 +1,5 @@
-//! The byte budgets that nobody has set, where the memory of this process has a limit.
+//! The byte budgets that the configuration does not set, where the memory of this process has a
+//! limit.
 //!
 //! Each budget gets a part of the limit, if that is less than its default. The parts add up to a
 //! little more than a half: caches three eighths (one cache half of that, its history a sixteenth
@@ -70,11 +71,7 @@ mod tests {
 
     #[test]
     fn what_is_set_stays() {
-        let config = resolved(
-            512 << 20,
-            "server: {responseBytesMax: 1Gi}\ncache: {historyBytesMax: 300Mi, gzipBytesMax: 5Gi}\n",
-        );
-        assert_eq!(config.server.response_bytes_max, 1 << 30);
+        let config = resolved(512 << 20, "cache: {historyBytesMax: 300Mi, gzipBytesMax: 5Gi}\n");
         assert_eq!(config.cache.history_bytes_max, 300 << 20);
         assert_eq!(config.cache.gzip_bytes_max, 5 << 30);
         // The budgets that contain it grow with it.

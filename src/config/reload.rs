@@ -51,10 +51,7 @@ impl Config {
     fn with_live_fields(&self, new: &Self) -> Self {
         let mut config = self.clone();
         config.server.allowed_hosts.clone_from(&new.server.allowed_hosts);
-        config.server.cache_header = new.server.cache_header;
         config.server.slow_request = new.server.slow_request;
-        config.server.freshness_timeout = new.server.freshness_timeout;
-        config.server.warmup_timeout = new.server.warmup_timeout;
         config.server.shutdown_delay = new.server.shutdown_delay;
         config.server.shutdown_timeout = new.server.shutdown_timeout;
         config.cache = new.cache.clone();
@@ -126,11 +123,8 @@ const LIVE: &[&str] = &[
     "logging.filter",
     "logging.slowRequest",
     "server.allowedHosts",
-    "server.cacheHeader",
-    "server.freshnessTimeout",
     "server.shutdownDelay",
     "server.shutdownTimeout",
-    "server.warmupTimeout",
     "tracing.samplingRatePerMillion",
 ];
 
@@ -154,10 +148,7 @@ const RESTART: &[&str] = &[
     "logging.format",
     "server.connectionsPerAddressMax",
     "server.connectionsPerUserMax",
-    "server.headerReadTimeout",
     "server.listeners",
-    "server.responseBytesMax",
-    "server.stallTimeout",
     "server.watchesPerUserMax",
     "shadow",
     "tracing.caFile",
@@ -234,13 +225,13 @@ mod tests {
         let running = Config::default();
         let new = resolve(
             "cache: { idleTimeout: 1m, forwardBudget: 3, exclude: [secrets] }\n\
-             server: { listeners: [{ listen: 'http://127.0.0.1:1' }], warmupTimeout: 1s }\n\
+             server: { listeners: [{ listen: 'http://127.0.0.1:1' }], shutdownTimeout: 9s }\n\
              logging: { filter: debug, format: json }\n",
         );
         let (config, changes) = running.reloaded(&new);
         assert_eq!(
             changes.applied,
-            ["cache.exclude", "cache.idleTimeout", "logging.filter", "server.warmupTimeout"]
+            ["cache.exclude", "cache.idleTimeout", "logging.filter", "server.shutdownTimeout"]
         );
         assert_eq!(changes.pending, ["cache.forwardBudget", "logging.format", "server.listeners"]);
         assert_eq!(changes.pending_values["cache.forwardBudget"], 3);
@@ -276,8 +267,7 @@ mod tests {
              onRelist: endStreams, pageSize: 7, maxStaleness: 1h, onAway: end, \
              consistentLists: auto, verify: enforce, \
              dropManagedFields: [{ userAgents: [exporter/*] }] }\n\
-             server:\n  { allowedHosts: [weir.example], cacheHeader: false, freshnessTimeout: 1s, \
-             warmupTimeout: 1s, shutdownDelay: 7s, shutdownTimeout: 9s }\n\
+             server: { allowedHosts: [weir.example], shutdownDelay: 7s, shutdownTimeout: 9s }\n\
              logging: { filter: debug, slowRequest: 2s }\n\
              tracing: { samplingRatePerMillion: 7 }\n\
              flowControl:\n  mode: observe\n  rules: [{ name: one, action: deny, userAgents: ['x/*'] }]\n",

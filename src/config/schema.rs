@@ -136,13 +136,8 @@ enum Format {
 const FORMATS: &[(&str, Format)] = &[
     ("apiVersion", Format::OneOf(&[API_VERSION])),
     ("kind", Format::OneOf(&[KIND])),
-    ("server.headerReadTimeout", Format::Duration),
-    ("server.freshnessTimeout", Format::Duration),
-    ("server.warmupTimeout", Format::Duration),
     ("server.shutdownDelay", Format::Duration),
     ("server.shutdownTimeout", Format::Duration),
-    ("server.stallTimeout", Format::Duration),
-    ("server.responseBytesMax", Format::Bytes),
     ("admin.detail", Format::OneOf(&["local", "none"])),
     ("upstream.connectTimeout", Format::Duration),
     ("cache.idleTimeout", Format::Duration),

@@ -141,10 +141,8 @@ server:
     - listen: https://127.0.0.1:1
       certificate: { certificateFile: /a }
   allowedHosts: [example.com:80]
-  warmupTimeout: soon
   shutdownTimeout: 0s
   shutdownDelay: 11m
-  stallTimeout: 2h
   connectionsPerAddressMax: 0
 admin: { listen: 127.0.0.1:1 }
 upstream: { endpoints: { static: [10.0.0.1], dns: 10.0.0.1 } }
@@ -171,10 +169,8 @@ logging: { format: xml, filter: 'a=b=c' }
             "server.listeners[1].certificate",
             "server.listeners[3].certificate.privateKeyFile",
             "server.allowedHosts[0]",
-            "server.warmupTimeout",
             "server.shutdownTimeout",
             "server.shutdownDelay",
-            "server.stallTimeout",
             "server.connectionsPerAddressMax",
             "upstream.endpoints.static[0]",
             "upstream.endpoints.dns",
@@ -296,18 +292,13 @@ fn full_server_config() -> ServerConfig {
             ListenerConfig::Unix { path: "/run/weir: odd #name.sock".into() },
         ],
         allowed_hosts: vec!["yes".to_owned(), "10".to_owned(), "::1".to_owned()],
-        cache_header: false,
         slow_request: Some(Duration::from_millis(1500)),
-        header_read_timeout: Duration::from_millis(1500),
-        freshness_timeout: Duration::from_secs(1),
-        warmup_timeout: Duration::from_secs(90),
         shutdown_delay: Duration::from_secs(7),
         shutdown_timeout: Duration::from_secs(5400),
         connections_per_address_max: 7,
         connections_per_user_max: 8,
         watches_per_user_max: 9,
-        stall_timeout: Duration::from_secs(5),
-        response_bytes_max: 9 << 20,
+        ..ServerConfig::default()
     }
 }
 

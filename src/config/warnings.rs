@@ -32,7 +32,7 @@ impl Config {
         warn(
             "cache.totalBytesMax",
             format!(
-                "is more than the memory limit together with cache.gzipBytesMax and server.responseBytesMax: {budgets} bytes of {limit}; set them lower, or leave them out"
+                "is more than the memory limit together with cache.gzipBytesMax and what unread responses may hold: {budgets} bytes of {limit}; set them lower, or leave them out"
             ),
         );
     }

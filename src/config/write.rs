@@ -74,17 +74,11 @@ fn server(config: &ServerConfig) -> ServerSection {
     ServerSection {
         listeners: Some(config.listeners.iter().map(listener).collect()),
         allowed_hosts: Some(config.allowed_hosts.clone()),
-        cache_header: Some(config.cache_header),
-        header_read_timeout: Some(format_duration(config.header_read_timeout)),
-        freshness_timeout: Some(format_duration(config.freshness_timeout)),
-        warmup_timeout: Some(format_duration(config.warmup_timeout)),
         shutdown_delay: Some(format_duration(config.shutdown_delay)),
         shutdown_timeout: Some(format_duration(config.shutdown_timeout)),
         connections_per_address_max: Some(config.connections_per_address_max),
         connections_per_user_max: Some(config.connections_per_user_max),
         watches_per_user_max: Some(config.watches_per_user_max),
-        stall_timeout: Some(format_duration(config.stall_timeout)),
-        response_bytes_max: Some(format_bytes(config.response_bytes_max)),
     }
 }
 

@@ -20,8 +20,6 @@ pub(crate) struct LiveSettings(ArcSwap<Settings>);
 /// One set of the settings.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// Whether responses have the header `X-Weir-Cache`.
-    pub(crate) cache_header: bool,
     /// The log has a line for each request that takes longer; `None` for no line.
     pub(crate) slow_request: Option<Duration>,
     /// The longest wait for proof of freshness.
@@ -48,7 +46,6 @@ impl LiveSettings {
 impl Settings {
     fn new(config: &ServerConfig, mode: Mode) -> Self {
         Self {
-            cache_header: config.cache_header,
             slow_request: config.slow_request,
             freshness_timeout: config.freshness_timeout,
             warmup_timeout: config.warmup_timeout,

@@ -261,7 +261,7 @@ fn config(pki: &Pki, port: u16, setting: Setting) -> String {
     // requests with 429 instead of the answers that are compared.
     let flow_control = if setting.log == "trace" { "flowControl: {mode: observe}\n" } else { "" };
     format!(
-        "server:\n  freshnessTimeout: 2s\n  connectionsPerAddressMax: 4096\n  listeners:\n  - listen: https://127.0.0.1:{port}\n    \
+        "server:\n  connectionsPerAddressMax: 4096\n  listeners:\n  - listen: https://127.0.0.1:{port}\n    \
          certificate: {{certificateFile: {dir}/weir.crt, privateKeyFile: {dir}/weir.key, caFile: {dir}/weir-ca.crt}}\n\
          authentication:\n  mode: gateway\n  {forwarded_identity}\n  tokens: {{ttl: {cache_ttl}, failureTTL: {cache_ttl}}}\n\
          authorization: {{allowTTL: {cache_ttl}, denyTTL: {cache_ttl}, watchRecheck: {watch_recheck}{more}}}\n\

@@ -78,7 +78,7 @@ fn limits(numbers: &Numbers) -> Vec<Limit> {
             used: find("weir_response_memory_bytes"),
             limit: find("weir_response_memory_bytes_limit"),
             times_met: find("weir_responses_stalled_total"),
-            setting: "server.responseBytesMax",
+            setting: "an eighth of the memory limit, at most 256 MiB",
         },
         Limit {
             name: "memory of this process",

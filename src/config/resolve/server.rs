@@ -49,29 +49,14 @@ pub(super) fn server(
         }
         config.allowed_hosts = problems.list("server.allowedHosts", hosts, host_name);
     }
-    config.cache_header = section.cache_header.unwrap_or(config.cache_header);
-    for (path, value, set) in [
-        ("server.headerReadTimeout", section.header_read_timeout, &mut config.header_read_timeout),
-        ("server.freshnessTimeout", section.freshness_timeout, &mut config.freshness_timeout),
-        ("server.warmupTimeout", section.warmup_timeout, &mut config.warmup_timeout),
-        ("server.shutdownTimeout", section.shutdown_timeout, &mut config.shutdown_timeout),
-    ] {
-        problems.duration(path, value, set);
-    }
+    let (timeout, set) = (section.shutdown_timeout, &mut config.shutdown_timeout);
+    problems.duration("server.shutdownTimeout", timeout, set);
     problems.duration_between(
         "server.shutdownDelay",
         section.shutdown_delay,
         SHUTDOWN_DELAY,
         &mut config.shutdown_delay,
     );
-    problems.duration_between(
-        "server.stallTimeout",
-        section.stall_timeout,
-        STALL_TIMEOUT_MIN..=STALL_TIMEOUT_MAX,
-        &mut config.stall_timeout,
-    );
-    let response_bytes_max = problems.bytes("server.responseBytesMax", section.response_bytes_max);
-    config.response_bytes_max = response_bytes_max.unwrap_or(config.response_bytes_max);
     for (path, value, set) in [
         (
             "server.connectionsPerAddressMax",
@@ -201,7 +186,3 @@ pub(super) fn generated() -> CertificateConfig {
 
 /// Endpoints and load balancers follow within minutes, or never.
 const SHUTDOWN_DELAY: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(600);
-/// A client may lose packets for some seconds and recover.
-const STALL_TIMEOUT_MIN: Duration = Duration::from_secs(1);
-/// A longer time-out would not limit anything.
-const STALL_TIMEOUT_MAX: Duration = Duration::from_secs(3600);

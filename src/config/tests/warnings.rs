@@ -11,7 +11,7 @@ fn warnings(yaml: &str) -> Vec<String> {
 
 const SMALL: &str =
     "cache: { totalBytesMax: 400Mi, resourceBytesMax: 200Mi, gzipBytesMax: 16Mi }\n";
-const GATEWAY: &str = "authentication: { mode: gateway }\nserver: { responseBytesMax: 64Mi }\ncache: { totalBytesMax: 400Mi, resourceBytesMax: 200Mi, historyBytesMax: 16Mi";
+const GATEWAY: &str = "authentication: { mode: gateway }\ncache: { totalBytesMax: 400Mi, resourceBytesMax: 200Mi, historyBytesMax: 16Mi";
 
 #[track_caller]
 fn assert_warns(yaml: &str, field: &str, words: &str) {
@@ -89,6 +89,6 @@ fn rules_that_refuse_all_or_do_nothing_are_named() {
 
 #[test]
 fn a_limit_that_is_never_reached_is_named() {
-    let yaml = gateway("", "").replace("server: {", "server: { connectionsPerUserMax: 100,");
+    let yaml = gateway("", "server: { connectionsPerUserMax: 100 }\n");
     assert_warns(&yaml, "server.connectionsPerUserMax", "never reached");
 }

@@ -176,13 +176,9 @@ impl Router {
                 let timing = explanation.timing(&ending);
                 span.in_scope(|| log_slow(context, &response, &ending, (duration, &timing)));
             }
-            if live.cache_header {
-                explanation.add_to(response.headers_mut(), &ending);
-            }
+            explanation.add_to(response.headers_mut(), &ending);
         }
-        if live.cache_header {
-            set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
-        }
+        set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
         drop(in_flight);
         let meter = self.charge(context, &response, cache_status, busy.of(duration));
         (response, sent, meter)

@@ -78,13 +78,6 @@ async fn the_absolute_form_is_forwarded_as_a_path() {
 }
 
 #[tokio::test]
-async fn the_cache_header_can_be_turned_off() {
-    let settings = Settings { cache_header: false, ..Settings::default() };
-    let weir = Weir::start_with(settings, echo).await;
-    assert!(!weir.get("/version").await.headers.contains_key("x-weir-cache"));
-}
-
-#[tokio::test]
 async fn a_slow_request_is_logged_with_its_stages_and_without_names() {
     let lines = RecentLines::default();
     let subscriber =

@@ -62,7 +62,6 @@ pub(super) struct Settings {
     pub(super) shutdown_timeout: Duration,
     pub(super) warmup_timeout: Duration,
     pub(super) allowed_hosts: Vec<String>,
-    pub(super) cache_header: bool,
     pub(super) slow_request: Option<Duration>,
     pub(super) connections_per_address_max: usize,
     /// The proxies before the plain and the TLS listener.
@@ -84,7 +83,6 @@ impl Default for Settings {
             shutdown_timeout: Duration::from_secs(10),
             warmup_timeout: Duration::from_secs(10),
             allowed_hosts: Vec::new(),
-            cache_header: true,
             slow_request: None,
             connections_per_address_max: 100,
             proxies: ProxyNetworks::default(),
@@ -220,7 +218,6 @@ fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerCon
             ListenerConfig::Unix { path: directory.path().join("weir.sock") },
         ],
         allowed_hosts: settings.allowed_hosts,
-        cache_header: settings.cache_header,
         slow_request: settings.slow_request,
         header_read_timeout: settings.header_read_timeout,
         freshness_timeout: Duration::from_secs(3),

@@ -82,11 +82,8 @@ compares both.
 - logging.slowRequest
 - logging.slowRequest
 - server.allowedHosts
-- server.cacheHeader
-- server.freshnessTimeout
 - server.shutdownDelay
 - server.shutdownTimeout
-- server.warmupTimeout
 - tracing.samplingRatePerMillion
 {{- end -}}
 
@@ -154,15 +151,13 @@ compares both.
 {{- if not $cache.gzipBytesMax -}}
 {{- $_ := set $cache "gzipBytesMax" (printf "%dMi" (min 64 (div $limit (mul 40 $mi)))) -}}
 {{- end -}}
-{{- if not $server.responseBytesMax -}}
-{{- $_ := set $server "responseBytesMax" (printf "%dMi" (min 256 (div $limit (mul 10 $mi)))) -}}
-{{- end -}}
+{{- $responses := printf "%dMi" (min 256 (div $limit (mul 8 $mi))) -}}
 {{- $sum := 0 -}}
-{{- range list $cache.totalBytesMax $cache.gzipBytesMax $server.responseBytesMax -}}
+{{- range list $cache.totalBytesMax $cache.gzipBytesMax $responses -}}
 {{- $sum = add $sum (include "weir.bytes" . | int64) -}}
 {{- end -}}
 {{- if gt (mul $sum 100) (mul $limit 70) -}}
-{{- fail (printf "cache.totalBytesMax, cache.gzipBytesMax and server.responseBytesMax add up to %d MiB, more than 70 %% of resources.limits.memory (%v)" (div $sum $mi) $memory) -}}
+{{- fail (printf "cache.totalBytesMax, cache.gzipBytesMax and the memory of unread responses add up to %d MiB, more than 70 %% of resources.limits.memory (%v)" (div $sum $mi) $memory) -}}
 {{- end -}}
 {{- end -}}
 {{- if .Values.siblings.enabled -}}

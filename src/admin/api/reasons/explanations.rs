@@ -122,13 +122,13 @@ pub(super) const FORWARDED: [Explanation; 35] = [
     linked(
         "not-fresh",
         "The cache was not proved to be as fresh as requested in time.",
-        "Look at the lag of the cache; server.freshnessTimeout.",
+        "Look at the lag of the cache.",
         "runbooks/WeirCacheNotFollowing.md",
     ),
     row(
         "not-ready",
         "The cache was not filled in time.",
-        "cache.warm fills it before clients ask; server.warmupTimeout.",
+        "cache.warm fills it before clients ask.",
     ),
     row("not-watchable", "The resource cannot be listed and watched.", "Nothing."),
     row(
@@ -179,7 +179,7 @@ pub(super) const FORWARDED: [Explanation; 35] = [
     linked(
         "unproved",
         "A list without a resourceVersion, for which no proof of freshness came in time.",
-        "Look at the caches and the latency of the upstream; server.freshnessTimeout.",
+        "Look at the caches and the latency of the upstream.",
         "runbooks/WeirCacheNotFollowing.md",
     ),
     row(
@@ -247,7 +247,7 @@ pub(super) const REFUSED: [Explanation; 15] = [
     row(
         "response-memory",
         "Too many bytes of responses wait for clients to read them (429).",
-        "Look for slow clients; server.responseBytesMax.",
+        "Look for slow clients.",
     ),
     linked(
         "reviews",
