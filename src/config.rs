@@ -266,8 +266,6 @@ pub struct CacheConfig {
     pub page_size: u32,
     /// Beyond this age a cache that may lack events answers nothing; `None` for no limit.
     pub max_staleness: Option<Duration>,
-    /// The behaviour of open watches whose cache exceeds `max_staleness`.
-    pub on_away: OnAway,
     /// The answering server of lists whose resourceVersion is unset.
     pub consistent_lists: ConsistentLists,
     /// Whether caches are compared with the upstream, and what follows from a difference.
@@ -325,15 +323,6 @@ pub enum ConsistentLists {
     /// The cache, if a proof of freshness arrives within `freshness_timeout`. For tests: a single
     /// list waits longer than it would if it were forwarded.
     Always,
-}
-
-/// The behaviour of open watches while the upstream is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnAway {
-    /// They stay open, however long.
-    Keep,
-    /// They end when their cache exceeds `max_staleness`.
-    End,
 }
 
 /// The behaviour of a cache's watches when the upstream no longer has the events after the

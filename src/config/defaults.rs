@@ -11,9 +11,8 @@ use crate::config::tracing::TracingConfig;
 use crate::config::{
     AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
     CacheConfig, CertificateConfig, Config, ConsistentLists, FlowControlConfig, FlowControlMode,
-    FlowOverlay, Fraction, ListenerConfig, LogFormat, LoggingConfig, Mode, OnAway, OnRelist,
-    ProxyNetworks, ResourcePattern, ServerConfig, ShadowConfig, ShadowMode, UpstreamConfig,
-    VerifyMode,
+    FlowOverlay, Fraction, ListenerConfig, LogFormat, LoggingConfig, Mode, OnRelist, ProxyNetworks,
+    ResourcePattern, ServerConfig, ShadowConfig, ShadowMode, UpstreamConfig, VerifyMode,
 };
 
 /// The listener: TLS, because client-go in a pod insists on it; loopback, because clients are not
@@ -189,9 +188,6 @@ pub const SEATS_MAX: u64 = 1150;
 /// The same for HTTP/1.1, whose connections have 256 places.
 pub const HTTP1_SEATS_MAX: u64 = 204;
 
-/// Open watches stay open: their clients would only come back and find no better answer.
-pub const ON_AWAY: OnAway = OnAway::Keep;
-
 /// Caches answer. In shadow mode every read is compared, as far as a tenth of a processor allows
 /// it.
 pub const SHADOW: ShadowConfig = ShadowConfig {
@@ -319,7 +315,6 @@ impl Default for CacheConfig {
             over_budget_forwards: OVER_BUDGET_FORWARDS,
             page_size: PAGE_SIZE,
             max_staleness: None,
-            on_away: ON_AWAY,
             consistent_lists: CONSISTENT_LISTS,
             verify: VERIFY,
             verify_round: VERIFY_ROUND,

@@ -215,10 +215,10 @@ mod tests {
 
     #[test]
     fn all_faults_are_found_with_their_places() {
-        let body = "cache:\n  pageSise: 1\n  idleTimeout: never\n  warm: v1/pods\n  http: {}\nserver: { listeners: [ { listen: \"https://127.0.0.1:1\", cert: x } ] }\nadmin: { readyWhenAway: 5, listen: nowhere }\n";
+        let body = "cache:\n  forwardBudgit: 1\n  idleTimeout: never\n  warm: v1/pods\n  http: {}\nserver: { listeners: [ { listen: \"https://127.0.0.1:1\", cert: x } ] }\nadmin: { readyWhenAway: 5, listen: nowhere }\n";
         let faults = found(body);
         let expected = [
-            "4:3: cache.pageSise: there is no such field; did you mean pageSize?",
+            "4:3: cache.forwardBudgit: there is no such field; did you mean forwardBudget?",
             "5:16: cache.idleTimeout: ",
             "6:9: cache.warm: must be a list",
             "7:3: cache.http: there is no such field; there are ",
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn a_good_file_has_none_and_no_yaml_has_none() {
         assert_eq!(
-            found("cache: { pageSize: 7, idleTimeout: 10m, gzipBytesMax: 1048576 }\n"),
+            found("cache: { forwardBudget: 7, idleTimeout: 10m, gzipBytesMax: 1048576 }\n"),
             [""; 0]
         );
         assert_eq!(found("logging:\n"), [""; 0]);
@@ -244,8 +244,9 @@ mod tests {
 
     #[test]
     fn no_value_and_no_strange_name_is_repeated() {
-        let all =
-            found("admin: [ SECRET ]\n\"SECRET token\": SECRET\ncache: { pageSize: SECRET }\n");
+        let all = found(
+            "admin: [ SECRET ]\n\"SECRET token\": SECRET\ncache: { forwardBudget: SECRET }\n",
+        );
         assert_eq!(all.len(), 3);
         assert!(!all.concat().contains("SECRET"), "{all:?}");
     }
@@ -253,8 +254,8 @@ mod tests {
     #[test]
     fn near_names_are_those_of_two_edits() {
         for (one, other, edits) in [
-            ("pageSise", "pageSize", 1),
-            ("pagesize", "pageSize", 0),
+            ("forwardBudgit", "forwardBudget", 1),
+            ("forwardbudget", "forwardBudget", 0),
             ("idelTimeout", "idleTimeout", 2),
             ("", "ab", 2),
             ("warm", "verify", 5),

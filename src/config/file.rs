@@ -212,15 +212,8 @@ pub struct CacheSection {
     pub on_relist: Option<String>,
     /// A count.
     pub forward_budget: Option<usize>,
-    /// The treatment of resources that exceed a byte budget.
-    #[serde(default)]
-    pub over_budget: OverBudgetSection,
-    /// A count.
-    pub page_size: Option<u32>,
     /// A duration, or `never`.
     pub max_staleness: Option<String>,
-    /// `keep` or `end`.
-    pub on_away: Option<String>,
     /// `forward` or `auto`; `always` for tests.
     pub consistent_lists: Option<String>,
     /// `off`, `observe` or `enforce`.
@@ -230,14 +223,6 @@ pub struct CacheSection {
     /// The other Weirs from which a new cache is filled.
     #[serde(default)]
     pub siblings: SiblingsSection,
-}
-
-/// `cache.overBudget`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct OverBudgetSection {
-    /// A count.
-    pub forwards: Option<usize>,
 }
 
 impl ConfigFile {

@@ -8,8 +8,7 @@ use std::str::FromStr;
 
 use crate::api::resource::GroupVersionResource;
 use crate::config::{
-    AdminDetail, ConsistentLists, FlowControlMode, LogFormat, OnAway, OnRelist, ResourcePattern,
-    VerifyMode,
+    AdminDetail, ConsistentLists, FlowControlMode, LogFormat, OnRelist, ResourcePattern, VerifyMode,
 };
 
 /// `pods`, `*` for all, `apps/deployments`, `apps/*`, `*/leases`; `/*` is every resource of the
@@ -69,7 +68,6 @@ words!(LogFormat, "text, json or kubernetes", {
 words!(OnRelist, "keepStreams or endStreams", {
     KeepStreams: "keepStreams", EndStreams: "endStreams"
 });
-words!(OnAway, "keep or end", { Keep: "keep", End: "end" });
 words!(AdminDetail, "local or none", { Local: "local", None: "none" });
 words!(FlowControlMode, "off, observe or enforce", {
     Off: "off", Observe: "observe", Enforce: "enforce"

@@ -58,6 +58,7 @@ impl Config {
         config.cache.gzip_bytes_max = self.cache.gzip_bytes_max;
         config.cache.forward_budget = self.cache.forward_budget;
         config.cache.over_budget_forwards = self.cache.over_budget_forwards;
+        config.cache.page_size = self.cache.page_size;
         config.cache.siblings.clone_from(&self.cache.siblings);
         config.flow_control.overlay = new.flow_control.overlay.clone();
         config.logging.filter.clone_from(&new.logging.filter);
@@ -111,9 +112,7 @@ const LIVE: &[&str] = &[
     "cache.idleTimeout",
     "cache.include",
     "cache.maxStaleness",
-    "cache.onAway",
     "cache.onRelist",
-    "cache.pageSize",
     "cache.resourceBytesMax",
     "cache.totalBytesMax",
     "cache.verify",
@@ -139,7 +138,6 @@ const RESTART: &[&str] = &[
     "authorization",
     "cache.forwardBudget",
     "cache.gzipBytesMax",
-    "cache.overBudget",
     "cache.siblings",
     "flowControl.adaptive",
     "flowControl.mode",
@@ -246,14 +244,14 @@ mod tests {
     fn changes_that_contradict_running_values_wait_for_the_restart() {
         let running = resolve("flowControl: { mode: 'off' }");
         let new = resolve(
-            "cache: { pageSize: 7 }\n\
+            "cache: { idleTimeout: 7m }\n\
              flowControl: { mode: observe, rules: [{ name: one, action: deny }] }\n",
         );
         let (config, changes) = running.reloaded(&new);
         assert_eq!(config, running);
         assert_eq!(changes.applied, [""; 0]);
-        assert_eq!(changes.pending, ["cache.pageSize", "flowControl.mode", "flowControl.rules"]);
-        assert_eq!(changes.pending_values["cache.pageSize"], 7);
+        assert_eq!(changes.pending, ["cache.idleTimeout", "flowControl.mode", "flowControl.rules"]);
+        assert_eq!(changes.pending_values["cache.idleTimeout"], "7m");
         let conflict = changes.conflict.unwrap().to_string();
         assert!(conflict.starts_with("flowControl.rules: need flowControl.mode"), "{conflict}");
     }
@@ -264,7 +262,7 @@ mod tests {
         let new = resolve(
             "cache:\n  { include: ['*/*'], exclude: [secrets], warm: [v1/pods], idleTimeout: 1m, \
              resourceBytesMax: 1Mi, totalBytesMax: 2Mi, historyBytesMax: 1Mi, \
-             onRelist: endStreams, pageSize: 7, maxStaleness: 1h, onAway: end, \
+             onRelist: endStreams, maxStaleness: 1h, \
              consistentLists: auto, verify: enforce, \
              dropManagedFields: [{ userAgents: [exporter/*] }] }\n\
              server: { allowedHosts: [weir.example], shutdownDelay: 7s, shutdownTimeout: 9s }\n\

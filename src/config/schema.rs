@@ -147,7 +147,6 @@ const FORMATS: &[(&str, Format)] = &[
     ("cache.gzipBytesMax", Format::Bytes),
     ("cache.onRelist", Format::OneOf(&["keepStreams", "endStreams"])),
     ("cache.maxStaleness", Format::DurationOrNever),
-    ("cache.onAway", Format::OneOf(&["keep", "end"])),
     ("cache.consistentLists", Format::OneOf(&["forward", "auto"])),
     ("cache.verify", Format::OneOf(&["off", "observe", "enforce"])),
     ("authentication.mode", Format::OneOf(&["sidecar", "gateway"])),

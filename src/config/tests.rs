@@ -85,8 +85,8 @@ fn a_printed_configuration_parses_to_itself() {
 fn syntax_errors_have_line_and_column() {
     for (body, place, part) in [
         ("cache:\n  includes: [pods]\n", "weir.yaml:4:3: ", "includes"),
-        ("cache:\n  pageSize: many\n", "weir.yaml:4:13: ", "pageSize"),
-        ("cache:\n  pageSize: -1\n", "weir.yaml:4:13: ", "pageSize"),
+        ("cache:\n  forwardBudget: many\n", "weir.yaml:4:18: ", "forwardBudget"),
+        ("cache:\n  forwardBudget: -1\n", "weir.yaml:4:18: ", "forwardBudget"),
         ("server:\n  listeners:\n    - port: 1\n", "weir.yaml:5:7: ", "port"),
         ("cache: [\n", "weir.yaml:3:8: ", "bracket"),
         ("logging: {}\nlogging: {}\n", "weir.yaml:4:1: ", "logging"),
@@ -153,9 +153,8 @@ cache:
   resourceBytesMax: 2Mi
   historyBytesMax: 0
   gzipBytesMax: 0
-  pageSize: 0
+  forwardBudget: 0
   maxStaleness: 10ms
-  onAway: end
   consistentLists: never
 logging: { format: xml, filter: 'a=b=c' }
 ";
@@ -183,8 +182,7 @@ logging: { format: xml, filter: 'a=b=c' }
             "cache.gzipBytesMax",
             "cache.consistentLists",
             "cache.maxStaleness",
-            "cache.onAway",
-            "cache.pageSize",
+            "cache.forwardBudget",
             "logging.format",
             "server.listeners[1].listen",
             "admin.listen",
@@ -334,10 +332,9 @@ fn full_config() -> Config {
             gzip_bytes_max: 7 << 10,
             on_relist: OnRelist::EndStreams,
             forward_budget: 3,
-            over_budget_forwards: 4,
-            page_size: 10,
+            over_budget_forwards: defaults::OVER_BUDGET_FORWARDS,
+            page_size: defaults::PAGE_SIZE,
             max_staleness: Some(Duration::from_secs(90)),
-            on_away: OnAway::End,
             consistent_lists: ConsistentLists::Auto,
             verify: VerifyMode::Enforce,
             verify_round: defaults::VERIFY_ROUND,

@@ -6,8 +6,8 @@ mod identity;
 use crate::config::endpoints::DnsName;
 use crate::config::file::{
     AdminSection, CacheSection, CertificateSection, ConfigFile, DropRuleSection, EndpointsSection,
-    FlowControlSection, ListenerSection, LoggingSection, OverBudgetSection, ProxyProtocolSection,
-    ServerSection, ShadowSection, SiblingsSection, TracingSection, UpstreamSection,
+    FlowControlSection, ListenerSection, LoggingSection, ProxyProtocolSection, ServerSection,
+    ShadowSection, SiblingsSection, TracingSection, UpstreamSection,
 };
 use crate::config::listen::ListenAddress;
 use crate::config::network::Network;
@@ -138,10 +138,7 @@ fn cache(config: &CacheConfig) -> CacheSection {
         gzip_bytes_max: Some(format_bytes(config.gzip_bytes_max)),
         on_relist: Some(config.on_relist.to_string()),
         forward_budget: Some(config.forward_budget),
-        over_budget: OverBudgetSection { forwards: Some(config.over_budget_forwards) },
-        page_size: Some(config.page_size),
         max_staleness: Some(config.max_staleness.map_or_else(never, format_duration)),
-        on_away: Some(config.on_away.to_string()),
         consistent_lists: Some(config.consistent_lists.to_string()),
         verify: Some(config.verify.to_string()),
         drop_managed_fields: Some(config.drop_managed_fields.iter().map(drop_rule).collect()),

@@ -29,27 +29,31 @@ fn check_warns_of_settings_that_contradict_one_another() {
 fn each_configuration_error_is_a_line_with_exit_code_2() {
     let dir = tempfile::tempdir().unwrap();
     let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
-    let bad = write(&dir, "bad.yaml", &format!("{head}cache:\n  pageSise: 1\n  idleTimeout: x\n"));
-    let wrong =
-        write(&dir, "wrong.yaml", &format!("{head}cache: {{ pageSize: 0, idleTimeout: x }}\n"));
+    let bad =
+        write(&dir, "bad.yaml", &format!("{head}cache:\n  forwardBudgit: 1\n  idleTimeout: x\n"));
+    let wrong = write(
+        &dir,
+        "wrong.yaml",
+        &format!("{head}cache: {{ forwardBudget: 0, idleTimeout: x }}\n"),
+    );
     let other = write(&dir, "other.yaml", "apiVersion: v1\nkind: Config\nusers: []\n");
     let broken = write(&dir, "broken.yaml", &format!("{head}cache: [\n"));
     for (args, lines) in [
         (
             vec!["check", &bad],
             vec![
-                "bad.yaml:4:3: cache.pageSise: there is no such field; did you mean pageSize?",
+                "bad.yaml:4:3: cache.forwardBudgit: there is no such field; did you mean forwardBudget?",
                 "bad.yaml:5:16: cache.idleTimeout: ",
             ],
         ),
         (
             vec!["check", &wrong],
-            vec!["wrong.yaml:3:20: cache.pageSize: ", "wrong.yaml:3:36: cache.idleTimeout: "],
+            vec!["wrong.yaml:3:25: cache.forwardBudget: ", "wrong.yaml:3:41: cache.idleTimeout: "],
         ),
         (vec!["check", &other], vec!["other.yaml: apiVersion must be"]),
         (vec!["check", &broken], vec!["broken.yaml:"]),
         (vec!["check", "/nonexistent"], vec!["cannot read /nonexistent: "]),
-        (vec!["serve", "--config", &wrong], vec!["cache.pageSize"]),
+        (vec!["serve", "--config", &wrong], vec!["cache.forwardBudget"]),
     ] {
         let output = weir(&args);
         let message = stderr(&output);

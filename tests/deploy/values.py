@@ -120,7 +120,7 @@ REFUSED = [
     ({"image": {"pullPolicy": "Sometimes"}}, "pullPolicy"),
     ({"config": {"caches": {}}}, "caches"),
     ({"config": {"cache": {"totalBytes": "1Gi"}}}, "totalBytes"),
-    ({"config": {"cache": {"onAway": "stop"}}}, "onAway"),
+    ({"config": {"cache": {"onRelist": "stop"}}}, "onRelist"),
     ({"config": {"server": {"shutdownDelay": "ten seconds"}}}, "shutdownDelay"),
     ({"config": {"authentication": {"mode": "sidecar"}}}, "mode"),
     ({"config": {"server": {"listeners": []}}}, "server"),

@@ -23,22 +23,6 @@ impl CacheHandle {
         (is_failing && cached.context.availability.is_usable()).then_some(age)
     }
 
-    /// Waits until [`Self::age`] is more than `max`.
-    pub async fn until_older_than(&self, max: Duration) {
-        let cached = self.cached();
-        let mut watching = self.watching();
-        loop {
-            match cached.outdated_since() {
-                None => tokio::select! {
-                    _ = watching.wait_for(|watching| !watching) => {}
-                    () = cached.context.availability.unusable_from(Instant::now()) => {}
-                },
-                Some(since) if since.elapsed() > max => return,
-                Some(since) => tokio::time::sleep_until(since + max + AGE_STEP).await,
-            }
-        }
-    }
-
     /// Whether the cache was created after `moment`, so that it never knew what was absent before.
     pub(crate) fn began_after(&self, moment: Instant) -> bool {
         self.cached().lifecycle.created() >= moment
@@ -47,5 +31,3 @@ impl CacheHandle {
 
 /// The watches of the upstream end every few minutes. The next one is open within milliseconds.
 const REOPENED_WITHIN: Duration = Duration::from_secs(1);
-/// The clock of the timers counts milliseconds.
-const AGE_STEP: Duration = Duration::from_millis(1);

@@ -8,7 +8,7 @@ use crate::config::memory::fit_cache;
 use crate::config::parse::warm_resource;
 use crate::config::resolve::problems::{Collector, between};
 use crate::config::resolve::siblings::siblings;
-use crate::config::{CacheConfig, DropRule, OnAway, ResourcePattern};
+use crate::config::{CacheConfig, DropRule, ResourcePattern};
 use crate::flow::rules::AgentPattern;
 
 /// Validates `cache`.
@@ -56,10 +56,6 @@ pub(super) fn cache(
         |on_relist| config.on_relist = on_relist,
     );
     config.forward_budget = section.forward_budget.unwrap_or(config.forward_budget);
-    config.over_budget_forwards =
-        section.over_budget.forwards.unwrap_or(config.over_budget_forwards);
-    config.page_size = section.page_size.unwrap_or(config.page_size);
-    problems.parsed("cache.onAway", section.on_away, &mut config.on_away);
     let consistent_lists = &mut config.consistent_lists;
     problems.parsed("cache.consistentLists", section.consistent_lists, consistent_lists);
     problems.parsed("cache.verify", section.verify, &mut config.verify);
@@ -70,17 +66,8 @@ pub(super) fn cache(
         config.drop_managed_fields = problems.list("cache.dropManagedFields", rules, drop_rule);
     }
     config.siblings = siblings(section.siblings, config.verify, problems);
-    if config.on_away == OnAway::End && config.max_staleness.is_none() {
-        problems.add("cache.onAway", "end needs cache.maxStaleness");
-    }
-    for (path, zero) in [
-        ("cache.forwardBudget", config.forward_budget == 0),
-        ("cache.overBudget.forwards", config.over_budget_forwards == 0),
-        ("cache.pageSize", config.page_size == 0),
-    ] {
-        if zero {
-            problems.add(path, "must be more than zero");
-        }
+    if config.forward_budget == 0 {
+        problems.add("cache.forwardBudget", "must be more than zero");
     }
     config
 }

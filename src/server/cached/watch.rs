@@ -17,7 +17,6 @@ use crate::cache::proof::FreshState;
 use crate::cache::refusal::Refusal;
 use crate::codec::frame;
 use crate::codec::rope::Rope;
-use crate::config::OnAway;
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::name_dropped;
 use crate::server::cached::watch_stream::{CacheBookmarks, Schedule, WatchEnd, WatchStream};
@@ -112,8 +111,9 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
         read.context.client.drain.watch(plan.bookmarks).counted_by(read.context.watch.clone()),
         read.context.metrics.clone(),
     )
-    .with_revocation(read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as WatchEnd))
-    .with_staleness(until_too_old(&read, &handle));
+    .with_revocation(
+        read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as WatchEnd),
+    );
     Ok(Begun::Served(ok(&read, Some(&handle), Body::Watch(Box::pin(stream)))))
 }
 
@@ -184,14 +184,6 @@ async fn is_lost(
 ) -> Result<bool, Reason> {
     let is_lost = handle.is_lost(after, read.services.freshness_timeout());
     read.while_usable(is_lost.map(Ok)).await
-}
-
-/// Returns what ends the watch when its cache is too old, if the configuration wants that.
-fn until_too_old(read: &CachedRead<'_>, handle: &CacheHandle) -> Option<WatchEnd> {
-    let config = read.services.registry.config();
-    let max = config.max_staleness.filter(|_| config.on_away == OnAway::End)?;
-    let handle = handle.clone();
-    Some(Box::pin(async move { handle.until_older_than(max).await }))
 }
 
 /// Opens a watch of the events after `after`, once the history is known to be the upstream's: the

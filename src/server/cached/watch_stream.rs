@@ -155,12 +155,6 @@ impl<B: Bookmarks> WatchStream<B> {
         self
     }
 
-    /// Ends the watch cleanly when `stale` resolves: its cache is too old.
-    pub(crate) fn with_staleness(mut self, stale: Option<WatchEnd>) -> Self {
-        self.timers.set_stale(stale);
-        self
-    }
-
     /// Step 1.
     fn poll_timers(&mut self) {
         let waker = self.watcher.timer_waker();
@@ -168,8 +162,6 @@ impl<B: Bookmarks> WatchStream<B> {
         if self.timers.is_revoked(&mut context) {
             self.pending.clear();
             self.ended = Some("forbidden");
-        } else if self.timers.is_stale(&mut context) {
-            self.ended = Some("stale");
         } else {
             self.timers.poll(&mut self.schedule, &mut context);
         }

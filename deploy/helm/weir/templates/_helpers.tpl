@@ -69,9 +69,7 @@ compares both.
 - cache.idleTimeout
 - cache.include
 - cache.maxStaleness
-- cache.onAway
 - cache.onRelist
-- cache.pageSize
 - cache.resourceBytesMax
 - cache.totalBytesMax
 - cache.verify

@@ -21,8 +21,6 @@ pub(super) struct Timers {
     pub(super) needs_poll: bool,
     /// Resolves when the client is no longer allowed to watch; `None` without reauthorization.
     revoked: Option<WatchEnd>,
-    /// Resolves when the cache is too old; `None` without a limit.
-    stale: Option<WatchEnd>,
     /// Resolves when the connection starts to drain; `None` afterwards.
     drain_started: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// Counts this watch among those of its connection.
@@ -42,7 +40,6 @@ impl Timers {
         Self {
             needs_poll: true,
             revoked: None,
-            stale: None,
             drain_started: Some(Box::pin(drain.started().clone().cancelled_owned())),
             _drain: drain,
             timer: None,
@@ -57,19 +54,15 @@ impl Timers {
         self.revoked = revoked;
     }
 
-    /// Sets the future that ends the watch when its cache is too old.
-    pub(super) fn set_stale(&mut self, stale: Option<WatchEnd>) {
-        self.stale = stale;
-    }
-
     /// Polls the revocation.
     pub(super) fn is_revoked(&mut self, context: &mut Context<'_>) -> bool {
-        is_due(&mut self.revoked, context)
-    }
-
-    /// Polls the age of the cache.
-    pub(super) fn is_stale(&mut self, context: &mut Context<'_>) -> bool {
-        is_due(&mut self.stale, context)
+        let is_revoked =
+            self.revoked.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
+        if is_revoked {
+            // A future must not be polled after it was ready.
+            self.revoked = None;
+        }
+        is_revoked
     }
 
     /// Polls the drain and the clock, and sets the timer for what comes next. A drain brings the
@@ -108,13 +101,4 @@ impl Timers {
             Some(_) => "deadline",
         }
     }
-}
-
-fn is_due(end: &mut Option<WatchEnd>, context: &mut Context<'_>) -> bool {
-    let is_due = end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
-    if is_due {
-        // A future must not be polled after it was ready.
-        *end = None;
-    }
-    is_due
 }
