@@ -88,7 +88,7 @@ pub const TOKEN_FAILURE_TTL: Duration = Duration::from_secs(10);
 /// An allowed access: as long as delegated API servers cache it (docs/semantics.md §12.3).
 pub const ALLOW_TTL: Duration = Duration::from_secs(10);
 
-/// A denied access: the same time.
+/// A denied access: the same time, or as long as an allowed one if that is less.
 pub const DENY_TTL: Duration = Duration::from_secs(10);
 
 /// Re-authorization of an open watch: a user who lost the permission reads for at most a minute

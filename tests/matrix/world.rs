@@ -37,7 +37,7 @@ pub(crate) enum ForwardedIdentity {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) forwarded_identity: ForwardedIdentity,
-    /// `allowTTL`, `denyTTL`, `tokens.ttl` and `tokens.failureTTL`.
+    /// `allowTTL` and `tokens.ttl`.
     pub(crate) cache_ttl: Duration,
     /// `watchRecheck`.
     pub(crate) watch_recheck: Duration,
@@ -263,8 +263,8 @@ fn config(pki: &Pki, port: u16, setting: Setting) -> String {
     format!(
         "server:\n  connectionsPerAddressMax: 4096\n  listeners:\n  - listen: https://127.0.0.1:{port}\n    \
          certificate: {{certificateFile: {dir}/weir.crt, privateKeyFile: {dir}/weir.key, caFile: {dir}/weir-ca.crt}}\n\
-         authentication:\n  mode: gateway\n  {forwarded_identity}\n  tokens: {{ttl: {cache_ttl}, failureTTL: {cache_ttl}}}\n\
-         authorization: {{allowTTL: {cache_ttl}, denyTTL: {cache_ttl}, watchRecheck: {watch_recheck}{more}}}\n\
+         authentication:\n  mode: gateway\n  {forwarded_identity}\n  tokens: {{ttl: {cache_ttl}}}\n\
+         authorization: {{allowTTL: {cache_ttl}, watchRecheck: {watch_recheck}{more}}}\n\
          audit: {{output: {dir}/{AUDIT}}}\n\
          cache: {{forwardBudget: 4096}}\n\
          {flow_control}"

@@ -40,4 +40,4 @@ pub(crate) fn kubelets() {
 
 /// Short enough that a test can wait for it.
 const SHORT_PERIOD: Duration = Duration::from_secs(2);
-const SHORT_TIMES: &str = "authorization: {allowTTL: 2s, denyTTL: 2s, watchRecheck: 2s}\n";
+const SHORT_TIMES: &str = "authorization: {allowTTL: 2s, watchRecheck: 2s}\n";

@@ -57,9 +57,6 @@ pub struct TokensSection {
     pub audiences: Option<Vec<String>>,
     /// A duration.
     pub ttl: Option<String>,
-    /// A duration.
-    #[serde(rename = "failureTTL")]
-    pub failure_ttl: Option<String>,
 }
 
 /// `authentication.frontProxy`.
@@ -79,9 +76,6 @@ pub struct AuthorizationSection {
     /// A duration.
     #[serde(rename = "allowTTL")]
     pub allow_ttl: Option<String>,
-    /// A duration.
-    #[serde(rename = "denyTTL")]
-    pub deny_ttl: Option<String>,
     /// A duration, or `never`.
     pub watch_recheck: Option<String>,
     /// A count.

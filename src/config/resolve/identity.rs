@@ -115,12 +115,8 @@ fn tokens(section: TokensSection, config: &mut AuthenticationConfig, problems: &
         config.token_audiences =
             problems.list("authentication.tokens.audiences", audiences, not_empty);
     }
-    for (path, value, set) in [
-        ("authentication.tokens.ttl", section.ttl, &mut config.token_ttl),
-        ("authentication.tokens.failureTTL", section.failure_ttl, &mut config.token_failure_ttl),
-    ] {
-        problems.duration_between(path, value, TTL, set);
-    }
+    let (ttl, set) = (section.ttl, &mut config.token_ttl);
+    problems.duration_between("authentication.tokens.ttl", ttl, TTL, set);
 }
 
 fn front_proxy(section: FrontProxySection, problems: &mut Collector) -> Option<FrontProxyConfig> {
@@ -153,7 +149,6 @@ pub(super) fn authorization(
     }
     for (path, value, bounds, set) in [
         ("authorization.allowTTL", section.allow_ttl, TTL, &mut config.allow_ttl),
-        ("authorization.denyTTL", section.deny_ttl, TTL, &mut config.deny_ttl),
         (
             "authorization.staleDecisionGrace",
             section.stale_decision_grace,
@@ -163,6 +158,7 @@ pub(super) fn authorization(
     ] {
         problems.duration_between(path, value, bounds, set);
     }
+    config.deny_ttl = config.allow_ttl.min(defaults::DENY_TTL);
     let (recheck, set) = (section.watch_recheck, &mut config.watch_recheck);
     problems.duration_or_never("authorization.watchRecheck", recheck, RECHECK, set);
     if let Some(reviews) = section.watch_reviews_per_second {

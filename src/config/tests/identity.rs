@@ -43,13 +43,13 @@ pub(super) fn full_config() -> Config {
             anonymous: Anonymous::Authorize,
             token_audiences: strings(&["https://kubernetes.default.svc"]),
             token_ttl: Duration::ZERO,
-            token_failure_ttl: Duration::from_secs(3600),
+            token_failure_ttl: defaults::TOKEN_FAILURE_TTL,
             front_proxy: Some(FrontProxyConfig { certificate: "/c".into(), key: "/k".into() }),
             impersonate: false,
         },
         authorization: AuthorizationConfig {
             allow_ttl: Duration::from_secs(1),
-            deny_ttl: Duration::from_secs(2),
+            deny_ttl: Duration::from_secs(1),
             watch_recheck: None,
             watch_reviews_per_second: 7,
             stale_decision_grace: Duration::from_secs(24 * 3600),
@@ -196,7 +196,7 @@ fn contradictory_settings_are_refused() {
     extraHeaderPrefixes: [C, X-Remote-Extra-]
     allowedNames: ['']
   anonymous: never
-  tokens: {ttl: 61m, failureTTL: soon, audiences: ['']}
+  tokens: {ttl: 61m, audiences: ['']}
   frontProxy: {certificateFile: /a, privateKeyFile: /b}
   impersonate: true
 authorization:
@@ -229,7 +229,6 @@ audit:
             "authentication.anonymous",
             "authentication.tokens.audiences[0]",
             "authentication.tokens.ttl",
-            "authentication.tokens.failureTTL",
             "authentication.impersonate",
             "authorization.allowTTL",
             "authorization.staleDecisionGrace",

@@ -26,7 +26,6 @@ pub(super) fn authentication(config: &AuthenticationConfig) -> AuthenticationSec
         tokens: Some(TokensSection {
             audiences: Some(config.token_audiences.clone()),
             ttl: Some(format_duration(config.token_ttl)),
-            failure_ttl: Some(format_duration(config.token_failure_ttl)),
         }),
         front_proxy: config.front_proxy.as_ref().map(|front_proxy| FrontProxySection {
             certificate_file: Some(front_proxy.certificate.clone()),
@@ -52,7 +51,7 @@ pub(super) fn authorization(config: &Config) -> Option<AuthorizationSection> {
     (config.authentication.mode == Mode::Gateway).then(|| {
         let AuthorizationConfig {
             allow_ttl,
-            deny_ttl,
+            deny_ttl: _,
             watch_recheck,
             watch_reviews_per_second,
             stale_decision_grace,
@@ -60,7 +59,6 @@ pub(super) fn authorization(config: &Config) -> Option<AuthorizationSection> {
         } = &config.authorization;
         AuthorizationSection {
             allow_ttl: Some(format_duration(*allow_ttl)),
-            deny_ttl: Some(format_duration(*deny_ttl)),
             watch_recheck: Some(watch_recheck.map_or_else(|| "never".to_owned(), format_duration)),
             watch_reviews_per_second: Some(*watch_reviews_per_second),
             stale_decision_grace: Some(format_duration(*stale_decision_grace)),

@@ -314,7 +314,7 @@ const WRITERS: usize = 16;
 const COMPARED: usize = 5;
 /// New pods whose secrets are asked for.
 const STARTS: usize = 20;
-/// The defaults of `allowTTL` and `denyTTL`.
+/// The default of `allowTTL`, and how long a denial is cached.
 const DEFAULT_TTL: Duration = Duration::from_secs(10);
 const AWAY: Duration = Duration::from_secs(2);
 const CALM: Duration = Duration::from_secs(30);

@@ -16,10 +16,10 @@ use crate::suite::run::HIT;
 use crate::suite::wire::{Call, Connection, Endpoint};
 use crate::wait::eventually;
 
-/// The settings that bound these times.
+/// What bounds these times.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// `denyTTL`.
+    /// How long a denial is cached.
     pub(super) denied: Duration,
     /// `allowTTL`.
     pub(super) allowed: Duration,
