@@ -190,11 +190,8 @@ pub const HTTP1_SEATS_MAX: u64 = 204;
 
 /// Caches answer. In shadow mode every read is compared, as far as a tenth of a processor allows
 /// it.
-pub const SHADOW: ShadowConfig = ShadowConfig {
-    mode: ShadowMode::Off,
-    sample: Fraction::percent(100),
-    cpu_share: Fraction::percent(10),
-};
+pub const SHADOW: ShadowConfig =
+    ShadowConfig { mode: ShadowMode::Off, cpu_share: Fraction::percent(10) };
 
 /// No request is sampled but those whose parent counts, as in kube-apiserver: an operator chooses a
 /// rate for which there is room.

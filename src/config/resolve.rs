@@ -133,7 +133,6 @@ impl Config {
 fn shadow(section: ShadowSection, problems: &mut Collector) -> ShadowConfig {
     let mut config = SHADOW;
     problems.parsed("shadow.mode", section.mode, &mut config.mode);
-    problems.parsed("shadow.sample", section.sample, &mut config.sample);
     problems.parsed("shadow.cpuShare", section.cpu_share, &mut config.cpu_share);
     config
 }

@@ -8,8 +8,6 @@ use std::str::FromStr;
 pub struct ShadowConfig {
     /// Whether reads are answered by the upstream and compared with the caches.
     pub mode: ShadowMode,
-    /// The part of the reads that are compared.
-    pub sample: Fraction,
     /// The part of one processor that comparisons may take.
     pub cpu_share: Fraction,
 }

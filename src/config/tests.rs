@@ -361,11 +361,7 @@ fn full_config() -> Config {
             adaptive: FlowControlMode::Enforce,
             overlay: FlowOverlay::default(),
         },
-        shadow: ShadowConfig {
-            mode: ShadowMode::Compare,
-            sample: Fraction::percent(1),
-            cpu_share: Fraction::percent(3),
-        },
+        shadow: ShadowConfig { mode: ShadowMode::Compare, cpu_share: Fraction::percent(3) },
         logging: LoggingConfig { format: LogFormat::Json, filter: "weir=debug".to_owned() },
         ..Config::default()
     }

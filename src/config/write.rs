@@ -45,7 +45,6 @@ impl From<&Config> for ConfigFile {
             },
             shadow: ShadowSection {
                 mode: Some(config.shadow.mode.to_string()),
-                sample: Some(config.shadow.sample.to_string()),
                 cpu_share: Some(config.shadow.cpu_share.to_string()),
             },
             tracing: TracingSection {

@@ -48,7 +48,6 @@ use crate::server::shadow::request::{ReadKind, ShadowRequest, shown, shown_form}
 
 /// The comparisons of shadow mode, and their results.
 pub struct Shadow {
-    sample: f64,
     /// Counts copies.
     held: HeldBytes,
     /// Counts the pieces of the cache's answers. Never full: an answer that is not
@@ -74,7 +73,6 @@ impl Shadow {
     pub fn new(config: &ShadowConfig, metrics: ShadowMetrics) -> Arc<Self> {
         let (comparisons, queue) = mpsc::channel(WAITING_MAX);
         Arc::new(Self {
-            sample: config.sample.fraction(),
             held: HeldBytes::new(HELD_BYTES_MAX),
             made: HeldBytes::new(usize::MAX),
             began: Instant::now(),
@@ -105,15 +103,6 @@ impl Shadow {
         while self.open.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
             tokio::time::sleep(SETTLE_STEP).await;
         }
-    }
-
-    /// Whether the next read is a sample.
-    pub(crate) fn takes_sample(&self) -> bool {
-        let takes = self.sample >= 1.0 || fastrand::f64() < self.sample;
-        if !takes {
-            self.ledger.lock().unsampled += 1;
-        }
-        takes
     }
 
     /// Counts bytes of a copy; `None` if there is no room for them.
@@ -204,7 +193,7 @@ impl Shadow {
 
 impl std::fmt::Debug for Shadow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shadow").field("sample", &self.sample).finish_non_exhaustive()
+        f.debug_struct("Shadow").finish_non_exhaustive()
     }
 }
 

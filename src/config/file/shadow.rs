@@ -9,7 +9,5 @@ pub struct ShadowSection {
     /// `off` or `compare`.
     pub mode: Option<String>,
     /// A percentage.
-    pub sample: Option<String>,
-    /// A percentage.
     pub cpu_share: Option<String>,
 }

@@ -76,21 +76,19 @@ impl Router {
             }
             return reason;
         }
-        if shadow.takes_sample() {
-            let request = ShadowRequest {
-                client: Arc::clone(context.client),
-                parts: head_of(parts),
-                decision,
-                forwards,
-                began: context.started,
-                kind: ReadKind::of(info, &parts.headers),
-            };
-            match headers::upgrade(&parts.headers) {
-                Some(_) => shadow.count(&request, Cause::WebSocket.into()),
-                None => {
-                    let copy = AnswerCopy::new(Arc::clone(shadow), Box::new(request));
-                    context.copy = Some(Box::new(copy));
-                }
+        let request = ShadowRequest {
+            client: Arc::clone(context.client),
+            parts: head_of(parts),
+            decision,
+            forwards,
+            began: context.started,
+            kind: ReadKind::of(info, &parts.headers),
+        };
+        match headers::upgrade(&parts.headers) {
+            Some(_) => shadow.count(&request, Cause::WebSocket.into()),
+            None => {
+                let copy = AnswerCopy::new(Arc::clone(shadow), Box::new(request));
+                context.copy = Some(Box::new(copy));
             }
         }
         match is_document {

@@ -16,8 +16,6 @@ use crate::server::shadow::spread::Spread;
 pub(crate) struct Ledger {
     kinds: BTreeMap<ReadKind, Counts>,
     differences: VecDeque<Difference>,
-    /// The reads that were not chosen as samples.
-    pub(crate) unsampled: u64,
 }
 
 /// The counts of one kind of read.

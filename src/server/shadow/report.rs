@@ -31,7 +31,6 @@ pub(crate) fn json(ledger: &Ledger, passed: Duration) -> Map<String, Value> {
     let verdict = Verdict::of(ledger);
     let fields = [
         ("seconds", Value::from(passed.as_secs())),
-        ("unsampled", ledger.unsampled.into()),
         ("ready", verdict.missing.is_empty().into()),
         ("missing", verdict.missing.into()),
         ("total", shown_counts(&total(ledger)).into()),
@@ -60,9 +59,6 @@ fn write_text(out: &mut String, ledger: &Ledger, passed: Duration) -> std::fmt::
     )?;
     writeln!(out, "  not comparable: {}", reasons(&total.not_comparable))?;
     writeln!(out, "  a cache would have forwarded: {}", reasons(&total.not_held))?;
-    if ledger.unsampled > 0 {
-        writeln!(out, "  not sampled: {}", ledger.unsampled)?;
-    }
     let saved = &total.saved;
     writeln!(
         out,
