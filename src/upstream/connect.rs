@@ -5,7 +5,7 @@
 //! detected by HTTP/2 pings, which the pool configures.
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -86,10 +86,11 @@ pub(super) async fn connect(
     let refuse = |cause: String| UpstreamError::Connect { address: endpoint.to_string(), cause };
     let attempt = || establish(identity, endpoint, offer, dial);
     let connecting = async {
-        let mut first = pin!(attempt());
+        // On the heap: each request that may open a connection would hold both.
+        let mut first = Box::pin(attempt());
         match tokio::time::timeout(STALLED_AFTER, &mut first).await {
             Ok(connected) => connected,
-            Err(_) => select_ok([first, pin!(attempt())]).await.map(|(io, _)| io),
+            Err(_) => select_ok([first, Box::pin(attempt())]).await.map(|(io, _)| io),
         }
     };
     match tokio::time::timeout(timeout, connecting).await {
