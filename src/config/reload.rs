@@ -61,7 +61,6 @@ impl Config {
         config.cache.gzip_bytes_max = self.cache.gzip_bytes_max;
         config.cache.forward_budget = self.cache.forward_budget;
         config.cache.over_budget_forwards = self.cache.over_budget_forwards;
-        config.cache.siblings.clone_from(&self.cache.siblings);
         config.flow_control.overlay = new.flow_control.overlay.clone();
         config.logging.filter.clone_from(&new.logging.filter);
         config.tracing.sampling_rate_per_million = new.tracing.sampling_rate_per_million;
@@ -146,7 +145,6 @@ const RESTART: &[&str] = &[
     "cache.forwardBudget",
     "cache.gzipBytesMax",
     "cache.overBudget",
-    "cache.siblings",
     "flowControl.adaptive",
     "flowControl.mode",
     "flowControl.seatsPerServer",

@@ -7,7 +7,6 @@ use crate::config::file::{CacheSection, DropRuleSection};
 use crate::config::memory::fit_cache;
 use crate::config::parse::warm_resource;
 use crate::config::resolve::problems::{Collector, between};
-use crate::config::resolve::siblings::siblings;
 use crate::config::{CacheConfig, DropRule, OnAway, ResourcePattern};
 use crate::flow::rules::AgentPattern;
 
@@ -69,7 +68,6 @@ pub(super) fn cache(
     if let Some(rules) = section.drop_managed_fields {
         config.drop_managed_fields = problems.list("cache.dropManagedFields", rules, drop_rule);
     }
-    config.siblings = siblings(section.siblings, config.verify, problems);
     if config.on_away == OnAway::End && config.max_staleness.is_none() {
         problems.add("cache.onAway", "end needs cache.maxStaleness");
     }
