@@ -31,6 +31,8 @@ mod balancer;
 mod client;
 #[path = "support/cpu.rs"]
 mod cpu;
+#[path = "upgrade/h2_errors.rs"]
+mod h2_errors;
 #[path = "../tests/support/h2_tls.rs"]
 mod h2_tls;
 #[path = "upgrade/objects.rs"]
@@ -45,7 +47,7 @@ mod requester;
 mod scrape;
 #[path = "upgrade/seen.rs"]
 mod seen;
-#[path = "../tests/support/tracked_body.rs"]
+#[path = "upgrade/tracked_body.rs"]
 mod tracked_body;
 #[path = "upgrade/watcher.rs"]
 mod watcher;

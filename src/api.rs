@@ -14,7 +14,6 @@ pub mod request_info;
 pub mod resource;
 pub mod resource_version;
 pub mod retry_after;
-pub mod seed;
 pub mod selectable;
 pub mod selector;
 pub mod status;

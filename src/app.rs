@@ -252,7 +252,6 @@ impl App {
                 tracing::info!(?delay, "stopping");
             });
             stopping.cancel();
-            caches.stop_seeding();
             tokio::join!(tokio::time::sleep(delay), caches.learn_last_bookmarks());
             draining.cancel();
             std::future::pending::<Infallible>().await

@@ -22,7 +22,6 @@ pub mod refusal;
 pub mod registry;
 #[cfg(test)]
 pub(crate) mod script;
-pub(crate) mod seed;
 pub(crate) mod upstream_history;
 pub mod verification;
 pub(crate) mod watch_list_attempt;

@@ -19,7 +19,6 @@ pub mod reload;
 pub mod resolve;
 pub mod schema;
 pub mod shadow;
-pub mod siblings;
 pub mod tracing;
 pub mod units;
 mod warnings;
@@ -43,7 +42,6 @@ pub use crate::config::identity::{
 };
 use crate::config::network::Network;
 pub use crate::config::shadow::{Fraction, ShadowConfig, ShadowMode};
-use crate::config::siblings::SiblingsConfig;
 use crate::config::tracing::TracingConfig;
 use crate::flow::rules::{AgentPattern, RankedLevel, Rule, product};
 
@@ -272,8 +270,6 @@ pub struct CacheConfig {
     pub verify: VerifyMode,
     /// The clients whose lists and watches lack managed fields.
     pub drop_managed_fields: Vec<DropRule>,
-    /// The other Weirs from which a new cache is filled.
-    pub siblings: SiblingsConfig,
     /// The time in which all objects of a cache are compared once. Shorter in tests; there is no
     /// setting for it.
     pub verify_round: Duration,

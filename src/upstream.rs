@@ -26,7 +26,6 @@ mod retry_budget;
 pub(crate) mod review;
 pub(crate) mod self_review;
 pub mod send_options;
-pub(crate) mod siblings;
 pub(crate) mod status;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -5,7 +5,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,8 +20,12 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::h2_tls::{LEFT_IN_QUEUE, connector, is_unprocessed};
+use crate::h2_errors::is_unprocessed;
+use crate::h2_tls::connector;
 use crate::tracked_body::{SentMark, TrackedBody};
+
+/// Requests that a closed connection never took, and that were sent again on another one.
+pub(crate) static LEFT_IN_QUEUE: AtomicUsize = AtomicUsize::new(0);
 
 /// Where clients connect.
 #[derive(Clone)]

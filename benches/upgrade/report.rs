@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::args::Args;
-use crate::h2_tls::LEFT_IN_QUEUE;
+use crate::client::LEFT_IN_QUEUE;
 use crate::objects::RESOURCES;
 use crate::replicas::{REPLICAS, Replicas};
 use crate::scrape::metrics_of;
@@ -95,9 +95,9 @@ pub(crate) fn exceeded(seen: &Seen, replicas: &Replicas, costs: &Costs) -> Vec<S
 /// (`docs/decisions/lazy-bookmarks.md`).
 const WATCHES: usize = 1;
 
-/// Requests that may stay in the queue of the bench's own client while a connection ends (see
-/// `tests/support/tracked_body.rs`): one in some 36,000 watches that came back did. More would mean
-/// that something else loses them.
+/// Requests that may stay in the queue of the bench's own client while a connection ends
+/// (`benches/upgrade/tracked_body.rs`): one in some 36,000 watches that came back did. More would
+/// mean that something else loses them.
 const LEFT_MAX: usize = 2;
 
 /// Connections that may come back in one second, however many watches each has: the target counts

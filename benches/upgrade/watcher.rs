@@ -15,7 +15,7 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep};
 
 use crate::client::{Call, Client};
-use crate::h2_tls::reset;
+use crate::h2_errors::reset;
 use crate::objects::{RESOURCES, resource_version, tick};
 use crate::seen::{Seen, is_quiet};
 

@@ -105,13 +105,6 @@ impl ClusterIdentity {
         Ok(())
     }
 
-    /// Returns the uid of the known cluster; `None` if it may not be read.
-    /// Waits for a comparison that is being made.
-    pub(crate) async fn uid(&self) -> Option<String> {
-        let _permit = self.comparisons.acquire().await;
-        self.known.lock().uid.clone()
-    }
-
     fn is_confirmed(&self, opened: u64) -> bool {
         self.confirmed.load(Ordering::Relaxed) > opened
     }

@@ -33,8 +33,6 @@ pub(crate) struct CacheContext {
     list_slots: Semaphore,
     /// The same for the resources that other answers depend on ([`CacheKey::is_needed_first`]).
     first_list_slots: Semaphore,
-    /// Limits the caches that are filled from siblings at the same time.
-    pub(crate) seed_slots: Semaphore,
     /// Limits the lists for proofs of freshness that run at the same time.
     pub(crate) proof_lists: Semaphore,
     /// Limits the watches for proofs of freshness that run at the same time.
@@ -69,7 +67,6 @@ impl CacheContext {
             watch_list: WatchListSupport::default(),
             list_slots: Semaphore::new(LISTS_MAX),
             first_list_slots: Semaphore::new(FIRST_LISTS_MAX),
-            seed_slots: Semaphore::new(SEEDS_MAX),
             proof_lists: Semaphore::new(PROOF_LISTS_MAX),
             proof_watches: Semaphore::new(PROOF_WATCHES_MAX),
             history: Arc::new(UpstreamHistory::new()),
@@ -111,9 +108,6 @@ impl CacheContext {
 const LISTS_MAX: usize = 8;
 /// Lists of the resources that other answers depend on. They do not wait for the others.
 const FIRST_LISTS_MAX: usize = 4;
-/// Caches that are filled from siblings at the same time. A sibling sends two lists at a time, and
-/// as many wait there for a moment.
-const SEEDS_MAX: usize = 4;
 /// Lists for proofs of freshness that run at the same time, of all caches. Each is of a small
 /// collection and takes some ten milliseconds.
 const PROOF_LISTS_MAX: usize = 8;

@@ -320,7 +320,7 @@ impl CacheHandle {
         self.cached().learned.warnings()
     }
 
-    /// Returns the cache, for the decision whether another Weir may be filled from it.
+    /// Returns the cache that this handle keeps in use.
     pub(crate) fn cached_resource(&self) -> &Arc<CachedResource> {
         &self.cached
     }

@@ -99,22 +99,6 @@ impl CacheMetrics {
         self.families.fills.with_label_values(&[cause]).observe(duration.as_secs_f64());
     }
 
-    /// Counts a cache that was filled from a sibling, and the bytes of its objects.
-    pub(crate) fn seeded(&self, bytes: usize) {
-        self.families.seeds.with_label_values(&["adopted"]).inc();
-        self.families.seed_bytes.inc_by(bytes as u64);
-    }
-
-    /// Counts a cache that was not filled from a sibling, or wrongly.
-    pub(crate) fn not_seeded(&self, outcome: &'static str) {
-        self.families.seeds.with_label_values(&[outcome]).inc();
-    }
-
-    /// Counts a request of a sibling for the state of a cache.
-    pub(crate) fn seed_served(&self, outcome: &'static str) {
-        self.families.seeds_served.with_label_values(&[outcome]).inc();
-    }
-
     /// Counts a stopped cache.
     pub fn stopped(&self, cause: &'static str) {
         self.families.stops.with_label_values(&[cause]).inc();

@@ -25,9 +25,6 @@ mod negative_cache;
 mod over_budget;
 mod quarantines;
 mod reconfigure;
-pub(crate) mod seed_refusal;
-mod seed_state;
-pub(crate) mod seeding;
 pub(crate) mod source;
 mod verification;
 
@@ -74,7 +71,7 @@ impl Registry {
         discovery: Discovery,
         metrics: CacheMetrics,
     ) -> Self {
-        let source = UpstreamSource::new(upstream, discovery, &config.siblings);
+        let source = UpstreamSource::new(upstream, discovery);
         Self::with_source(config, Box::new(source), metrics)
     }
 

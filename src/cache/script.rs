@@ -22,7 +22,7 @@ use crate::config::CacheConfig;
 use crate::upstream::availability::Availability;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
-    ExactRequest, ListRequest, ListWatch, Seed, UpstreamEvent, WatchRequest, WatchStream,
+    ExactRequest, ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
 };
 use crate::upstream::version::UpstreamVersion;
 
@@ -69,8 +69,6 @@ pub(crate) struct Script {
     pub(crate) is_aggregated: AtomicBool,
     /// The moves to another API server.
     pub(crate) moves: AtomicU64,
-    /// Whether there is a sibling, which never answers.
-    pub(crate) has_silent_sibling: AtomicBool,
     /// Whether access reviews deny the resource.
     is_denied: AtomicBool,
     panics: AtomicBool,
@@ -190,17 +188,6 @@ impl ListWatch for Script {
         self.exacts.lock().push(request.clone());
         let answer = self.exact.lock();
         answer.as_ref().map_or_else(|| Err(status(503, "not scripted")), |answer| answer(&request))
-    }
-
-    async fn seed(
-        &self,
-        _attempt: usize,
-        _at: Option<ResourceVersion>,
-    ) -> Option<Result<Seed<ScriptedWatch>, UpstreamError>> {
-        if self.has_silent_sibling.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
-        }
-        None
     }
 
     async fn cluster_uid(&self) -> Result<Option<String>, UpstreamError> {

@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::config::endpoints::EndpointsConfig;
-use crate::config::siblings::SiblingsConfig;
 use crate::config::tracing::TracingConfig;
 use crate::config::{
     AdminDetail, Anonymous, AuditBuffer, AuditConfig, AuthenticationConfig, AuthorizationConfig,
@@ -317,7 +316,6 @@ impl Default for CacheConfig {
             verify_round: VERIFY_ROUND,
             verify_whole_bytes: VERIFY_WHOLE_BYTES,
             drop_managed_fields: Vec::new(),
-            siblings: SiblingsConfig::default(),
         }
     }
 }

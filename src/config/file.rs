@@ -9,7 +9,6 @@ mod flow_control;
 mod identity;
 mod logging;
 mod shadow;
-mod siblings;
 mod tracing;
 
 use std::fs::File;
@@ -29,7 +28,6 @@ pub use crate::config::file::identity::{
 };
 pub use crate::config::file::logging::LoggingSection;
 pub use crate::config::file::shadow::ShadowSection;
-pub use crate::config::file::siblings::SiblingsSection;
 pub use crate::config::file::tracing::TracingSection;
 
 /// The `apiVersion` that this build reads.
@@ -220,9 +218,6 @@ pub struct CacheSection {
     pub verify: Option<String>,
     /// Rules.
     pub drop_managed_fields: Option<Vec<DropRuleSection>>,
-    /// The other Weirs from which a new cache is filled.
-    #[serde(default)]
-    pub siblings: SiblingsSection,
 }
 
 impl ConfigFile {

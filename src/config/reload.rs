@@ -59,7 +59,6 @@ impl Config {
         config.cache.forward_budget = self.cache.forward_budget;
         config.cache.over_budget_forwards = self.cache.over_budget_forwards;
         config.cache.page_size = self.cache.page_size;
-        config.cache.siblings.clone_from(&self.cache.siblings);
         config.flow_control.overlay = new.flow_control.overlay.clone();
         config.logging.filter.clone_from(&new.logging.filter);
         config.tracing.sampling_rate_per_million = new.tracing.sampling_rate_per_million;
@@ -138,7 +137,6 @@ const RESTART: &[&str] = &[
     "authorization",
     "cache.forwardBudget",
     "cache.gzipBytesMax",
-    "cache.siblings",
     "flowControl.adaptive",
     "flowControl.mode",
     "flowControl.seatsPerServer",

@@ -9,7 +9,6 @@ mod flow_control;
 mod identity;
 mod problems;
 mod server;
-mod siblings;
 mod tracing;
 mod upstream;
 

@@ -11,7 +11,6 @@ use proptest::prelude::*;
 
 use super::file::{ConfigFile, FileError};
 use super::resolve::{Overrides, Problems};
-use super::siblings::SiblingCertificate;
 use super::*;
 
 const HEAD: &str = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
@@ -343,17 +342,6 @@ fn full_config() -> Config {
                 agents: vec![AgentPattern::parse("exporter/*").unwrap()],
                 resources: vec!["pods".parse().unwrap()],
             }],
-            siblings: SiblingsConfig {
-                addresses: vec!["https://[::1]:6443".to_owned()],
-                service: Some("weir/weir-replicas".parse().unwrap()),
-                server_name: Some("weir.weir.svc".to_owned()),
-                ca: Some("/etc/weir/siblings.crt".into()),
-                certificate: Some(SiblingCertificate {
-                    certificate: "/etc/weir/tls.crt".into(),
-                    key: "/etc/weir/tls.key".into(),
-                }),
-                ..SiblingsConfig::default()
-            },
         },
         flow_control: FlowControlConfig {
             mode: FlowControlMode::Enforce,

@@ -7,11 +7,10 @@ use crate::config::endpoints::DnsName;
 use crate::config::file::{
     AdminSection, CacheSection, CertificateSection, ConfigFile, DropRuleSection, EndpointsSection,
     FlowControlSection, ListenerSection, LoggingSection, ProxyProtocolSection, ServerSection,
-    ShadowSection, SiblingsSection, TracingSection, UpstreamSection,
+    ShadowSection, TracingSection, UpstreamSection,
 };
 use crate::config::listen::ListenAddress;
 use crate::config::network::Network;
-use crate::config::siblings::{ServiceName, SiblingsConfig};
 use crate::config::tracing::TracingEndpoint;
 use crate::config::units::{format_bytes, format_duration};
 use crate::config::{
@@ -141,19 +140,6 @@ fn cache(config: &CacheConfig) -> CacheSection {
         consistent_lists: Some(config.consistent_lists.to_string()),
         verify: Some(config.verify.to_string()),
         drop_managed_fields: Some(config.drop_managed_fields.iter().map(drop_rule).collect()),
-        siblings: siblings(&config.siblings),
-    }
-}
-
-fn siblings(config: &SiblingsConfig) -> SiblingsSection {
-    let certificate = config.certificate.as_ref();
-    SiblingsSection {
-        addresses: Some(config.addresses.clone()),
-        service: config.service.as_ref().map(ServiceName::to_string),
-        server_name: config.server_name.clone(),
-        ca_file: config.ca.clone(),
-        certificate_file: certificate.map(|it| it.certificate.clone()),
-        private_key_file: certificate.map(|it| it.key.clone()),
     }
 }
 

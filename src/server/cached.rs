@@ -17,7 +17,6 @@ mod page;
 pub(crate) mod read;
 mod respond;
 pub(crate) mod response_budget;
-pub(crate) mod seed;
 pub(crate) mod watch;
 mod watch_stream;
 pub(crate) mod websocket;

@@ -11,7 +11,6 @@ mod forward;
 mod handle;
 mod seats;
 pub(crate) mod shadow;
-mod siblings;
 mod unanswered;
 
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::server::accept::listener::ListenerKind;
 use crate::server::cached::read::{CacheServices, CachedRead};
 use crate::server::cached::response_budget::too_much_held;
 use crate::server::cached::websocket::{Handshake, Sockets};
-use crate::server::cached::{get, seed, watch};
+use crate::server::cached::{get, list, watch};
 use crate::server::delegate::{self, Decision, Reason, Target};
 use crate::server::flow_control::FlowControl;
 use crate::server::forward::documents::{DocumentRequest, Documents};
@@ -97,9 +96,6 @@ impl Router {
             Err(rejection) => return Ok(self.reject(context, &rejection).await),
         };
         context.ended("identify");
-        if let Some(seeded) = self.answer_sibling(context, &caller).await {
-            return Ok(seeded);
-        }
         if let Some(shadow) = &self.shadow {
             return Err(Unanswered { caller, body, reason: self.copy_answer(shadow, context) });
         }
@@ -228,7 +224,7 @@ impl Router {
         let mut response = match decision {
             Decision::Forward(reason) => return Err(reason.into()),
             Decision::Get(freshness) => get::serve(&read, freshness).await?,
-            Decision::List(plan, _) => seed::serve_list(&read, plan).await?,
+            Decision::List(plan, _) => list::serve(&read, plan).await?,
             Decision::Watch(plan, _) => watch::serve(read, &plan).await?,
         };
         if let (true, Some(request)) = (of_collection, &context.info.resource) {

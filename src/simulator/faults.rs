@@ -84,8 +84,6 @@ struct DamagedObject {
     resource: String,
     key: String,
     damage: Damage,
-    /// The only API server that it concerns; `None` for all.
-    server: Option<usize>,
 }
 
 /// The faults of a simulator.
@@ -122,25 +120,15 @@ impl Faults {
 
     /// Damages an object of a resource. Its key is `namespace/name`, or the name alone.
     pub fn damage(&self, resource: &str, key: &str, damage: Damage) {
-        self.add_damage(None, resource, key, damage);
-    }
-
-    /// Damages an object of a resource in what one API server sends to watches.
-    pub fn damage_at(&self, server: usize, resource: &str, key: &str, damage: Damage) {
-        self.add_damage(Some(server), resource, key, damage);
-    }
-
-    fn add_damage(&self, server: Option<usize>, resource: &str, key: &str, damage: Damage) {
         let (resource, key) = (resource.to_owned(), key.to_owned());
-        self.damage.lock().push(DamagedObject { resource, key, damage, server });
+        self.damage.lock().push(DamagedObject { resource, key, damage });
     }
 
-    /// Returns the damage to the next event of an object at an API server, which it counts as done.
-    pub(super) fn take_damage(&self, server: usize, resource: &str, key: &str) -> Option<Damage> {
+    /// Returns the damage to the next event of an object, which it counts as done.
+    pub(super) fn take_damage(&self, resource: &str, key: &str) -> Option<Damage> {
         let mut damage = self.damage.lock();
         let is_next = |one: &DamagedObject| {
-            let is_here = one.server.is_none_or(|only| only == server);
-            one.resource == resource && one.key == key && is_here && one.damage != Damage::Hidden
+            one.resource == resource && one.key == key && one.damage != Damage::Hidden
         };
         let index = damage.iter().position(is_next)?;
         Some(damage.remove(index).damage)

@@ -22,7 +22,6 @@ mod expiry;
 mod identity;
 mod loaded_config;
 mod pool_identity;
-mod sibling;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -42,7 +41,6 @@ pub(crate) use self::expiry::{CertificateExpiries, first_expiry};
 use self::identity::build;
 pub(crate) use self::identity::{Identity, escape_extra_key};
 pub(crate) use self::pool_identity::PoolIdentity;
-pub(crate) use self::sibling::SiblingServer;
 use self::source::{FilesDigest, Source};
 use crate::config::UpstreamConfig;
 use crate::tasks::blocking::spawn_blocking;
@@ -81,19 +79,7 @@ impl Credentials {
         // The provider must not depend on the features that other crates enable. An error means
         // that a provider was installed before.
         drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-        Self::load_source(Source::from_environment(config)?).await
-    }
-
-    /// Loads the credentials for another Weir. They follow the files of Weir's own.
-    pub(crate) async fn load_sibling(
-        own: &Self,
-        sibling: SiblingServer,
-    ) -> Result<Arc<Self>, UpstreamError> {
-        let own = Box::new(own.source.clone());
-        Self::load_source(Source::Sibling { own, sibling }).await
-    }
-
-    async fn load_source(source: Source) -> Result<Arc<Self>, UpstreamError> {
+        let source = Source::from_environment(config)?;
         let (identity, digests, source) = run_blocking(move || {
             let mut source = source;
             let (loaded, digests) = source.load_with_digest()?;

@@ -122,11 +122,6 @@ impl Endpoints {
         })
     }
 
-    /// Returns the set as that of the Weir which has this hop.
-    pub(crate) fn with_hop(self, hop: Hop) -> Self {
-        Self { hop, ..self }
-    }
-
     /// Returns the servers, the configured one last if it is the last resort.
     pub(crate) fn servers(&self) -> Arc<Vec<Arc<ApiServer>>> {
         self.servers.load_full()

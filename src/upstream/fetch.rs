@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, IF_NONE_MATCH, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::{UpstreamError, chain};
@@ -28,8 +28,6 @@ pub(super) struct Get<'a> {
     pub(super) path_and_query: &'a str,
     pub(super) accept: &'static str,
     pub(super) if_none_match: Option<&'a HeaderValue>,
-    /// One more header.
-    pub(super) header: Option<(HeaderName, HeaderValue)>,
     pub(super) class: TrafficClass,
     pub(super) purpose: RequestPurpose,
     /// The time-out of the response's head.
@@ -43,7 +41,6 @@ impl<'a> Get<'a> {
             path_and_query,
             accept: "application/json",
             if_none_match: None,
-            header: None,
             class: TrafficClass::Request,
             purpose: RequestPurpose::Other,
             timeout: HEAD_TIMEOUT,
@@ -90,9 +87,6 @@ impl<'a> Get<'a> {
             .header(USER_AGENT, WEIR_USER_AGENT)
             .body(empty_body())
             .map_err(|error| UpstreamError::Malformed(chain(&error)))?;
-        if let Some((name, value)) = &self.header {
-            request.headers_mut().insert(name, value.clone());
-        }
         if let Some(etag) = self.if_none_match {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 pub(crate) const VIA: HeaderName = HeaderName::from_static("x-weir-via");
 
 /// The value of one Weir.
-#[derive(Clone, Debug, Hash)]
+#[derive(Debug)]
 pub(crate) struct Hop(HeaderValue);
 
 /// Why a request is refused.

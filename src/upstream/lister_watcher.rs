@@ -7,14 +7,13 @@ mod list_watch;
 mod query;
 mod reached;
 mod responses;
-mod seed;
 mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use self::http::HttpListWatch;
 pub use self::list_watch::{
-    ExactPart, ExactRequest, ExactServer, ListRequest, ListWatch, Seed, UpstreamEvent,
-    WatchRequest, WatchStream,
+    ExactPart, ExactRequest, ExactServer, ListRequest, ListWatch, UpstreamEvent, WatchRequest,
+    WatchStream,
 };
 pub use self::stream::HttpWatch;

@@ -82,11 +82,6 @@ impl Pools {
         Self::new(self.endpoints.clone(), &self.config, credentials, metrics)
     }
 
-    /// Returns the configuration of the connections.
-    pub(super) fn config(&self) -> &UpstreamConfig {
-        &self.config
-    }
-
     /// Returns the API servers, which all identities share.
     pub(super) fn endpoints(&self) -> &Arc<Endpoints> {
         &self.endpoints

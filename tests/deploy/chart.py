@@ -427,7 +427,7 @@ def values_are_described():
 
 # Groups whose members have the comments.
 UNDESCRIBED = {"image:", "autoscaling:", "tls:", "frontProxy:", "rbac:", "serviceAccount:", "service:", "pdb:", "resources:"}
-UNDESCRIBED |= {"siblings:", "proxyProtocol:", "networkPolicy:", "serviceMonitor:", "prometheusRule:", "dashboards:"}
+UNDESCRIBED |= {"proxyProtocol:", "networkPolicy:", "serviceMonitor:", "prometheusRule:", "dashboards:"}
 UNDESCRIBED |= {"tolerations: []", "affinity: {}"}
 # Objects that may have any member.
 OPEN = set()

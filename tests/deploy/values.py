@@ -4,10 +4,6 @@
 ACCEPTED = {
     "defaults": {},
     "behind a load balancer": {"proxyProtocol": {"trustedNetworks": ["10.0.0.0/24", "10.1.0.7"]}},
-    "siblings": {
-        "siblings": {"enabled": True},
-        "networkPolicy": {"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]},
-    },
     "digest": {"image": {"repository": "registry.example:5000/weir", "digest": "sha256:" + "0" * 64}},
     "small": {
         "replicas": 1,
@@ -76,11 +72,9 @@ ACCEPTED["mounted files"] = {
         {"name": "HTTPS_PROXY", "value": "http://proxy.example:3128"},
         {"name": "NO_PROXY", "valueFrom": {"configMapKeyRef": {"name": "proxy", "key": "no-proxy"}}},
     ],
-    "siblings": {"enabled": True},
     "config": {
         "authentication": {"clientCAFile": "/etc/weir/files/client-ca.crt"},
         "upstream": {"kubeconfig": "/etc/weir/files/kubeconfig"},
-        "cache": {"siblings": {"caFile": "/etc/weir/files/siblings-ca.crt"}},
         "tracing": {"endpoint": "https://collector:4318/v1/traces", "caFile": "/etc/weir/files/collector.crt"},
         "audit": {"output": "/var/log/weir/audit.log"},
     },
@@ -160,7 +154,6 @@ REFUSED = [
         {"rbac": {"extraRules": [{"apiGroups": ["a"], "resources": ["b"], "verbs": ["get"]}]}},
         "verbs",
     ),
-    ({"siblings": {"enabled": "yes"}}, "enabled"),
     ({"service": {"type": "ExternalName"}}, "type"),
     ({"service": {"port": 70000}}, "port"),
     ({"service": {"trafficDistribution": "Nearest"}}, "trafficDistribution"),

@@ -52,7 +52,6 @@ mod settings;
 mod shadow;
 mod sharing;
 mod shutdown;
-mod siblings;
 mod starts;
 mod trace_context;
 mod tracing;

@@ -15,13 +15,13 @@ use crate::harness::{Proxy, configmap};
 use crate::wait::eventually;
 
 /// Another Weir in front of the upstream of a [`Proxy`].
-struct Sibling {
+struct Replica {
     address: SocketAddr,
     stop: CancellationToken,
     _dir: tempfile::TempDir,
 }
 
-impl Sibling {
+impl Replica {
     async fn of(proxy: &Proxy) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("upstream.kubeconfig");
@@ -40,7 +40,7 @@ impl Sibling {
     }
 }
 
-impl Drop for Sibling {
+impl Drop for Replica {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -61,16 +61,16 @@ const FIRST: [&str; 3] = ["", "&resourceVersionMatch=Exact", "&resourceVersionMa
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_may_alternate_between_two_weirs_and_the_upstream() {
     let proxy = Proxy::seeded().await;
-    let sibling = Sibling::of(&proxy).await;
+    let replica = Replica::of(&proxy).await;
     let mut random = fastrand::Rng::with_seed(7);
     for collection in COLLECTIONS {
-        let revision = caught_up(&proxy, &sibling, collection).await;
+        let revision = caught_up(&proxy, &replica, collection).await;
         for selector in SELECTORS {
             for first in FIRST {
                 let query = format!("{collection}?resourceVersion={revision}{first}{selector}");
                 let whole = items(&proxy.direct(&Call::get(&query)).await);
                 let walked =
-                    walk(&proxy, &sibling, &query, selector, &mut random, async |_page| {}).await;
+                    walk(&proxy, &replica, &query, selector, &mut random, async |_page| {}).await;
                 assert_eq!(walked, whole, "{query}");
             }
         }
@@ -80,15 +80,15 @@ async fn pages_may_alternate_between_two_weirs_and_the_upstream() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_pages_are_of_one_state_during_writes() {
     let proxy = Proxy::seeded().await;
-    let sibling = Sibling::of(&proxy).await;
+    let replica = Replica::of(&proxy).await;
     let mut random = fastrand::Rng::with_seed(8);
     let collection = "/api/v1/configmaps";
     for round in 0..4 {
-        let revision = caught_up(&proxy, &sibling, collection).await;
+        let revision = caught_up(&proxy, &replica, collection).await;
         let query = format!("{collection}?resourceVersion={revision}");
         let whole = items(&proxy.direct(&Call::get(&query)).await);
         let store = proxy.upstream.store();
-        let walked = walk(&proxy, &sibling, &query, "", &mut random, async |page| {
+        let walked = walk(&proxy, &replica, &query, "", &mut random, async |page| {
             // Objects before, within and after the pages that follow.
             let name = format!("round-{round}-{page}");
             for namespace in ["ns1", "ns2"] {
@@ -98,7 +98,7 @@ async fn all_pages_are_of_one_state_during_writes() {
             if page == 1 {
                 store.delete("v1", "configmaps", "ns2", "cm-b").unwrap();
             }
-            caught_up(&proxy, &sibling, collection).await;
+            caught_up(&proxy, &replica, collection).await;
         })
         .await;
         assert_eq!(walked, whole, "round {round}");
@@ -124,7 +124,7 @@ async fn a_continue_token_from_before_the_cache_is_forwarded() {
 /// Reads all pages, each from another server. Every page of a Weir must come from its cache.
 async fn walk(
     proxy: &Proxy,
-    sibling: &Sibling,
+    replica: &Replica,
     first: &str,
     selector: &str,
     random: &mut fastrand::Rng,
@@ -142,7 +142,7 @@ async fn walk(
         let answer = match hand {
             0 => proxy.direct(&Call::get(&path)).await,
             1 => proxy.get(&path).await,
-            _ => client::fetch(sibling.address, &Call::get(&path)).await,
+            _ => client::fetch(replica.address, &Call::get(&path)).await,
         };
         if hand > 0 && !single {
             assert_eq!(answer.cache(), "hit", "{path}");
@@ -171,12 +171,12 @@ fn items(answer: &Answer) -> Vec<Value> {
 }
 
 /// Waits until both Weirs have all writes, and returns their revision.
-async fn caught_up(proxy: &Proxy, sibling: &Sibling, collection: &str) -> u64 {
+async fn caught_up(proxy: &Proxy, replica: &Replica, collection: &str) -> u64 {
     let current = proxy.direct(&Call::get(collection)).await.json();
     let revision = current["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     let list = format!("{collection}?resourceVersion={revision}");
     eventually("weir has it all", async || proxy.get(&list).await.cache() == "hit").await;
-    let other = async || client::fetch(sibling.address, &Call::get(&list)).await;
-    eventually("its sibling has it all", async || other().await.cache() == "hit").await;
+    let other = async || client::fetch(replica.address, &Call::get(&list)).await;
+    eventually("its replica has it all", async || other().await.cache() == "hit").await;
     revision.parse().unwrap()
 }

@@ -17,11 +17,11 @@ mod verification;
 
 use libtest_mimic::Trial;
 
-use crate::{fire, nodes, siblings, wire};
+use crate::{fire, nodes, wire};
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn()); 24] = [
+    let all: [(&str, fn()); 23] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
@@ -37,7 +37,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("the_truth_holds_with_a_list", fire::in_a_list),
         ("ten_minutes_behind_a_balancer", fire::ten_minutes_behind_a_balancer),
         ("ten_minutes_with_a_list", fire::ten_minutes_in_a_list),
-        ("figures_rolling_restart_of_siblings", siblings::restart::rolling_restart),
         ("figures_doctor", doctor::ten_minutes),
         ("figures_nodes", nodes::rehearsal),
         ("figures_failover", fire::figures::failover),

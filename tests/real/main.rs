@@ -41,14 +41,11 @@ mod resources;
 mod rollout;
 mod shadow;
 mod shedding;
-mod siblings;
 mod starts;
 #[path = "../differential/suite.rs"]
 mod suite;
 #[path = "../support/weir.rs"]
 mod support;
-#[path = "../support/tracked_body.rs"]
-mod tracked_body;
 mod unreadable;
 
 #[path = "../support/wait.rs"]
@@ -92,7 +89,6 @@ fn tests() -> Vec<Trial> {
             no_watch_list,
             cuts::watches_and_lists,
         ),
-        trial("siblings_before_a_real_api_server", missing, siblings::before_a_real_api_server),
         trial("requests_leave_frozen_connections", missing, frozen::http2_connections),
         trial("requests_leave_frozen_http1_connections", missing, frozen::http1_connections),
         trial("responses_equal_the_upstreams", missing, differential::answers),

@@ -102,7 +102,7 @@ No label has a value that a client chooses freely. A namespace is a value only w
 const OF_RESOURCE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
 
 /// Labels that mean something else in one family.
-const EXCEPTIONS: [(&str, &str); 21] = [
+const EXCEPTIONS: [(&str, &str); 19] = [
     ("weir_access_reviews_total", "9"),
     ("weir_reflector_state", "caches × 2"),
     ("weir_cache_checks_total", "caches × 4 × 7"),
@@ -113,8 +113,6 @@ const EXCEPTIONS: [(&str, &str); 21] = [
     ("weir_upstream_requests_total", "3 × 3 × 501"),
     ("weir_build_info", "1"),
     ("weir_tracing_spans_failed_total", "4"),
-    ("weir_seeds_total", "12"),
-    ("weir_seeds_served_total", "15"),
     ("weir_upstream_info", "8"),
     ("weir_config_info", "1"),
     ("weir_overload_used_ratio", "3"),

@@ -7,7 +7,7 @@
 //!
 //! Lock order: `stop_reason`, with no other lock; the value of `watching`, then `unwatched_since`.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -27,11 +27,6 @@ pub(crate) struct Lifecycle {
     lowest_start: AtomicU64,
     /// Whether an earlier cache of the same key exceeded a byte budget.
     was_over_budget: AtomicBool,
-    /// How often the state went from one Weir to another since an API server listed it; 0 if this
-    /// cache was listed, or if every byte was compared with the upstream.
-    seed_generation: AtomicU32,
-    /// Whether a round of the comparison has passed all objects of a state from another Weir.
-    was_seed_compared: AtomicBool,
     ready: AtomicBool,
     watching: watch::Sender<bool>,
     /// Since when the watch is closed, if it was open or the first list is complete.
@@ -64,8 +59,6 @@ impl Lifecycle {
             behind: watch::Sender::new(Behind::No),
             lowest_start: AtomicU64::new(u64::MAX),
             was_over_budget: AtomicBool::new(false),
-            seed_generation: AtomicU32::new(0),
-            was_seed_compared: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             watching: watch::Sender::new(false),
             unwatched_since: Mutex::new(None),
@@ -78,14 +71,9 @@ impl Lifecycle {
     }
 
     /// Notes that the state will be one from before the cache was created: it is listed at a
-    /// resourceVersion that a watcher requested, or came from a sibling.
+    /// resourceVersion that a watcher requested.
     pub(crate) fn begin_in_the_past(&self) {
         self.behind.send_replace(Behind::Unknown);
-    }
-
-    /// Undoes [`Self::begin_in_the_past`]: there is no state, and a list of the upstream follows.
-    pub(crate) fn begin_in_the_present(&self) {
-        self.behind.send_replace(Behind::No);
     }
 
     /// Closes the state to reads until the cache has come to `needed`, in a generation of the
@@ -189,43 +177,6 @@ impl Lifecycle {
     /// Whether an earlier cache of the same key exceeded a byte budget.
     pub(crate) fn was_over_budget(&self) -> bool {
         self.was_over_budget.load(Ordering::Relaxed)
-    }
-
-    /// Sets how often the state went from one Weir to another; 0 if the upstream listed it.
-    pub(crate) fn set_seed_generation(&self, generation: u32) {
-        self.was_seed_compared.store(false, Ordering::Relaxed);
-        self.seed_generation.store(generation, Ordering::Relaxed);
-    }
-
-    /// Returns how often the state went from one Weir to another.
-    pub(crate) fn seed_generation(&self) -> u32 {
-        self.seed_generation.load(Ordering::Relaxed)
-    }
-
-    /// Notes that all objects were compared with the upstream: byte by byte, or some of them by
-    /// their metadata, which shows no altered bytes under an unchanged resourceVersion.
-    pub(crate) fn note_round(&self, is_by_bytes: bool) {
-        self.was_seed_compared.store(true, Ordering::Relaxed);
-        if is_by_bytes {
-            self.seed_generation.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the state came from another Weir, and its first comparison has not come to its end.
-    pub(crate) fn is_comparison_due(&self) -> bool {
-        self.is_seeded() && !self.was_seed_compared.load(Ordering::Relaxed)
-    }
-
-    /// Whether the state came from another Weir, and not every byte was compared with the upstream
-    /// since. A difference quarantines such a state in any mode.
-    pub(crate) fn is_seeded(&self) -> bool {
-        self.seed_generation() > 0
-    }
-
-    /// Whether the state may be sent to a sibling. One that came from a sibling may when all of its
-    /// objects were compared, and did not go through too many Weirs.
-    pub(crate) fn may_be_sent(&self) -> bool {
-        !self.is_comparison_due() && self.seed_generation() < SEED_GENERATIONS_MAX
     }
 
     /// Returns when the cache was created.
@@ -336,12 +287,6 @@ impl Lifecycle {
         ended.wait_for(Option::is_some).await.ok().and_then(|reason| *reason)
     }
 }
-
-/// How often a state may go from one Weir to another. A rolling restart of three replicas needs up
-/// to three, the first start of them two. Bytes that are wrong under a right resourceVersion may go
-/// with it, since the pages of a large collection are compared by their metadata; after so many
-/// times, the API server lists the collection.
-const SEED_GENERATIONS_MAX: u32 = 8;
 
 #[cfg(test)]
 mod tests {

@@ -48,9 +48,6 @@ pub(super) struct Families {
     pub(super) over_budget: IntGaugeVec,
     pub(super) rewinds: IntCounter,
     pub(super) last_rewind: Gauge,
-    pub(super) seeds: IntCounterVec,
-    pub(super) seed_bytes: IntCounter,
-    pub(super) seeds_served: IntCounterVec,
 }
 
 impl Families {
@@ -124,7 +121,7 @@ impl Families {
             fills: histogram_vec(
                 registry,
                 "weir_cache_fill_duration_seconds",
-                "Duration of the lists that filled a cache, by their cause; start is a cold cache, and seed one that a sibling filled.",
+                "Duration of the lists that filled a cache, by their cause; start is a cold cache.",
                 &["cause"],
                 &FILL_SECONDS,
             )?,
@@ -228,21 +225,6 @@ impl Families {
                 registry,
                 "weir_history_last_rewind_timestamp_seconds",
                 "Time of the last detected rewind of the upstream's history, in seconds since the epoch. 0 without one.",
-            )?,
-            seeds: counters(
-                "weir_seeds_total",
-                "New caches for which siblings were asked, by outcome: adopted (filled from a sibling), or the reason for which the API server was listed: refused, denied (a sibling answered 401 or 403), credentials (a file of cache.siblings, or Weir's own credentials, cannot be used), unreachable, late, damaged (not what the sibling stores), other-cluster, out-of-step (its state cannot be continued), different (the API server has other objects) or unproved; and wrong for an adopted one that etcd contradicted later.",
-                &["outcome"],
-            )?,
-            seed_bytes: counter(
-                registry,
-                "weir_seed_bytes_total",
-                "Bytes of the objects that were adopted from siblings.",
-            )?,
-            seeds_served: counters(
-                "weir_seeds_served_total",
-                "Requests of siblings for the state of a cache, by outcome: sent, or the reason for which none was sent: version (another form of objects), options (no plain list), denied (401 or 403), limited (by a rule or another limit), shadow (in shadow mode), absent (no such cache), unready (also while nobody can say who the sender is, or what it may do), unverified (the cache came from a sibling and was not compared, or went through eight Weirs), unreadable (it has objects that cannot be read), large (it takes too long), quarantined, busy, unidentified (the cluster is not known) or stopping.",
-                &["outcome"],
             )?,
         })
     }

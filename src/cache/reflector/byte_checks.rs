@@ -27,12 +27,6 @@ impl ByteChecks {
         Self { checks_left: CHECKS_MAX, next_check: Some(Instant::now() + LATE_CHECK_DELAY) }
     }
 
-    /// Notes that the objects came from another Weir, which may have them from an API server that
-    /// did not know the definition yet. An open watch verifies them.
-    pub(super) fn note_seeded(&mut self) {
-        self.next_check = Some(Instant::now() + LATE_CHECK_DELAY);
-    }
-
     /// Whether the watch after a list verifies the bytes of the list.
     pub(super) fn are_due(&self) -> bool {
         self.checks_left > 0

@@ -113,7 +113,6 @@ impl<L: ListWatch> Driver<L> {
         // Requests wait for the new state.
         self.backoff = Backoff::default();
         self.options = StartOptions::default();
-        self.cached.lifecycle.set_seed_generation(0);
         State::Listing(ListCause::Rewound)
     }
 
@@ -182,10 +181,9 @@ impl<L: ListWatch> Driver<L> {
     /// state, the rewind is reported instead, and decides about the next state.
     pub(super) async fn commit(
         &mut self,
-        listed: impl Into<ListedObjects>,
+        listed: ListedObjects,
         resource_version: ResourceVersion,
     ) -> Result<(), Failure> {
-        let listed = listed.into();
         self.confirm_origin().await?;
         if self.is_rewound() {
             return Ok(());

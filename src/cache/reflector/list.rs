@@ -9,7 +9,6 @@
 //! Objects are collected within the byte budgets ([`ListAccumulator`]).
 
 mod paged;
-mod seeded;
 mod streamed;
 
 use tokio::time::Instant;
@@ -36,11 +35,6 @@ impl<L: ListWatch> Driver<L> {
             // The others of a crowd of watchers arrive within a moment.
             tokio::time::sleep(GATHER_DURATION).await;
         }
-        // Before a list of the upstream is waited for: siblings that do not answer must not hold up
-        // the lists of other caches.
-        if let Some(next) = self.list_from_sibling(cause).await? {
-            return Ok(next);
-        }
         let slots = cached.context.list_slots_of(&cached.key);
         let Ok(_slot) = slots.acquire().await else { return Err(Failure::Stop(Refusal::Stopping)) };
         cached.series.relist(cause.label());
@@ -59,7 +53,6 @@ impl<L: ListWatch> Driver<L> {
         let not_older = if is_consistent { None } else { self.floor_at_list_start };
         let listed = self.list_not_older(not_older).await;
         if listed.is_ok() {
-            cached.lifecycle.set_seed_generation(0);
             cached.note_filled(cause.label(), began.elapsed());
             span.succeed();
         }

@@ -15,6 +15,4 @@ pub(crate) struct StartOptions {
     /// Whether the definition of the resource has just changed. Some instances of the upstream may
     /// still write the objects by the old one.
     pub(crate) is_redefined: bool,
-    /// Whether the cache may be filled from another Weir.
-    pub(crate) may_seed: bool,
 }

@@ -7,7 +7,6 @@ mod disorder;
 mod lists;
 mod refusals;
 mod returns;
-mod seeds;
 mod waits;
 
 use std::time::Duration;

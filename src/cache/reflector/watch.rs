@@ -70,7 +70,7 @@ impl<L: ListWatch> Driver<L> {
     /// a bookmark is short, because a short watch brings a bookmark soon (`docs/semantics.md`
     /// §5.6). An upstream whose resource does not change sends none, so only the first watches are
     /// short.
-    pub(super) fn next_timeout_seconds(&mut self) -> u32 {
+    fn next_timeout_seconds(&mut self) -> u32 {
         if !self.needs_short_watch() || self.bookmark_watches >= BOOKMARK_WATCHES_MAX {
             return random_timeout_seconds();
         }

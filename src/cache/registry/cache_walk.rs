@@ -35,8 +35,6 @@ pub(super) struct CacheWalk {
     unsettled_since: Option<Duration>,
     /// Whether the next page is read from another API server.
     asks_other: bool,
-    /// Whether the metadata alone of a page of the first walk were compared in this round.
-    has_metadata_page: bool,
 }
 
 /// The next page of a cache.
@@ -49,8 +47,6 @@ pub(super) struct NextPage {
 /// A round that is complete.
 #[derive(Debug)]
 pub(super) struct Round {
-    /// Whether each byte was compared.
-    pub(super) is_by_bytes: bool,
     /// The suspicions at its begin.
     pub(super) suspicions: u32,
 }
@@ -78,7 +74,6 @@ impl CacheWalk {
             byte_failures: 0,
             unsettled_since: None,
             asks_other: false,
-            has_metadata_page: false,
         }
     }
 
@@ -106,7 +101,7 @@ impl CacheWalk {
         if std::mem::replace(&mut self.is_hurried, true) || self.suspicions == suspicions {
             return;
         }
-        (self.suspicions, self.has_metadata_page) = (suspicions, false);
+        self.suspicions = suspicions;
         self.first.begin_round();
     }
 
@@ -171,17 +166,14 @@ impl CacheWalk {
             self.second.advance(through);
             return None;
         }
-        let is_round = self.first.advance(through);
-        let is_by_bytes = page.plan.is_whole && !self.has_metadata_page;
-        self.has_metadata_page = !is_round && !is_by_bytes;
-        if !is_round {
+        if !self.first.advance(through) {
             return None;
         }
         if std::mem::take(&mut self.is_hurried) {
             self.hurried_at = Some(now);
         }
         let before = std::mem::replace(&mut self.suspicions, suspicions);
-        Some(Round { is_by_bytes, suspicions: before })
+        Some(Round { suspicions: before })
     }
 }
 

@@ -23,7 +23,6 @@ use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::negative_cache::NegativeCache;
 use crate::cache::registry::over_budget::OverBudget;
 use crate::cache::registry::quarantines::Quarantines;
-use crate::cache::registry::seed_state::SeedState;
 use crate::cache::registry::source::Source;
 use crate::telemetry::events::EventKind;
 
@@ -45,8 +44,6 @@ pub(super) struct Inner {
     pub(super) negative_cache: NegativeCache,
     /// The caches that were proved wrong.
     pub(super) quarantines: Quarantines,
-    /// The state of seeding: the lists for siblings, and the trust in theirs.
-    pub(super) seeding: SeedState,
     /// Nothing is compared with the upstream before this time of the caches' clock.
     pub(super) verification_paused_until: Mutex<Duration>,
 }
@@ -65,7 +62,6 @@ impl Inner {
             warm_refusals: DashMap::new(),
             negative_cache: NegativeCache::new(),
             quarantines: Quarantines::default(),
-            seeding: SeedState::default(),
             verification_paused_until: Mutex::default(),
             context,
         }
@@ -166,7 +162,6 @@ impl Inner {
                 list_at,
                 is_patient: !key.is_namespaced() && !self.negative_cache.was_refused(&key),
                 is_redefined: self.source.is_redefined(&key.gvr),
-                may_seed: self.may_seed(&key, was_over_budget),
             };
             let budget = &self.context.budget;
             let upstream = self.source.connect(&resource, key.representation, &key.scope, budget);

@@ -13,13 +13,11 @@ use crate::cache::cached_resource::CachedResource;
 use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::refusal::Refusal;
-use crate::config::siblings::SiblingsConfig;
 use crate::upstream::Upstream;
 use crate::upstream::availability::Availability;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{HttpListWatch, ListWatch};
-use crate::upstream::siblings::Siblings;
 use crate::upstream::version::UpstreamVersion;
 
 /// The upstream as the registry uses it. A trait object, so that the registry and its users need no
@@ -96,16 +94,12 @@ impl<L: ListWatch> Reflectable for L {
 pub(crate) struct UpstreamSource {
     upstream: Upstream,
     discovery: Discovery,
-    /// The other Weirs from which caches may be filled.
-    siblings: Option<Arc<Siblings>>,
 }
 
 impl UpstreamSource {
     /// Creates a source that uses Weir's own identity.
-    pub(crate) fn new(upstream: Upstream, discovery: Discovery, config: &SiblingsConfig) -> Self {
-        let siblings = || Arc::new(Siblings::new(upstream.clone(), config.clone()));
-        let siblings = config.is_enabled().then(siblings);
-        Self { upstream, discovery, siblings }
+    pub(crate) fn new(upstream: Upstream, discovery: Discovery) -> Self {
+        Self { upstream, discovery }
     }
 }
 
@@ -171,8 +165,7 @@ impl Source for UpstreamSource {
             list_bytes_max,
             self.discovery.version(),
         );
-        let list_watch = list_watch.with_discovery(self.discovery.clone());
-        Arc::new(list_watch.with_siblings(self.siblings.clone()))
+        Arc::new(list_watch.with_discovery(self.discovery.clone()))
     }
 }
 

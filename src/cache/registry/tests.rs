@@ -3,7 +3,6 @@
 mod attempts;
 mod definitions;
 mod refusals;
-mod seeding;
 mod verification;
 
 use futures_util::future::join_all;
@@ -434,17 +433,4 @@ async fn a_reload_that_lowers_histories_and_the_total_stops_no_cache_that_fits()
         ..config()
     });
     assert_eq!(context.budget.excess(), 0);
-}
-
-/// A reload may switch the comparison off, while the siblings stay those of the start.
-#[tokio::test(start_paused = true)]
-async fn without_a_comparison_no_cache_is_filled_from_a_sibling() {
-    let mut cache = config();
-    cache.siblings.addresses = vec!["http://127.0.0.1:1".to_owned()];
-    let rig = Rig::new(cache.clone(), one(&Arc::new(Script::default())));
-    let gvr = GroupVersionResource::new("", "v1", "configmaps");
-    let key = CacheKey { gvr, representation: Representation::Json, scope: Scope::Cluster };
-    assert!(rig.registry.inner.may_seed(&key, false));
-    rig.registry.reconfigure(CacheConfig { verify: VerifyMode::Off, ..cache });
-    assert!(!rig.registry.inner.may_seed(&key, false));
 }

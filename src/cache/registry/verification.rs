@@ -109,9 +109,7 @@ impl Inner {
     ) -> bool {
         let walk = verifier.walks.get(&cached.key);
         let may_hurry = walk.is_none_or(|walk| walk.may_hurry(round, now));
-        (cached.findings.is_suspected() && may_hurry)
-            || cached.lifecycle.is_comparison_due()
-            || self.quarantines.is_closed(&cached.key)
+        (cached.findings.is_suspected() && may_hurry) || self.quarantines.is_closed(&cached.key)
     }
 
     /// Returns the least time between two pages; `None` if nothing may be compared now.
@@ -227,8 +225,7 @@ impl Inner {
         cached.findings.checked();
         cached.series.page_checked();
         let is_wrong = matches!(checked, Checked::Different(WrongSide::Cache, _));
-        if is_wrong && (mode == VerifyMode::Enforce || cached.lifecycle.is_seeded()) {
-            self.note_wrong_seed(cached);
+        if is_wrong && mode == VerifyMode::Enforce {
             verifier.walks.remove(&cached.key);
             verifier.refilled.remove(&cached.key);
             self.quarantine(cached);
@@ -252,7 +249,6 @@ impl Inner {
         let now = self.context.clock.now().0;
         let Some(round) = walk.advance(page, through, suspicions, now) else { return };
         cached.findings.round_done(round.suspicions);
-        cached.lifecycle.note_round(round.is_by_bytes);
         if !cached.findings.is_suspected() {
             verifier.refilled.remove(&cached.key);
             self.quarantines.release(&cached.key, &self.context);

@@ -7,7 +7,6 @@ use crate::config::file::{CacheSection, DropRuleSection};
 use crate::config::memory::fit_cache;
 use crate::config::parse::warm_resource;
 use crate::config::resolve::problems::{Collector, between};
-use crate::config::resolve::siblings::siblings;
 use crate::config::{CacheConfig, DropRule, ResourcePattern};
 use crate::flow::rules::AgentPattern;
 
@@ -65,7 +64,6 @@ pub(super) fn cache(
     if let Some(rules) = section.drop_managed_fields {
         config.drop_managed_fields = problems.list("cache.dropManagedFields", rules, drop_rule);
     }
-    config.siblings = siblings(section.siblings, config.verify, problems);
     if config.forward_budget == 0 {
         problems.add("cache.forwardBudget", "must be more than zero");
     }

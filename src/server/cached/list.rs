@@ -140,7 +140,7 @@ fn encode(
     gzip: Option<&Compressor>,
     is_saving: bool,
 ) -> EncodedList {
-    let list = encode_plain(resource, selected, form);
+    let list = list::encode(resource, form, &selected.meta, selected.objects);
     let Some(compressor) = gzip.filter(|_| !form.pretty && list.len() > gzip::THRESHOLD_BYTES)
     else {
         return EncodedList::Spliced(list);
@@ -151,11 +151,6 @@ fn encode(
         return EncodedList::Spliced(pending.into_list());
     }
     EncodedList::Compressed(pending)
-}
-
-/// Returns an uncompressed list.
-pub(super) fn encode_plain(resource: &ApiResource, selected: Selected, form: Form) -> SplicedList {
-    list::encode(resource, form, &selected.meta, selected.objects)
 }
 
 /// The scans of an object, one for each term of a selector, that are done on the connection's own

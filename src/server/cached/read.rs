@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
-use crate::api::seed::SeedRequest;
 use crate::auth::reauthorization::Reauthorization;
 use crate::cache::core::watch_cache::State;
 use crate::cache::handle::CacheHandle;
@@ -62,9 +61,8 @@ impl CacheServices {
     /// Leaves managed fields out of a read for which an operator's rule says so.
     pub(crate) fn drop_by_rule(&self, target: &mut Target, context: &RequestContext<'_>) {
         let RequestContext { info, parts, .. } = context;
-        // No rule applies to a GET, and most reads are GETs: these need no configuration. A sibling
-        // needs whole objects.
-        if info.verb == Verb::Get || SeedRequest::is_in(&parts.headers) {
+        // No rule applies to a GET, and most reads are GETs: these need no configuration.
+        if info.verb == Verb::Get {
             return;
         }
         let rules = &self.registry.config().drop_managed_fields;
@@ -282,7 +280,7 @@ impl CachedRead<'_> {
     /// the resource as the request's target. While
     /// a changed definition spreads they differ for a moment, and a field selector of one would
     /// read other fields of the other's objects.
-    pub(super) fn check(&self, handle: CacheHandle) -> Result<CacheHandle, Reason> {
+    fn check(&self, handle: CacheHandle) -> Result<CacheHandle, Reason> {
         // Both are the same `Arc` of discovery until the definition changes. The fields are
         // compared only where the pointers differ.
         let max_staleness = self.services.registry.config().max_staleness;

@@ -28,8 +28,6 @@ pub(crate) enum RefusalReason {
     Quota,
     /// The user has too many connections.
     Connections,
-    /// A sibling asked for the state of a cache that cannot be sent.
-    Seed,
     /// Too many bytes wait for their clients to read them.
     ResponseMemory,
     /// No API server is usable.
@@ -43,7 +41,7 @@ pub(crate) enum RefusalReason {
 impl RefusalReason {
     /// All but those of forwarded requests.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Connect,
         Self::Framing,
         Self::Loop,
@@ -55,7 +53,6 @@ impl RefusalReason {
         Self::Forbidden,
         Self::Quota,
         Self::Connections,
-        Self::Seed,
         Self::ResponseMemory,
         Self::UpstreamAway,
         Self::Shed,
@@ -75,7 +72,6 @@ impl RefusalReason {
             Self::Forbidden => "forbidden",
             Self::Quota => "quota",
             Self::Connections => "connections",
-            Self::Seed => "seed",
             Self::ResponseMemory => "response-memory",
             Self::UpstreamAway => "upstream-away",
             Self::Shed => "shed",

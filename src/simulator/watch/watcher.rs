@@ -240,9 +240,8 @@ impl Watcher {
     /// Sends an event that matches the selector, or what an injected damage makes of it.
     async fn send_event(&mut self, event: Event) -> Result<(), WatchEnd> {
         let object = event.new.as_ref().or(event.old.as_ref());
-        let damage = object.and_then(|object| {
-            self.shared.faults.take_damage(self.server, &self.kind.resource, &object.key)
-        });
+        let damage = object
+            .and_then(|object| self.shared.faults.take_damage(&self.kind.resource, &object.key));
         let (events, late) = damage::apply(&self.kind, event, damage);
         for event in events.into_iter().chain(self.late.take()) {
             let old = event.old.filter(|object| self.selector.matches(object));

@@ -9,7 +9,6 @@ use kube_client::config::{KubeConfigOptions, Kubeconfig};
 
 use super::errors;
 use super::loaded_config::{LoadedConfig, Paths};
-use super::sibling::SiblingServer;
 use super::token_source::never_interactive;
 use crate::config::UpstreamConfig;
 use crate::upstream::error::UpstreamError;
@@ -29,8 +28,6 @@ pub(super) enum Source {
     /// A plain-HTTP address and no kubeconfig: no credentials. Those of a kubeconfig in the default
     /// location must not be sent unencrypted.
     Anonymous { address: String },
-    /// Weir's own credentials, or a certificate in their place, for another Weir.
-    Sibling { own: Box<Self>, sibling: SiblingServer },
 }
 
 impl Source {
@@ -82,10 +79,6 @@ impl Source {
                     UpstreamError::Credentials(format!("the address {address:?} is not a URL"))
                 })?;
                 Ok(LoadedConfig::new(Config::new(url), "the configured address"))
-            }
-            Self::Sibling { own, sibling } => {
-                let own = sibling.needs_own().then(|| own.load()).transpose()?;
-                sibling.load(own)
             }
         }
     }
@@ -160,7 +153,6 @@ impl fmt::Display for Source {
             }
             Self::InCluster => write!(f, "the pod's service account"),
             Self::Anonymous { address } => write!(f, "{address}"),
-            Self::Sibling { sibling, .. } => write!(f, "the sibling {}", sibling.url),
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::exact::{self, EXACT_BYTES_MAX};
-use super::list_watch::{ExactRequest, ExactServer, ListRequest, ListWatch, Seeded, WatchRequest};
+use super::list_watch::{ExactRequest, ExactServer, ListRequest, ListWatch, WatchRequest};
 use super::query::{accept, list_query, watch_query};
 use super::responses::{newest, warnings_of};
 use super::stream::HttpWatch;
@@ -25,7 +25,6 @@ use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::{self, Get};
 use crate::upstream::one_server::OneServer;
 use crate::upstream::self_review::may_list_and_watch;
-use crate::upstream::siblings::Siblings;
 use crate::upstream::version::{self, UpstreamVersion};
 use crate::upstream::{Choice, RequestPurpose, TrafficClass, Upstream, pool};
 
@@ -43,16 +42,15 @@ pub struct HttpListWatch {
     pub(super) upstream: Upstream,
     /// Which API server the reflector uses.
     pub(super) pin: Arc<Pin>,
-    pub(super) resource: Arc<ApiResource>,
+    resource: Arc<ApiResource>,
     path: String,
     scope: Scope,
-    pub(super) representation: Representation,
+    representation: Representation,
     pub(super) max_list_bytes: Box<dyn Fn() -> usize + Send + Sync>,
-    pub(super) version: watch::Receiver<Option<UpstreamVersion>>,
-    pub(super) warnings: Mutex<Vec<HeaderValue>>,
+    version: watch::Receiver<Option<UpstreamVersion>>,
+    warnings: Mutex<Vec<HeaderValue>>,
     /// Knows whether the API server itself answers for the resource.
     discovery: Option<Discovery>,
-    pub(super) siblings: Option<Arc<Siblings>>,
 }
 
 impl HttpListWatch {
@@ -78,7 +76,6 @@ impl HttpListWatch {
             version,
             warnings: Mutex::default(),
             discovery: None,
-            siblings: None,
         }
     }
 
@@ -120,10 +117,7 @@ impl HttpListWatch {
     }
 
     /// Parses the body of a list.
-    pub(super) async fn parse_list(
-        &self,
-        response: Response<pool::Body>,
-    ) -> Result<ListPage, UpstreamError> {
+    async fn parse_list(&self, response: Response<pool::Body>) -> Result<ListPage, UpstreamError> {
         self.parse_as(response, self.representation, (self.max_list_bytes)()).await
     }
 
@@ -264,14 +258,6 @@ impl ListWatch for HttpListWatch {
         let query = list_query(&request);
         let response = self.get(&query, TrafficClass::List, fetch::HEAD_TIMEOUT).await?;
         Ok(HttpWatch::list(response.into_body(), self.resource.clone()))
-    }
-
-    async fn seed(&self, attempt: usize, at: Option<ResourceVersion>) -> Seeded<HttpWatch> {
-        self.seed_from(attempt, at).await
-    }
-
-    fn leave_sibling(&self, sibling: &str) {
-        self.leave(sibling);
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<HttpWatch, UpstreamError> {

@@ -7,7 +7,6 @@ use http::HeaderValue;
 use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::api::seed::SeedManifest;
 use crate::codec::ingest::Ingested;
 use crate::codec::list::ListPage;
 use crate::codec::object::{Key, Object};
@@ -138,20 +137,6 @@ impl UpstreamEvent {
     }
 }
 
-/// A list at another Weir; `None` if no more are known.
-pub(super) type Seeded<W> = Option<Result<Seed<W>, UpstreamError>>;
-
-/// A list of the whole state that another Weir sends.
-#[derive(Debug)]
-pub struct Seed<W> {
-    /// The URL of that Weir.
-    pub sibling: String,
-    /// Its description of the list.
-    pub manifest: SeedManifest,
-    /// The objects, and a bookmark at their end.
-    pub objects: W,
-}
-
 /// A running upstream watch. Dropping the stream cancels the watch.
 pub trait WatchStream: Send {
     /// Returns all events that have arrived, at least one; `None` at a clean end. Cancel safe.
@@ -223,21 +208,6 @@ pub trait ListWatch: Send + Sync + 'static {
         &self,
         request: ListRequest,
     ) -> impl Future<Output = Result<Self::Watch, UpstreamError>> + Send;
-
-    /// Starts a list of the whole state at another Weir, the one after `attempt` others; `None` if
-    /// there are no more. The state is that at `at`, if that Weir's history reaches back to it.
-    /// Resolves when the response's head has arrived. The stream is like that of
-    /// [`Self::stream_list`].
-    fn seed(
-        &self,
-        _attempt: usize,
-        _at: Option<ResourceVersion>,
-    ) -> impl Future<Output = Option<Result<Seed<Self::Watch>, UpstreamError>>> + Send {
-        std::future::ready(None)
-    }
-
-    /// Lets a sibling, whose list is late, not be asked for a while.
-    fn leave_sibling(&self, _sibling: &str) {}
 
     /// Starts a watch; resolves when the response's head has arrived.
     fn watch(

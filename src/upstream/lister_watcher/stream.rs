@@ -22,7 +22,7 @@ use super::list_watch::{UpstreamEvent, WatchStream};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::frame::{FrameSplitter, RawFrame};
-use crate::codec::list::{ListPage, ListReader};
+use crate::codec::list::ListReader;
 use crate::codec::{bookmark, ingest};
 use crate::upstream::endpoints::ApiServer;
 use crate::upstream::error::{UpstreamError, chain};
@@ -85,24 +85,6 @@ impl HttpWatch {
     pub(super) fn list(body: pool::Body, resource: Arc<ApiResource>) -> Self {
         let format = BodyFormat::List(ListReader::new(OBJECT_MAX_BYTES));
         Self::start(body, resource, Representation::Json, format)
-    }
-
-    /// Returns the objects of a whole list, as if they had just arrived.
-    pub(super) fn of_page(page: ListPage) -> Self {
-        let (is_whole, at) = (page.continue_token.is_empty(), page.resource_version);
-        let mut events: Vec<_> =
-            page.into_objects().into_items().map(UpstreamEvent::upsert).collect();
-        let end = match is_whole {
-            true => Ok(()),
-            false => Err(malformed(&"a page instead of the whole list")),
-        };
-        if end.is_ok() {
-            events.push(end_of_list(at));
-        }
-        let state = State { events, end: Some(end), ..State::default() };
-        let buffer = Buffer { state: Mutex::new(state), ..Buffer::default() };
-        let task = tokio::spawn(std::future::ready(())).abort_handle();
-        Self { buffer: Arc::new(buffer), task, server: None, received: None }
     }
 
     fn start(

@@ -8,7 +8,6 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use weir::api::seed::{SEED_HEADER, SeedRequest};
 
 use crate::checker::Form;
 use crate::guests;
@@ -109,20 +108,6 @@ impl Caller {
         accept: &'static str,
     ) -> Result<Answer, String> {
         let request = self.request(Method::GET, path, Bytes::new(), accept);
-        self.exchange(request).await
-    }
-
-    /// Sends a GET for the state of a cache, as a sibling does. An error is a message.
-    pub(crate) async fn seed(
-        &mut self,
-        path: &str,
-        accept: &str,
-        seed: &SeedRequest,
-    ) -> Result<Answer, String> {
-        let mut request = self.request(Method::GET, path, Bytes::new(), Form::Json.accept());
-        let value = |text: &str| HeaderValue::from_str(text).map_err(|error| error.to_string());
-        request.headers_mut().insert(http::header::ACCEPT, value(accept)?);
-        request.headers_mut().insert(SEED_HEADER, value(&seed.to_string())?);
         self.exchange(request).await
     }
 

@@ -1,13 +1,13 @@
 //! The network: hosts by name, the open connections between them, and what breaks them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::pipe::{Break, CutPoint, Link, Pipe, pipe};
+use crate::pipe::{CutPoint, Link, Pipe, pipe};
 use crate::plan::Balancing;
 use crate::trace::{FNV_OFFSET, Trace, fnv};
 
@@ -24,8 +24,6 @@ struct Inner {
     trace: Trace,
     /// Where a connection of a Weir to its upstream is cut.
     cut_point: Arc<CutPoint>,
-    /// The breaks of the next connections between Weirs.
-    breaks: VecDeque<Break>,
 }
 
 /// Gives connections to its name to one of some hosts.
@@ -56,7 +54,6 @@ impl Network {
             rng,
             trace,
             cut_point,
-            breaks: VecDeque::new(),
         })))
     }
 
@@ -100,9 +97,6 @@ impl Network {
             let is_upstream = from.starts_with("weir");
             let cut_point = is_upstream.then(|| Arc::clone(&inner.cut_point));
             let (near, far, link) = pipe(latency, rng, cut_point);
-            if is_upstream && to.starts_with("weir") {
-                link.break_after(inner.breaks.pop_front());
-            }
             let number = inner.next_link;
             inner.next_link += 1;
             inner.trace.line(&format!("connection {number} {from} to {to}"));
@@ -132,16 +126,6 @@ impl Network {
         inner.trace.line(&format!("disturbed connection {number} after {there} and {back} bytes"));
         drop(inner);
         disturb(link);
-    }
-
-    /// Breaks the next connection that a Weir opens to another one.
-    pub(crate) fn break_next(&self, what: Break) {
-        self.0.lock().breaks.push_back(what);
-    }
-
-    /// Breaks no more connections between Weirs.
-    pub(crate) fn forget_breaks(&self) {
-        self.0.lock().breaks.clear();
     }
 
     /// Lets all frozen connections go on.

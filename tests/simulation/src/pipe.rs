@@ -66,27 +66,8 @@ impl CutPoint {
     }
 }
 
-/// The break of a connection whose accepting end has sent some bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Break {
-    pub(crate) after_bytes: u64,
-    pub(crate) kind: BreakKind,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum BreakKind {
-    /// It is cut when these bytes have arrived.
-    Cut,
-    /// It stops without an error.
-    Stop,
-    /// The bytes after these are delayed by this time.
-    Slow(Duration),
-}
-
 struct State {
     directions: [Direction; 2],
-    /// Its break; only of a connection between Weirs.
-    breaks: Option<Break>,
     /// Where this connection may be cut.
     cut_point: Option<Arc<CutPoint>>,
     /// The connection is cut when the bytes on their way have arrived.
@@ -111,28 +92,6 @@ struct Direction {
     is_frozen: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
-}
-
-impl State {
-    /// Returns how many bytes the end that accepted the connection may send before it breaks.
-    /// Breaks it if there are none; 0 if it is cut thereby.
-    fn until_break(&mut self) -> usize {
-        let Some(what) = self.breaks else { return usize::MAX };
-        let left = what.after_bytes.saturating_sub(self.directions[1].total_bytes);
-        if left > 0 {
-            return usize::try_from(left).unwrap_or(usize::MAX);
-        }
-        self.breaks = None;
-        match what.kind {
-            BreakKind::Cut => {
-                self.is_doomed = true;
-                return 0;
-            }
-            BreakKind::Stop => self.directions[1].is_frozen = true,
-            BreakKind::Slow(latency) => self.latency = latency,
-        }
-        usize::MAX
-    }
 }
 
 impl Direction {
@@ -169,11 +128,6 @@ impl Link {
         state.directions[1].wake();
     }
 
-    /// Breaks the connection when the end that accepted it has sent some bytes.
-    pub(crate) fn break_after(&self, what: Option<Break>) {
-        self.0.lock().breaks = what;
-    }
-
     /// Returns the bytes that were written in each direction.
     pub(crate) fn total_bytes(&self) -> [u64; 2] {
         let state = self.0.lock();
@@ -189,7 +143,6 @@ pub(crate) fn pipe(
 ) -> (Pipe, Pipe, Arc<Link>) {
     let state = State {
         directions: Default::default(),
-        breaks: None,
         cut_point,
         is_doomed: false,
         is_cut: false,
@@ -278,10 +231,6 @@ impl AsyncWrite for Pipe {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         state.is_doomed = cut == Some(CutSide::After);
-        let most = if is_server { state.until_break() } else { usize::MAX };
-        if state.is_doomed && most == 0 {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
-        }
         let arrival = Instant::now() + state.latency;
         let direction = &mut state.directions[self.side];
         if direction.is_finished || direction.is_refused {
@@ -292,7 +241,7 @@ impl AsyncWrite for Pipe {
             direction.writer = Some(context.waker().clone());
             return Poll::Pending;
         }
-        let length = room.min(bytes.len()).min(most);
+        let length = room.min(bytes.len());
         direction.queue.push_back((arrival, Bytes::copy_from_slice(&bytes[..length])));
         direction.queued_bytes += length;
         direction.total_bytes += length as u64;

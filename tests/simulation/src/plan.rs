@@ -7,7 +7,6 @@
 
 mod fault;
 mod scenario;
-mod siblings;
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +18,6 @@ pub(crate) use self::fault::{FAULTS, Fault};
 pub(crate) use self::scenario::Scenario;
 use crate::crowd::{Crowd, FLOODS, NEIGHBOURS};
 use crate::guests::GUESTS;
-use crate::siblings::Siblings;
 
 /// The plan of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -69,9 +67,6 @@ pub(crate) struct Plan {
     pub(crate) clients: Vec<ClientPlan>,
     pub(crate) faults: Vec<Strike>,
     pub(crate) writes: Vec<Burst>,
-    /// The Weirs fill their caches from each other.
-    #[serde(default)]
-    pub(crate) siblings: Option<Siblings>,
     /// Clients and writers draw from everything ([`crate::resources::vary`]).
     #[serde(default)]
     pub(crate) varied: bool,
@@ -171,7 +166,6 @@ impl Plan {
                 strikes(&mut rng, duration, fault_interval, &kinds)
             },
             writes: bursts(&mut rng, duration, write_interval),
-            siblings: None,
             varied: true,
         };
         if narrow {
@@ -250,12 +244,6 @@ impl Plan {
         self.faults.iter().any(|strike| strike.fault == Fault::Lag)
     }
 
-    /// Returns how many API servers there are, with that of the Weir which is wrong.
-    pub(crate) fn all_servers(&self) -> usize {
-        let siblings = self.siblings.as_ref();
-        self.servers + usize::from(siblings.is_some_and(|siblings| siblings.has_wrong_weir))
-    }
-
     /// Reads a plan from a file.
     pub(crate) fn read(file: &Path) -> Self {
         let text = std::fs::read(file).expect("the plan is read");
@@ -271,9 +259,7 @@ impl Plan {
     /// Returns everything but the clients, the faults and the writes.
     pub(crate) fn settings(&self) -> String {
         let (clients, faults, writes) = (Vec::new(), Vec::new(), Vec::new());
-        let text = format!("{:?}", Self { clients, faults, writes, ..self.clone() });
-        // The traces of the other plans stay what they were.
-        text.replace(", siblings: None", "")
+        format!("{:?}", Self { clients, faults, writes, ..self.clone() })
     }
 
     /// Returns a small plan without faults at random, for cuts at each point in turn.

@@ -1,11 +1,9 @@
 //! One run: API servers, Weirs before them, clients, faults; then calm, and the last checks.
 
 mod calm;
-mod counters;
 mod delivery;
 mod faults;
 mod restart;
-mod seeding;
 mod upstream;
 mod weirs;
 
@@ -18,7 +16,6 @@ use tokio::time::Instant;
 use self::weirs::Weirs;
 use crate::checker::{Checker, Violation};
 use crate::clients::{self, Informer, Phase, Setting};
-use crate::impostor;
 use crate::network::Network;
 use crate::pipe::CutPoint;
 use crate::plan::{ClientKind, Plan};
@@ -51,9 +48,6 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
     let write_log = WriteLog::new(Arc::clone(&simulator));
     let checker = Checker::new(write_log, trace.clone(), plan);
     let mut weirs = Weirs::new(plan, &network, &checker);
-    if plan.siblings.as_ref().is_some_and(|siblings| siblings.has_impostor) {
-        impostor::listen(&network, trace, weirs.names(), fastrand::Rng::with_seed(plan.seed));
-    }
     weirs.start_all().await;
     let setting = Setting {
         network: network.clone(),
@@ -84,7 +78,6 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
         tokio::time::sleep(LEAVING).await;
         weirs.check_bounds();
     }
-    seeding::check(&setting, plan, &mut weirs, fastrand::Rng::with_seed(plan.seed)).await;
     weirs.stop_all().await;
     trace.line("the end");
     Outcome {

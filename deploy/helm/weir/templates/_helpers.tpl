@@ -158,13 +158,6 @@ compares both.
 {{- fail (printf "cache.totalBytesMax, cache.gzipBytesMax and the memory of unread responses add up to %d MiB, more than 70 %% of resources.limits.memory (%v)" (div $sum $mi) $memory) -}}
 {{- end -}}
 {{- end -}}
-{{- if .Values.siblings.enabled -}}
-{{- $name := include "weir.fullname" . -}}
-{{- $service := printf "%s/%s" .Release.Namespace $name -}}
-{{- $host := printf "%s.%s.svc" $name .Release.Namespace -}}
-{{- $siblings := dict "service" $service "serverName" $host "caFile" "/etc/weir/tls/ca.crt" -}}
-{{- $_ := set $cache "siblings" (merge ($cache.siblings | default dict) $siblings) -}}
-{{- end -}}
 {{- if (.Values.frontProxy).secretName -}}
 {{- $authentication := $config.authentication -}}
 {{- if or $authentication.frontProxy $authentication.impersonate -}}

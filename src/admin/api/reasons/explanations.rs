@@ -202,7 +202,7 @@ pub(super) const FORWARDED: [Explanation; 35] = [
 ];
 
 /// Why Weir itself refuses requests.
-pub(super) const REFUSED: [Explanation; 15] = [
+pub(super) const REFUSED: [Explanation; 14] = [
     row(
         "connect",
         "The method is CONNECT: the client takes Weir for a proxy of the web.",
@@ -254,11 +254,6 @@ pub(super) const REFUSED: [Explanation; 15] = [
         "Too many access reviews are pending, so lists and watches wait their turn (429).",
         "Usual for a moment when many clients return. If it lasts, look at the latency of the API server.",
         REVIEWS,
-    ),
-    row(
-        "seed",
-        "Another Weir asked for the content of a cache that cannot be sent (503); it lists at the API server.",
-        "Nothing; weir_seeds_served_total has the cause.",
     ),
     linked(
         "shed",

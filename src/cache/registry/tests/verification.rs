@@ -330,32 +330,3 @@ async fn a_rewind_meanwhile_makes_a_difference_meaningless() {
     assert_eq!(checked.outcomes("different"), 0);
     assert!(!checked.rig.metric("weir_cache_quarantined{"));
 }
-
-/// While caches are not large, their pages are compared byte by byte.
-#[tokio::test(start_paused = true)]
-async fn a_seeded_cache_counts_as_listed_once_each_byte_was_compared() {
-    let checked = checked(VerifyMode::Observe).await;
-    let lifecycle = &checked._handle.cached_resource().lifecycle;
-    lifecycle.set_seed_generation(1);
-    lifecycle.note_round(false);
-    assert!(lifecycle.is_seeded() && !lifecycle.is_comparison_due());
-    lifecycle.set_seed_generation(3);
-    assert!(lifecycle.is_comparison_due());
-    checked.round().await;
-    assert!(!lifecycle.is_seeded() && lifecycle.may_be_sent());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_state_goes_through_few_weirs_and_waits_for_its_comparison_in_each() {
-    let checked = checked(VerifyMode::Observe).await;
-    let lifecycle = &checked._handle.cached_resource().lifecycle;
-    assert!(lifecycle.may_be_sent());
-    for (generation, may_be_sent) in [(1, true), (7, true), (8, false), (u32::MAX, false)] {
-        lifecycle.set_seed_generation(generation);
-        assert!(!lifecycle.may_be_sent(), "{generation}: not compared");
-        lifecycle.note_round(false);
-        assert_eq!(lifecycle.may_be_sent(), may_be_sent, "{generation}");
-    }
-    lifecycle.set_seed_generation(0);
-    assert!(lifecycle.may_be_sent(), "listed");
-}

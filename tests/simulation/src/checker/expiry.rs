@@ -25,9 +25,8 @@ pub(super) struct RetainedHistory {
 
 impl RetainedHistory {
     pub(super) fn new(plan: &Plan, from: Moment) -> Self {
-        // The first cache of a namespace begins where the permission for all was lost. A cache that
-        // came from a sibling is given up when it proves wrong.
-        let may_begin_late = plan.narrow || plan.siblings.is_some() || plan.history_bytes.is_some();
+        // The first cache of a namespace begins where the permission for all was lost.
+        let may_begin_late = plan.narrow || plan.history_bytes.is_some();
         let events = (!may_begin_late).then_some(plan.history_events.min(EVENTS_MIN));
         Self { events, lost_at: None, from }
     }

@@ -58,15 +58,10 @@ pub(crate) enum Fault {
     ChangePlan,
     /// The Weirs may not read the whole cluster for some minutes, only its namespaces.
     Revoke,
-    /// The next connections between Weirs are cut, or stop, or are slow, after some bytes.
-    BreakSibling,
-    /// A cache of the Weir that is wrong loses a deletion and a creation.
-    LoseEvents,
 }
 
 /// The kinds that a seed draws from. `Revoke` is only for plans whose Weirs have such permissions,
-/// `ChangePlan` for those whose API servers have such objects, `BreakSibling` and `LoseEvents` for
-/// those whose Weirs fill their caches from each other.
+/// `ChangePlan` for those whose API servers have such objects.
 pub(crate) const FAULTS: [Fault; 24] = [
     Fault::CutClient,
     Fault::CutUpstream,
@@ -129,8 +124,6 @@ impl Fault {
                 | Self::Crash
                 | Self::Drain
                 | Self::Revoke
-                | Self::BreakSibling
-                | Self::LoseEvents
         )
     }
 

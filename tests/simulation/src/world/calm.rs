@@ -118,9 +118,8 @@ pub(super) async fn check_upstream(setting: &Setting, plan: &Plan) {
     }
     for (watched, open) in most {
         setting.checker.checked("U1");
-        let weirs = plan.weirs + plan.all_servers() - plan.servers;
-        if open > weirs {
-            let what = format!("{open} watches of {watched} at once for {weirs} Weirs");
+        if open > plan.weirs {
+            let what = format!("{open} watches of {watched} at once for {} Weirs", plan.weirs);
             setting.checker.violated("U1", &what);
         }
     }

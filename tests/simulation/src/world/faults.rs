@@ -5,16 +5,15 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use weir::simulator::{Action, Cut, Damage};
+use weir::simulator::{Action, Cut};
 
 use super::upstream::{self, host, listen_at};
 use super::weirs::Weirs;
 use crate::clients::Setting;
 use crate::crowd;
 use crate::determinism;
-use crate::pipe::{Break, BreakKind};
 use crate::plan::{Fault, Plan};
-use crate::resources::{self, RESOURCES, Resource};
+use crate::resources::{self, RESOURCES};
 
 /// Injects faults for the duration of the plan.
 pub(super) async fn inject(plan: &Plan, setting: &Setting, weirs: &mut Weirs) {
@@ -47,8 +46,6 @@ pub(super) async fn inject(plan: &Plan, setting: &Setting, weirs: &mut Weirs) {
             Fault::Restore | Fault::Swap => change_state(fault, plan, setting, rng).await,
             Fault::Lag => lag(plan, setting, rng),
             Fault::Revoke => revoke(setting, rng),
-            Fault::BreakSibling => break_siblings(setting, rng),
-            Fault::LoseEvents => lose_events(plan, setting, &mut rng),
             Fault::ChangePlan => crowd::change_plan(&setting.simulator.store(), &mut rng),
             fault if fault.is_of_weir() => connection(fault, setting, rng).await,
             fault => api_server(fault, setting, rng),
@@ -67,7 +64,6 @@ pub(super) async fn inject(plan: &Plan, setting: &Setting, weirs: &mut Weirs) {
     setting.simulator.release_definitions();
     (0..plan.servers).for_each(|server| setting.simulator.resume_caches(server));
     setting.network.thaw();
-    setting.network.forget_breaks();
     let lasts = plan.faults.iter().any(|strike| strike.fault.loses_history());
     setting.checker.struck(lasts);
 }
@@ -199,7 +195,7 @@ async fn change_state(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fas
         bump = lost.end() - snapshot.revision() + 1;
     }
     // Either way the API servers are started again.
-    (0..plan.all_servers()).for_each(|server| setting.network.cut_host(&host(server)));
+    (0..plan.servers).for_each(|server| setting.network.cut_host(&host(server)));
     setting.simulator.rewind(&snapshot.bumped(bump));
     if bump == 0 {
         // Nobody can notice that revisions went back once they have reached the lost ones again.
@@ -217,60 +213,6 @@ fn lag(plan: &Plan, setting: &Setting, mut rng: fastrand::Rng) {
         setting.checker.struck(true);
         setting.simulator.resume_caches(server);
     });
-}
-
-/// Breaks the next connections between Weirs, each in one of three ways.
-fn break_siblings(setting: &Setting, mut rng: fastrand::Rng) {
-    for _ in 0..rng.u8(1..4) {
-        let kinds = [
-            BreakKind::Cut,
-            BreakKind::Stop,
-            BreakKind::Slow(Duration::from_millis(rng.u64(50..1500))),
-        ];
-        let after_bytes = rng.u64(..BROKEN_BYTES_MAX);
-        setting.network.break_next(Break { after_bytes, kind: kinds[rng.usize(..3)] });
-    }
-}
-
-/// Lets the caches of the Weir that is wrong lose events of a resource.
-fn lose_events(plan: &Plan, setting: &Setting, rng: &mut fastrand::Rng) {
-    if plan.all_servers() > plan.servers && !setting.phase.are_writes_held() {
-        let resource = &RESOURCES[rng.usize(..RESOURCES.len())];
-        write_pair(setting, resource, Some(plan.servers), rng);
-    }
-}
-
-/// Deletes an object and creates another one, so that their number stays the same. The watches of
-/// one API server lose these events, if there is one.
-pub(super) fn write_pair(
-    setting: &Setting,
-    resource: &Resource,
-    losing: Option<usize>,
-    rng: &mut fastrand::Rng,
-) {
-    let (faults, api) = (setting.simulator.faults(), setting.simulator.store());
-    let (mut is_created, mut is_deleted) = (false, false);
-    for _ in 0..DRAWN_MAX {
-        let object = resource.object(rng);
-        let word = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
-        let (namespace, name) = (word("namespace"), word("name"));
-        let exists = api.get(resource.api_version, resource.plural, &namespace, &name).is_some();
-        if (exists && is_deleted) || (!exists && is_created) {
-            continue;
-        }
-        if let Some(server) = losing {
-            let key = format!("{namespace}/{name}");
-            faults.damage_at(server, resource.plural, &key, Damage::LostEvent);
-        }
-        if exists {
-            is_deleted =
-                api.delete(resource.api_version, resource.plural, &namespace, &name).is_ok();
-        } else {
-            is_created = api.create(object).is_ok();
-        }
-    }
-    let plural = resource.plural;
-    setting.trace.line(&format!("{plural}: deleted {is_deleted}, created {is_created}"));
 }
 
 /// Takes the permission to read the whole cluster from the Weirs, until some minutes have passed.
@@ -306,9 +248,5 @@ fn resource(rng: &mut fastrand::Rng) -> &'static str {
 
 /// How long Weir needs to ask after its connections were cut.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
-/// The lists of the small collections of a run have some thousand bytes.
-const BROKEN_BYTES_MAX: u64 = 12_000;
-/// How many objects are drawn, until one exists and another one does not.
-const DRAWN_MAX: usize = 40;
 /// The longest restart of an API server.
 const AWAY_MAX: Duration = Duration::from_secs(8);

@@ -23,7 +23,7 @@ pub(super) fn host(server: usize) -> String {
 /// Returns a cluster with some objects.
 pub(super) fn simulator(plan: &Plan, rng: &mut fastrand::Rng) -> Simulator {
     let options = SimulatorOptions {
-        servers: plan.all_servers(),
+        servers: plan.servers,
         minor: plan.minor,
         history_events_max: plan.history_events,
         bookmark_interval: plan.bookmark_interval,
@@ -119,7 +119,7 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// Lets the API servers accept connections, and a balancer give them to them.
 pub(super) fn listen(network: &Network, simulator: &Arc<Simulator>, plan: &Plan) {
-    (0..plan.all_servers()).for_each(|server| listen_at(network, simulator, server));
+    (0..plan.servers).for_each(|server| listen_at(network, simulator, server));
     network.balance(API, (0..plan.servers).map(host).collect(), plan.balancing);
 }
 

@@ -11,21 +11,16 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use weir::api::resource::GroupVersionResource;
 use weir::app::App;
 use weir::app::metrics::Metrics;
 use weir::config::dial::{Connection, Dial};
-use weir::config::siblings::{ComparedPart, SiblingsConfig};
 use weir::config::{Config, ConsistentLists, FlowControlMode, Mode, OnRelist, VerifyMode};
 
-use super::counters::{Counter, counters};
 use super::upstream::{self, API, WEIR};
 use crate::checker::Checker;
 use crate::guests::ADMINISTRATOR;
 use crate::network::Network;
 use crate::plan::Plan;
-use crate::resources::{RESOURCES, Resource};
-use crate::siblings::{self, IMPOSTOR, WRONG_WEIR};
 
 /// All Weirs.
 pub(super) struct Weirs {
@@ -33,23 +28,7 @@ pub(super) struct Weirs {
     network: Network,
     checker: Checker,
     running: Vec<Option<Running>>,
-    /// The Weir whose caches are wrong, if there is one.
-    wrong: Option<Running>,
-    /// Which siblings those that start have.
-    siblings: SiblingSet,
     directory: PathBuf,
-}
-
-/// The siblings of a Weir.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SiblingSet {
-    /// All Weirs, and those that are none or wrong.
-    All,
-    /// All Weirs.
-    Weirs,
-    /// The Weir whose caches are wrong, of whose lists little is compared before they are used, as
-    /// of large ones.
-    Wrong,
 }
 
 struct Running {
@@ -58,8 +37,6 @@ struct Running {
     is_alive: Arc<AtomicBool>,
     task: JoinHandle<()>,
     metrics: Metrics,
-    /// Its caches may come from the Weir that is wrong, with little proof.
-    may_be_wrong: bool,
 }
 
 impl Weirs {
@@ -72,8 +49,6 @@ impl Weirs {
             network: network.clone(),
             checker: checker.clone(),
             running: (0..plan.weirs).map(|_| None).collect(),
-            wrong: None,
-            siblings: SiblingSet::All,
             directory,
         }
     }
@@ -87,44 +62,13 @@ impl Weirs {
         for number in 0..self.running.len() {
             self.start(number).await;
         }
-        if self.plan.siblings.as_ref().is_some_and(|siblings| siblings.has_wrong_weir) {
-            let is_alive = Arc::new(AtomicBool::new(true));
-            let upstream = upstream::host(self.plan.servers);
-            let mut config = self.config_of(WRONG_WEIR, upstream, &is_alive);
-            config.cache.verify = VerifyMode::Off;
-            config.cache.siblings = SiblingsConfig::default();
-            config.upstream.endpoints.static_urls = Vec::new();
-            // It has no clients.
-            config.cache.warm = RESOURCES.iter().map(collection).collect();
-            self.wrong = self.run(WRONG_WEIR, config, is_alive).await;
-        }
-    }
-
-    /// Lets those that start have these siblings.
-    pub(super) fn set_siblings(&mut self, siblings: SiblingSet) {
-        self.siblings = siblings;
-    }
-
-    pub(super) fn siblings(&self) -> SiblingSet {
-        self.siblings
-    }
-
-    /// Returns the series of a counter of a Weir with these values of labels.
-    pub(super) fn counters(
-        &self,
-        number: usize,
-        name: &str,
-        labels: &[(&str, &str)],
-    ) -> Vec<Counter> {
-        let running = self.running[number].as_ref();
-        running.map_or_else(Vec::new, |running| counters(&running.metrics, name, labels))
     }
 
     /// Ends a Weir, and starts another one after some time. Without a drain it ends as a killed
     /// process does.
     pub(super) async fn restart(&mut self, number: usize, away: Duration, drains: bool) {
         let Some(running) = self.running.get_mut(number).and_then(Option::take) else { return };
-        self.check_counts(&running);
+        self.check_alarms(&running.metrics);
         let ended = self.checker.now();
         if drains {
             running.stop.cancel();
@@ -148,16 +92,10 @@ impl Weirs {
         for number in (0..self.running.len()).rev() {
             self.network.shut(&name(number));
             if let Some(running) = self.running[number].take() {
-                self.check_counts(&running);
+                self.check_alarms(&running.metrics);
                 running.stop.cancel();
                 self.ended(running).await;
             }
-        }
-        if let Some(wrong) = self.wrong.take() {
-            self.network.shut(WRONG_WEIR);
-            wrong.stop.cancel();
-            // Its caches are wrong: what it has found does not count.
-            drop(tokio::time::timeout(STOP_TIMEOUT, wrong.task).await);
         }
         // What is left there does no harm.
         drop(std::fs::remove_dir_all(&self.directory));
@@ -193,8 +131,7 @@ impl Weirs {
         let stop = CancellationToken::new();
         let metrics = app.metrics().clone();
         let task = tokio::spawn(app.run(stop.clone()));
-        let may_be_wrong = self.siblings == SiblingSet::Wrong;
-        Some(Running { stop, is_alive, task, metrics, may_be_wrong })
+        Some(Running { stop, is_alive, task, metrics })
     }
 
     fn config(&self, number: usize, is_alive: &Arc<AtomicBool>) -> Config {
@@ -254,21 +191,6 @@ impl Weirs {
         if self.plan.seed.is_multiple_of(2) {
             config.cache.verify_whole_bytes = VERIFY_WHOLE_BYTES;
         }
-        if let Some(siblings) = &self.plan.siblings {
-            // Its own address is among them.
-            let mut hosts =
-                if self.siblings == SiblingSet::Wrong { Vec::new() } else { self.names() };
-            if siblings.has_impostor && self.siblings == SiblingSet::All {
-                hosts.push(IMPOSTOR.to_owned());
-            }
-            if siblings.has_wrong_weir && self.siblings != SiblingSet::Weirs {
-                hosts.push(WRONG_WEIR.to_owned());
-            }
-            config.cache.siblings.addresses = hosts.iter().map(|it| siblings::url(it)).collect();
-            if self.siblings == SiblingSet::Wrong {
-                config.cache.siblings.compared = ComparedPart { objects: 2, whole_bytes: 0 };
-            }
-        }
         config.cache.page_size = self.plan.page_size;
         config.cache.idle_timeout = self.plan.idle_timeout;
         if let Some(bytes) = self.plan.history_bytes {
@@ -282,11 +204,7 @@ impl Weirs {
         let (network, is_alive) = (self.network.clone(), Arc::clone(is_alive));
         let name = name.to_owned();
         Dial::new(move |host, _port| {
-            let host = match siblings::host(host) {
-                Some(sibling) => sibling,
-                None if host == "localhost" => upstream.clone(),
-                None => host.to_owned(),
-            };
+            let host = if host == "localhost" { upstream.clone() } else { host.to_owned() };
             let (network, name) = (network.clone(), name.clone());
             let is_alive = Arc::clone(&is_alive);
             Box::pin(async move {
@@ -308,13 +226,6 @@ fn consistent_lists(seed: u64) -> ConsistentLists {
         4 => ConsistentLists::Auto,
         _ => ConsistentLists::Forward,
     }
-}
-
-/// Returns the name of a resource as it is configured.
-fn collection(resource: &Resource) -> GroupVersionResource {
-    let (group, version) =
-        resource.api_version.rsplit_once('/').unwrap_or(("", resource.api_version));
-    GroupVersionResource::new(group, version, resource.plural)
 }
 
 fn name(number: usize) -> String {

@@ -60,7 +60,6 @@ const FIELDS: [(NameKind, &[&str]); 6] = [
             "context",
             "flowschema",
             "resourcenames",
-            "service",
         ],
     ),
     (
@@ -71,7 +70,6 @@ const FIELDS: [(NameKind, &[&str]); 6] = [
             "peer",
             "server",
             "servers",
-            "sibling",
             "listen",
             "adminlisten",
             "listeners",
@@ -88,7 +86,6 @@ const FIELDS: [(NameKind, &[&str]); 6] = [
             "ipaddresses",
             "admin",
             "generatednames",
-            "servername",
             "audiences",
         ],
     ),

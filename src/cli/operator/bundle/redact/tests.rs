@@ -18,7 +18,7 @@ fn document(value: Value) -> (Format, String) {
     (Format::Json, value.to_string())
 }
 
-const PLANTED: [&str; 34] = [
+const PLANTED: [&str; 31] = [
     "jane",
     "ops@corp",
     "corp.example",
@@ -49,9 +49,6 @@ const PLANTED: [&str; 34] = [
     "acme-dev",
     "tls.corp.test",
     "audience-x",
-    "peers.corp.test",
-    "edge-ns",
-    "edge-replicas",
     "vault-seal",
 ];
 
@@ -69,7 +66,6 @@ fn no_planted_name_is_left_in_any_file() {
             "certificate": {"privateKeyFile": "/etc/acme-keys/tls.key"}}],
             "allowedHosts": ["weir.acme.internal"]},
         "certificates": {"generatedNames": ["tls.corp.test"], "audiences": ["https://audience-x"]},
-        "siblings": {"serverName": "peers.corp.test", "service": "edge-ns/edge-replicas"},
         "audit": {"resources": [{"resourceNames": ["vault-seal"]}]},
         "upstream": {"kubeconfig": "/home/jdoe/.kube/config", "context": "acme-prod",
             "endpoints": {"static": ["https://master-1.acme.internal:6443"]}},

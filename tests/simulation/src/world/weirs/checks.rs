@@ -1,10 +1,8 @@
-//! The judgement of what Weirs have counted themselves: B1, VC, and SD.
+//! The judgement of what Weirs have counted themselves: B1 and VC.
 
 use weir::app::metrics::Metrics;
 
-use super::{Running, Weirs};
-use crate::plan::{Fault, Strike};
-use crate::world::counters::counters;
+use super::Weirs;
 
 impl Weirs {
     /// B1: when all clients are gone, no Weir holds anything for them.
@@ -32,41 +30,9 @@ impl Weirs {
         }
     }
 
-    /// VC and SD, before a Weir is asked to stop: a cache takes what it has counted with it.
-    pub(super) fn check_counts(&self, running: &Running) {
-        if !running.may_be_wrong {
-            self.check_alarms(&running.metrics);
-            self.check_seeds(&running.metrics);
-        }
-    }
-
-    /// SD: what came from a sibling was right, or it was not used; and while no history is lost and
-    /// no definition changes, what a Weir sends is what the API servers have.
-    fn check_seeds(&self, metrics: &Metrics) {
-        let Some(siblings) = &self.plan.siblings else { return };
-        let keeps_history = |strike: &Strike| {
-            !matches!(strike.fault, Fault::Restore | Fault::Swap | Fault::Redefine)
-        };
-        let are_right = !siblings.has_impostor
-            && !siblings.has_wrong_weir
-            && self.plan.faults.iter().all(keeps_history);
-        for (labels, count) in counters(metrics, "weir_seeds_total", &[]) {
-            let outcome = labels.get("outcome").map(String::as_str).unwrap_or_default();
-            if outcome == "adopted" {
-                (0..count as u64).for_each(|_| self.checker.checked("SD (adopted)"));
-            }
-            if outcome == "different" {
-                (0..count as u64).for_each(|_| self.checker.checked("SD (different)"));
-            }
-            let is_wrong = outcome == "wrong" || (outcome == "different" && are_right);
-            if is_wrong && count > 0.0 {
-                self.checker.violated("SD", &format!("{count} seeds are {outcome}"));
-            }
-        }
-    }
-
-    /// VC: no cache was found wrong, and no API server: none is, whatever else happened.
-    fn check_alarms(&self, metrics: &Metrics) {
+    /// VC, before a Weir is asked to stop: a cache takes what it has counted with it. No cache was
+    /// found wrong, and no API server: none is, whatever else happened.
+    pub(super) fn check_alarms(&self, metrics: &Metrics) {
         for family in metrics.registry.gather() {
             let is_checks = family.name() == "weir_cache_checks_total";
             let is_events = family.name() == "weir_notable_events_total";
