@@ -163,14 +163,11 @@ impl Pool {
         let Ok(permit) = Arc::clone(permits).try_acquire_owned() else {
             return Err(SendError::not_sent(self.dialer.exhausted()));
         };
-        let connected = match class {
-            TrafficClass::Upgrade => self.dialer.connect_uncounted(&identity, Offer::Upgrade).await,
-            _ => self.dialer.connect(&identity, Offer::Http1).await,
+        let offer = match class {
+            TrafficClass::Upgrade => Offer::Upgrade,
+            _ => Offer::Http1,
         };
-        let mut io = match connected {
-            Ok(io) => io,
-            Err(error) => return Err(SendError::not_sent(error)),
-        };
+        let mut io = self.dialer.connect(&identity, offer).await.map_err(SendError::not_sent)?;
         // Permit and gauge live as long as the socket, which a 101 response passes to the code that
         // splices it.
         io.hold(permit);

@@ -48,19 +48,21 @@ impl Dialer {
         }
     }
 
-    /// Opens a connection, TLS included, and counts it as opened.
+    /// Opens a connection, TLS included. Counts it as opened, unless it is for an upgrade: nothing
+    /// that comes over that is kept, so that its cluster need not be compared.
     pub(super) async fn connect(
         &self,
         identity: &Identity,
         offer: Offer,
     ) -> Result<Io, UpstreamError> {
         let io = self.connect_uncounted(identity, offer).await?;
-        self.connections_opened.fetch_add(1, Ordering::Relaxed);
+        if offer != Offer::Upgrade {
+            self.connections_opened.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(io)
     }
 
-    /// Opens a connection for a check of the server, or for an upgrade. Nothing that comes over it
-    /// is kept, so that its cluster need not be compared.
+    /// Opens a connection for a check of the server. Nothing that comes over it is kept, either.
     pub(super) async fn connect_uncounted(
         &self,
         identity: &Identity,
