@@ -31,7 +31,7 @@ pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 25] = [
+const RULES: [Rule; 28] = [
     (
         "Weir writes its own errors in JSON in place of YAML (docs/semantics.md, section 8.5)",
         |look| {
@@ -115,6 +115,24 @@ const RULES: [Rule; 25] = [
             && look.refuses_with(400)
             && look.says("its Content-Length is not one number")
             && lengths.count() > 1
+    }),
+    ("h2 resets a stream with a Content-Length that is no number (RFC 9110 section 8.6)", |look| {
+        look.case.protocol == Protocol::Http2
+            && look.weir.outcome.end == End::Reset("PROTOCOL_ERROR".to_owned())
+            && look.has("content-length", |value| {
+                value.is_empty() || !value.iter().all(u8::is_ascii_digit)
+            })
+    }),
+    ("of two Expect lines Go reads the first one, and hyper the last one", |look| {
+        let expectations = look.case.fields.iter().filter(|field| field.is("expect"));
+        look.difference.aspect == Aspect::Interim && expectations.count() > 1
+    }),
+    ("Weir keeps a connection that Go closes, where the end of the answer is known", |look| {
+        let answer = &look.weir.outcome.answer;
+        look.difference.aspect == Aspect::Usable
+            && look.weir.outcome.usable == Usable::Yes
+            && (look.case.is_head()
+                || look.case.version == "HTTP/1.0" && !answer.header("content-length").is_empty())
     }),
     ("h2 answers a head of more than 1 MiB (docs/decisions/raw-targets.md)", |look| {
         look.case.protocol == Protocol::Http2

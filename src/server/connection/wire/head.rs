@@ -4,6 +4,7 @@
 use std::mem::MaybeUninit;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, TE, TRANSFER_ENCODING, UPGRADE};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use httparse::{Error, Header, Request, Status};
 
@@ -210,13 +211,24 @@ fn carried(target: &[u8]) -> Result<Option<Vec<u8>>, RefusedHead> {
     // Any path can be carried then. `http::Uri` takes the name of a scheme without a letter, too.
     let is_read = match carried {
         [b'/', ..] => true,
-        [b'*' | b'a'..=b'z' | b'A'..=b'Z', ..] => Uri::try_from(carried).is_ok(),
+        [b'*' | b'a'..=b'z' | b'A'..=b'Z', ..] => {
+            Uri::try_from(carried).is_ok_and(|uri| has_valid_port(&uri))
+        }
         _ => false,
     };
     if !is_read {
         return bad("its target is not a path");
     }
     Ok(escaped)
+}
+
+/// Whether the port of an authority is empty or a number, as Go's server requires.
+fn has_valid_port(uri: &Uri) -> bool {
+    let authority = uri.authority().map_or("", Authority::as_str);
+    let (_, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (_, port) = host.rsplit_once(']').unwrap_or(("", host));
+    let (_, port) = port.rsplit_once(':').unwrap_or(("", ""));
+    port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Returns what follows a head with these fields, and whether no field changes that.

@@ -45,7 +45,7 @@ impl HeaderBlocks {
     pub(super) fn read(&mut self, block: &[u8]) -> Result<Option<Vec<u8>>, BadBlock> {
         let mut cursor = Cursor::new(block);
         let mut edit = Edit { block, copied: 0, edited: None, kinds: 0 };
-        let mut order = PseudoOrder::default();
+        let mut check = FieldCheck::default();
         let mut may_resize = true;
         while let Some(first) = cursor.peek() {
             let kind = match first {
@@ -66,9 +66,9 @@ impl HeaderBlocks {
                 _ => self.literal(&mut cursor, &mut edit, false)?,
             };
             may_resize = false;
-            order.push(kind);
+            check.push(kind);
         }
-        if order.is_bad {
+        if check.is_bad {
             edit.replace(block.len(), block.len(), &[STREAM_ERROR]);
         }
         Ok(edit.finish())
@@ -102,7 +102,7 @@ impl HeaderBlocks {
         let first = cursor.peek().ok_or(BadBlock)?;
         let (prefix, mask) = if inserts { (6, 0xC0) } else { (4, 0xF0) };
         let index = cursor.integer(prefix)?;
-        let name = match index {
+        let mut name = match index {
             0 => FieldName::read(cursor.string()?)?,
             _ => self.table.name(index)?,
         };
@@ -112,6 +112,13 @@ impl HeaderBlocks {
             FieldKind::Path => path(value)?,
             FieldKind::Authority => authority(value)?,
             FieldKind::Scheme => scheme(value)?,
+            FieldKind::Te => {
+                let value = value.decode()?;
+                if *value != b"trailers"[..] {
+                    name.kind = FieldKind::Connection;
+                }
+                (value.len(), None)
+            }
             _ if inserts => (value.length()?, None),
             _ => (0, None),
         };
@@ -219,19 +226,24 @@ impl Edit<'_> {
     }
 }
 
-/// Finds a pseudo-header field that is doubled or comes behind others, which is an error of the
-/// stream. h2 finds it as well, but forgets about it in a frame that does not end with a field: it
-/// would use the first of two paths.
+/// Finds fields that are an error of the stream: a pseudo-header field that is doubled or comes
+/// behind others, and a field of the connection. h2 finds them as well, but forgets about them in a
+/// frame that does not end with a field: it would use the first of two paths, and serve what Go
+/// refuses.
 #[derive(Debug, Default)]
-struct PseudoOrder {
-    kinds: u8,
+struct FieldCheck {
+    kinds: u16,
     is_bad: bool,
 }
 
-impl PseudoOrder {
+impl FieldCheck {
     fn push(&mut self, kind: FieldKind) {
-        const REGULAR: u8 = 1 << FieldKind::Regular as u8;
-        let bit = 1 << kind as u8;
+        const REGULAR: u16 = 1 << FieldKind::Regular as u16;
+        let bit = match kind {
+            FieldKind::Te => REGULAR,
+            kind => 1 << kind as u16,
+        };
+        self.is_bad |= kind == FieldKind::Connection;
         self.is_bad |= bit != REGULAR && self.kinds & (bit | REGULAR) != 0;
         self.kinds |= bit;
     }

@@ -40,6 +40,17 @@ fn only_the_target_of_a_head_is_rewritten() {
 }
 
 #[test]
+fn the_port_of_an_absolute_target_is_a_number() {
+    let head = |target: &str| format!("PUT {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    for target in ["http://h/a", "http://h:/a", "http://h:80/a", "http://u:p@[::1]:80/a"] {
+        assert_eq!(passed(head(target).as_bytes()).0, BodyFraming::Empty, "{target}");
+    }
+    for target in ["s://:r/c", "http://localhost:x/c", "http://[::1]:x/c"] {
+        assert_eq!(code(head(target).as_bytes()), 400, "{target}");
+    }
+}
+
+#[test]
 fn a_body_is_framed_as_hyper_and_go_do() {
     for (fields, expected) in [
         ("", BodyFraming::Empty),

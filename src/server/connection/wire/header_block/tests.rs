@@ -133,6 +133,40 @@ fn what_go_refuses_resets_the_stream() {
     assert_eq!(read(&mut blocks, &twice), Some(expected));
 }
 
+/// h2 forgot about them where a long field behind them needs a CONTINUATION, and Weir carried out
+/// a DELETE that Go refuses.
+#[test]
+fn a_field_of_the_connection_resets_the_stream() {
+    let named = |name: &str, value: &[u8]| {
+        let mut field = vec![0x40, name.len() as u8];
+        field.extend(name.bytes());
+        put_integer(0, 7, value.len(), &mut field);
+        field.extend(value);
+        field
+    };
+    for (name, value) in [
+        ("connection", "close"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "close"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "SPDY/3.1"),
+        ("te", "gzip"),
+    ] {
+        let mut blocks = HeaderBlocks::new();
+        let block = [GET, &named(name, value.as_bytes())].concat();
+        let expected = [&*block, &[STREAM_ERROR]].concat();
+        assert_eq!(read(&mut blocks, &block), Some(expected), "{name}");
+        let again = read(&mut blocks, &[0x82, 0xBE]);
+        assert_eq!(again, Some(vec![0x82, 0xBE, STREAM_ERROR]), "{name}, from the table");
+    }
+    let mut blocks = HeaderBlocks::new();
+    assert_eq!(read(&mut blocks, &[0x82, 0xB9]), Some(vec![0x82, 0xB9, STREAM_ERROR]));
+    assert_eq!(read(&mut blocks, &[GET, &named("te", b"trailers")].concat()), None);
+    assert_eq!(read(&mut blocks, &[0x82, 0xBE]), None);
+    let other = [GET, &field(0, 4, 62, b"gzip")].concat();
+    assert_eq!(read(&mut blocks, &other), Some([&*other, &[STREAM_ERROR]].concat()));
+}
+
 #[test]
 fn an_authority_that_h2_would_refuse_is_replaced() {
     for (value, expected) in [

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use super::Text;
 use super::huffman::BadBlock;
 
-/// What a field is to h2. All but the last are pseudo-header fields.
+/// What a field is to h2. The first six are pseudo-header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum FieldKind {
     Authority,
@@ -22,6 +22,10 @@ pub(in super::super) enum FieldKind {
     Status,
     Protocol,
     Regular,
+    /// `te`, which may only be `trailers`.
+    Te,
+    /// A field of the connection, which HTTP/2 forbids (RFC 9113 §8.2.2).
+    Connection,
 }
 
 impl FieldKind {
@@ -34,6 +38,7 @@ impl FieldKind {
             4 | 5 => Self::Path,
             6 | 7 => Self::Scheme,
             8..=14 => Self::Status,
+            TRANSFER_ENCODING_INDEX => Self::Connection,
             _ => Self::Regular,
         }
     }
@@ -53,7 +58,7 @@ impl FieldName {
         if length == 0 {
             return Err(BadBlock);
         }
-        let kind = if length > LONGEST_PSEUDO {
+        let kind = if length > LONGEST_NAME {
             FieldKind::Regular
         } else {
             match &*text.decode()? {
@@ -63,6 +68,9 @@ impl FieldName {
                 b":scheme" => FieldKind::Scheme,
                 b":status" => FieldKind::Status,
                 b":protocol" => FieldKind::Protocol,
+                b"te" => FieldKind::Te,
+                b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
+                | b"upgrade" => FieldKind::Connection,
                 _ => FieldKind::Regular,
             }
         };
@@ -199,8 +207,9 @@ impl Table {
 const SIZE_MAX: usize = 4096;
 /// What an entry takes besides its name and its value (§4.1).
 const ENTRY_OVERHEAD: usize = 32;
-/// The length of `:authority`.
-const LONGEST_PSEUDO: usize = 10;
+/// The length of `transfer-encoding`, the longest name that is no regular one.
+const LONGEST_NAME: usize = 17;
+const TRANSFER_ENCODING_INDEX: usize = 57;
 /// The index of the newest entry.
 const FIRST_INDEX: usize = NAMES.len() + 1;
 
