@@ -309,7 +309,7 @@ pub enum VerifyMode {
 }
 
 /// The answering server of consistent lists, whose resourceVersion is unset
-/// (`docs/decisions/consistent-lists.md`).
+/// (`docs/decisions/proofs-of-freshness.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsistentLists {
     /// The API server.

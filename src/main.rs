@@ -1,7 +1,7 @@
 //! The `weir` command: allocator, arguments, exit codes. [`weir::app`] builds everything else.
 //!
-//! The allocator is mimalloc, chosen by measurement (docs/decisions/allocator.md). One
-//! work-stealing runtime serves all connections (docs/decisions/one-runtime.md).
+//! The allocator is mimalloc, chosen by measurement (docs/decisions/build-and-runtime.md). One
+//! work-stealing runtime serves all connections (docs/decisions/build-and-runtime.md).
 
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@
 //! first of them would wake the connection, which would write that one frame before the others are
 //! ready. A forwarded request would go through four tasks, on any thread. Here, an event marks the
 //! streams as ready and schedules only the connection's task. That task polls the streams first and
-//! then the connection, which finds all their frames (`docs/decisions/coalesced-writes.md`).
+//! then the connection, which finds all their frames (`docs/decisions/event-delivery.md`).
 //!
 //! As a consequence, the work that the requests of one connection do inside their polls runs on one
 //! thread at a time. This work is small: long work (lists of thousands of objects, deflating) runs

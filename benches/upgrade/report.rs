@@ -92,7 +92,7 @@ pub(crate) fn exceeded(seen: &Seen, replicas: &Replicas, costs: &Costs) -> Vec<S
 
 /// Watches that a new Weir may begin for each cache: the one that it follows. The clients go on
 /// from a resourceVersion, so that none needs what a list does not show
-/// (`docs/decisions/lazy-bookmarks.md`).
+/// (`docs/decisions/filling-caches.md`).
 const WATCHES: usize = 1;
 
 /// Requests that may stay in the queue of the bench's own client while a connection ends

@@ -1,5 +1,5 @@
 //! The files of the live page, which are part of the binary. They load nothing from elsewhere, and
-//! get all data from `/api/…` (`docs/decisions/live-page.md`).
+//! get all data from `/api/…` (`docs/decisions/operators-views.md`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;

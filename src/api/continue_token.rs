@@ -5,7 +5,7 @@
 //! mean the same to both. Weir decodes only tokens in the form that it or the API server encodes. A
 //! token whose text would change if it were encoded again (other spaces, other keys, another order,
 //! padding) is forwarded, because the API server may read it differently or reject it. A key is
-//! encoded with a leading slash (`docs/decisions/continue-token-keys.md`).
+//! encoded with a leading slash (`docs/decisions/exact-lists-and-pages.md`).
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

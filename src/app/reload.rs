@@ -1,4 +1,4 @@
-//! Reads the configuration file again while Weir runs (`docs/decisions/reload.md`).
+//! Reads the configuration file again while Weir runs (`docs/decisions/configuration.md`).
 //!
 //! SIGHUP has the file read at once. Besides, the file is read every ten seconds, and a change
 //! counts once it was read twice ([`ObservedFile`]), also one since the text was read that Weir was

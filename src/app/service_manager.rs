@@ -2,7 +2,7 @@
 //!
 //! Ready means that Weir accepts connections, not that `/readyz` passes: while the API server is
 //! away Weir serves what it can, and must not be ended for that. Without `NOTIFY_SOCKET` in the
-//! environment nothing is sent (docs/decisions/inherited-sockets.md).
+//! environment nothing is sent (docs/decisions/accepted-connections.md).
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! token, no credential. The first one that names a user counts. An invalid credential ends in
 //! status 401 unless a later one names a user; it never makes the request anonymous. So a valid
 //! certificate takes precedence over any token, and beside an invalid one the token decides. A
-//! request without any credential is forwarded by default (`docs/decisions/anonymous-requests.md`).
+//! request without any credential is forwarded by default (`docs/decisions/authentication.md`).
 
 pub mod error;
 pub mod metrics;

@@ -4,7 +4,7 @@
 //! that they allow is allowed at once. Everything else is decided by an access review or a cached
 //! one ([`AccessReviews`]). A sample of the requests that RBAC allows is also checked by an access
 //! review, in the background. A review without a result neither allows nor denies: the request is
-//! forwarded (`docs/decisions/inconclusive-reviews.md`).
+//! forwarded (`docs/decisions/authorization.md`).
 //!
 //! A revocation that RBAC saw also applies to the cached decisions: one that allows counts only if
 //! it was reviewed after the last time that a role or binding was narrowed or deleted. The results

@@ -1,5 +1,5 @@
 //! The client of a connection: its address, its certificates and its last token. Certificates are
-//! verified with each request, not in the handshake (`docs/decisions/certificates-per-request.md`).
+//! verified with each request, not in the handshake (`docs/decisions/authentication.md`).
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;

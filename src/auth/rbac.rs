@@ -9,7 +9,7 @@
 //! Off unless configured: an authorizer that comes before RBAC may deny what RBAC allows. Weir
 //! cannot see the order of the authorizers, but it checks a sample of the allowed requests by
 //! access reviews, and a mismatch that persists disables the decisions ([`check`],
-//! `docs/decisions/local-rbac.md`).
+//! `docs/decisions/authorization.md`).
 //!
 //! Invariants: nothing is allowed without a complete and current copy of all four resources.
 //! Readers take no lock.

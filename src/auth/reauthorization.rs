@@ -4,7 +4,7 @@
 //! checks each watch again at intervals if `watchRecheck` is set. A check authenticates the client
 //! again (a token by a review, a certificate by the CAs of that time) and then authorizes the user.
 //! A credential that expires (a certificate, a token with a known expiry) ends the watch at that
-//! time, without a check. See `docs/decisions/watch-reauthorization.md`.
+//! time, without a check. See `docs/decisions/authorization.md`.
 //!
 //! Cost: the watches of one user are checked together, and those that ask the same question share
 //! one review ([`rounds`]). All reviews together stay within a budget, and the interval stretches

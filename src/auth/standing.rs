@@ -3,7 +3,7 @@
 //! kube-apiserver ends the HTTP/2 connection of each request that it does not authenticate: one
 //! without a credential, and one with a wrong token (`docs/semantics.md` §8.8). Requests whose
 //! credential is not known to be good therefore use connections of their own
-//! (`docs/decisions/unproven-credentials.md`).
+//! (`docs/decisions/connection-pools.md`).
 
 use std::sync::Arc;
 

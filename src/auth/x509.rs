@@ -11,7 +11,7 @@
 //! Therefore Weir itself checks what webpki does not check of a root (its validity, whether it may
 //! sign, its usages), and `direct` accepts three kinds of certificates that webpki refuses. Two
 //! differences remain: Weir refuses RSA keys below 2048 bits, and intermediates whose only extended
-//! key usage is `any` (`docs/decisions/stricter-certificates.md`).
+//! key usage is `any` (`docs/decisions/authentication.md`).
 
 mod bundle;
 mod certificate;

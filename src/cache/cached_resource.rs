@@ -328,7 +328,7 @@ impl CachedResource {
     }
 
     /// Returns the least time between two probes. Each makes etcd count all keys of the resource
-    /// (`docs/decisions/consistent-lists.md`).
+    /// (`docs/decisions/proofs-of-freshness.md`).
     pub(crate) fn probe_gap(&self) -> Duration {
         if self.context.config().consistent_lists == ConsistentLists::Forward {
             return Duration::ZERO;

@@ -2,7 +2,7 @@
 //!
 //! Another cluster may answer at the address, with higher resourceVersions than the one before it.
 //! No resourceVersion shows that. So the uid is compared before anything counts that came over a
-//! connection opened since the last comparison (`docs/decisions/cluster-identity.md`). The
+//! connection opened since the last comparison (`docs/decisions/rewound-history.md`). The
 //! comparison opens a connection of its own, which leads to where the newest ones lead. While no
 //! connection is opened, nothing is asked.
 //!

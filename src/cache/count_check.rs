@@ -2,8 +2,8 @@
 //!
 //! A probe is a list of one object, whose metadata says how many objects follow. So each probe
 //! shows, at no cost, how many objects the collection had at the probe's resourceVersion
-//! (`docs/decisions/object-counts.md`). The cache knows its own number at any resourceVersion that
-//! its history reaches. A creation or deletion that was lost on the way makes the two differ.
+//! (`docs/decisions/verified-caches.md`). The cache knows its own number at any resourceVersion
+//! that its history reaches. A creation or deletion that was lost on the way makes the two differ.
 //!
 //! A probe is usually ahead of the cache. Its number waits until the cache has come that far. Only
 //! the newest one waits.

@@ -154,9 +154,9 @@ impl CacheHandle {
         self.wait(timeout, fresh, Refusal::NotFresh).await
     }
 
-    /// Sends a probe (`docs/decisions/consistent-starts.md`), and returns its resourceVersion. This
-    /// is not below that of any write acknowledged before this call, and the cache may not have
-    /// reached it yet. Concurrent calls share probes. Fails with `NotFresh` at the time-out.
+    /// Sends a probe (`docs/decisions/proofs-of-freshness.md`), and returns its resourceVersion.
+    /// This is not below that of any write acknowledged before this call, and the cache may not
+    /// have reached it yet. Concurrent calls share probes. Fails with `NotFresh` at the time-out.
     pub async fn upstream_resource_version(
         &self,
         timeout: Duration,
@@ -165,7 +165,7 @@ impl CacheHandle {
         probed.unwrap_or(Err(Refusal::NotFresh))
     }
 
-    /// Returns a state with which a watch may begin (`docs/decisions/consistent-starts.md`). The
+    /// Returns a state with which a watch may begin (`docs/decisions/proofs-of-freshness.md`). The
     /// state is not older than `requested`. If that is `None`, it is not older than `since`, the
     /// arrival of the request. Call this once the cache is ready. Fails with `NotFresh` if no proof
     /// was found within `timeout`.
@@ -189,8 +189,9 @@ impl CacheHandle {
     }
 
     /// Returns a state that is not older than `since`, the arrival of a consistent list
-    /// (`docs/decisions/consistent-lists.md`). Call this if the cache is ready. `forwarding` is how
-    /// long the same list took when it was forwarded; without a proof it is to be forwarded again.
+    /// (`docs/decisions/proofs-of-freshness.md`). Call this if the cache is ready. `forwarding` is
+    /// how long the same list took when it was forwarded; without a proof it is to be forwarded
+    /// again.
     pub(crate) async fn consistent_state(
         &self,
         since: Instant,

@@ -1,7 +1,7 @@
 //! Proofs of freshness, for watches and lists that must show a fresh state.
 //!
 //! Informers start with a watch that must reflect every write acknowledged before the request
-//! (`docs/decisions/consistent-starts.md`), and so must a list whose resourceVersion is unset
+//! (`docs/decisions/proofs-of-freshness.md`), and so must a list whose resourceVersion is unset
 //! ([`consistent_list`]). Such a request is served only with a proof that the state is fresh, and
 //! is forwarded without one.
 //!

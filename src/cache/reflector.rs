@@ -13,7 +13,7 @@
 //!   that do not follow the held state. So a resumed watch is verified by one consistent `LIST
 //!   limit=1` before its first event is applied. For a custom resource the objects are also
 //!   compared byte by byte, because the watch may have ended when the definition changed
-//!   (`docs/decisions/changed-definitions.md`).
+//!   (`docs/decisions/upstream-bytes.md`).
 //!
 //! A reflector is one task without locks. It is cancel safe at every await: a state that was not
 //! committed is dropped.

@@ -283,7 +283,7 @@ impl Registry {
 
     /// Acquires a permit to forward a list or watch of this resource. The caller holds it until the
     /// forwarded response ends. Returns `None` if the budget of the resource is exhausted; the
-    /// response is then 429 (`docs/decisions/cold-caches.md`). All resources that discovery does
+    /// response is then 429 (`docs/decisions/herds.md`). All resources that discovery does
     /// not know now share one budget: a definition may have been deleted while the request waited.
     /// There is a budget of its own for requests that are forwarded because of `OverBudget`.
     pub fn forward_permit(

@@ -2,7 +2,7 @@
 //! writes a bookmark of a resource. An *attempt* is a watch-list of no objects.
 //!
 //! The upstream pays for each attempt with a watch, so none is made before somebody needs the
-//! answer (`docs/decisions/lazy-bookmarks.md`): a client whose watch must end its initial events
+//! answer (`docs/decisions/filling-caches.md`): a client whose watch must end its initial events
 //! with a bookmark, a bookmark that is due, the batch of a relist, or a proof of freshness. Until
 //! then a watch-list that fills a cache, or the first bookmark of the reflector's own watch, may
 //! bring the same answer.

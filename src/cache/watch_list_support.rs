@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Whether an upstream supports watch-lists. Unknown until one was tried
-/// (`docs/decisions/older-api-servers.md`).
+/// (`docs/decisions/exact-lists-and-pages.md`).
 #[derive(Debug, Default)]
 pub(crate) struct WatchListSupport {
     answer: Mutex<Option<Answer>>,

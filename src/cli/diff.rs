@@ -1,5 +1,5 @@
 //! `weir check --diff OLD NEW`: which fields a running Weir would take over from a changed file,
-//! and which need a restart (`docs/decisions/reload.md`).
+//! and which need a restart (`docs/decisions/configuration.md`).
 //!
 //! The comparison is the one of a reload, so that both say the same. Flags are not known here: a
 //! field that a flag of the running Weir sets may be named although nothing will change.

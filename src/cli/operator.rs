@@ -1,5 +1,5 @@
 //! `weir top` and `weir doctor`: what the live page shows, in a terminal. They read `/api/…` of the
-//! admin listeners of a running Weir's replicas (docs/decisions/operators-commands.md).
+//! admin listeners of a running Weir's replicas (docs/decisions/operators-views.md).
 
 pub(in crate::cli) mod ask;
 pub(in crate::cli) mod bundle;

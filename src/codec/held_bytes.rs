@@ -6,7 +6,7 @@
 //! nothing, and the shared bytes of objects do not count for each of their readers.
 //!
 //! This module only counts. Its callers decide what to do when an account is full
-//! (`docs/decisions/response-memory.md`).
+//! (`docs/decisions/response-bodies.md`).
 //!
 //! Invariant: an account's count is the sum of its claims and of those of its parts.
 //!

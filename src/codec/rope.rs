@@ -1,5 +1,5 @@
 //! A buffer of several pieces that is written as one. Large pieces are shared with their owner;
-//! small ones are copied between them (`docs/decisions/lists-are-ropes.md`).
+//! small ones are copied between them (`docs/decisions/response-bodies.md`).
 //!
 //! HTTP/2 and TLS read a [`Rope`] by its slices ([`Buf::chunks_vectored`]): its bytes are copied
 //! once, into the records that are encrypted. h2 requests the slices of one frame of 16 KiB at a

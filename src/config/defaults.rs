@@ -78,7 +78,7 @@ pub const RESPONSE_BYTES_MAX: usize = 256 << 20;
 /// An authenticated token: half as long as delegated API servers cache it (docs/semantics.md
 /// §12.2). The API server that reviews it has a cache of its own, of 10 s, which adds to this one:
 /// a review just before that cache expires is answered from it. So a revoked token reads for at
-/// most 15 s (docs/decisions/token-ttl.md).
+/// most 15 s (docs/decisions/authentication.md).
 pub const TOKEN_TTL: Duration = Duration::from_secs(5);
 
 /// A rejected token: as long as delegated API servers cache it.

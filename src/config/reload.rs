@@ -1,5 +1,5 @@
 //! The settings that a running Weir takes over from a changed file, and those that need a restart
-//! (`docs/decisions/reload.md`).
+//! (`docs/decisions/configuration.md`).
 //!
 //! Both configurations are compared as `weir check` prints them, field by field. [`LIVE`] and a
 //! list in the tests together name every field, so that none is forgotten.

@@ -3,7 +3,7 @@
 //! Its fields are those that the structs of [`file`](super::file) accept, found by deserializing
 //! them (`trace`). Its descriptions are the comments of the example configurations (`comments`), so
 //! that they are written once. [`FORMATS`] has the formats of texts that the type does not show.
-//! `docs/decisions/configuration-schema.md` has the reasons.
+//! `docs/decisions/configuration.md` has the reasons.
 
 mod comments;
 mod descriptions;

@@ -1,5 +1,5 @@
 //! The client doctor: which client makes work with which habit, what that costs, and what ends it
-//! (`docs/decisions/client-doctor.md`).
+//! (`docs/decisions/client-costs.md`).
 //!
 //! A rule is a pure function ([`measure`]) of the [`sums`] of what one client does with one
 //! resource. It is on from its bound, and off again below half of that, so that a finding does not

@@ -102,7 +102,7 @@ impl ConnectionServer {
     /// A protocol that ALPN selected is not detected again. Detection puts the first bytes back in
     /// front of the others, so that hyper would read a head of HTTP/1.1 in two steps and keep a
     /// buffer of 16 KiB for it instead of 8, and HTTP/2 would pass through another layer
-    /// (`docs/decisions/alpn.md`).
+    /// (`docs/decisions/client-connections.md`).
     pub(crate) fn serve<I>(self, io: I, mut client: Client, protocol: Protocol, tasks: &TaskTracker)
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -206,7 +206,7 @@ fn spawn_timeouts(
 
 /// The task of a connection: polls the connection and its streams until it ends or is closed. After
 /// the handshake this is one flat future, so that an event touches few cache lines of a connection
-/// (`docs/decisions/connection-memory.md`).
+/// (`docs/decisions/event-delivery.md`).
 struct ConnectionTask<I, C> {
     /// Dropped before its streams.
     connection: Pin<Box<C>>,

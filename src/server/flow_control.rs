@@ -1,5 +1,5 @@
 //! Who costs what, and who is next: classifies requests as the API server's priority and fairness
-//! does, adds up what they cost, by client (`docs/decisions/who-costs-what.md`), and lets those
+//! does, adds up what they cost, by client (`docs/decisions/client-costs.md`), and lets those
 //! that are forwarded wait for seats of the API server (`docs/decisions/fair-queueing.md`).
 //!
 //! The plan of FlowSchemas is replaced as a whole ([`source`]); a request sees one plan. [`meter`]

@@ -1,4 +1,4 @@
-//! The settings of the server that a reload replaces (`docs/decisions/reload.md`).
+//! The settings of the server that a reload replaces (`docs/decisions/configuration.md`).
 //!
 //! They are replaced as a whole. Invariant: each use sees one set of them. No locks.
 

@@ -10,7 +10,7 @@
 //! HTTP/1.1 connections by the request that needs one ([`http1`]). Each upgrade and each list of a
 //! whole collection has a connection of its own, which is used once. Requests that the upstream may
 //! refuse to authenticate have HTTP/1.1 connections of their own ([`SendOptions::unproven`];
-//! `docs/decisions/unproven-credentials.md`).
+//! `docs/decisions/connection-pools.md`).
 //!
 //! Locks: each group has its own, held for a few instructions and never together with that of
 //! another group. Within a group: the state, then the map of its dials or the resets of a

@@ -1,6 +1,6 @@
 //! Proxies between Weir and the upstream, as client-go reads them: `proxy-url` of the kubeconfig,
 //! else the environment variables `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`
-//! (`docs/decisions/upstream-proxies.md`).
+//! (`docs/decisions/kubeconfig.md`).
 //!
 //! All proxies become a tunnel: `http` and `https` proxies by CONNECT, `socks5` by its own
 //! handshake. What is sent through the tunnel is what would be sent without a proxy, TLS with the

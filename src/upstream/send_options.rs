@@ -26,7 +26,7 @@ pub struct SendOptions {
     /// The client, for reads that may show an older state. All such reads of a client use the same
     /// connection while it lives: behind a load balancer, another connection may lead to an API
     /// server that lags, and the client would go back in time
-    /// (`docs/decisions/sticky-reads.md`).
+    /// (`docs/decisions/several-api-servers.md`).
     pub pin: Option<u64>,
     /// The path of the collection, for reads and watches that may show an older state. With several
     /// API servers, the one that gets it must be as far as the client's last one was.

@@ -1,5 +1,5 @@
 //! A cold or failing cache never causes a herd of requests upstream, and never answers with a 410
-//! of its own (docs/decisions/cold-caches.md).
+//! of its own (docs/decisions/herds.md).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Lists whose resourceVersion is unset come from the cache, with proof that it is fresh
-//! (`docs/decisions/consistent-lists.md`). Whatever answers, they show every acknowledged write.
+//! (`docs/decisions/proofs-of-freshness.md`). Whatever answers, they show every acknowledged write.
 
 use std::time::Duration;
 

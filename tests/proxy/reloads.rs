@@ -1,4 +1,4 @@
-//! A configuration that changes while Weir runs (`docs/decisions/reload.md`).
+//! A configuration that changes while Weir runs (`docs/decisions/configuration.md`).
 
 use std::os::unix::fs::symlink;
 

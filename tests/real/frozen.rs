@@ -2,7 +2,7 @@
 //! open, take bytes and pass none. New connections work.
 //!
 //! New requests succeed soon, those that were in progress are answered or fail soon, and the caches
-//! go on (`docs/decisions/dead-connections.md`). Over HTTP/1.1 nothing shows whether a connection
+//! go on (`docs/decisions/request-retries.md`). Over HTTP/1.1 nothing shows whether a connection
 //! lives: a watch lasts until its time is over, and a write that was in progress, or soon followed,
 //! until its API server would have answered it.
 

@@ -174,11 +174,11 @@ fn each_rule_fails_when_broken() {
     assert_eq!(is_plain(&file("src/a.rs", "// (design, section 4)")).len(), 1);
     assert!(is_plain(&file("src/a.rs", "// The smallest one, retold.")).is_empty());
     let decisions_after = |path, text| {
-        let pages = ["docs/decisions/alpn.md", "docs/decisions/README.md"];
+        let pages = ["docs/decisions/client-connections.md", "docs/decisions/README.md"];
         let [page, list] = pages.map(|page| file(page, ""));
         uncited(&[page, list, file(path, text)]).len()
     };
-    let citation = "//! See `docs/decisions/alpn.md`.";
+    let citation = "//! See `docs/decisions/client-connections.md`.";
     assert_eq!(decisions_after("src/server/connection.rs", citation), 0);
     assert_eq!(decisions_after("ARCHITECTURE.md", citation), 0);
     assert_eq!(decisions_after("src/server/connection.rs", "//! ALPN."), 1);

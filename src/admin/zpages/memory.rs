@@ -1,5 +1,5 @@
 //! The use of the memory of this process, as far as it is added up
-//! (`docs/decisions/memory-figures.md`). The figures of the parts are those of `/metrics`, so that
+//! (`docs/decisions/operators-views.md`). The figures of the parts are those of `/metrics`, so that
 //! the two never differ.
 
 use std::fs;

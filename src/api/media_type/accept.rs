@@ -3,7 +3,7 @@
 //! The API server sorts the clauses with an unstable sort and a comparison that is not an order.
 //! Where a header has wildcards and its clauses differ in form and quality, the result therefore
 //! depends on the sorting algorithm. Such a header is forwarded, as is any header whose syntax is
-//! unusual, or that may choose CBOR (`docs/decisions/cbor.md`).
+//! unusual, or that may choose CBOR (`docs/decisions/uncached-resources.md`).
 
 use std::cmp::Ordering;
 

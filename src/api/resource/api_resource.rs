@@ -38,7 +38,7 @@ pub struct ApiResource {
     /// (`docs/decisions/uncached-resources.md`).
     pub aggregated: bool,
     /// A hash of the definition of a custom resource: it changes with everything that can change an
-    /// object's bytes without its resourceVersion (`docs/decisions/changed-definitions.md`). Zero
+    /// object's bytes without its resourceVersion (`docs/decisions/upstream-bytes.md`). Zero
     /// for built-in resources.
     pub revision: u64,
     /// The field labels that a field selector may name.

@@ -1,5 +1,5 @@
 //! The encodings in which a cache can hold the objects of a resource. Metadata-only views of some
-//! kinds have their own (`docs/decisions/metadata-views.md`).
+//! kinds have their own (`docs/decisions/upstream-bytes.md`).
 
 use crate::api::media_type::Encoding;
 

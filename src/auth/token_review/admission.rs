@@ -1,6 +1,6 @@
 //! Limits the reviews that run and wait, in total and for one client address, so that a client
 //! which floods Weir with bad tokens neither overloads the upstream nor delays the reviews of
-//! others (`docs/decisions/unknown-token-limit.md`).
+//! others (`docs/decisions/authentication.md`).
 //!
 //! A review first acquires a permit of its flow (its client address), then one of the total.
 //! Permits are granted in the order of the requests. A flow waits for the total with no more

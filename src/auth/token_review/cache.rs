@@ -25,7 +25,7 @@ pub(super) struct TokenCache {
     /// and which connections their forwarded requests use.
     recently_good: Cache<TokenKey, GoodToken>,
     /// The users of tokens that a review accepted. Decides only whom a forwarded request counts for
-    /// (`docs/decisions/who-costs-what.md`); nothing is allowed because of it.
+    /// (`docs/decisions/client-costs.md`); nothing is allowed because of it.
     named: Cache<TokenKey, Arc<CachedIdentity>>,
     ttl: Duration,
     failure_ttl: Duration,

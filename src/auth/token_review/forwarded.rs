@@ -1,6 +1,6 @@
 //! The tokens of forwarded requests: whether the upstream is known to accept them
-//! (`docs/decisions/unproven-credentials.md`), and whose they are, for accounting
-//! (`docs/decisions/who-costs-what.md`).
+//! (`docs/decisions/connection-pools.md`), and whose they are, for accounting
+//! (`docs/decisions/client-costs.md`).
 
 use std::sync::Arc;
 use std::time::Duration;

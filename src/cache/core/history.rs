@@ -1,5 +1,5 @@
 //! The sliding window of recent events (`docs/semantics.md` §5.9). All watchers share it
-//! (`docs/decisions/shared-history.md`).
+//! (`docs/decisions/event-delivery.md`).
 //!
 //! Each event has a sequence number, one more than the event before it. Numbers never restart
 //! within a cache's life, so a watcher's position stays valid across a relist. The window's

@@ -1,5 +1,5 @@
 //! The changes that a new list brings, as events, so that watches continue across a relist
-//! (`docs/decisions/relist-deletions.md`).
+//! (`docs/decisions/reflector-failures.md`).
 //!
 //! Let R be the last resourceVersion that was applied. When the upstream no longer has the events
 //! after R, a list at some L > R replaces them. The differences go to the watchers as a batch of

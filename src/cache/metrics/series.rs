@@ -286,7 +286,7 @@ pub const STATES: [&str; 6] =
     ["listing", "backing-off", "reviewing", "resuming", "verifying", "watching"];
 /// The causes of a list, for the `cause` label.
 pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", "retry"];
-/// The steps that prove a state fresh (`docs/decisions/consistent-starts.md`), for the `step`
+/// The steps that prove a state fresh (`docs/decisions/proofs-of-freshness.md`), for the `step`
 /// label. The last one is for watches and lists without a proof.
 pub const PROOF_STEPS: [&str; 5] = ["held", "event", "list", "short-watch", "forwarded"];
 /// The comparisons with the upstream, for the `check` label.

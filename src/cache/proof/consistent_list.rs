@@ -1,5 +1,5 @@
 //! The proof of a consistent list, whose resourceVersion is unset: the state must not be older than
-//! the request (`docs/decisions/consistent-lists.md`).
+//! the request (`docs/decisions/proofs-of-freshness.md`).
 //!
 //! The steps are those of a watch that starts consistently. A list can be forwarded at any moment,
 //! and forwarding it may be as cheap as the proof. So each list waits only as long as [`Demand`]

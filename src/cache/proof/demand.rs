@@ -1,5 +1,5 @@
 //! The demand for consistent lists of one cache, and how long each of them waits for its proof
-//! (`docs/decisions/consistent-lists.md`). No I/O, no clock.
+//! (`docs/decisions/proofs-of-freshness.md`). No I/O, no clock.
 //!
 //! A list that is alone waits at most half as long as it would take to forward it. While one list
 //! is forwarded, others may arrive; the number of these is the *crowd*. A crowd may wait longer,

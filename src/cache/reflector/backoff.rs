@@ -2,7 +2,7 @@
 //!
 //! The figures are those of `wait.Backoff` in client-go's reflector: 0.8 s doubling to 30 s, each
 //! stretched by up to as much again at random, and reset after two minutes without a failure
-//! (`docs/decisions/reflector-backoff.md`).
+//! (`docs/decisions/reflector-failures.md`).
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! The instances of an upstream learn of a changed definition one after another, and the list and
 //! the watch of a cache may reach different ones. So after a change the first watch verifies the
 //! bytes of the list before an event counts, and once more when every instance must have seen the
-//! change (`docs/decisions/changed-definitions.md`).
+//! change (`docs/decisions/upstream-bytes.md`).
 
 use std::time::Duration;
 

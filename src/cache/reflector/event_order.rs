@@ -3,7 +3,7 @@
 //! An API server sends the events of a resource by ascending resourceVersion (`docs/semantics.md`
 //! §5.11). The cache ignores an event that is not newer than its state. So it ignores an event that
 //! comes too late, and lacks what that event says. The pages of the cache are then compared with
-//! the API server at once (`docs/decisions/disordered-events.md`).
+//! the API server at once (`docs/decisions/verified-caches.md`).
 //!
 //! An API server may send the same event twice in a row, and an old bookmark. Neither changes
 //! anything. The events after a bookmark are newer than the bookmark.

@@ -2,7 +2,7 @@
 //! at an exact resourceVersion.
 //!
 //! In JSON an upstream takes a third longer for a watch-list than for a list
-//! (`docs/decisions/json-lists.md`). So a list is requested where it costs the upstream no more
+//! (`docs/decisions/filling-caches.md`). So a list is requested where it costs the upstream no more
 //! memory ([`ListWatch::streams_lists`]). No event can be lost between a list and its watch,
 //! because the watch begins at the resourceVersion of the list.
 //!

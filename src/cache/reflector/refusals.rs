@@ -9,7 +9,7 @@
 //! Malformed responses are not believed at once for the same reason: what stands between Weir and
 //! an API server may send them for a while.
 //!
-//! The decision is in `docs/decisions/transient-refusals.md`.
+//! The decision is in `docs/decisions/reflector-failures.md`.
 //!
 //! A new cache has no state to keep, and its requests wait. It ends with the first refusal, or
 //! after [`COLD_RETRY_DURATION`] if nothing was known of the resource before. The registry starts

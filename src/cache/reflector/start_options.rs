@@ -7,7 +7,7 @@ use crate::api::resource_version::ResourceVersion;
 pub(crate) struct StartOptions {
     /// The resourceVersion from which the first watcher wants to begin. The first list is tried at
     /// exactly this resourceVersion, so that it is in the history
-    /// (`docs/decisions/cold-caches.md`).
+    /// (`docs/decisions/herds.md`).
     pub(crate) list_at: Option<ResourceVersion>,
     /// Whether the first refusals of the upstream are not believed yet: an API server that starts
     /// answers 403 until it has read the roles.

@@ -127,7 +127,7 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Whether the API server that sends the new watch has reached what was shown. One that lags
-    /// sends nothing until then (`docs/decisions/reflector-failover.md`).
+    /// sends nothing until then (`docs/decisions/reflector-failures.md`).
     async fn has_caught_up(&self, verify: Verify) -> Result<bool, Failure> {
         match self.floor() {
             Some(floor) if verify != Verify::Cluster => {
@@ -325,7 +325,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Whether an event deletes a held object at a resourceVersion that is not newer than the held
     /// one, or than what the watch has `reached`. Another Weir that keeps its streams through a
-    /// relist sends so what is gone (`docs/decisions/relist-deletions.md`). The events after it
+    /// relist sends so what is gone (`docs/decisions/reflector-failures.md`). The events after it
     /// show no states in between.
     fn was_relisted(&self, deleted: &Object, reached: ResourceVersion) -> bool {
         let Some(held) = self.cached.watch_cache.state() else { return false };

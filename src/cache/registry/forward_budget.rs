@@ -1,9 +1,9 @@
 //! Limits the lists and watches of a resource that are forwarded because it has no cache.
 //!
 //! Without the limit, all clients of a cold or failing cache would list from the upstream at the
-//! same time (`docs/decisions/cold-caches.md`). There are two such budgets. The one for caches that
+//! same time (`docs/decisions/herds.md`). There are two such budgets. The one for caches that
 //! are cold or fail is small, since these states are short. The one for caches that exceed a byte
-//! budget is larger, since that may last (`docs/decisions/over-budget.md`).
+//! budget is larger, since that may last (`docs/decisions/herds.md`).
 //!
 //! Invariant: the map only holds resources that discovery knows. All other resources share one
 //! budget, so that invented names cannot fill the map.

@@ -176,7 +176,7 @@ impl Inner {
     }
 
     /// Requests a new list of every cache when the version of the upstream changed, because another
-    /// version may write the same objects in other bytes (`docs/decisions/changed-definitions.md`).
+    /// version may write the same objects in other bytes (`docs/decisions/upstream-bytes.md`).
     /// What is known of the features of the upstream is learned again.
     fn follow_version(&self) {
         let text = "The version of the upstream changed; all caches list again.";

@@ -2,7 +2,7 @@
 //!
 //! A resource that does not fit is a lasting condition, which an operator must hear of: a metric
 //! stays at 1, and each attempt logs a line. Requests do not wait for a further attempt, since it
-//! is likely to fail too (`docs/decisions/over-budget.md`).
+//! is likely to fail too (`docs/decisions/herds.md`).
 //!
 //! Lock order: a shard of `caches`, with no other lock.
 

@@ -1,4 +1,4 @@
-//! Replaces the configuration of running caches (`docs/decisions/reload.md`).
+//! Replaces the configuration of running caches (`docs/decisions/configuration.md`).
 //!
 //! A cache whose resource is excluded now stops, and its watches end, so that clients resume them
 //! at the API server. Refused resources are tried again, since a larger budget may have been the

@@ -117,7 +117,7 @@ fn version(metrics: &str) -> Vec<Line> {
     let line = |version: &str| match minor(version) {
         Some(minor) if minor < MINOR_OLDEST => Line::Wrong(
             format!("API server: {version} is older than 1.{MINOR_OLDEST}"),
-            "decisions/older-api-servers.md",
+            "decisions/exact-lists-and-pages.md",
         ),
         Some(minor) if minor > MINOR_NEWEST => Line::Note(format!(
             "API server: {version} is newer than 1.{MINOR_NEWEST}, the last one that this Weir was tested with"
@@ -214,7 +214,7 @@ const DOCUMENTATION: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/do
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The API servers that Weir is meant for, and the last one that it was tested with
-/// (docs/decisions/older-api-servers.md, and the alert WeirUpstreamNewer).
+/// (docs/decisions/exact-lists-and-pages.md, and the alert WeirUpstreamNewer).
 const MINOR_OLDEST: u32 = 30;
 const MINOR_NEWEST: u32 = 36;
 /// The Date has whole seconds, and the answer takes time. Tokens are refused from ten seconds on.

@@ -4,7 +4,7 @@
 //! Appending n bytes multiplies the CRC of the bytes before them by x^(8n), modulo the polynomial
 //! of the CRC. The power is computed once for each part and kept with it, so that joining two parts
 //! takes one multiplication, some tens of nanoseconds, for any length. flate2's `Crc::combine`
-//! computes the power again for each join (`docs/decisions/gzip-segments.md` has the measurement).
+//! computes the power again for each join (`docs/decisions/response-bodies.md`).
 
 use flate2::Crc;
 

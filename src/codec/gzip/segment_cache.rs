@@ -4,7 +4,7 @@
 //! ([`super::segment`]), and the segments are joined to one gzip member ([`super::member`]). A list
 //! of which a few objects changed has all other runs in common with the previous one. Lists of one
 //! namespace, by other selectors or by pages share runs as far as they have the same objects next
-//! to each other (`docs/decisions/gzip-segments.md`).
+//! to each other (`docs/decisions/response-bodies.md`).
 //!
 //! The cached bytes are bounded, and the least recently used segments are evicted first: runs with
 //! replaced objects are never requested again. A segment is evicted after [`IDLE_MAX`] at the

@@ -1,5 +1,5 @@
 //! The gate of TLS handshakes: at most a few of a listener are computed at once, and the addresses
-//! that wait take turns (`docs/decisions/handshake-gates.md`).
+//! that wait take turns (`docs/decisions/accepted-connections.md`).
 //!
 //! A handshake holds its place while Weir computes keys and signatures, not while it waits for the
 //! client, so that clients that do not go on keep nobody out. Beyond [`BUSY_AT`] waiting ones the

@@ -3,7 +3,7 @@
 //! Clients that connect while Weir restarts wait in such a socket, and none is refused. A socket
 //! belongs to the listener with its address, so that the configuration alone says what is served
 //! there. A socket without a listener fails the start, since its clients would wait for ever
-//! (docs/decisions/inherited-sockets.md).
+//! (docs/decisions/accepted-connections.md).
 
 use std::net::{SocketAddr, TcpListener};
 

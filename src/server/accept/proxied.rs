@@ -1,5 +1,5 @@
 //! Reads the header of the PROXY protocol from a connection, so that the address of the client
-//! stands where that of the proxy would (`docs/decisions/proxy-protocol.md`).
+//! stands where that of the proxy would (`docs/decisions/accepted-connections.md`).
 //!
 //! A peer of a trusted network must send a header; of others it is refused, since it could name any
 //! address. A listener without trusted networks looks at no byte here.

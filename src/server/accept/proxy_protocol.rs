@@ -1,6 +1,6 @@
 //! The header of the PROXY protocol, version 2: a proxy that relays TCP sends it before the first
 //! byte of its client, and names the client's address
-//! (`docs/decisions/proxy-protocol.md`; HAProxy, `doc/proxy-protocol.txt` §2.2).
+//! (`docs/decisions/accepted-connections.md`; HAProxy, `doc/proxy-protocol.txt` §2.2).
 //!
 //! The header has a head of 16 bytes, which says how long the rest is: addresses, then fields of a
 //! type, a length and a value (TLVs). Those are skipped, but for the checksum, which is verified.

@@ -1,5 +1,5 @@
 //! Gzip compression of lists (`docs/semantics.md` §8.7), which are joined from cached segments
-//! (`docs/decisions/gzip-segments.md`). Any other body is compressed while it is sent
+//! (`docs/decisions/response-bodies.md`). Any other body is compressed while it is sent
 //! (`server/http/rendered.rs`).
 //!
 //! A list whose segments are all in the cache is joined by the task that serves the request, which

@@ -1,5 +1,5 @@
 //! Consistent lists from the cache: those whose resourceVersion is unset
-//! (`docs/decisions/consistent-lists.md`).
+//! (`docs/decisions/proofs-of-freshness.md`).
 //!
 //! Such a list is worth a proof of freshness only if it takes long to forward it, or if many
 //! arrive. The time is measured with each one that is forwarded ([`ListTimes`]). So the first list

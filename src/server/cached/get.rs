@@ -1,5 +1,5 @@
 //! GET from the cache (`docs/semantics.md` §4.1, §4.2). A GET never waits for a cold cache
-//! (`docs/decisions/gets-do-not-wait.md`).
+//! (`docs/decisions/herds.md`).
 //!
 //! An object that the cache does not hold is answered with 404, too. Another API server, whose
 //! watch cache lags, may still show an object whose deletion this cache has shown, and its client

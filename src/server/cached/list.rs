@@ -4,7 +4,7 @@
 //! A list is not copied. An uncompressed list shares the objects' own bytes, a compressed one the
 //! cached segments, so that the same list for many clients is in memory once. Small objects,
 //! metadata alone and indented lists are copied or rendered piece by piece, while the list is sent
-//! (`docs/decisions/response-memory.md`).
+//! (`docs/decisions/response-bodies.md`).
 
 use std::sync::Arc;
 

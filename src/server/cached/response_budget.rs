@@ -1,5 +1,5 @@
 //! The budget of what responses hold in memory for their clients, and the share of each client
-//! (`docs/decisions/response-memory.md`).
+//! (`docs/decisions/response-bodies.md`).
 //!
 //! In gateway mode one user, or one address whose user is not known, may hold at most half, so that
 //! a client that does not read leaves room for the others. In sidecar mode all clients share one

@@ -1,5 +1,5 @@
 //! WATCH from the cache: its start, and the head of its response (`docs/semantics.md` §1.6.4, §5.1,
-//! §5.8). Its time-out counts from that start (`docs/decisions/watch-timeouts.md`).
+//! §5.8). Its time-out counts from that start (`docs/decisions/proofs-of-freshness.md`).
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! (`docs/semantics.md` §5.6, §5.7).
 //!
 //! It holds at most one batch of frames, mostly by reference; what is copied counts as held
-//! (`docs/decisions/response-memory.md`). hyper does not poll the body of a client that does not
+//! (`docs/decisions/response-bodies.md`). hyper does not poll the body of a client that does not
 //! read, so that its watcher stays at its position and eventually falls out of the history. A slow
 //! client therefore does not affect other clients.
 //!

@@ -5,7 +5,7 @@
 //! connection needs a long limit and an incomplete head a short one. Weir therefore finds the heads
 //! in the bytes that are read ([`crate::server::connection::wire`]): the short limit applies from
 //! the first byte of a head to its last, the long one between two requests
-//! (`docs/decisions/client-timeouts.md`).
+//! (`docs/decisions/client-connections.md`).
 //!
 //! After the preface, HTTP/2 connections are subject only to the idle time-out, which sends GOAWAY.
 //!

@@ -1,7 +1,7 @@
 //! The limits that hyper enforces on a client connection. Each is set explicitly, since hyper's
 //! defaults do not fit: it accepts header lists of 16 KiB where kube-apiserver accepts 1 MiB, it
 //! buffers 400 KiB for each stream of a slow client, and without a timer it enforces no time-out
-//! (`docs/decisions/http2-settings.md`).
+//! (`docs/decisions/client-connections.md`).
 
 use std::time::Duration;
 

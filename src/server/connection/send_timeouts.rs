@@ -5,7 +5,7 @@
 //! permit of the forward budget. So each piece of a response must be sent within a time-out. A body
 //! that stalls longer is dropped here, and hyper resets its stream once the client opens the window
 //! again. The connection stays open, since a proxy may send the requests of many clients over it
-//! (`docs/decisions/stalled-responses.md`).
+//! (`docs/decisions/client-connections.md`).
 //!
 //! This bounds what Weir itself holds. hyper holds one more piece of each stream, which [`Body`]
 //! keeps small. HTTP/1.1 has no such windows: there a socket that accepts nothing ends its

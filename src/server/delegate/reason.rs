@@ -126,7 +126,7 @@ impl Reason {
     }
 
     /// Whether a list or watch with this reason would have been served if there were a cache. Such
-    /// requests count against the forward budget (`docs/decisions/cold-caches.md`).
+    /// requests count against the forward budget (`docs/decisions/herds.md`).
     pub(crate) fn wants_cache(self) -> bool {
         match self {
             Self::BeforeCache | Self::NoBookmark => true,

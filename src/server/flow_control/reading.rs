@@ -1,5 +1,5 @@
 //! A forwarded response that holds seats, and how fast its client reads it
-//! (`docs/decisions/stalled-responses.md`).
+//! (`docs/decisions/client-connections.md`).
 //!
 //! hyper does not poll the body of a client that does not read, so that nothing happens there. The
 //! queue looks at all such responses from outside ([`Queue::tend`]). The seats of a slow one fall

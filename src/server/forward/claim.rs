@@ -9,7 +9,7 @@
 //! * While discovery knows no resource yet, the same holds, but the watch ends as soon as its
 //!   resource is known: its client then waits for the cache.
 //! * While a cache exceeds a byte budget, which may last, a watch holds its permit only until it
-//!   has begun, as in kube-apiserver (`docs/decisions/over-budget.md`). It also ends when a cache
+//!   has begun, as in kube-apiserver (`docs/decisions/herds.md`). It also ends when a cache
 //!   can take over.
 //! * While discovery cannot rule out that an aggregated API server serves the resource, or an API
 //!   server refused the list of the cache, as one that starts does, or sent what cannot be parsed,

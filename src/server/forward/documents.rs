@@ -7,7 +7,7 @@
 //! before it compares the ETag, its 401 or 403 is relayed, and a strong ETag identifies the bytes,
 //! whichever client fetched them first. The same applies to documents that are requested by their
 //! hash and marked immutable: their bytes cannot differ, but when the hash is no longer current the
-//! upstream returns 301 (`docs/decisions/discovery-documents.md`).
+//! upstream returns 301 (`docs/decisions/uncached-resources.md`).
 //!
 //! Concurrent requests for a document that is not in memory share one fetch. All but the first are
 //! then revalidated, since the response to the fetch may be older than their arrival. Responses

@@ -10,7 +10,7 @@
 //! header; hop-by-hop headers are removed; then the identity headers that the client may not send;
 //! only then are Weir's own added. A request never carries two identities: a client's
 //! `Impersonate-*` is authorized by the client's own permissions, or not sent at all
-//! (`docs/decisions/impersonated-requests.md`).
+//! (`docs/decisions/authorization.md`).
 //!
 //! Names with underscores (`X_Remote_User`) pass: neither Go's server nor kube-apiserver treats
 //! them as those with dashes.

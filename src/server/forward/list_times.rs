@@ -1,4 +1,4 @@
-//! How long consistent lists take that are forwarded (`docs/decisions/consistent-lists.md`).
+//! How long consistent lists take that are forwarded (`docs/decisions/proofs-of-freshness.md`).
 //!
 //! A time is that of one request: its path, its query and the form of its response. It is measured
 //! from the sending to the end of the response, without the time in which the client read nothing.

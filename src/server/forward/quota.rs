@@ -3,7 +3,7 @@
 //! Each client of kube-apiserver has connections of its own. Behind Weir all clients share
 //! connections, so that a client with all of their streams would keep the others out, and one that
 //! cancels many requests would wear the connections out. One client therefore gets at most half of
-//! each (`docs/decisions/upstream-quota.md`).
+//! each (`docs/decisions/limits-by-user.md`).
 //!
 //! In gateway mode a client is a user, whatever the address, or an address while the user is not
 //! known (`docs/decisions/limits-by-user.md`). In sidecar mode all requests have one identity, and

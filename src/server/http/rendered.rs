@@ -3,7 +3,7 @@
 //! A piece is rendered when the connection has room for it, on the connection's own worker: a piece
 //! takes less time than other requests notice. A client that does not read holds one piece, the
 //! compact piece from which it comes, and the state of the compressor if there is one. All of them
-//! count as held (`docs/decisions/response-memory.md`).
+//! count as held (`docs/decisions/response-bodies.md`).
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};

@@ -2,7 +2,7 @@
 //!
 //! A request may wait for seats for seconds, with thousands of others. So each step is a future of
 //! its own, which ends before the wait, and a request that has to wait is packed meanwhile
-//! (`docs/decisions/waiting-requests.md`).
+//! (`docs/decisions/fair-queueing.md`).
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;

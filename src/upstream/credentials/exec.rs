@@ -2,7 +2,7 @@
 //!
 //! A plugin gets [`TIME_MAX`]. One that hangs is killed together with its children, the error says
 //! so, and a later request runs it again. kube-client would wait for it for ever, and hold the lock
-//! of the token meanwhile (`docs/decisions/exec-plugins.md`).
+//! of the token meanwhile (`docs/decisions/kubeconfig.md`).
 //!
 //! A token is renewed from [`RENEWAL`] before its expiry on. Until it expires requests use it, so
 //! that a slow plugin delays nobody. Without a valid token requests wait for one run of the plugin,

@@ -2,7 +2,7 @@
 //!
 //! The instances of an upstream learn of a change one after another. Meanwhile they write the same
 //! objects in different bytes, so a cache that starts then verifies what it was given
-//! (`docs/decisions/changed-definitions.md`).
+//! (`docs/decisions/upstream-bytes.md`).
 //!
 //! Lock order: the map, with no other lock.
 

@@ -2,7 +2,7 @@
 //!
 //! An API server that starts answers 403 until it has read roles and bindings. If Weir believed it,
 //! all custom resources would count as aggregated, and their caches would stop. The same rule as
-//! for the caches of resources holds (`docs/decisions/transient-refusals.md`).
+//! for the caches of resources holds (`docs/decisions/reflector-failures.md`).
 
 use std::time::Duration;
 

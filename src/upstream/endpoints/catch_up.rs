@@ -6,7 +6,7 @@
 //! present resourceVersion, and then a list not older than that, for which the server waits until
 //! its watch cache is there. What any server has shown before the first of the two was sent is
 //! older than that. One check is enough for all clients that were given the server before it
-//! began (`docs/decisions/sticky-reads.md`).
+//! began (`docs/decisions/several-api-servers.md`).
 //!
 //! Reads wait in [`CatchUps::reached`]; [`catch_up_checks`] does the checks, in a whole Weir only.
 //!

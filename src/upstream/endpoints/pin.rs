@@ -5,7 +5,7 @@
 //! it had to move, it returns when its watch ends by itself, at most once a minute.
 //!
 //! A server whose watch cache lags behind the reflector is avoided for a while
-//! (`docs/decisions/reflector-failover.md`).
+//! (`docs/decisions/reflector-failures.md`).
 //!
 //! Lock: that of the position, held for a few instructions.
 

@@ -4,7 +4,7 @@
 //! Over HTTP/2, pings show whether a connection lives, so that an answer may take as long as it
 //! takes. Over HTTP/1.1 nothing shows that: a read is tried once more on a new connection after
 //! [`LATE_AFTER`] or [`LATE_AFTER_NEW`], and each request that has one ends with its
-//! [`answer_timeout`](SendOptions::answer_timeout) (`docs/decisions/dead-connections.md`).
+//! [`answer_timeout`](SendOptions::answer_timeout) (`docs/decisions/request-retries.md`).
 
 use std::time::Duration;
 

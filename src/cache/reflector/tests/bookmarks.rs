@@ -1,5 +1,5 @@
 //! Tests of how the form of a bookmark, and whether the upstream has watch-lists, become known:
-//! by an attempt when somebody needs it, and not before (`docs/decisions/lazy-bookmarks.md`).
+//! by an attempt when somebody needs it, and not before (`docs/decisions/filling-caches.md`).
 
 use futures_util::future::join_all;
 

@@ -7,7 +7,7 @@
 //!
 //! A connection that does not answer a ping in time is *silent*: new requests use another one, and
 //! reads that wait there may leave it. It is used again when a byte arrives. After [`DEAD_AFTER`]
-//! without a byte it is *dead* and closed (`docs/decisions/dead-connections.md`).
+//! without a byte it is *dead* and closed (`docs/decisions/request-retries.md`).
 //!
 //! Bytes count, not pings: while a large answer arrives over a slow network, the answer to a ping
 //! waits behind it. And only the time after a ping was sent counts, not a time in which this
