@@ -143,6 +143,13 @@ impl ControlPlane {
         fetch(&self.endpoint(ADMIN), &Call::get(path))
     }
 
+    /// Returns how kubectl validates manifests. An API server that was built with Go 1.27 serves no
+    /// schemas (its `/openapi/v2` is 503), so that kubectl cannot.
+    pub(crate) fn validation(&self) -> &'static str {
+        let has_schemas = self.get("/openapi/v2").is_some_and(|text| text.contains("\"swagger\""));
+        if has_schemas { "--validate=strict" } else { "--validate=ignore" }
+    }
+
     /// Whether the API server supports watch-list: otherwise it rejects one as invalid.
     pub(crate) fn has_watch_list(&self) -> bool {
         let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";

@@ -11,11 +11,14 @@ use crate::support::{Weir, eventually_blocking};
 pub(crate) struct Kubectl {
     kubeconfig: PathBuf,
     cache: tempfile::TempDir,
+    /// How it validates manifests.
+    validation: &'static str,
 }
 
 impl Kubectl {
-    pub(crate) fn new(weir: &Weir) -> Self {
-        Self { kubeconfig: weir.kubeconfig(), cache: tempfile::tempdir().unwrap() }
+    pub(crate) fn new(plane: &ControlPlane, weir: &Weir) -> Self {
+        let cache = tempfile::tempdir().unwrap();
+        Self { kubeconfig: weir.kubeconfig(), cache, validation: plane.validation() }
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
@@ -52,7 +55,7 @@ impl Kubectl {
     pub(crate) fn feed(&self, verb: &str, manifest: &str) -> String {
         let file = self.cache.path().join("manifest.yaml");
         std::fs::write(&file, manifest).unwrap();
-        self.ok(&[verb, "-f", file.to_str().unwrap()])
+        self.ok(&[verb, self.validation, "-f", file.to_str().unwrap()])
     }
 }
 
@@ -63,7 +66,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 pub(crate) fn reads_and_writes() {
     let plane = ControlPlane::start();
     let mut weir = Weir::start(&plane.kubeconfig(ADMIN), "");
-    let kubectl = Kubectl::new(&weir);
+    let kubectl = Kubectl::new(&plane, &weir);
 
     kubectl.ok(&["create", "configmap", "a", "--from-literal=k=v"]);
     assert!(kubectl.ok(&["get", "configmaps"]).contains("a "));
@@ -111,7 +114,7 @@ pub(crate) fn reads_and_writes() {
 pub(crate) fn watches_and_waits() {
     let plane = ControlPlane::start();
     let mut weir = Weir::start(&plane.kubeconfig(ADMIN), "");
-    let kubectl = Kubectl::new(&weir);
+    let kubectl = Kubectl::new(&plane, &weir);
     kubectl.feed("apply", &deployment("web", 1));
 
     let mut watch = kubectl

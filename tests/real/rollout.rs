@@ -46,7 +46,7 @@ impl Drop for Manager {
 pub(crate) fn through_weir() {
     let plane = ControlPlane::start();
     let weir = Weir::start(&plane.kubeconfig(ADMIN), "");
-    let kubectl = Kubectl::new(&weir);
+    let kubectl = Kubectl::new(&plane, &weir);
     let dir = tempfile::tempdir().unwrap();
     let _manager = Manager::start(&weir, dir.path());
 

@@ -25,7 +25,7 @@ fn run(time: Duration) {
     let dir = tempfile::tempdir().unwrap();
     let components = ["kube-controller-manager", "kube-scheduler"]
         .map(|name| Component::start(name, &weir.kubeconfig(), dir.path(), &[]));
-    let kubectl = Kubectl::new(&weir);
+    let kubectl = Kubectl::new(&plane, &weir);
     kubectl.feed("apply", NODE);
     let until = Instant::now() + time;
     let mut number = 0;

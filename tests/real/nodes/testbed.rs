@@ -91,13 +91,13 @@ impl Testbed {
 
     /// Gives Weir's user the roles that the documentation names, and Secrets too.
     fn apply_roles(&self) {
-        let kubeconfig = self.plane.kubeconfig(ADMIN);
+        let (kubeconfig, validation) = (self.plane.kubeconfig(ADMIN), self.plane.validation());
         for (number, manifest) in ROLES.iter().enumerate() {
             // The optional role is bound to the service account of a Deployment.
             let manifest = manifest.replace(SERVICE_ACCOUNT, USER);
             let file = self.pki.write(&format!("roles-{number}.yaml"), &manifest);
             let mut apply = Command::new(kubectl().expect("kubectl is there"));
-            apply.arg("--kubeconfig").arg(&kubeconfig).args(["apply", "-f"]).arg(file);
+            apply.arg("--kubeconfig").arg(&kubeconfig).args(["apply", validation, "-f"]).arg(file);
             let output = apply.output().expect("kubectl runs");
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
