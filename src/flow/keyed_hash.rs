@@ -3,7 +3,7 @@
 //!
 //! It is that of `ahash`. The standard library's took half of the instructions that flow control
 //! adds to a GET from the cache, and a third of those that it adds to a forwarded one
-//! (docs/overload-figures.md).
+//! (benches/overload-figures.md).
 
 use std::hash::{BuildHasher, RandomState};
 

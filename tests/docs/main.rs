@@ -87,9 +87,8 @@ fn first_line(page: &str) -> &str {
 const PAGE_LINES_MAX: usize = 200;
 
 /// Longer pages, and why.
-const LONG: [(&str, &str); 3] = [
+const LONG: [(&str, &str); 2] = [
     ("semantics.md", "the code cites its sections by number"),
-    ("operations-figures.md", "one table of targets, and the runs behind them"),
     ("reference/metrics.md", "one line for each metric, written by the code"),
 ];
 
