@@ -194,14 +194,14 @@ impl Pages {
         connection: Connection,
         request: &Request<B>,
     ) -> Response<Body> {
-        match request.uri().path().strip_prefix(API).and_then(Kind::of_path) {
+        match request.uri().path().strip_prefix(API).and_then(Kind::from_path) {
             Some(kind) => Box::pin(self.details(connection, request, kind)).await,
             None => self.answer(connection, request),
         }
     }
 
     fn answer<B>(&self, connection: Connection, request: &Request<B>) -> Response<Body> {
-        if let Some(page) = ZPage::of_path(request.uri().path()) {
+        if let Some(page) = ZPage::from_path(request.uri().path()) {
             return self.zpage(connection, request, page);
         }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -222,7 +222,7 @@ impl Pages {
             ("metrics", Some("slis")) => {
                 scrape::answer(self.checks.observed().registry(), request.headers())
             }
-            (name, None) => match PageFile::of_name(name) {
+            (name, None) => match PageFile::from_name(name) {
                 Some(file) => self.page(connection, request, file),
                 None => not_found(),
             },

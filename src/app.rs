@@ -168,8 +168,8 @@ impl App {
         let measuring = measure(overload, &registry, &compressor, flow_control);
         endpoints.spawn(monitor::run(upstream.clone(), config.upstream.endpoints.clone()));
         endpoints.spawn(expiries);
-        let of = (upstream, &registry);
-        let announcement = Announcement::new(&probe, of, permissions, &running, &listeners);
+        let served = (upstream, &registry);
+        let announcement = Announcement::new(&probe, served, permissions, &running, &listeners);
         let probe = tokio::spawn(probe.run());
         Ok(Self {
             server,
@@ -301,7 +301,7 @@ fn measure(
     let measured = Measured { overload, registry, compressor, flow_control };
     let mut measuring = JoinSet::new();
     if cfg!(not(feature = "simulation")) {
-        measuring.spawn(measured.run(Limits::of_this_process()));
+        measuring.spawn(measured.run(Limits::from_current_process()));
     }
     measuring
 }

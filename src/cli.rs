@@ -179,7 +179,7 @@ impl ServeArgs {
             log_format: self.log_format,
             log_filter: self.log_filter,
             shadow: None,
-            memory_limit: Limits::of_this_process().memory_bytes(),
+            memory_limit: Limits::from_current_process().memory_bytes(),
         }
     }
 }
@@ -250,7 +250,7 @@ async fn reload(reloader: Option<Reloader>, hangup: Arc<Notify>) -> Infallible {
 
 /// Logs the warnings about a configuration, and the memory limit that it fits.
 fn report_start(config: &Config) {
-    let memory_limit = Limits::of_this_process().memory_bytes();
+    let memory_limit = Limits::from_current_process().memory_bytes();
     report_warnings(config, memory_limit);
     let budgets = config.budget_bytes();
     if let Some(memory_limit) = memory_limit.filter(|limit| budgets <= *limit) {

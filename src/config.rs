@@ -293,7 +293,7 @@ impl DropRule {
     pub fn matches(&self, agent: &str, gvr: &GroupVersionResource) -> bool {
         let product = product(agent);
         self.agents.iter().any(|pattern| pattern.matches(product))
-            && (self.resources.is_empty() || self.resources.iter().any(|it| it.matches(gvr)))
+            && (self.resources.is_empty() || self.resources.iter().any(|rule| rule.matches(gvr)))
     }
 }
 

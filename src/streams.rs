@@ -231,7 +231,7 @@ impl<T> ConnectionTasks<T> {
             streams.drain(..count).collect()
         };
         let count = spawned.len();
-        let streams = spawned.into_iter().map(|it| AssertUnwindSafe(it).catch_unwind());
+        let streams = spawned.into_iter().map(|stream| AssertUnwindSafe(stream).catch_unwind());
         self.set.extend(streams.map(Running::Stream));
         self.open += count;
         self.poll_all |= count > 0;
@@ -242,8 +242,8 @@ impl<T> ConnectionTasks<T> {
     fn poll_streams(&mut self, budget: &mut Budget) -> Option<T> {
         while budget.rounds > 0 {
             budget.rounds -= 1;
-            let all = std::mem::take(&mut self.poll_all);
-            if (self.set_waker.take_notified() || all)
+            let polls_all = std::mem::take(&mut self.poll_all);
+            if (self.set_waker.take_notified() || polls_all)
                 && let Some(event) = self.poll_set(budget)
             {
                 return Some(event);

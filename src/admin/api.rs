@@ -142,8 +142,8 @@ impl Api {
     pub(super) fn shared(&self, query: &Query) -> Option<Arc<Answer>> {
         let mut shared = self.shared.lock();
         shared.retain(|(_, made, _)| made.elapsed() < SHARED_FOR);
-        let found = shared.iter().find(|(of, _, _)| of == query);
-        found.map(|(_, _, answer)| Arc::clone(answer))
+        let answer = shared.iter().find(|(subject, _, _)| subject == query);
+        answer.map(|(_, _, answer)| Arc::clone(answer))
     }
 
     /// Returns a response; `None` if what it is about is off. It takes some milliseconds with many
@@ -192,7 +192,7 @@ impl Api {
         };
         let mut hasher = DefaultHasher::new();
         content.hash(&mut hasher);
-        let mut all = Map::new();
+        let mut answer = Map::new();
         for (name, value) in [
             ("apiVersion", Value::from("weir.dev/v1alpha1")),
             ("kind", query.kind.as_str().into()),
@@ -200,10 +200,10 @@ impl Api {
             ("instance", (&*self.instance).into()),
             ("uptimeSeconds", moment.at.as_secs().into()),
         ] {
-            all.insert(name.to_owned(), value);
+            answer.insert(name.to_owned(), value);
         }
-        all.extend(content);
-        let mut body = serde_json::to_vec_pretty(&all).ok()?;
+        answer.extend(content);
+        let mut body = serde_json::to_vec_pretty(&answer).ok()?;
         body.push(b'\n');
         Some(Answer::new(body.into(), hasher.finish()))
     }
@@ -212,13 +212,14 @@ impl Api {
     fn verdict(&self, moment: &Moment) -> (Facts, Verdict, SystemTime) {
         let findings = self.details.clients.as_ref().map(|clients| clients.findings());
         let facts = facts(moment, &self.details.caches, &findings.unwrap_or_default());
-        let verdict = Verdict::of(&facts);
+        let verdict = Verdict::from_facts(&facts);
         let mut case = self.case.lock();
-        let own = verdict.since;
-        let is_own = |since| own.is_none_or(|own| is_close(own, since));
+        let verdict_since = verdict.since;
+        let is_own =
+            |since| verdict_since.is_none_or(|verdict_since| is_close(verdict_since, since));
         let since = match *case {
             Some((same, since)) if same == verdict.case && is_own(since) => since,
-            _ => case.insert((verdict.case, own.unwrap_or(moment.time))).1,
+            _ => case.insert((verdict.case, verdict_since.unwrap_or(moment.time))).1,
         };
         (facts, verdict, since)
     }
@@ -233,13 +234,13 @@ impl Api {
             return Arc::clone(last);
         }
         let numbers = Numbers::gather(registry);
-        let totals = Arc::new(Totals::of(&numbers));
+        let totals = Arc::new(Totals::from_numbers(&numbers));
         let rates = [TEN_SECONDS, MINUTE].map(|length| moments.samples.rates(at, &totals, length));
         moments.samples.add(at, &totals);
         let failing = checks.failing(Endpoint::Ready);
         let time = SystemTime::now();
         let relists = relists(&numbers);
-        let of_hour = moments.relists.of_hour(&relists);
+        let of_hour = moments.relists.in_last_hour(&relists);
         moments.relists.add(at, &relists);
         let relists = [relists, of_hour];
         let moment = Arc::new(Moment { at, time, numbers, totals, rates, relists, failing });
@@ -250,7 +251,7 @@ impl Api {
 
 impl Kind {
     /// Returns the kind that a path after `/api/` asks for.
-    pub(super) fn of_path(path: &str) -> Option<Self> {
+    pub(super) fn from_path(path: &str) -> Option<Self> {
         Some(match path {
             "overview" => Self::Overview,
             "caches" => Self::Caches,
@@ -281,10 +282,10 @@ impl Kind {
 impl Query {
     /// Parses the query of a URL. An invalid parameter counts as absent.
     pub(super) fn parse(kind: Kind, query: &str) -> Self {
-        let of = |name| detail::parameter(query, name);
-        let sort = of("sort").filter(|sort| kind == Kind::Caches && sort.len() <= SORT_MAX);
-        let limit = of("limit").and_then(|limit| limit.parse().ok());
-        let since = of("since").and_then(|since| since.parse().ok()).unwrap_or(0);
+        let parameter = |name| detail::parameter(query, name);
+        let sort = parameter("sort").filter(|sort| kind == Kind::Caches && sort.len() <= SORT_MAX);
+        let limit = parameter("limit").and_then(|limit| limit.parse().ok());
+        let since = parameter("since").and_then(|since| since.parse().ok()).unwrap_or(0);
         Self { kind, limit, since, sort: sort.map(Box::from) }
     }
 }
@@ -296,7 +297,7 @@ impl Answer {
     }
 
     /// Returns the answer of a file, which is compressed once, and so as well as gzip can.
-    pub(super) fn of_file(text: &'static str, hash: u64) -> Self {
+    pub(super) fn from_file(text: &'static str, hash: u64) -> Self {
         let compress = || -> io::Result<Bytes> {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
             encoder.write_all(text.as_bytes())?;

@@ -23,9 +23,10 @@ impl OpenConnections {
     pub(super) fn make_room(&mut self) -> Option<usize> {
         self.0.retain(|connection| !connection.task.is_finished());
         if self.0.len() >= CONNECTIONS_MAX {
-            let mut all = self.0.iter();
-            let idle = all.position(|connection| connection.activity.is_idle());
-            let unread = || self.0.iter().position(|it| it.activity.age() > BUSY_MAX);
+            let mut connections = self.0.iter();
+            let idle = connections.position(|connection| connection.activity.is_idle());
+            let unread =
+                || self.0.iter().position(|connection| connection.activity.age() > BUSY_MAX);
             self.0.remove(idle.or_else(unread)?).task.abort();
         }
         Some(CONNECTIONS_MAX - self.0.len() - 1)

@@ -127,8 +127,8 @@ mod tests {
     #[test]
     fn a_page_of_another_site_reads_nothing() {
         let with = |name, value| {
-            let all = headers(&[("host", "localhost:1"), (name, value)]);
-            check(LOCAL, &path(), &all)
+            let header_map = headers(&[("host", "localhost:1"), (name, value)]);
+            check(LOCAL, &path(), &header_map)
         };
         assert_eq!(with("origin", "http://localhost:1"), Ok(()));
         assert_eq!(with("sec-fetch-site", "none"), Ok(()));

@@ -27,7 +27,8 @@ impl Pages {
             Err(refusal) => return *refusal,
         };
         let query = request.uri().query().unwrap_or_default();
-        if kind == Kind::Shadow && detail::parameter(query, "format").is_some_and(|it| it == "text")
+        if kind == Kind::Shadow
+            && detail::parameter(query, "format").is_some_and(|format| format == "text")
         {
             return api.shadow_text().map_or_else(not_in_shadow, |report| {
                 detailed(connection.is_scarce, text(StatusCode::OK, report))

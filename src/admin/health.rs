@@ -219,7 +219,8 @@ mod tests {
         assert!(report.passed);
         assert!(report.text.contains("[+]upstream excluded: ok\n"), "{}", report.text);
         assert!(report.text.contains("no matches for \"moon\"\n"), "{}", report.text);
-        let alone = |name| checks.report(Endpoint::Ready, Some(name), "").map(|it| it.passed);
+        let alone =
+            |name| checks.report(Endpoint::Ready, Some(name), "").map(|report| report.passed);
         assert_eq!(
             (alone("upstream"), alone("ping"), alone("moon")),
             (Some(false), Some(true), None)

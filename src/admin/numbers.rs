@@ -46,15 +46,15 @@ impl Numbers {
     /// Returns the counters and gauges that have these labels, by their names with the others.
     pub(super) fn with_labels(&self, labels: &[(&str, &str)]) -> BTreeMap<String, f64> {
         let is_number = |family: &&MetricFamily| family.get_field_type() != MetricType::HISTOGRAM;
-        let mut found = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for family in self.families.values().filter(is_number) {
             let with = family.get_metric().iter().filter(|metric| Labels(metric).have(labels));
-            found.extend(with.map(|metric| {
-                let others = Labels(metric).others(labels);
-                (format!("{}{others}", family.name()), value(metric))
+            values.extend(with.map(|metric| {
+                let other_labels = Labels(metric).others(labels);
+                (format!("{}{other_labels}", family.name()), value(metric))
             }));
         }
-        found
+        values
     }
 
     /// Returns the largest value of a metric.
@@ -93,11 +93,16 @@ impl<'a> Labels<'a> {
 
     /// Returns the labels that are not among these, as in the text format.
     fn others(self, labels: &[(&str, &str)]) -> String {
-        let all = self.0.get_label().iter();
-        let others = all.filter(|label| labels.iter().all(|(name, _)| *name != label.name()));
-        let others: Vec<_> =
-            others.map(|label| format!("{}={:?}", label.name(), label.value())).collect();
-        if others.is_empty() { String::new() } else { format!("{{{}}}", others.join(",")) }
+        let pairs = self.0.get_label().iter();
+        let other_labels =
+            pairs.filter(|label| labels.iter().all(|(name, _)| *name != label.name()));
+        let other_labels: Vec<_> =
+            other_labels.map(|label| format!("{}={:?}", label.name(), label.value())).collect();
+        if other_labels.is_empty() {
+            String::new()
+        } else {
+            format!("{{{}}}", other_labels.join(","))
+        }
     }
 
     /// Whether the series has all of these labels.
@@ -111,14 +116,18 @@ impl Buckets {
     pub(super) fn since(&self, before: &Self) -> Self {
         let count = |place: usize| before.0.get(place).map_or(0.0, |(_, count)| *count);
         let buckets = self.0.iter().enumerate();
-        Self(buckets.map(|(place, (bound, all))| (*bound, (all - count(place)).max(0.0))).collect())
+        Self(
+            buckets
+                .map(|(place, (bound, total))| (*bound, (total - count(place)).max(0.0)))
+                .collect(),
+        )
     }
 
     /// Returns the quantile as Prometheus' `histogram_quantile` does: within its bucket all values
     /// count as evenly spread, and above the last bound the bound counts. `None` without values.
     pub(super) fn quantile(&self, quantile: f64) -> Option<f64> {
-        let all = self.0.last().filter(|(_, all)| *all > 0.0)?.1;
-        let rank = quantile * all;
+        let total = self.0.last().filter(|(_, total)| *total > 0.0)?.1;
+        let rank = quantile * total;
         let (mut lower, mut below) = (0.0, 0.0);
         for (bound, count) in &self.0 {
             if *count >= rank {
@@ -183,9 +192,9 @@ mod tests {
             let exact = sorted[rank - 1];
             let upper = bounds.into_iter().find(|bound| exact <= *bound).unwrap_or(10.0);
             let lower = bounds.into_iter().rev().find(|bound| exact > *bound).unwrap_or(0.0);
-            let found = buckets.quantile(quantile).unwrap();
-            prop_assert!(found <= upper + 1e-9, "{found} {upper}");
-            prop_assert!(found >= lower.min(10.0) - 1e-9, "{found} {lower}");
+            let estimate = buckets.quantile(quantile).unwrap();
+            prop_assert!(estimate <= upper + 1e-9, "{estimate} {upper}");
+            prop_assert!(estimate >= lower.min(10.0) - 1e-9, "{estimate} {lower}");
             prop_assert_eq!(buckets.since(&buckets).quantile(quantile), None);
         }
     }

@@ -17,7 +17,7 @@ pub(super) enum PageFile {
 
 impl PageFile {
     /// Returns the file with a name.
-    pub(super) fn of_name(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "page.css" => Self::Style,
             "page.js" => Self::Script,
@@ -61,7 +61,7 @@ impl PageFile {
     fn read(self) -> Answer {
         let mut hasher = DefaultHasher::new();
         self.text().hash(&mut hasher);
-        Answer::of_file(self.text(), hasher.finish())
+        Answer::from_file(self.text(), hasher.finish())
     }
 }
 

@@ -16,7 +16,7 @@ use crate::server::http::body::Body;
 
 /// Returns the metrics of a registry.
 pub(super) fn answer(registry: &Registry, headers: &HeaderMap) -> Response<Body> {
-    match Scrape::of(registry, headers) {
+    match Scrape::encode(registry, headers) {
         Ok(Scrape { body, is_compressed }) => {
             let mut response = respond(StatusCode::OK, TEXT_FORMAT, body);
             response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
@@ -42,7 +42,7 @@ struct Scrape {
 
 impl Scrape {
     /// Encodes the metrics of a registry for a client with these headers.
-    fn of(registry: &Registry, headers: &HeaderMap) -> Result<Self, prometheus::Error> {
+    fn encode(registry: &Registry, headers: &HeaderMap) -> Result<Self, prometheus::Error> {
         let text = TextEncoder::new().encode_to_string(&registry.gather())?;
         let is_compressed = text.len() >= COMPRESSED_BYTES_MIN && accepts_gzip(headers);
         let compressed = is_compressed.then(|| compress(&text)).and_then(Result::ok);
@@ -72,7 +72,7 @@ mod tests {
         let registry = Registry::new();
         let family = gauge_vec(&registry, "weir_test", "A metric.", &["number"]).unwrap();
         (0..series).for_each(|number| family.with_label_values(&[&number.to_string()]).set(1));
-        Scrape::of(&registry, &headers(&[("accept-encoding", accepted)])).unwrap()
+        Scrape::encode(&registry, &headers(&[("accept-encoding", accepted)])).unwrap()
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub(super) struct Samples {
 
 impl Totals {
     /// Adds up the metrics of a moment.
-    pub(super) fn of(numbers: &Numbers) -> Self {
+    pub(super) fn from_numbers(numbers: &Numbers) -> Self {
         let mut totals = Self {
             upstream_requests: numbers.sum("weir_upstream_requests_total", &[]),
             upstream_bytes: numbers.sum("weir_upstream_received_bytes_total", &[]),
@@ -214,7 +214,7 @@ mod tests {
             let labels = ["list", "", "v1", "pods", status, "", code];
             requests.with_label_values(&labels).inc_by(times);
         }
-        let totals = Totals::of(&Numbers::gather(&registry));
+        let totals = Totals::from_numbers(&Numbers::gather(&registry));
         assert_eq!((totals.requests, totals.forwards), (20.0, 4.0));
         assert_eq!((totals.refusals, totals.errors), (14.0, 2.0));
     }
@@ -225,12 +225,12 @@ mod tests {
             steps in proptest::collection::vec((1_u64..30_000, 0_u32..1000, 0_u32..1000), 1..60),
         ) {
             let (mut samples, mut at) = (Samples::default(), Duration::ZERO);
-            let (mut hits, mut others) = (0.0, 0.0);
+            let (mut hits, mut misses) = (0.0, 0.0);
             for (wait, more_hits, more_others) in steps {
                 at += Duration::from_millis(wait);
                 hits += f64::from(more_hits);
-                others += f64::from(more_others);
-                let now = totals(hits + others, hits);
+                misses += f64::from(more_others);
+                let now = totals(hits + misses, hits);
                 for length in [10, 60] {
                     let rates = samples.rates(at, &now, Duration::from_secs(length));
                     prop_assert!(rates.requests >= 0.0 && rates.requests.is_finite());

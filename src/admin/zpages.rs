@@ -150,7 +150,9 @@ impl ZPages {
                 None => ZAnswer::text(StatusCode::NOT_FOUND, "there are no connections\n"),
             },
             ZPage::Cache | ZPage::Relist => match (CacheNames::parse(uri, CACHES), &self.caches) {
-                (Some(names), Some(caches)) => ZAnswer::of_caches(names.show(caches, registry)),
+                (Some(names), Some(caches)) => {
+                    ZAnswer::caches_or_not_found(names.show(caches, registry))
+                }
                 _ => ZAnswer::text(StatusCode::NOT_FOUND, NO_CACHE),
             },
             ZPage::Log => match &self.log {
@@ -167,12 +169,12 @@ impl ZPages {
     fn statusz(&self) -> Content {
         let uptime = self.since.elapsed().as_secs();
         let started = Timestamp::try_from(self.started).unwrap_or(Timestamp::UNIX_EPOCH);
-        let shown = started.strftime("%a %b %e %H:%M:%S UTC %Y");
+        let started_text = started.strftime("%a %b %e %H:%M:%S UTC %Y");
         let (hours, minutes, seconds) = (uptime / 3600, uptime / 60 % 60, uptime % 60);
         let version = self.version;
         let paths = PATHS.join(" ");
         let text = format!(
-            "\n{COMPONENT} statusz\n{WARNING}\n\nStarted: {shown}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\nBinary version: {version}\nPaths: {paths}\n"
+            "\n{COMPONENT} statusz\n{WARNING}\n\nStarted: {started_text}\nUp: {hours} hr {minutes:02} min {seconds:02} sec\nBinary version: {version}\nPaths: {paths}\n"
         );
         let started = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let fields = json!({
@@ -195,7 +197,9 @@ impl ZPages {
 
     fn relist(&self, uri: &Uri) -> ZAnswer {
         match (CacheNames::parse(uri, RELIST), &self.caches) {
-            (Some(names), Some(caches)) => ZAnswer::of_caches(names.relist(caches, &self.events)),
+            (Some(names), Some(caches)) => {
+                ZAnswer::caches_or_not_found(names.relist(caches, &self.events))
+            }
             _ => ZAnswer::text(StatusCode::NOT_FOUND, NO_CACHE),
         }
     }
@@ -222,7 +226,7 @@ impl std::fmt::Debug for ZPages {
 
 impl ZPage {
     /// Returns the page with this path.
-    pub(super) fn of_path(path: &str) -> Option<Self> {
+    pub(super) fn from_path(path: &str) -> Option<Self> {
         Some(match path {
             "/statusz" => Self::Statusz,
             "/flagz" => Self::Flagz,
@@ -252,9 +256,9 @@ impl ZAnswer {
         Self { status, content_type: "text/plain; charset=utf-8", body: body.into() }
     }
 
-    fn of_caches(shown: Option<Value>) -> Self {
+    fn caches_or_not_found(content: Option<Value>) -> Self {
         let not_running = || Self::text(StatusCode::NOT_FOUND, NOT_RUNNING);
-        shown.map_or_else(not_running, |shown| Self::json(&shown))
+        content.map_or_else(not_running, |content| Self::json(&content))
     }
 
     fn json(value: &Value) -> Self {

@@ -216,17 +216,18 @@ mod tests {
 
     #[test]
     fn not_found_is_the_upstreams_byte_for_byte() {
-        let of = |group, name| Status::not_found(group, "widgets", name).map(|it| text(&it));
+        let not_found =
+            |group, name| Status::not_found(group, "widgets", name).map(|status| text(&status));
         assert_eq!(
-            of("example.com", "nope").unwrap(),
+            not_found("example.com", "nope").unwrap(),
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"widgets.example.com \"nope\" not found","reason":"NotFound","details":{"name":"nope","group":"example.com","kind":"widgets"},"code":404}"#
         );
         assert_eq!(
-            of("", "system:x.y").unwrap(),
+            not_found("", "system:x.y").unwrap(),
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"widgets \"system:x.y\" not found","reason":"NotFound","details":{"name":"system:x.y","kind":"widgets"},"code":404}"#
         );
         for name in ["", ".", "..", "a%b", "a/b", "a\"b", "a b", "é"] {
-            assert_eq!(of("", name), None, "{name}");
+            assert_eq!(not_found("", name), None, "{name}");
         }
     }
 
@@ -246,7 +247,7 @@ mod tests {
 
     #[test]
     fn details_have_the_order_of_the_upstream() {
-        let of = |details, retry_after_seconds| {
+        let text_with = |details, retry_after_seconds| {
             text(&Status {
                 details: Some(Box::new(details)),
                 retry_after_seconds,
@@ -259,10 +260,12 @@ mod tests {
             kind: "deployments".to_owned(),
         };
         let named = r#""details":{"name":"\u003ca\u003e","group":"apps","kind":"deployments"}"#;
-        assert!(of(details.clone(), None).contains(named));
+        assert!(text_with(details.clone(), None).contains(named));
         let core = StatusDetails { group: String::new(), ..details };
-        assert!(of(core, Some(2)).contains(r#"","kind":"deployments","retryAfterSeconds":2}"#));
-        assert!(of(StatusDetails::default(), Some(0)).contains(r#","details":{},"code":"#));
+        assert!(
+            text_with(core, Some(2)).contains(r#"","kind":"deployments","retryAfterSeconds":2}"#)
+        );
+        assert!(text_with(StatusDetails::default(), Some(0)).contains(r#","details":{},"code":"#));
     }
 
     #[test]

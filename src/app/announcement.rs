@@ -67,7 +67,8 @@ impl Announcement {
         };
         // A sidecar's rights show with the first list of each resource.
         let missing = self.permissions.as_ref().map(|check| {
-            let missing: Vec<_> = check.missing().into_iter().map(|it| it.as_str()).collect();
+            let missing: Vec<_> =
+                check.missing().into_iter().map(|permission| permission.as_str()).collect();
             if missing.is_empty() { "none".to_owned() } else { missing.join(", ") }
         });
         tracing::info!(

@@ -21,22 +21,22 @@ pub(super) type Expiry = Arc<dyn Fn() -> Option<i64> + Send + Sync>;
 /// Registers the metric of a Weir's certificates. Returns what notes when they expire soon.
 pub(super) fn watch(
     metrics: &Metrics,
-    own: &Upstream,
+    upstream: &Upstream,
     front_proxy: Option<Upstream>,
     server: &Server,
 ) -> anyhow::Result<impl Future<Output = ()> + Send + use<>> {
-    let sources = expiries(own, front_proxy, server);
+    let sources = expiries(upstream, front_proxy, server);
     register_expiries(&metrics.registry, sources.clone()).context("cannot register metrics")?;
     Ok(run(sources, metrics.events.clone()))
 }
 
 /// Returns the certificates of a Weir, by their use.
 fn expiries(
-    own: &Upstream,
+    upstream: &Upstream,
     front_proxy: Option<Upstream>,
     server: &Server,
 ) -> Vec<(&'static str, Expiry)> {
-    let (client, ca) = (own.clone(), own.clone());
+    let (client, ca) = (upstream.clone(), upstream.clone());
     let front_proxy = move || front_proxy.as_ref()?.certificate_expiries().client;
     vec![
         ("serving", Arc::new(server.serving_expiry())),
@@ -57,7 +57,7 @@ enum Stage {
 
 impl Stage {
     /// Returns the stage for these seconds until the expiry.
-    fn of(seconds: i64) -> Self {
+    fn from_seconds(seconds: i64) -> Self {
         match seconds {
             ..=0 => Self::Expired,
             1..DAY => Self::Day,
@@ -99,7 +99,7 @@ async fn run(sources: Vec<(&'static str, Expiry)>, events: Events) {
 
 /// Returns the stage that was reached since the last call.
 fn change(last: &mut Stage, left: Option<i64>) -> Option<Stage> {
-    let stage = Stage::of(left?);
+    let stage = Stage::from_seconds(left?);
     (std::mem::replace(last, stage) != stage).then_some(stage)
 }
 

@@ -31,14 +31,14 @@ enum Version {
 
 impl Limits {
     /// Reads the limits of this process.
-    pub(crate) fn of_this_process() -> Self {
+    pub(crate) fn from_current_process() -> Self {
         Self::read(Path::new("/"))
     }
 
     /// Reads the limits of this process again. They stay where files cannot be opened, as without a
     /// free descriptor.
     pub(crate) fn read_again(&self) -> Self {
-        let again = Self::of_this_process();
+        let again = Self::from_current_process();
         if fs::File::open("/proc/self/cgroup").is_ok() { again } else { self.clone() }
     }
 
@@ -57,19 +57,20 @@ impl Limits {
             if controllers.is_empty() {
                 for mount in [TREE, UNIFIED] {
                     let groups = groups_of(&root.join(mount), path);
-                    memory = lowest(memory, groups.iter().filter_map(|it| MemoryLimit::v2(it)));
-                    cpus = least(cpus, groups.iter().filter_map(|it| quota_v2(it)));
+                    memory =
+                        lowest(memory, groups.iter().filter_map(|group| MemoryLimit::v2(group)));
+                    cpus = least(cpus, groups.iter().filter_map(|group| quota_v2(group)));
                 }
                 continue;
             }
             if has("memory") {
                 let groups = groups_of(&root.join(TREE).join("memory"), path);
-                memory = lowest(memory, groups.iter().filter_map(|it| MemoryLimit::v1(it)));
+                memory = lowest(memory, groups.iter().filter_map(|group| MemoryLimit::v1(group)));
             }
             if has("cpu") {
                 for name in ["cpu", controllers] {
                     let groups = groups_of(&root.join(TREE).join(name), path);
-                    cpus = least(cpus, groups.iter().filter_map(|it| quota_v1(it)));
+                    cpus = least(cpus, groups.iter().filter_map(|group| quota_v1(group)));
                 }
             }
         }
@@ -113,8 +114,8 @@ impl MemoryLimit {
 
 /// Returns the directories of a group and of those above it that exist.
 fn groups_of(mount: &Path, path: &str) -> Vec<PathBuf> {
-    let own = mount.join(path.trim_start_matches('/'));
-    let above = own.ancestors().take_while(|group| group.starts_with(mount));
+    let group = mount.join(path.trim_start_matches('/'));
+    let above = group.ancestors().take_while(|group| group.starts_with(mount));
     above.filter(|group| group.is_dir()).map(Path::to_owned).collect()
 }
 

@@ -24,29 +24,30 @@ pub(super) struct Identities {
     pub(super) permissions: Option<Arc<PermissionCheck>>,
 }
 
-/// Builds the parts; `own` is the upstream with Weir's own identity. Errors name what to check.
+/// Builds the parts; `upstream` has Weir's own identity. Errors name what to check.
 pub(super) async fn build(
     config: &Config,
-    own: &Upstream,
+    upstream: &Upstream,
     registry: &Registry,
     metrics: &Metrics,
 ) -> anyhow::Result<Identities> {
     if config.authentication.mode == Mode::Sidecar {
-        let upstreams = Upstreams::own(own.clone());
+        let upstreams = Upstreams::own(upstream.clone());
         return Ok(Identities { access: Access::sidecar(), upstreams, permissions: None });
     }
-    let upstreams = upstreams(config, own).await?;
+    let upstreams = upstreams(config, upstream).await?;
     let (authentication, authorization) = (&config.authentication, &config.authorization);
     let grace = authorization.stale_decision_grace;
-    let authenticator = Authenticator::start(authentication, grace, own.clone(), &metrics.auth)
-        .await
-        .context("cannot set up authentication")?;
+    let authenticator =
+        Authenticator::start(authentication, grace, upstream.clone(), &metrics.auth)
+            .await
+            .context("cannot set up authentication")?;
     let rbac = authorization
         .rbac
         .as_ref()
         .map(|rbac| Rbac::start(rbac, registry, metrics.auth.rbac.clone()));
     let authorizer =
-        Authorizer::new(authorization, own.clone(), rbac, metrics.auth.authorization.clone());
+        Authorizer::new(authorization, upstream.clone(), rbac, metrics.auth.authorization.clone());
     let user_assertion = match (&upstreams.front_proxy, authentication.impersonate) {
         (Some(_), _) => Some(UserAssertion::FrontProxy),
         (None, true) => Some(UserAssertion::Impersonate),
@@ -66,7 +67,7 @@ pub(super) async fn build(
     let permissions = PermissionCheck::start(
         authentication,
         authorization,
-        own.clone(),
+        upstream.clone(),
         metrics.auth.permissions.clone(),
     );
     Ok(Identities { access, upstreams, permissions: Some(permissions) })
@@ -74,20 +75,20 @@ pub(super) async fn build(
 
 /// The three sets of connections to the upstream: Weir's own, without a credential, and with the
 /// front-proxy certificate. A request never uses another set than its identity's.
-async fn upstreams(config: &Config, own: &Upstream) -> anyhow::Result<Upstreams> {
+async fn upstreams(config: &Config, upstream: &Upstream) -> anyhow::Result<Upstreams> {
     let authentication = &config.authentication;
-    if authentication.impersonate && own.impersonates() {
+    if authentication.impersonate && upstream.impersonates() {
         bail!(
             "authentication.impersonate cannot go together with a kubeconfig that impersonates already (as)"
         );
     }
-    let bare = own.bare().await?;
+    let bare = upstream.bare().await?;
     let front_proxy = match &authentication.front_proxy {
         None => None,
         Some(files) => {
-            let upstream = own.front_proxy(files).await;
+            let upstream = upstream.front_proxy(files).await;
             Some(upstream.context("authentication.frontProxy cannot be used")?)
         }
     };
-    Ok(Upstreams { own: own.clone(), bare: Some(bare), front_proxy })
+    Ok(Upstreams { own: upstream.clone(), bare: Some(bare), front_proxy })
 }

@@ -35,7 +35,8 @@ impl Given {
     pub fn with_arguments(mut self, arguments: impl Iterator<Item = String>) -> Self {
         // The first one is the program.
         let mut arguments = arguments.skip(1).peekable();
-        self.command = arguments.next_if(|it| !it.starts_with("--")).unwrap_or_default();
+        self.command =
+            arguments.next_if(|argument| !argument.starts_with("--")).unwrap_or_default();
         while let Some(argument) = arguments.next() {
             let Some(flag) = argument.strip_prefix("--") else { continue };
             let (name, value) = match flag.split_once('=') {
@@ -45,7 +46,7 @@ impl Given {
                     (flag, value.unwrap_or_else(|| "true".to_owned()))
                 }
             };
-            match self.flags.iter_mut().find(|(known, _)| known == name) {
+            match self.flags.iter_mut().find(|(flag, _)| flag == name) {
                 Some((_, values)) => values.extend([",", &value]),
                 None => self.flags.push((name.to_owned(), value)),
             }
@@ -84,14 +85,14 @@ pub(super) fn show(
     if running.load().admin_detail != AdminDetail::Local {
         return;
     }
-    let shown = Arc::clone(running);
+    let config = Arc::clone(running);
     let (flags, reload) = (given.flags.clone(), metrics.reload.clone());
     let (command, log) = (given.command, given.log);
-    let shown = move || {
+    let describe = move || {
         let pending = reload.pending_values();
-        configuration(&shown.load(), &pending, (&command, &flags))
+        configuration(&config.load(), &pending, (&command, &flags))
     };
-    let pages = ZPages::new(build_info::VERSION, given.flags, shown);
+    let pages = ZPages::new(build_info::VERSION, given.flags, describe);
     let pages = pages.with_connections(move |limit| connections.describe(limit));
     let pages = pages.with_caches(caches, metrics.events.clone());
     admin.set_zpages(pages.with_log(log));
@@ -140,10 +141,10 @@ mod tests {
         let set = [("WEIR_LOG", "debug"), ("WEIR_TOKEN", "secret"), ("HOME", "/root")];
         let set = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let given = given.with_these_variables(set.into_iter());
-        let shown = [("WEIR_LOG", "debug"), ("WEIR_TOKEN", "(not a variable of weir)")];
+        let variables = [("WEIR_LOG", "debug"), ("WEIR_TOKEN", "(not a variable of weir)")];
         assert_eq!(
             given.flags[3..],
-            shown.map(|(name, value)| (name.to_owned(), value.to_owned()))
+            variables.map(|(name, value)| (name.to_owned(), value.to_owned()))
         );
     }
 
@@ -156,12 +157,16 @@ mod tests {
             let file = ConfigFile::parse(&path, &text).unwrap();
             let config = Config::resolve(file, Overrides::default()).unwrap();
             let pending = BTreeMap::from([("admin.listen".to_owned(), json!("127.0.0.1:1"))]);
-            let shown = configuration(&config, &pending, ("serve", &[]));
-            assert_eq!(shown["pending"], json!({ "admin.listen": "127.0.0.1:1" }));
+            let printed_config = configuration(&config, &pending, ("serve", &[]));
+            assert_eq!(printed_config["pending"], json!({ "admin.listen": "127.0.0.1:1" }));
             let printed = ConfigFile::from(&config).to_yaml().unwrap();
             let read = ConfigFile::parse(name, &printed).unwrap();
-            assert_eq!(shown["configuration"], serde_json::to_value(read).unwrap(), "{name}");
-            assert_eq!(shown["hash"].as_str().unwrap().len(), 16);
+            assert_eq!(
+                printed_config["configuration"],
+                serde_json::to_value(read).unwrap(),
+                "{name}"
+            );
+            assert_eq!(printed_config["hash"].as_str().unwrap().len(), 16);
         }
     }
 }

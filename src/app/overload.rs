@@ -43,7 +43,7 @@ impl Measured {
         self.overload.show_memory_limit(limits.memory_bytes());
         let mut gauge = Gauge::new(limits);
         let mut workers = Workers::new();
-        let [mut all, mut space, mut memory] = [StageMachine::default(); 3];
+        let [mut overall, mut space, mut memory] = [StageMachine::default(); 3];
         let began = Instant::now();
         let mut due = began;
         let mut tick = 0_u32;
@@ -64,11 +64,11 @@ impl Measured {
                 let signals = gauge.signals();
                 let now = began.elapsed();
                 let stages = Stages {
-                    all: all.observe(now, &signals),
-                    space: space.observe(now, &signals.of_space()),
+                    all: overall.observe(now, &signals),
+                    space: space.observe(now, &signals.space_only()),
                 };
                 self.overload.set(stages, &signals);
-                let of_memory = memory.observe(now, &signals.of_memory());
+                let of_memory = memory.observe(now, &signals.memory_only());
                 if tick.is_multiple_of(TICKS_PER_SECOND) {
                     self.give_back(of_memory);
                 }
@@ -166,8 +166,8 @@ impl Workers {
         let now = (Instant::now(), busy(&self.runtime));
         let (since, before) = std::mem::replace(&mut self.before, now);
         let ran = now.1.saturating_sub(before).as_secs_f64();
-        let all = (now.0 - since).as_secs_f64() * self.runtime.num_workers() as f64;
-        (ran / all.max(f64::EPSILON)).min(1.0)
+        let available = (now.0 - since).as_secs_f64() * self.runtime.num_workers() as f64;
+        (ran / available.max(f64::EPSILON)).min(1.0)
     }
 }
 
@@ -298,7 +298,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn descriptors_are_counted_on_another_thread() {
-        let mut gauge = Gauge::new(Limits::of_this_process());
+        let mut gauge = Gauge::new(Limits::from_current_process());
         gauge.count_descriptors();
         gauge.counting.take().unwrap().await.unwrap();
         assert!(gauge.signals().descriptors > 0.0);

@@ -25,7 +25,7 @@ pub async fn report(status: &str, stop: &CancellationToken) -> Infallible {
                 is_stopping = true;
                 send(&[NotifyState::Stopping, NotifyState::Status("stopping: connections drain")]);
             }
-            () = alive(period) => send(&[NotifyState::Watchdog]),
+            () = until_alive(period) => send(&[NotifyState::Watchdog]),
         }
     }
 }
@@ -47,7 +47,7 @@ pub fn reloaded() {
 
 /// Returns after `period` and after a task has run on the runtime: if its threads are all blocked,
 /// the process is as good as dead.
-async fn alive(period: Option<Duration>) {
+async fn until_alive(period: Option<Duration>) {
     match period {
         Some(period) => tokio::time::sleep(period).await,
         None => std::future::pending().await,

@@ -157,7 +157,7 @@ impl AccessReviews {
             }
             let ReviewResult { sent_at, decision } = tokio::select! {
                 biased;
-                () = self.reviewer.upstream_away(), if has_expired => {
+                () = self.reviewer.until_upstream_away(), if has_expired => {
                     return Err(ReviewFailure::UpstreamDown);
                 }
                 result = wait(outcome?) => result,

@@ -131,7 +131,7 @@ impl AuditLog {
     /// watch have ended. Waits at most [`CLOSE_TIMEOUT`] for a disk that blocks.
     pub async fn close(&self) {
         self.queue.close();
-        if tokio::time::timeout(CLOSE_TIMEOUT, self.queue.ended()).await.is_err() {
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.queue.until_ended()).await.is_err() {
             tracing::error!("the audit log was not written completely before the time-out");
         }
     }

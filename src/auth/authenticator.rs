@@ -162,10 +162,10 @@ impl Authenticator {
     /// Returns the standing of the credential of a request that is forwarded with it.
     pub(crate) async fn standing(&self, presented: &PresentedCredential, peer: &Peer) -> Standing {
         match presented {
-            PresentedCredential::User(identity) => Standing::of_user(&identity.user),
+            PresentedCredential::User(identity) => Standing::from_user(&identity.user),
             PresentedCredential::Token(token) => {
                 let flow = FlowKey::from_address(peer.address);
-                Standing::of_token(self.reviews.standing(token, flow, &peer.token).await)
+                Standing::from_token(self.reviews.standing(token, flow, &peer.token).await)
             }
             PresentedCredential::None
             | PresentedCredential::Invalid

@@ -152,13 +152,13 @@ fn from_protocols(headers: &HeaderMap) -> Bearer {
         return Bearer::None;
     }
     let mut token = None;
-    let mut others = 0_usize;
+    let mut other_protocols = 0_usize;
     for line in headers.get_all(SEC_WEBSOCKET_PROTOCOL) {
         let line = String::from_utf8_lossy(line.as_bytes());
         for protocol in line.split(',') {
             let Some(encoded) = protocol.trim().strip_prefix(PROTOCOL_TOKEN_PREFIX) else {
                 // An empty protocol counts too.
-                others += 1;
+                other_protocols += 1;
                 continue;
             };
             let decoded =
@@ -174,7 +174,7 @@ fn from_protocols(headers: &HeaderMap) -> Bearer {
         None => Bearer::None,
         Some(token) if token.is_empty() => Bearer::None,
         // There must be another protocol, which the server can select.
-        Some(_) if others == 0 => Bearer::Malformed,
+        Some(_) if other_protocols == 0 => Bearer::Malformed,
         Some(token) if is_reviewed_unchanged(&token) => Bearer::Token(token.into()),
         Some(_) => Bearer::Ambiguous,
     }

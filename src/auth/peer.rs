@@ -41,10 +41,10 @@ pub(crate) fn client_key(address: IpAddr) -> IpAddr {
 impl Peer {
     /// Creates a peer with the certificates of a TLS connection, as rustls returns them.
     pub fn new(certificates: Option<&[CertificateDer<'_>]>, address: Option<IpAddr>) -> Self {
-        let owned = |all: &[CertificateDer<'_>]| {
-            all.iter().map(|certificate| certificate.clone().into_owned()).collect()
+        let owned = |certificates: &[CertificateDer<'_>]| {
+            certificates.iter().map(|certificate| certificate.clone().into_owned()).collect()
         };
-        let certificates = certificates.filter(|all| !all.is_empty()).map(owned);
+        let certificates = certificates.filter(|chain| !chain.is_empty()).map(owned);
         Self { certificates, address, ..Self::default() }
     }
 

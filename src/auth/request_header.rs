@@ -135,8 +135,8 @@ impl RequestHeaderNames {
 }
 
 /// Removes duplicates: a list may contain a header in several spellings.
-fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
-    all.fold(Vec::new(), |mut distinct, value| {
+fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.fold(Vec::new(), |mut distinct, value| {
         if !distinct.contains(&value) {
             distinct.push(value);
         }
@@ -188,9 +188,9 @@ mod tests {
         )
     }
 
-    fn headers(all: &[(&str, &[u8])]) -> HeaderMap {
+    fn headers(fields: &[(&str, &[u8])]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        for (name, value) in all {
+        for (name, value) in fields {
             let name: HeaderName = name.parse().unwrap();
             headers.append(name, HeaderValue::from_bytes(value).unwrap());
         }

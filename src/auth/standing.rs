@@ -34,13 +34,13 @@ impl Standing {
     }
 
     /// A user whom Weir names to the upstream.
-    pub(crate) fn of_user(user: &User) -> Self {
+    pub(crate) fn from_user(user: &User) -> Self {
         let user = (!user.is_anonymous()).then(|| user.name_key());
         Self { is_proven: user.is_some(), user, token: None }
     }
 
     /// The user of a token.
-    pub(crate) fn of_token(token: TokenStanding) -> Self {
+    pub(crate) fn from_token(token: TokenStanding) -> Self {
         Self { is_proven: token.is_proven(), user: token.user(), token: Some(token) }
     }
 

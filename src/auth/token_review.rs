@@ -244,13 +244,13 @@ impl Inner {
 
     /// Looks a token up. A failure counts no longer once the upstream is back.
     async fn lookup(&self, key: &TokenKey) -> Lookup {
-        let found = self.cache.get(key).await;
-        if let Lookup::Unanswered(Unanswered { is_down: true, returns }) = found
+        let cached = self.cache.get(key).await;
+        if let Lookup::Unanswered(Unanswered { is_down: true, returns }) = cached
             && returns != self.availability.returns()
         {
             return Lookup::Miss;
         }
-        found
+        cached
     }
 
     /// Runs one review: waits for its permit, sends it, and delivers the verdict.
@@ -265,7 +265,7 @@ impl Inner {
             permit = tokio::time::timeout(WAIT_MAX, slot.acquire()) => permit,
             // A review that still waits is dropped with its last request. A review that was sent
             // runs to its end: a cancelled request costs the upstream more than a completed one.
-            () = guard.abandoned() => return,
+            () = guard.until_abandoned() => return,
         };
         let verdict = match permit {
             // Another review of this token may have ended just before this one was created, or

@@ -87,7 +87,7 @@ impl Budget {
 
     /// Waits until the total exceeds its limit, or returns at once if it did so since the last
     /// call. Cancel safe.
-    pub(crate) async fn exceeded(&self) {
+    pub(crate) async fn until_exceeded(&self) {
         self.shared.exceeded.notified().await;
     }
 
@@ -203,9 +203,10 @@ mod tests {
         let budget = Budget::new(10, 100);
         let account = budget.account();
         account.set_state(100);
-        let quiet = tokio::time::timeout(std::time::Duration::from_secs(1), budget.exceeded());
+        let quiet =
+            tokio::time::timeout(std::time::Duration::from_secs(1), budget.until_exceeded());
         assert!(quiet.await.is_err());
         account.set_state(101);
-        budget.exceeded().await;
+        budget.until_exceeded().await;
     }
 }

@@ -153,8 +153,8 @@ impl CachedResource {
     pub(crate) fn show(&self, listed: &Arc<ListedState>) {
         let at = listed.resource_version();
         self.context.floors.raise(&self.key.gvr, at, listed.generation);
-        self.proofs.shown.rcu(|shown| match shown {
-            Some(shown) if shown.is_newer_than(listed) => Some(Arc::clone(shown)),
+        self.proofs.shown.rcu(|published| match published {
+            Some(published) if published.is_newer_than(listed) => Some(Arc::clone(published)),
             _ => Some(Arc::clone(listed)),
         });
     }
@@ -213,27 +213,32 @@ impl CachedResource {
     /// nothing older.
     pub(crate) fn note_applying(&self, changes: &[Change]) {
         if self.lifecycle.is_retiring()
-            && let Some(shown) = changes.iter().map(Change::resource_version).max()
+            && let Some(newest) = changes.iter().map(Change::resource_version).max()
         {
-            self.raise_floor(shown);
+            self.raise_floor(newest);
         }
     }
 
     /// Raises the floor of the resource to what the cache has shown.
-    pub(crate) fn raise_floor(&self, shown: ResourceVersion) {
-        self.context.floors.raise(&self.key.gvr, shown, self.generation.current());
+    pub(crate) fn raise_floor(&self, resource_version: ResourceVersion) {
+        self.context.floors.raise(&self.key.gvr, resource_version, self.generation.current());
     }
 
-    /// Returns the floor of the resource, if that is above `shown`.
-    pub(crate) fn floor_above(&self, shown: Option<ResourceVersion>) -> Option<ResourceVersion> {
+    /// Returns the floor of the resource, if that is above `state_version`.
+    pub(crate) fn floor_above(
+        &self,
+        state_version: Option<ResourceVersion>,
+    ) -> Option<ResourceVersion> {
         let floor = self.context.floors.get(&self.key.gvr, self.generation.current());
-        floor.filter(|floor| Some(*floor) > shown)
+        floor.filter(|floor| Some(*floor) > state_version)
     }
 
     /// Drops the listed state that clients were shown, if the cache has come that far.
     pub(crate) fn drop_overtaken(&self) {
         if self.proofs.shown.load().is_some() {
-            self.proofs.shown.rcu(|shown| shown.clone().filter(|listed| self.is_ahead(listed)));
+            self.proofs
+                .shown
+                .rcu(|published| published.clone().filter(|listed| self.is_ahead(listed)));
         }
     }
 
@@ -288,7 +293,7 @@ impl CachedResource {
         tokio::select! {
             biased;
             joined = joined => joined,
-            () = self.context.availability.unusable_from(Instant::now()) => true,
+            () = self.context.availability.until_unusable(Instant::now()) => true,
         }
     }
 

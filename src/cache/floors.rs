@@ -24,16 +24,16 @@ impl Floors {
     pub(crate) fn raise(
         &self,
         gvr: &GroupVersionResource,
-        shown: ResourceVersion,
+        resource_version: ResourceVersion,
         generation: u64,
     ) {
         let key = key(gvr);
         if self.floors.len() >= FLOORS_MAX && !self.floors.contains_key(&key) {
             return;
         }
-        let mut known = self.floors.entry(key).or_insert((shown, generation));
-        if known.1 < generation || (known.1 == generation && known.0 < shown) {
-            *known = (shown, generation);
+        let mut floor = self.floors.entry(key).or_insert((resource_version, generation));
+        if floor.1 < generation || (floor.1 == generation && floor.0 < resource_version) {
+            *floor = (resource_version, generation);
         }
     }
 
@@ -43,7 +43,7 @@ impl Floors {
         gvr: &GroupVersionResource,
         generation: u64,
     ) -> Option<ResourceVersion> {
-        self.floors.get(&key(gvr)).filter(|known| known.1 == generation).map(|known| known.0)
+        self.floors.get(&key(gvr)).filter(|floor| floor.1 == generation).map(|floor| floor.0)
     }
 
     /// Whether a cache may start at `at`. Once [`FLOORS_MAX`] floors are stored, no cache of

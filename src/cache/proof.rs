@@ -234,16 +234,16 @@ pub(crate) fn spawn_catching_up(cached: Arc<CachedResource>) {
 /// `is_present` says that the upstream listed its state after it was created. Returns whether it is
 /// open.
 pub(crate) fn open(cached: &Arc<CachedResource>, is_present: bool) -> bool {
-    let (shown, generation) = (cached.shown(), cached.generation.current());
+    let (resource_version, generation) = (cached.shown(), cached.generation.current());
     if cached.lifecycle.is_behind()
-        && let Some(floor) = cached.floor_above(shown)
+        && let Some(floor) = cached.floor_above(resource_version)
     {
         match is_present {
             true => catch_up(cached, floor),
             false => hold(cached, floor, generation),
         }
     }
-    cached.lifecycle.open_at(shown, generation, is_present)
+    cached.lifecycle.open_at(resource_version, generation, is_present)
 }
 
 /// Waits for the outcome of a short watch that can show `needed`, and returns whether its bookmark

@@ -118,16 +118,18 @@ impl Registry {
     /// in all detail. Does not count as a use of them.
     pub fn details(&self, gvr: &GroupVersionResource, namespace: &str) -> Vec<CacheDetail> {
         let inner = &self.inner;
-        let caches = inner.caches.of_scope(gvr, namespace).into_iter();
-        caches.map(|it| listing::detail(&it, inner.quarantines.is_closed(&it.key))).collect()
+        let caches = inner.caches.in_scope(gvr, namespace).into_iter();
+        caches
+            .map(|cache| listing::detail(&cache, inner.quarantines.is_closed(&cache.key)))
+            .collect()
     }
 
     /// Requests a new list of these caches for an operator, at most one of each in ten seconds. A
     /// cache that does not watch at present lists once it does. Returns their number, and for how
     /// many a list was requested; `None` if there are none.
     pub fn relist(&self, gvr: &GroupVersionResource, namespace: &str) -> Option<(usize, usize)> {
-        let caches = self.inner.caches.of_scope(gvr, namespace);
-        let requested = caches.iter().filter(|it| it.requests.request_relist_by_operator());
+        let caches = self.inner.caches.in_scope(gvr, namespace);
+        let requested = caches.iter().filter(|cache| cache.requests.request_relist_by_operator());
         let requested = requested.count();
         (!caches.is_empty()).then_some((caches.len(), requested))
     }
@@ -265,8 +267,8 @@ impl Registry {
     ) -> Result<CacheHandle, Refusal> {
         let deadline = Instant::now() + timeout;
         let find = self.inner.get(gvr, namespace, representation, first_at);
-        let found = tokio::time::timeout_at(deadline, find).await;
-        let handle = found.map_err(|_elapsed| Refusal::NotReady)??;
+        let handle_result = tokio::time::timeout_at(deadline, find).await;
+        let handle = handle_result.map_err(|_elapsed| Refusal::NotReady)??;
         let left = deadline.saturating_duration_since(Instant::now());
         match handle.wait_until_ready(left).await {
             Ok(()) => Ok(handle),
@@ -291,11 +293,11 @@ impl Registry {
         gvr: &GroupVersionResource,
         is_over_budget: bool,
     ) -> Option<ForwardPermit> {
-        let known = self.peek(gvr).is_some();
+        let is_served = self.peek(gvr).is_some();
         let inner = &self.inner;
         let budget =
             if is_over_budget { &inner.over_budget_forwards } else { &inner.forward_budget };
-        budget.try_acquire(gvr, known, &inner.context.metrics)
+        budget.try_acquire(gvr, is_served, &inner.context.metrics)
     }
 
     /// Returns the number of requests that wait for a cache of a resource which holds `namespace`.

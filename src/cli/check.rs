@@ -65,7 +65,7 @@ pub(super) async fn run(args: CheckArgs) -> Result<(), Failure> {
 fn validate(path: &Path) -> Result<(), Failure> {
     let file = GivenFile::read(path)?;
     let config = file.resolve(Overrides::default())?;
-    let memory_limit = Limits::of_this_process().memory_bytes();
+    let memory_limit = Limits::from_current_process().memory_bytes();
     let fitted = file.resolve(Overrides { memory_limit, ..Overrides::default() })?;
     let warnings = fitted.warnings(memory_limit).map_or_else(Vec::new, |Problems(list)| list);
     for Problem { path, message } in warnings {

@@ -160,15 +160,15 @@ async fn show(args: &TopArgs) -> anyhow::Result<String> {
             print_error(&format!("weir: {error:#}"));
         }
         let answer = match <[Value; 1]>::try_from(answers) {
-            Ok([one]) => one,
-            Err(all) => Value::from(all),
+            Ok([answer]) => answer,
+            Err(answers) => Value::from(answers),
         };
         return Ok(format!("{answer:#}\n"));
     }
     let tables: Vec<_> = kinds
         .iter()
         .zip(&answers)
-        .map(|(kind, answer)| tables::of(kind, answer, *limit, args.sort.as_ref()))
+        .map(|(kind, answer)| tables::render(kind, answer, *limit, args.sort.as_ref()))
         .collect();
     Ok(tables.join("\n") + &note)
 }

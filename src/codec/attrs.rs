@@ -78,7 +78,7 @@ impl Attrs {
             return self.at(*self.keys.get(at.ok()?)?).nth(1);
         }
         let mut labels = self.labels();
-        labels.find_map(|(own, value)| (own == key.as_bytes()).then_some(value))
+        labels.find_map(|(label, value)| (label == key.as_bytes()).then_some(value))
     }
 
     /// Returns the labels, sorted by key.

@@ -50,9 +50,9 @@ pub fn encode(event: EventType, object: &Object, view: View) -> Bytes {
 /// Appends a frame with an object in a view to a rope, so that many frames are one write. The frame
 /// shares the object's own bytes where they are long.
 pub fn append(builder: &mut RopeBuilder, event: EventType, object: &Object, view: View) {
-    let (shown, encoding) = (object.in_view(view), object.layout.encoding);
-    head_into(builder.buffer(), event.as_str(), encoding, shown.len());
-    shown.append_to(&object.body, builder);
+    let (splice, encoding) = (object.in_view(view), object.layout.encoding);
+    head_into(builder.buffer(), event.as_str(), encoding, splice.len());
+    splice.append_to(&object.body, builder);
     builder.buffer().extend_from_slice(tail(encoding));
 }
 
@@ -98,8 +98,8 @@ pub(super) fn with_resource_version(
         false => Span::default(),
     };
     let mut buffer = Vec::with_capacity(body.len() + FRAME_OVERHEAD_BYTES);
-    let shown = Splice::in_view(&body, layout, view, dropped);
-    frame_into(&mut buffer, event, layout.encoding, &shown);
+    let splice = Splice::in_view(&body, layout, view, dropped);
+    frame_into(&mut buffer, event, layout.encoding, &splice);
     buffer.into()
 }
 

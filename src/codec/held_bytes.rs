@@ -72,7 +72,7 @@ impl HeldBytes {
 
     /// Returns the account for what a response keeps until its end, and for whose release its next
     /// piece must not wait: the one from which the account of the response was created.
-    pub fn of_state(&self) -> &Self {
+    pub fn state_account(&self) -> &Self {
         match (&self.0.waiting, &self.0.whole) {
             (Some(_), Some(whole)) => whole,
             _ => self,
@@ -104,9 +104,9 @@ impl HeldBytes {
     /// Counts `bytes` until the claim is dropped, even if the account is full.
     pub fn claim(&self, bytes: usize) -> Claim {
         let mut account = Some(self);
-        while let Some(Self(this)) = account {
-            this.bytes.fetch_add(bytes, Ordering::Relaxed);
-            account = this.whole.as_ref();
+        while let Some(Self(counters)) = account {
+            counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+            account = counters.whole.as_ref();
         }
         Claim { account: self.clone(), bytes }
     }
@@ -143,9 +143,9 @@ pub struct Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let mut account = Some(&self.account);
-        while let Some(HeldBytes(this)) = account {
-            this.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-            account = this.whole.as_ref();
+        while let Some(HeldBytes(counters)) = account {
+            counters.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+            account = counters.whole.as_ref();
         }
         if let Some(waiting) = &self.account.0.waiting {
             waiting.wake();
@@ -212,33 +212,33 @@ mod tests {
 
     #[test]
     fn a_buffer_counts_until_its_last_part_is_dropped() {
-        let all = HeldBytes::new(100);
-        let client = all.part(50);
+        let total = HeldBytes::new(100);
+        let client = total.part(50);
         let mut bytes = client.hold(Vec::from([7; 50]));
         let tail = bytes.split_off(40);
-        assert_eq!((all.bytes(), client.bytes()), (50, 50));
-        assert!(client.is_full() && !all.is_full());
+        assert_eq!((total.bytes(), client.bytes()), (50, 50));
+        assert!(client.is_full() && !total.is_full());
         drop(bytes);
-        assert_eq!((all.bytes(), tail.len()), (50, 10));
+        assert_eq!((total.bytes(), tail.len()), (50, 10));
         drop(tail);
-        assert_eq!((all.bytes(), client.bytes()), (0, 0));
+        assert_eq!((total.bytes(), client.bytes()), (0, 0));
         assert!(client.hold(Vec::new()).is_empty());
     }
 
     #[test]
     fn a_buffer_keeps_little_unused_capacity() {
-        let all = HeldBytes::new(usize::MAX);
+        let total = HeldBytes::new(usize::MAX);
         let mut buffer = Vec::with_capacity(4 * SPARE_BYTES_MAX);
         buffer.extend_from_slice(b"short");
-        let bytes = all.hold(buffer);
-        assert_eq!((&bytes[..], all.bytes()), (&b"short"[..], 5));
+        let bytes = total.hold(buffer);
+        assert_eq!((&bytes[..], total.bytes()), (&b"short"[..], 5));
     }
 
     #[test]
     fn a_part_is_full_when_the_whole_is() {
-        let all = HeldBytes::new(100);
-        let (one, other) = (all.part(50), all.part(50));
-        let claims = [one.claim(40), all.claim(60)];
+        let total = HeldBytes::new(100);
+        let (one, other) = (total.part(50), total.part(50));
+        let claims = [one.claim(40), total.claim(60)];
         assert!(one.is_full() && other.is_full());
         drop(claims);
         assert!(!one.is_full() && !other.is_full());
@@ -246,30 +246,30 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_cache_count_once_it_has_dropped_them() {
-        let all = HeldBytes::new(100);
+        let total = HeldBytes::new(100);
         let cached = CachedBytes::new(vec![7; 30]);
         let read = [cached.bytes().clone(), cached.bytes().slice(..10)];
-        assert_eq!(all.bytes(), 0);
-        cached.count_as_held(&all);
-        cached.count_as_held(&all);
+        assert_eq!(total.bytes(), 0);
+        cached.count_as_held(&total);
+        cached.count_as_held(&total);
         drop(cached);
-        assert_eq!((all.bytes(), read[0].len()), (30, 30));
+        assert_eq!((total.bytes(), read[0].len()), (30, 30));
         drop(read);
-        assert_eq!(all.bytes(), 0);
+        assert_eq!(total.bytes(), 0);
     }
 
     #[test]
     fn a_response_waits_until_its_bytes_are_released() {
-        let all = HeldBytes::new(100);
-        let response = all.response();
-        let _state = response.of_state().claim(50);
+        let total = HeldBytes::new(100);
+        let response = total.response();
+        let _state = response.state_account().claim(50);
         let poll = || response.poll_below(10, &Context::from_waker(std::task::Waker::noop()));
         assert!(poll().is_ready());
         let first = response.hold(vec![7; 9]);
         assert!(poll().is_ready());
         let second = response.hold(vec![7; 9]);
         assert!(poll().is_pending());
-        assert_eq!(all.bytes(), 50 + 18);
+        assert_eq!(total.bytes(), 50 + 18);
         drop(first);
         assert!(poll().is_ready());
         drop(second);
@@ -277,8 +277,8 @@ mod tests {
 
     #[test]
     fn an_account_is_gone_when_nothing_is_counted() {
-        let all = HeldBytes::new(100);
-        let client = all.part(50);
+        let total = HeldBytes::new(100);
+        let client = total.part(50);
         let weak = client.downgrade();
         let bytes = client.hold(vec![7; 10]);
         drop(client);

@@ -90,9 +90,9 @@ fn ingest(
         return Err(IngestError::Malformed);
     }
     let mut values: Vec<Option<&RawValue>> = vec![None; sources.len()];
-    let found = extract(&body, sources, &mut values).ok_or(IngestError::Malformed)?;
-    let layout = found.layout(&body, skip)?;
-    let metadata = &found.metadata;
+    let extracted = extract(&body, sources, &mut values).ok_or(IngestError::Malformed)?;
+    let layout = extracted.layout(&body, skip)?;
+    let metadata = &extracted.metadata;
     let fields: Vec<_> = sources
         .iter()
         .zip(&values)
@@ -113,8 +113,8 @@ pub(crate) fn read_bookmark(body: &[u8]) -> Option<(Layout, ResourceVersion, Ann
         #[serde(borrow)]
         annotations: Option<Annotations<'a>>,
     }
-    let found = extract(body, &[], &mut [])?;
-    let layout = found.layout(body, 0).ok()?;
+    let extracted = extract(body, &[], &mut [])?;
+    let layout = extracted.layout(body, 0).ok()?;
     let resource_version = parse_resource_version(body, layout).ok()?;
     let metadata: Annotated<'_> = serde_json::from_slice(layout.metadata.slice(body)).ok()?;
     Some((layout, resource_version, metadata.annotations.unwrap_or_default()))

@@ -19,14 +19,14 @@ use crate::codec::protobuf::wire::{Fields, Value, length_len};
 /// there is none.
 pub(crate) fn find(body: &[u8], layout: Layout) -> Span {
     let metadata = layout.metadata.slice(body);
-    let found = match layout.encoding {
+    let range = match layout.encoding {
         Encoding::Json => find_member(metadata),
         Encoding::Protobuf => find_fields(metadata).filter(|_| is_first(layout)),
     };
-    let found = found.and_then(|(start, end)| {
+    let range = range.and_then(|(start, end)| {
         Span::new(start + layout.metadata.start as usize, end.checked_sub(start)?)
     });
-    found.unwrap_or_default()
+    range.unwrap_or_default()
 }
 
 /// Returns the first offset and the end of the member in an object of JSON.
@@ -81,21 +81,21 @@ fn is_first(layout: Layout) -> bool {
 
 /// Returns the first offset and the end of the fields in an `ObjectMeta` of protobuf.
 fn find_fields(metadata: &[u8]) -> Option<(usize, usize)> {
-    let mut found: Option<(usize, usize)> = None;
+    let mut range: Option<(usize, usize)> = None;
     for field in Fields::new(metadata) {
         let field = field.ok()?;
         if field.number != MANAGED_FIELDS {
             continue;
         }
         let Value::Bytes(bytes) = field.value else { return None };
-        let start = match found {
+        let start = match range {
             None => field.start,
             Some((start, end)) if end == field.start => start,
             Some(_) => return None,
         };
-        found = Some((start, field.value_start + bytes.len()));
+        range = Some((start, field.value_start + bytes.len()));
     }
-    found
+    range
 }
 
 /// The key as the API server writes it.

@@ -156,7 +156,7 @@ mod tests {
             cut in 0_usize..60,
             length_max in 1_usize..9,
         ) {
-            let (mut indenter, mut all) = (Indenter::default(), Vec::new());
+            let (mut indenter, mut output) = (Indenter::default(), Vec::new());
             let (first, second) = text.as_bytes().split_at(cut.min(text.len()));
             for mut part in [first, second] {
                 loop {
@@ -164,14 +164,14 @@ mod tests {
                     let read = indenter.push(part, &mut out, length_max);
                     part = &part[read..];
                     prop_assert!(out.len() <= length_max + 1);
-                    all.extend_from_slice(&out);
+                    output.extend_from_slice(&out);
                     if out.is_empty() {
                         break;
                     }
                 }
                 prop_assert!(part.is_empty());
             }
-            prop_assert_eq!(all, indent(text.as_bytes()));
+            prop_assert_eq!(output, indent(text.as_bytes()));
         }
     }
 }

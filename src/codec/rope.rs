@@ -170,8 +170,8 @@ impl RopeBuilder {
         self.finish_with(|copied| held.hold(copied))
     }
 
-    fn finish_with(self, own: impl FnOnce(Vec<u8>) -> Bytes) -> Rope {
-        let copied = own(self.copied);
+    fn finish_with(self, into_bytes: impl FnOnce(Vec<u8>) -> Bytes) -> Rope {
+        let copied = into_bytes(self.copied);
         if self.shared.is_empty() {
             return copied.into();
         }
@@ -205,27 +205,27 @@ mod tests {
             pieces in vec(vec(any::<u8>(), 0..5), 0..8),
             steps in vec((0..9_usize, any::<bool>()), 0..20),
         ) {
-            let all = pieces.concat();
+            let concatenated = pieces.concat();
             let mut rope = Rope::from(pieces.into_iter().map(Bytes::from).collect::<Vec<_>>());
             let mut read = Vec::new();
             for (step, copy) in steps {
-                prop_assert_eq!(rope.remaining(), all.len() - read.len());
+                prop_assert_eq!(rope.remaining(), concatenated.len() - read.len());
                 let mut slices = [IoSlice::new(&[]); 64];
                 let count = rope.chunks_vectored(&mut slices);
                 let slices: Vec<&[u8]> = slices[..count].iter().map(|slice| &**slice).collect();
-                prop_assert_eq!(slices.concat(), &all[read.len()..]);
+                prop_assert_eq!(slices.concat(), &concatenated[read.len()..]);
                 prop_assert!(slices.iter().all(|slice| !slice.is_empty()));
                 prop_assert_eq!(rope.chunk().is_empty(), !rope.has_remaining());
                 let step = step.min(rope.remaining());
                 if copy {
                     read.extend_from_slice(&rope.copy_to_bytes(step));
                 } else {
-                    read.extend_from_slice(&all[read.len()..read.len() + step]);
+                    read.extend_from_slice(&concatenated[read.len()..read.len() + step]);
                     rope.advance(step);
                 }
             }
             read.extend_from_slice(&rope.copy_to_bytes(rope.remaining()));
-            prop_assert_eq!(read, all);
+            prop_assert_eq!(read, concatenated);
         }
 
         /// The rope has all parts in their order, and shares only large parts of their owners.
@@ -233,23 +233,23 @@ mod tests {
         fn a_builder_keeps_the_order(
             parts in vec((0..3 * SHARED_BYTES_MIN, 0..3 * SHARED_BYTES_MIN, any::<u8>()), 0..9),
         ) {
-            let (mut builder, mut all) = (RopeBuilder::default(), Vec::new());
+            let (mut builder, mut concatenated) = (RopeBuilder::default(), Vec::new());
             for (before, length, byte) in parts {
                 let mut owner = vec![byte; before];
                 owner.resize(before + length, byte.wrapping_add(1));
                 let owner = Bytes::from(owner);
                 builder.buffer().push(byte);
                 builder.push_part(&owner, &owner[before..]);
-                all.push(byte);
-                all.extend_from_slice(&owner[before..]);
-                prop_assert_eq!(builder.len(), all.len());
+                concatenated.push(byte);
+                concatenated.extend_from_slice(&owner[before..]);
+                prop_assert_eq!(builder.len(), concatenated.len());
                 let is_shared = builder.shared.last().is_some_and(|(_, last)| {
                     last.as_ptr_range().end == owner.as_ptr_range().end
                 });
                 prop_assert_eq!(is_shared, length >= SHARED_BYTES_MIN && length >= (before + length) / 2);
             }
             let mut rope = builder.finish();
-            prop_assert_eq!(rope.copy_to_bytes(rope.remaining()), all);
+            prop_assert_eq!(rope.copy_to_bytes(rope.remaining()), concatenated);
         }
     }
 

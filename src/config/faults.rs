@@ -82,14 +82,15 @@ impl Walk {
         let value = match (shape, node.located()) {
             // As if it were absent.
             (_, Located::Nothing) => return None,
-            (Shape::Fields(fields), Located::Fields(found)) => {
-                return Some(self.fields(path, found, fields));
+            (Shape::Fields(fields), Located::Fields(entries)) => {
+                return Some(self.fields(path, entries, fields));
             }
-            (Shape::List(of), Located::List(items)) => {
+            (Shape::List(item_shape), Located::List(items)) => {
                 let items = items.iter().enumerate();
                 // An item keeps its number.
                 let item = |(index, item)| {
-                    self.value(&format!("{path}[{index}]"), item, of).unwrap_or_else(|| empty(of))
+                    self.value(&format!("{path}[{index}]"), item, item_shape)
+                        .unwrap_or_else(|| empty(item_shape))
                 };
                 return Some(items.map(item).collect());
             }
@@ -111,13 +112,13 @@ impl Walk {
     fn fields(
         &mut self,
         path: &str,
-        found: &[(Node, String, Node)],
+        entries: &[(Node, String, Node)],
         fields: &[(&'static str, Shape)],
     ) -> Value {
         let mut object = Map::new();
-        for (key, name, node) in found {
+        for (key, name, node) in entries {
             let path = joined(path, &shown(name));
-            match fields.iter().find(|(known, _)| known == name) {
+            match fields.iter().find(|(field, _)| field == name) {
                 Some((_, shape)) => {
                     if let Some(value) = self.value(&path, node, shape) {
                         object.insert(name.clone(), value);
@@ -139,13 +140,13 @@ impl Walk {
 
 /// Describes a field that does not exist, and the one that is meant.
 fn unknown(name: &str, fields: &[(&'static str, Shape)]) -> String {
-    let near = fields.iter().map(|(known, _)| (distance(name, known), *known));
+    let near = fields.iter().map(|(field, _)| (distance(name, field), *field));
     match near.filter(|(distance, _)| *distance <= DISTANCE_MAX).min() {
-        Some((_, known)) => format!("there is no such field; did you mean {known}?"),
+        Some((_, nearest)) => format!("there is no such field; did you mean {nearest}?"),
         None => {
-            let mut known: Vec<_> = fields.iter().map(|(known, _)| *known).collect();
-            known.sort_unstable();
-            format!("there is no such field; there are {}", known.join(", "))
+            let mut names: Vec<_> = fields.iter().map(|(field, _)| *field).collect();
+            names.sort_unstable();
+            format!("there is no such field; there are {}", names.join(", "))
         }
     }
 }
@@ -153,7 +154,7 @@ fn unknown(name: &str, fields: &[(&'static str, Shape)]) -> String {
 /// A name as it is printed: one that cannot be a field's is not repeated.
 fn shown(name: &str) -> String {
     let is_plain =
-        name.len() <= NAME_BYTES_MAX && name.bytes().all(|it| it.is_ascii_alphanumeric());
+        name.len() <= NAME_BYTES_MAX && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if is_plain { name.to_owned() } else { "(another field)".to_owned() }
 }
 
@@ -244,11 +245,11 @@ mod tests {
 
     #[test]
     fn no_value_and_no_strange_name_is_repeated() {
-        let all = found(
+        let problems = found(
             "admin: [ SECRET ]\n\"SECRET token\": SECRET\ncache: { forwardBudget: SECRET }\n",
         );
-        assert_eq!(all.len(), 3);
-        assert!(!all.concat().contains("SECRET"), "{all:?}");
+        assert_eq!(problems.len(), 3);
+        assert!(!problems.concat().contains("SECRET"), "{problems:?}");
     }
 
     #[test]

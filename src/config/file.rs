@@ -244,12 +244,17 @@ impl ConfigFile {
         // Files of another kind are detected first: for a Deployment, "unknown field `metadata`"
         // would mislead.
         let meta: TypeMeta = parse_yaml(file, text)?;
-        for (field, found, expected) in
+        for (field, value, expected) in
             [("apiVersion", meta.api_version, API_VERSION), ("kind", meta.kind, KIND)]
         {
-            let found = found.unwrap_or_default();
-            if found != expected {
-                return Err(FileError::Type { file: file.to_owned(), field, expected, found });
+            let value = value.unwrap_or_default();
+            if value != expected {
+                return Err(FileError::Type {
+                    file: file.to_owned(),
+                    field,
+                    expected,
+                    found: value,
+                });
             }
         }
         parse_yaml(file, text)

@@ -187,8 +187,8 @@ mod tests {
     fn named(cell: &str) -> Vec<String> {
         let mut section = "";
         let names = cell.split('`').skip(1).step_by(2).map(|name| match name.rsplit_once('.') {
-            Some((of, _)) => {
-                section = of;
+            Some((section_name, _)) => {
+                section = section_name;
                 name.to_owned()
             }
             None if section.is_empty() => name.to_owned(),

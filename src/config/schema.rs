@@ -86,7 +86,9 @@ impl Builder {
 
     /// A setting without a description of its own is part of its parent.
     fn description(&self, path: &str) -> String {
-        if let Some((_, described)) = DESCRIPTIONS.iter().find(|(of, _)| *of == path) {
+        if let Some((_, described)) =
+            DESCRIPTIONS.iter().find(|(documented_path, _)| *documented_path == path)
+        {
             return (*described).to_owned();
         }
         let of_parent = || {
@@ -106,7 +108,10 @@ impl Builder {
 }
 
 fn text(path: &str) -> Value {
-    let format = FORMATS.iter().find(|(of, _)| *of == path).map(|(_, format)| format);
+    let format = FORMATS
+        .iter()
+        .find(|(documented_path, _)| *documented_path == path)
+        .map(|(_, format)| format);
     match format {
         None => json!({ "type": "string" }),
         Some(Format::Duration) => duration(DURATION),
@@ -193,7 +198,7 @@ mod tests {
         let paths: Vec<_> = settings().into_iter().map(|(path, _)| path).collect();
         let of_tables = FORMATS.iter().map(|(path, _)| path);
         for path in of_tables.chain(DESCRIPTIONS.iter().map(|(path, _)| path)) {
-            assert!(paths.iter().any(|known| known == path), "{path}");
+            assert!(paths.iter().any(|known_path| known_path == path), "{path}");
         }
         let schema = json_schema();
         let detail = schema.pointer("/properties/admin/properties/detail/enum").unwrap();
@@ -215,9 +220,9 @@ mod tests {
             let file = ConfigFile::parse("test", &Value::Object(file).to_string()).unwrap();
             let resolved = Config::resolve(file, Overrides::default());
             resolved
-                .map_or_else(|Problems(all)| all, |_| Vec::new())
+                .map_or_else(|Problems(problems)| problems, |_| Vec::new())
                 .iter()
-                .all(|it| it.path != path || !it.message.starts_with("expected"))
+                .all(|problem| problem.path != path || !problem.message.starts_with("expected"))
         };
         for (path, format) in FORMATS {
             // Members of lists have further fields that are required.

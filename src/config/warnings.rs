@@ -53,7 +53,7 @@ impl Config {
         for resource in ["flowschemas", "prioritylevelconfigurations"] {
             let gvr = GroupVersionResource::new("flowcontrol.apiserver.k8s.io", "v1", resource);
             if !self.cache.admits(&gvr) {
-                let field = if self.cache.exclude.iter().any(|it| it.matches(&gvr)) {
+                let field = if self.cache.exclude.iter().any(|rule| rule.matches(&gvr)) {
                     "cache.exclude"
                 } else {
                     "cache.include"

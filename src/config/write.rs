@@ -48,7 +48,11 @@ impl From<&Config> for ConfigFile {
             },
             tracing: TracingSection {
                 endpoint: config.tracing.endpoint.as_ref().map(TracingEndpoint::to_string),
-                ca_file: config.tracing.endpoint.as_ref().and_then(|it| it.ca_file.clone()),
+                ca_file: config
+                    .tracing
+                    .endpoint
+                    .as_ref()
+                    .and_then(|endpoint| endpoint.ca_file.clone()),
                 sampling_rate_per_million: Some(config.tracing.sampling_rate_per_million),
             },
             logging: logging(config),

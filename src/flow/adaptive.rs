@@ -210,8 +210,8 @@ impl AdaptiveLimit {
         outcomes: Outcomes,
     ) {
         let Outcomes { answers, lost, .. } = outcomes;
-        let all = answers.saturating_add(lost);
-        if all >= OUTCOMES_MIN && lost.saturating_mul(LOST_PART) > all {
+        let outcomes_total = answers.saturating_add(lost);
+        if outcomes_total >= OUTCOMES_MIN && lost.saturating_mul(LOST_PART) > outcomes_total {
             self.lower(self.by_latency.min(seen.peak) * AFTER_LOSSES);
             return;
         }
@@ -329,13 +329,13 @@ impl AdaptiveLimit {
             self.at_floor = None;
             return;
         }
-        let (since, all) = self.at_floor.get_or_insert((now, Outcomes::default()));
-        all.answers = all.answers.saturating_add(outcomes.answers);
-        all.errors = all.errors.saturating_add(outcomes.errors).saturating_add(outcomes.lost);
+        let (since, sums) = self.at_floor.get_or_insert((now, Outcomes::default()));
+        sums.answers = sums.answers.saturating_add(outcomes.answers);
+        sums.errors = sums.errors.saturating_add(outcomes.errors).saturating_add(outcomes.lost);
         if now.saturating_sub(*since) < FLOOR_FOR {
             return;
         }
-        let is_well = all.answers > 0 && all.errors.saturating_mul(ERRORS_PART) < all.answers;
+        let is_well = sums.answers > 0 && sums.errors.saturating_mul(ERRORS_PART) < sums.answers;
         self.at_floor = None;
         if is_well {
             self.classes.rebase();

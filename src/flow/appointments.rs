@@ -166,7 +166,10 @@ mod tests {
         let at = |book: &mut Appointments, seconds: u64| {
             book.book(5_000, 0.0, start + ms(seconds * 1000))
         };
-        assert_eq!([0, 10, 20, 40, 60, 100].map(|it| at(&mut book, it)), [1, 1, 3, 11, 32, 32]);
+        assert_eq!(
+            [0, 10, 20, 40, 60, 100].map(|second| at(&mut book, second)),
+            [1, 1, 3, 11, 32, 32]
+        );
         // Nobody comes for a while.
         assert_eq!(at(&mut book, 600), 1);
         book.served(start + ms(601_000));

@@ -9,13 +9,13 @@ use crate::flow::schema::FlowSchema;
 /// Returns the FlowSchemas.
 pub fn flow_schemas() -> Vec<FlowSchema> {
     let objects = parse(include_str!("built_in/flow_schemas.json"));
-    objects.iter().filter_map(|it| FlowSchema::parse(it.get().as_bytes()).ok()).collect()
+    objects.iter().filter_map(|object| FlowSchema::parse(object.get().as_bytes()).ok()).collect()
 }
 
 /// Returns the priority levels.
 pub fn priority_levels() -> Vec<PriorityLevel> {
     let objects = parse(include_str!("built_in/priority_levels.json"));
-    objects.iter().filter_map(|it| PriorityLevel::parse(it.get().as_bytes()).ok()).collect()
+    objects.iter().filter_map(|object| PriorityLevel::parse(object.get().as_bytes()).ok()).collect()
 }
 
 fn parse(objects: &str) -> Vec<Box<RawValue>> {

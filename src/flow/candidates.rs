@@ -35,7 +35,9 @@ impl Candidates {
         for &(schema, policy) in policies {
             let schema = schema as usize;
             let policies = schemas.get(schema).map(|schema| &schema.policies);
-            let Some(policy) = policies.and_then(|all| all.get(policy as usize)) else { continue };
+            let Some(policy) = policies.and_then(|policies| policies.get(policy as usize)) else {
+                continue;
+            };
             resources.extend(policy.resources.iter().map(|rule| ResourceCandidate {
                 verbs: verb_bits(&rule.verbs),
                 resources: resource_bits(&rule.resources),
@@ -50,17 +52,19 @@ impl Candidates {
     }
 
     /// Returns the place of the first schema that matches a request for a resource.
-    pub(super) fn of_resource(&self, verb: Verb, request: &ResourceRequest) -> Option<usize> {
+    pub(super) fn find_for_resource(&self, verb: Verb, request: &ResourceRequest) -> Option<usize> {
         let (verb, resource) = (verb_bit(verb), resource_bit(&request.gvr.resource));
-        let may_match = |it: &&ResourceCandidate| {
-            it.verbs & verb != 0 && it.resources & resource != 0 && it.rule.matches(request)
+        let may_match = |candidate: &&ResourceCandidate| {
+            candidate.verbs & verb != 0
+                && candidate.resources & resource != 0
+                && candidate.rule.matches(request)
         };
         self.resources.iter().find(may_match).map(|candidate| candidate.schema)
     }
 
     /// Returns the place of the first schema that matches a request for another path.
-    pub(super) fn of_path(&self, request: &NonResourceRequest) -> Option<usize> {
-        let mut matching = self.paths.iter().filter(|it| it.rule.matches(request));
+    pub(super) fn find_for_path(&self, request: &NonResourceRequest) -> Option<usize> {
+        let mut matching = self.paths.iter().filter(|candidate| candidate.rule.matches(request));
         matching.next().map(|candidate| candidate.schema)
     }
 }
@@ -109,8 +113,8 @@ fn verb_bits(names: &Names) -> u16 {
         Names::All => u16::MAX,
         Names::Listed(names) => {
             let listed =
-                VERBS.into_iter().filter(|verb| names.iter().any(|it| &**it == verb.as_str()));
-            listed.map(verb_bit).fold(0, |all, bit| all | bit)
+                VERBS.into_iter().filter(|verb| names.iter().any(|name| &**name == verb.as_str()));
+            listed.map(verb_bit).fold(0, |bits, bit| bits | bit)
         }
     }
 }

@@ -37,12 +37,12 @@ impl Plan {
     /// Returns the place of a request's schema among [`Plan::schemas`]. `candidates` are those of
     /// its user in this plan.
     pub fn classify(&self, candidates: &Candidates, info: &RequestInfo) -> usize {
-        let found = match (&info.resource, &info.non_resource) {
-            (Some(request), _) => candidates.of_resource(info.verb, request),
-            (None, Some(request)) => candidates.of_path(request),
+        let rule = match (&info.resource, &info.non_resource) {
+            (Some(request), _) => candidates.find_for_resource(info.verb, request),
+            (None, Some(request)) => candidates.find_for_path(request),
             (None, None) => None,
         };
-        found.unwrap_or(self.catch_all())
+        rule.unwrap_or(self.catch_all())
     }
 }
 

@@ -218,7 +218,7 @@ impl Costs {
     /// Keeps the API server's warning that the API of a resource is deprecated.
     pub fn note_warning(&mut self, resource: &Text, warning: &str) {
         let warning = cut(warning);
-        match self.warnings.iter_mut().find(|(known, _)| *known == resource.text) {
+        match self.warnings.iter_mut().find(|(warned, _)| *warned == resource.text) {
             Some((_, kept)) if *kept == warning => {}
             Some((_, kept)) => *kept = warning,
             None => {
@@ -232,8 +232,8 @@ impl Costs {
 
     /// Returns the kept warning of a resource.
     pub fn warning(&self, resource: &str) -> Option<&str> {
-        let found = self.warnings.iter().find(|(known, _)| &**known == resource);
-        found.map(|(_, warning)| &**warning)
+        let entry = self.warnings.iter().find(|(warned, _)| &**warned == resource);
+        entry.map(|(_, warning)| &**warning)
     }
 
     /// Adds all costs of a batch, and empties it.

@@ -25,9 +25,9 @@ pub fn deprecation_of<'a>(value: &'a str, version: &str) -> Option<&'a str> {
 fn replacement(text: &str) -> Option<&str> {
     let (version, rest) = text.strip_prefix("; use ")?.split_once(' ')?;
     let is_part = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '.' | '-' | '/');
-    let number = version.rsplit('/').next().and_then(|it| it.strip_prefix('v'));
+    let number = version.rsplit('/').next().and_then(|part| part.strip_prefix('v'));
     let is_version =
-        number.is_some_and(|it| it.starts_with(|letter: char| letter.is_ascii_digit()));
+        number.is_some_and(|number| number.starts_with(|letter: char| letter.is_ascii_digit()));
     if is_version && version.chars().all(is_part) { kind(rest) } else { None }
 }
 
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    fn of(text: &str, version: &str) -> Option<String> {
+    fn deprecation(text: &str, version: &str) -> Option<String> {
         deprecation_of(&format!("299 - \"{text}\""), version).map(str::to_owned)
     }
 
@@ -74,8 +74,8 @@ mod tests {
                 "example.com/v1alpha1 Widget is deprecated; use example.com/v1 Widget",
             ),
         ] {
-            assert_eq!(of(text, version).as_deref(), Some(text));
-            assert_eq!(of(text, "apps/v1"), None, "of another API: {text}");
+            assert_eq!(deprecation(text, version).as_deref(), Some(text));
+            assert_eq!(deprecation(text, "apps/v1"), None, "of another API: {text}");
         }
     }
 
@@ -92,10 +92,13 @@ mod tests {
             "v1 Pod is deprecated in secret-project",
             "the v1 Pod is deprecated in v1.19+",
         ] {
-            assert_eq!(of(text, "v1"), None, "{text}");
+            assert_eq!(deprecation(text, "v1"), None, "{text}");
         }
         let more = "v1 Endpoints is deprecated in v1.33+, says secret-project";
-        assert_eq!(of(more, "v1").as_deref(), Some("v1 Endpoints is deprecated in v1.33+"));
+        assert_eq!(
+            deprecation(more, "v1").as_deref(),
+            Some("v1 Endpoints is deprecated in v1.33+")
+        );
         assert_eq!(deprecation_of("v1 Pod is deprecated", "v1"), None, "no header of this kind");
     }
 
@@ -104,7 +107,7 @@ mod tests {
         fn nothing_but_the_known_parts_is_kept(
             text in "v1 [A-Z][a-z]{1,4} is deprecated( in v[0-9]{1,2}\\.[0-9]{1,2}\\+)?[;, a-z]{0,9}",
         ) {
-            if let Some(kept) = of(&text, "v1") {
+            if let Some(kept) = deprecation(&text, "v1") {
                 prop_assert!(text.starts_with(&kept) && kept.split(' ').count() <= 6, "{kept}");
             }
         }

@@ -65,11 +65,13 @@ impl Finding {
         } else {
             format!("{:.1} MB/s", bytes_per_second / 1e6)
         };
-        let [upstream, own] = [upstream_cores, cores].map(|cores| 1e3 * cores);
+        let [upstream, weir_millicores] = [upstream_cores, cores].map(|cores| 1e3 * cores);
         // The first number is an estimate, of which only two digits say anything.
         let upstream =
             if upstream < 10.0 { format!("{upstream:.1}") } else { format!("{upstream:.0}") };
-        format!("about {upstream} mCPU on the API server, {own:.1} mCPU in Weir, {bytes}")
+        format!(
+            "about {upstream} mCPU on the API server, {weir_millicores:.1} mCPU in Weir, {bytes}"
+        )
     }
 }
 
@@ -112,7 +114,8 @@ impl Doctor {
             }
         }
         self.on = on;
-        let order = |it: &Finding| Finding::order(it.upstream_cores, it.bytes_per_second);
+        let order =
+            |finding: &Finding| Finding::order(finding.upstream_cores, finding.bytes_per_second);
         findings.sort_by(|one, other| {
             other.weight.cmp(&one.weight).then(order(other).total_cmp(&order(one)))
         });

@@ -65,7 +65,7 @@ pub enum AskedForm {
 
 impl Start {
     /// Reads the parameters of a request.
-    pub fn of(resource_version: Option<&str>, continue_token: Option<&str>) -> Self {
+    pub fn from_parameters(resource_version: Option<&str>, continue_token: Option<&str>) -> Self {
         match (resource_version, continue_token) {
             (_, Some(token)) if !token.is_empty() => Self::Continue,
             (None | Some(""), _) => Self::Unset,
@@ -77,7 +77,7 @@ impl Start {
 
 impl AskedForm {
     /// Reads the text of an `Accept` header: the first clause counts.
-    pub fn of(accept: &str) -> Self {
+    pub fn from_accept(accept: &str) -> Self {
         if accept.trim() == "application/json" {
             return Self::OnlyJson;
         }
@@ -134,11 +134,11 @@ mod tests {
 
     #[test]
     fn parameters_and_headers_are_read() {
-        assert_eq!(Start::of(None, None), Start::Unset);
-        assert_eq!(Start::of(Some(""), Some("")), Start::Unset);
-        assert_eq!(Start::of(Some("0"), None), Start::Any);
-        assert_eq!(Start::of(Some("17"), None), Start::Version);
-        assert_eq!(Start::of(None, Some("abc")), Start::Continue);
+        assert_eq!(Start::from_parameters(None, None), Start::Unset);
+        assert_eq!(Start::from_parameters(Some(""), Some("")), Start::Unset);
+        assert_eq!(Start::from_parameters(Some("0"), None), Start::Any);
+        assert_eq!(Start::from_parameters(Some("17"), None), Start::Version);
+        assert_eq!(Start::from_parameters(None, Some("abc")), Start::Continue);
         for (accept, form) in [
             ("", AskedForm::Json),
             ("application/json, */*", AskedForm::Json),
@@ -151,7 +151,7 @@ mod tests {
             ),
             ("application/yaml", AskedForm::Other),
         ] {
-            assert_eq!(AskedForm::of(accept), form, "{accept}");
+            assert_eq!(AskedForm::from_accept(accept), form, "{accept}");
         }
     }
 

@@ -142,13 +142,13 @@ impl RawLending {
         check((0..=100).contains(&lendable), field, "has a lendablePercent beyond 0 to 100")?;
         let borrowing = self.borrowing_limit_percent.unwrap_or(0);
         check(borrowing >= 0, field, "has a negative borrowingLimitPercent")?;
-        let own = self.nominal_concurrency_shares;
-        check(own.is_none_or(|own| own >= 0), field, "has negative shares")?;
+        let given_shares = self.nominal_concurrency_shares;
+        check(given_shares.is_none_or(|shares| shares >= 0), field, "has negative shares")?;
         Ok(PriorityLevel {
             is_exempt: &*name == EXEMPT,
             name,
             uid,
-            shares: own.map_or(shares, i32::unsigned_abs),
+            shares: given_shares.map_or(shares, i32::unsigned_abs),
             lendable_percent: lendable.unsigned_abs(),
             borrowing_percent: self.borrowing_limit_percent.map(i32::unsigned_abs),
             queuing,

@@ -14,9 +14,9 @@ pub(super) enum Names {
 impl Names {
     /// Returns the names of a list, which may have `*` only as its sole member.
     pub(super) fn parse(list: Vec<Box<str>>, field: &'static str) -> Result<Self, InvalidObject> {
-        let all = list.iter().any(|name| &**name == "*");
-        check(!all || list.len() == 1, field, "has other names beside \"*\"")?;
-        Ok(if all { Self::All } else { Self::Listed(list.into()) })
+        let is_any = list.iter().any(|name| &**name == "*");
+        check(!is_any || list.len() == 1, field, "has other names beside \"*\"")?;
+        Ok(if is_any { Self::All } else { Self::Listed(list.into()) })
     }
 
     /// Fails if the list is empty.

@@ -60,13 +60,13 @@ impl Stage {
 
 impl Signals {
     /// Returns the signals of what runs out, without those of the CPU.
-    pub fn of_space(&self) -> Self {
+    pub fn space_only(&self) -> Self {
         Self { lateness: Duration::ZERO, cpu: 0.0, ..*self }
     }
 
     /// Returns the signal of memory alone.
-    pub fn of_memory(&self) -> Self {
-        Self { descriptors: 0.0, ..self.of_space() }
+    pub fn memory_only(&self) -> Self {
+        Self { descriptors: 0.0, ..self.space_only() }
     }
 
     /// Returns the highest stage that is reached, if each entry is multiplied by its part.

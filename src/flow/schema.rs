@@ -91,7 +91,7 @@ impl FlowSchema {
         check(is_free, field, "1 is for the schema \"exempt\" only")?;
         let level = spec.priority_level_configuration.name;
         check(!level.is_empty(), "spec.priorityLevelConfiguration.name", "is empty")?;
-        let distinguisher = spec.distinguisher_method.map(|it| match &*it.kind {
+        let distinguisher = spec.distinguisher_method.map(|method| match &*method.kind {
             "ByUser" => Ok(Distinguisher::ByUser),
             "ByNamespace" => Ok(Distinguisher::ByNamespace),
             _ => Err(rejected("spec.distinguisherMethod.type", "is unknown")),

@@ -38,7 +38,7 @@ pub struct CollectionSize {
 
 impl Work {
     /// Returns the work of a request. `size` is that of its resource in all namespaces, if known.
-    pub fn of(info: &RequestInfo, size: Option<CollectionSize>) -> Self {
+    pub fn from_request(info: &RequestInfo, size: Option<CollectionSize>) -> Self {
         if !matches!(info.verb, Verb::List | Verb::Watch) {
             return Self::One;
         }
@@ -49,7 +49,7 @@ impl Work {
             return Self::One;
         }
         let from_cache = is_watch || !reads_storage(&options);
-        let is_single = info.resource.as_ref().is_some_and(|it| !it.name.is_empty());
+        let is_single = info.resource.as_ref().is_some_and(|resource| !resource.name.is_empty());
         let bytes = size.map(|size| read_bytes(size, &options, from_cache, is_single));
         Self::List { from_cache, bytes }
     }

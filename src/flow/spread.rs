@@ -28,7 +28,7 @@ impl Spread {
     pub fn open(&mut self, now: Duration, who: [&str; 2], address: u64) {
         let place = self.place(who).unwrap_or_else(|| {
             if self.clients.len() >= CLIENTS_MAX {
-                let oldest = self.clients.iter().enumerate().min_by_key(|(_, it)| it.began);
+                let oldest = self.clients.iter().enumerate().min_by_key(|(_, client)| client.began);
                 let oldest = oldest.map_or(0, |(place, _)| place);
                 self.clients.swap_remove(oldest);
             }
@@ -38,8 +38,8 @@ impl Spread {
         });
         let Some(reader) = self.clients.get_mut(place) else { return };
         reader.began = now;
-        let found = reader.addresses.iter_mut().find(|(known, _)| *known == address);
-        if let Some((_, count)) = found {
+        let entry = reader.addresses.iter_mut().find(|(counted, _)| *counted == address);
+        if let Some((_, count)) = entry {
             *count = count.saturating_add(1);
         } else if reader.addresses.len() < ADDRESSES_MAX {
             reader.addresses.push((address, 1));
@@ -50,7 +50,9 @@ impl Spread {
     pub fn close(&mut self, who: [&str; 2], address: u64) {
         let Some(place) = self.place(who) else { return };
         let Some(reader) = self.clients.get_mut(place) else { return };
-        if let Some((_, count)) = reader.addresses.iter_mut().find(|(known, _)| *known == address) {
+        if let Some((_, count)) =
+            reader.addresses.iter_mut().find(|(counted, _)| *counted == address)
+        {
             *count = count.saturating_sub(1);
         }
         reader.addresses.retain(|(_, count)| *count > 0);
@@ -66,7 +68,7 @@ impl Spread {
     }
 
     fn place(&self, [user, agent]: [&str; 2]) -> Option<usize> {
-        self.clients.iter().position(|it| &*it.user == user && &*it.agent == agent)
+        self.clients.iter().position(|client| &*client.user == user && &*client.agent == agent)
     }
 }
 
@@ -88,21 +90,21 @@ mod tests {
             spread.open(SECOND, ["jane", "agent/1"], number % 12);
             spread.open(SECOND, ["joe", "agent/1"], 7);
         }
-        let of = |spread: &Spread, user| spread.addresses([user, "agent/1"]);
-        assert_eq!(of(&spread, "jane"), 12);
-        assert_eq!(of(&spread, "joe"), 1);
-        assert_eq!(of(&spread, "nobody"), 0);
+        let addresses = |spread: &Spread, user| spread.addresses([user, "agent/1"]);
+        assert_eq!(addresses(&spread, "jane"), 12);
+        assert_eq!(addresses(&spread, "joe"), 1);
+        assert_eq!(addresses(&spread, "nobody"), 0);
         for number in 0..96 {
             spread.close(["jane", "agent/1"], number % 12);
         }
-        assert_eq!(of(&spread, "jane"), 4, "these began once more");
+        assert_eq!(addresses(&spread, "jane"), 4, "these began once more");
         // A program that runs each few minutes, each time at a new address.
         for address in 1_000..1_100 {
             spread.open(SECOND, ["job", "agent/1"], address);
-            assert_eq!(of(&spread, "job"), 1);
+            assert_eq!(addresses(&spread, "job"), 1);
             spread.close(["job", "agent/1"], address);
         }
-        assert_eq!(of(&spread, "job"), 0);
+        assert_eq!(addresses(&spread, "job"), 0);
     }
 
     #[test]

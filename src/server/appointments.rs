@@ -68,7 +68,8 @@ impl AppointmentMetrics {
             "Lists and watches that got 429 and a time to come again, by what there was no place for.",
             &["place"],
         )?;
-        let [cache, review] = ["cache", "review"].map(|it| appointments.with_label_values(&[it]));
+        let [cache, review] =
+            ["cache", "review"].map(|name| appointments.with_label_values(&[name]));
         Ok(Self { cache, review })
     }
 }
@@ -163,7 +164,7 @@ mod tests {
     async fn each_resource_has_its_own_rate() {
         let metrics = AppointmentMetrics::register(&Registry::new()).unwrap();
         let herd = HerdAppointments::new(metrics);
-        let [pods, nodes] = ["pods", "nodes"].map(|it| GroupVersionResource::new("", "v1", it));
+        let [pods, nodes] = ["pods", "nodes"].map(|name| GroupVersionResource::new("", "v1", name));
         assert_eq!(herd.for_cache(Some(&pods), 500), 1);
         for _ in 0..80 {
             tokio::time::advance(Duration::from_millis(100)).await;

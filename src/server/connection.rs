@@ -135,8 +135,8 @@ impl ConnectionServer {
                 drop(large);
                 let held = response.extensions_mut().remove::<HeldBytes>();
                 let lane = response.extensions_mut().remove::<Lane>();
-                let guarded = |it| GuardedBody::new(it, timeouts, guard).paced_by(held);
-                let guarded = |it| guarded(it).counted_by(sent).metered_by(meter).in_lane(lane);
+                let guarded = |body| GuardedBody::new(body, timeouts, guard).paced_by(held);
+                let guarded = |body| guarded(body).counted_by(sent).metered_by(meter).in_lane(lane);
                 Ok::<_, Infallible>(response.map(guarded))
             }))
         });
@@ -191,7 +191,7 @@ fn spawn_timeouts(
     streams.spawn_aux(async move {
         let asked = async {
             match refusal_pace {
-                Some(pace) => pace.asks_to_leave().await,
+                Some(pace) => pace.until_asked_to_leave().await,
                 None => std::future::pending().await,
             }
         };

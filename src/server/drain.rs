@@ -218,8 +218,9 @@ mod tests {
         let drain = Drain::default();
         let idle: Vec<_> = (0..5).map(|_| drain.connect()).collect();
         let busy: Vec<_> = (0..90).map(|_| open(&drain, 2, 0)).collect();
-        let all: Vec<_> = idle.iter().chain(busy.iter().map(|(it, _)| it)).collect();
-        let mut starts = starts(&drain, &all, 90).await;
+        let connections: Vec<_> =
+            idle.iter().chain(busy.iter().map(|(connection, _)| connection)).collect();
+        let mut starts = starts(&drain, &connections, 90).await;
         assert_eq!(starts.drain(..5).collect::<Vec<_>>(), [0; 5]);
         starts.sort_unstable();
         assert_eq!(starts, (0..90).collect::<Vec<_>>(), "one a second");
@@ -230,9 +231,9 @@ mod tests {
         let drain = Drain::default();
         let connections =
             [(0, 2), (6, 0), (1, 0), (0, 1)].map(|(one, other)| open(&drain, one, other));
-        let all: Vec<_> = connections.iter().map(|(it, _)| it).collect();
+        let states: Vec<_> = connections.iter().map(|(connection, _)| connection).collect();
         // Ten watches over a hundred seconds.
-        assert_eq!(starts(&drain, &all, 100).await, [80, 10, 0, 70]);
+        assert_eq!(starts(&drain, &states, 100).await, [80, 10, 0, 70]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -244,7 +244,8 @@ impl FlowControl {
     /// Returns what stands for the sender of a request, its user agent and the resource.
     fn client(&self, context: &RequestContext<'_>, requester: &Requester) -> u64 {
         let agent = context.agent.as_ref().map(HeaderValue::as_bytes);
-        let resource = context.info.resource.as_ref().map(|it| (&it.gvr, &it.subresource));
+        let resource =
+            context.info.resource.as_ref().map(|resource| (&resource.gvr, &resource.subresource));
         self.hasher.hash_one((requester, agent, resource))
     }
 
@@ -279,8 +280,8 @@ impl FlowControl {
 
     /// Adds costs that the metrics have counted. `hash` stands for the origin.
     fn add_cost(&self, hash: u64, cost: &Cost, origin: impl FnOnce() -> Origin) {
-        let own = THREAD.with(|number| *number) % self.batches.len().max(1);
-        let Some(batch) = self.batches.get(own) else { return };
+        let index = THREAD.with(|number| *number) % self.batches.len().max(1);
+        let Some(batch) = self.batches.get(index) else { return };
         let mut batch = batch.lock();
         if batch.add(hash, cost, origin) {
             self.add_batch(&mut batch);
@@ -316,11 +317,11 @@ pub(crate) fn habit(info: &RequestInfo, headers: &HeaderMap) -> Habit {
 
 fn collection_habit(info: &RequestInfo, headers: &HeaderMap) -> Habit {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let of = |name| info.query.first(name);
+    let parameter = |name| info.query.first(name);
     Habit {
-        start: Start::of(of("resourceVersion"), of("continue")),
-        is_limited: of("limit").is_some_and(|limit| !matches!(limit, "" | "0")),
-        form: AskedForm::of(text(ACCEPT)),
+        start: Start::from_parameters(parameter("resourceVersion"), parameter("continue")),
+        is_limited: parameter("limit").is_some_and(|limit| !matches!(limit, "" | "0")),
+        form: AskedForm::from_accept(text(ACCEPT)),
         takes_gzip: text(ACCEPT_ENCODING).contains("gzip"),
         is_repeated: false,
     }

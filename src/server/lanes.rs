@@ -118,8 +118,8 @@ impl Lanes {
     /// Takes the slot of a request if it was granted, or asks for one.
     fn take(&self, slot: Option<SlotId>, flow: u64, bytes: u64, waker: &Waker) -> SlotReply {
         self.change(|Inner { core, wakers }, now| {
-            let known = slot.filter(|id| core.state(*id).is_some());
-            let id = known.unwrap_or_else(|| core.ask(now, flow, bytes));
+            let asked = slot.filter(|id| core.state(*id).is_some());
+            let id = asked.unwrap_or_else(|| core.ask(now, flow, bytes));
             match core.state(id) {
                 Some(SlotState::Granted) => {
                     core.take(now, id);

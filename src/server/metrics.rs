@@ -93,16 +93,16 @@ impl ServerMetrics {
     /// and for a request without a resource.
     pub fn resource(&self, gvr: Option<&GroupVersionResource>) -> Arc<ResourceMetrics> {
         let Some(gvr) = gvr else { return self.other() };
-        let known = self.inner.resources.load();
-        match known.get(gvr) {
-            Some(known) => return Arc::clone(known),
-            None if known.len() >= RESOURCES_MAX => return self.other(),
+        let resources = self.inner.resources.load();
+        match resources.get(gvr) {
+            Some(metrics) => return Arc::clone(metrics),
+            None if resources.len() >= RESOURCES_MAX => return self.other(),
             None => {}
         }
         let labels = [&*gvr.group, &*gvr.version, &*gvr.resource];
         let new = Arc::new(ResourceMetrics::new(&self.inner.families, labels));
-        self.inner.resources.rcu(|known| {
-            let mut more = HashMap::clone(known);
+        self.inner.resources.rcu(|resources| {
+            let mut more = HashMap::clone(resources);
             if more.len() < RESOURCES_MAX {
                 more.entry(gvr.clone()).or_insert_with(|| Arc::clone(&new));
             }

@@ -120,7 +120,7 @@ mod tests {
 
     fn user(name: &str) -> ClientId {
         let user = User::new(name.to_owned(), String::new(), Vec::new(), [].into());
-        ClientId::of_user_or_address(Some(&user), None)
+        ClientId::from_user_or_address(Some(&user), None)
     }
 
     fn watches(most: usize) -> Arc<OpenWatches> {

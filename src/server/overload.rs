@@ -133,7 +133,7 @@ impl Overload {
     }
 
     /// Waits until only vital requests are answered. Returns at the next change to that stage.
-    pub(crate) async fn becomes_vital_only(&self) {
+    pub(crate) async fn until_vital_only(&self) {
         self.vital_only.notified().await;
     }
 
@@ -143,8 +143,8 @@ impl Overload {
     }
 
     /// Returns a hash that distinguishes flows.
-    pub(crate) fn flow(&self, of: impl Hash) -> u64 {
-        self.hasher.hash_one(of)
+    pub(crate) fn flow(&self, identity: impl Hash) -> u64 {
+        self.hasher.hash_one(identity)
     }
 
     /// Whether requests have to be judged at all.

@@ -267,12 +267,12 @@ impl Router {
         }
         let request = context.info.resource.as_ref().ok_or(Reason::NonResource)?;
         let deadline = context.started + FAILOVER_WAIT_MAX;
-        let found = tokio::select! {
+        let handle = tokio::select! {
             biased;
-            found = self.caches.registry.find(&request.gvr) => found.ok(),
-            () = self.availability().unusable_from(deadline) => None,
+            handle = self.caches.registry.find(&request.gvr) => handle.ok(),
+            () = self.availability().until_unusable(deadline) => None,
         };
-        let resource = found.ok_or(Reason::Refused(Refusal::NotReady))?;
+        let resource = handle.ok_or(Reason::Refused(Refusal::NotReady))?;
         context.resource = Some(resource.ok_or(NOT_FOUND)?);
         Ok(())
     }

@@ -218,14 +218,14 @@ impl Api {
 
     fn kind_of(&self, object: &Value) -> Result<Arc<Kind>, WriteError> {
         let (api_version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
-        let found = self.shared.store.registry().find_kind(api_version, kind);
-        found.ok_or_else(|| ApiError::unknown_resource().into())
+        let kind_found = self.shared.store.registry().find_kind(api_version, kind);
+        kind_found.ok_or_else(|| ApiError::unknown_resource().into())
     }
 
     fn kind(&self, api_version: &str, resource: &str) -> Result<Arc<Kind>, WriteError> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let found = self.shared.store.registry().find(group, version, resource);
-        found.ok_or_else(|| ApiError::unknown_resource().into())
+        let kind_found = self.shared.store.registry().find(group, version, resource);
+        kind_found.ok_or_else(|| ApiError::unknown_resource().into())
     }
 }
 

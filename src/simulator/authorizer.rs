@@ -32,7 +32,7 @@ pub(super) fn authorize(store: &Store, user: &Identity, attributes: &Attributes)
 
 /// Returns whether a configured rule covers a request.
 fn allows(rule: &Rule, attributes: &Attributes) -> bool {
-    let has = |list: &[String], word: &str| list.iter().any(|known| known == "*" || known == word);
+    let has = |list: &[String], word: &str| list.iter().any(|entry| entry == "*" || entry == word);
     let verb = match attributes.verb.as_str() {
         "impersonate" => rule.verbs.contains(&attributes.verb),
         verb => has(&rule.verbs, verb),

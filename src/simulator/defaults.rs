@@ -8,27 +8,35 @@ pub(super) fn apply(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(map) => {
             let properties = schema.get("properties").and_then(Value::as_object);
-            for (name, of) in properties.into_iter().flatten() {
+            for (name, property_schema) in properties.into_iter().flatten() {
                 let absent = match map.get(name) {
                     None => true,
-                    Some(Value::Null) => of.get("nullable") != Some(&Value::Bool(true)),
+                    Some(Value::Null) => {
+                        property_schema.get("nullable") != Some(&Value::Bool(true))
+                    }
                     Some(_) => false,
                 };
-                if let (true, Some(default)) = (absent, of.get("default")) {
+                if let (true, Some(default)) = (absent, property_schema.get("default")) {
                     map.insert(name.clone(), default.clone());
                 }
                 if let Some(inner) = map.get_mut(name) {
-                    apply(of, inner);
+                    apply(property_schema, inner);
                 }
             }
-            if let Some(of) = schema.get("additionalProperties").filter(|of| of.is_object()) {
-                let known = |name: &String| properties.is_some_and(|map| map.contains_key(name));
-                map.iter_mut().filter(|(name, _)| !known(name)).for_each(|(_, v)| apply(of, v));
+            if let Some(property_schema) = schema
+                .get("additionalProperties")
+                .filter(|property_schema| property_schema.is_object())
+            {
+                let is_declared =
+                    |name: &String| properties.is_some_and(|map| map.contains_key(name));
+                map.iter_mut()
+                    .filter(|(name, _)| !is_declared(name))
+                    .for_each(|(_, v)| apply(property_schema, v));
             }
         }
         Value::Array(elements) => {
-            if let Some(of) = schema.get("items") {
-                elements.iter_mut().for_each(|element| apply(of, element));
+            if let Some(property_schema) = schema.get("items") {
+                elements.iter_mut().for_each(|element| apply(property_schema, element));
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}

@@ -60,8 +60,8 @@ pub(super) fn discovery(
             Ok(answer::value(request, 200, &list))
         }
         ["apis", name] => {
-            let found = registry.groups().iter().find(|(known, _)| known == name);
-            let (name, versions) = found.ok_or_else(ApiError::unknown_path)?;
+            let served_group = registry.groups().iter().find(|(group_name, _)| group_name == name);
+            let (name, versions) = served_group.ok_or_else(ApiError::unknown_path)?;
             Ok(answer::value(request, 200, &group(name, versions, true)))
         }
         ["api", version] => resources(request, &registry, "", version),
@@ -106,9 +106,9 @@ fn resources(
 
 /// Returns a kind and its subresources as `APIResource`s.
 fn legacy(kind: &Kind) -> Vec<Value> {
-    let mut own = json!({"name": kind.resource, "singularName": kind.singular,
+    let mut resource = json!({"name": kind.resource, "singularName": kind.singular,
         "namespaced": kind.namespaced, "kind": kind.kind, "verbs": kind.verbs()});
-    if let Some(map) = own.as_object_mut() {
+    if let Some(map) = resource.as_object_mut() {
         if !kind.short_names.is_empty() {
             map.insert("shortNames".to_owned(), kind.short_names.clone().into());
         }
@@ -120,7 +120,7 @@ fn legacy(kind: &Kind) -> Vec<Value> {
         }
     }
     let subresources = kind.subresources.iter().map(|name| {
-        let (group, version, of) = subresource_kind(kind, name);
+        let (group, version, response_kind) = subresource_kind(kind, name);
         let mut value = json!({"name": format!("{}/{name}", kind.resource), "singularName": "",
             "namespaced": kind.namespaced});
         if let (Some(map), false) = (value.as_object_mut(), group.is_empty()) {
@@ -128,12 +128,12 @@ fn legacy(kind: &Kind) -> Vec<Value> {
             map.insert("version".to_owned(), version.into());
         }
         if let Some(map) = value.as_object_mut() {
-            map.insert("kind".to_owned(), of.into());
+            map.insert("kind".to_owned(), response_kind.into());
             map.insert("verbs".to_owned(), subresource_verbs(name).into());
         }
         value
     });
-    std::iter::once(own).chain(subresources).collect()
+    std::iter::once(resource).chain(subresources).collect()
 }
 
 fn subresource_kind<'a>(kind: &'a Kind, name: &str) -> (&'a str, &'a str, &'a str) {
@@ -169,13 +169,13 @@ fn storage_hash(kind: &Kind) -> String {
 fn group(name: &str, versions: &[String], top: bool) -> Value {
     let version =
         |version: &String| json!({"groupVersion": api_version(name, version), "version": version});
-    let all: Vec<Value> = versions.iter().map(version).collect();
+    let described: Vec<Value> = versions.iter().map(version).collect();
     let preferred = versions.first().map(version);
     if top {
-        return json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": all,
+        return json!({"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": described,
             "preferredVersion": preferred});
     }
-    json!({"name": name, "versions": all, "preferredVersion": preferred})
+    json!({"name": name, "versions": described, "preferredVersion": preferred})
 }
 
 fn named_groups(registry: &Registry) -> impl Iterator<Item = &'_ (String, Vec<String>)> {
@@ -186,15 +186,15 @@ fn named_groups(registry: &Registry) -> impl Iterator<Item = &'_ (String, Vec<St
 /// Returns the group-versions of registered aggregated API servers.
 fn extra_groups(shared: &Shared) -> Vec<(String, String)> {
     let paths = shared.aggregation.fixed.read();
-    let mut found: Vec<(String, String)> = paths
+    let mut versions: Vec<(String, String)> = paths
         .keys()
         .filter_map(|path| {
             let (group, version) = path.strip_prefix("/apis/")?.split_once('/')?;
             (!version.contains('/')).then(|| (group.to_owned(), version.to_owned()))
         })
         .collect();
-    found.sort();
-    found
+    versions.sort();
+    versions
 }
 
 /// Returns the aggregated document, with its ETag.
@@ -265,7 +265,7 @@ fn extra_items(shared: &Shared) -> Vec<Value> {
 /// Returns a kind as an `APIResourceDiscovery`.
 fn modern(kind: &Kind) -> Value {
     let scope = if kind.namespaced { "Namespaced" } else { "Cluster" };
-    let response = |group: &str, version: &str, of: &str| json!({"group": group, "version": version, "kind": of});
+    let response = |group: &str, version: &str, response_kind: &str| json!({"group": group, "version": version, "kind": response_kind});
     let mut value = json!({"resource": kind.resource,
         "responseKind": response(&kind.group, &kind.version, &kind.kind),
         "scope": scope, "singularResource": kind.singular, "verbs": kind.verbs()});
@@ -273,11 +273,14 @@ fn modern(kind: &Kind) -> Value {
         .subresources
         .iter()
         .map(|name| {
-            let (group, version, of) = subresource_kind(kind, name);
-            let own = version.is_empty();
-            let (group, version) =
-                if own { (kind.group.as_str(), kind.version.as_str()) } else { (group, version) };
-            json!({"subresource": name, "responseKind": response(group, version, of),
+            let (group, version, response_kind) = subresource_kind(kind, name);
+            let is_default = version.is_empty();
+            let (group, version) = if is_default {
+                (kind.group.as_str(), kind.version.as_str())
+            } else {
+                (group, version)
+            };
+            json!({"subresource": name, "responseKind": response(group, version, response_kind),
                 "verbs": subresource_verbs(name)})
         })
         .collect();

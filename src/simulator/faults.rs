@@ -127,8 +127,8 @@ impl Faults {
     /// Returns the damage to the next event of an object, which it counts as done.
     pub(super) fn take_damage(&self, resource: &str, key: &str) -> Option<Damage> {
         let mut damage = self.damage.lock();
-        let is_next = |one: &DamagedObject| {
-            one.resource == resource && one.key == key && one.damage != Damage::Hidden
+        let is_next = |object: &DamagedObject| {
+            object.resource == resource && object.key == key && object.damage != Damage::Hidden
         };
         let index = damage.iter().position(is_next)?;
         Some(damage.remove(index).damage)
@@ -137,9 +137,10 @@ impl Faults {
     /// Returns the keys of the objects of a resource that the watch caches lack.
     pub(super) fn hidden(&self, resource: &str) -> Vec<String> {
         let damage = self.damage.lock();
-        let is_hidden =
-            |one: &&DamagedObject| one.resource == resource && one.damage == Damage::Hidden;
-        damage.iter().filter(is_hidden).map(|one| one.key.clone()).collect()
+        let is_hidden = |object: &&DamagedObject| {
+            object.resource == resource && object.damage == Damage::Hidden
+        };
+        damage.iter().filter(is_hidden).map(|object| object.key.clone()).collect()
     }
 
     /// Cuts the running watches of a resource, or of all resources.

@@ -109,7 +109,10 @@ async fn connection(
             if let Ok(stream) = acceptor.accept(stream).await {
                 let chain = stream.get_ref().1.peer_certificates();
                 let owned = |chain: &[CertificateDer<'_>]| {
-                    chain.iter().map(|one| one.clone().into_owned()).collect::<Certificates>()
+                    chain
+                        .iter()
+                        .map(|certificate| certificate.clone().into_owned())
+                        .collect::<Certificates>()
                 };
                 let chain = chain.map(owned);
                 requests(stream, chain, shared, number, server).await;

@@ -23,8 +23,8 @@ pub(super) use self::user::{API_AUDIENCE, Identity};
 
 /// Returns the user of a request. Every user of an open simulator is an administrator.
 pub(super) fn authenticate(request: &Request, shared: &Shared) -> Result<Identity, ApiError> {
-    let own = authenticated(request, shared)?;
-    impersonation::effective(own, request, shared)
+    let identity = authenticated(request, shared)?;
+    impersonation::effective(identity, request, shared)
 }
 
 /// Whether the request has no valid credential: it is anonymous, or gets 401.
@@ -72,14 +72,15 @@ pub(super) fn by_token(
     if token.is_empty() {
         return None;
     }
-    let own = [API_AUDIENCE.to_owned()];
-    let wanted = if audiences.is_empty() { &own } else { audiences };
+    let default_audience = [API_AUDIENCE.to_owned()];
+    let wanted = if audiences.is_empty() { &default_audience } else { audiences };
     if let Some(user) = shared.options.users.iter().find(|user| user.token == token) {
         // A static token is valid for every audience.
         return Some((Identity::from_user(user), wanted.to_vec()));
     }
-    let (identity, all) = shared.tokens.user(&shared.store, token)?;
-    let fitting: Vec<String> = wanted.iter().filter(|one| all.contains(one)).cloned().collect();
+    let (identity, token_audiences) = shared.tokens.user(&shared.store, token)?;
+    let fitting: Vec<String> =
+        wanted.iter().filter(|audience| token_audiences.contains(audience)).cloned().collect();
     let identity = identity.authenticated_group().with_rules_of(&shared.options.users);
     (!fitting.is_empty()).then_some((identity, fitting))
 }

@@ -49,8 +49,10 @@ impl Registry {
 
     /// Returns the kind of an object by its `apiVersion` and `kind`.
     pub(super) fn find_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
-        let mut found = self.kinds.iter();
-        found.find(|known| known.kind == kind && known.api_version() == api_version).cloned()
+        let mut kinds = self.kinds.iter();
+        kinds
+            .find(|candidate| candidate.kind == kind && candidate.api_version() == api_version)
+            .cloned()
     }
 
     /// Returns whether any kind is served under a group and version.
@@ -68,8 +70,8 @@ impl Registry {
 fn groups(kinds: &[Arc<Kind>]) -> Vec<(String, Vec<String>)> {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for kind in kinds {
-        let known = groups.iter_mut().find(|(group, _)| *group == kind.group);
-        match known {
+        let group = groups.iter_mut().find(|(group, _)| *group == kind.group);
+        match group {
             Some((_, versions)) if versions.contains(&kind.version) => {}
             Some((_, versions)) => versions.push(kind.version.clone()),
             None => groups.push((kind.group.clone(), vec![kind.version.clone()])),

@@ -98,7 +98,7 @@ pub(super) fn negotiate(request: &Request, kind: &Kind, shape: Shape) -> Result<
         let conversion = ["as", "g", "v"].iter().any(|name| get(name).is_some());
         let (to, group) = (get("as").unwrap_or_default(), get("g").unwrap_or_default());
         let target = get("v").unwrap_or_default().to_owned();
-        let known = group == "meta.k8s.io" && matches!(target.as_str(), "v1" | "v1beta1");
+        let is_meta = group == "meta.k8s.io" && matches!(target.as_str(), "v1" | "v1beta1");
         let json = media == Media::Json;
         let view = match to {
             _ if !version || !stream => return None,
@@ -106,8 +106,10 @@ pub(super) fn negotiate(request: &Request, kind: &Kind, shape: Shape) -> Result<
                 let offered = json || (!kind.custom && protobuf::knows(&kind.kind));
                 return offered.then_some((View::Plain, ""));
             }
-            "Table" if known && json => View::Table(target),
-            "PartialObjectMetadata" | "PartialObjectMetadataList" if known => View::Partial(target),
+            "Table" if is_meta && json => View::Table(target),
+            "PartialObjectMetadata" | "PartialObjectMetadataList" if is_meta => {
+                View::Partial(target)
+            }
             _ => return None,
         };
         Some((view, to))

@@ -19,10 +19,10 @@ pub(super) fn normalize(kind: &Kind, object: Value) -> Value {
     // they were written.
     let Value::Object(mut map) = object else { return object };
     let mut shaped = Map::new();
-    for own in ["kind", "apiVersion", "metadata"] {
-        if let Some(value) = map.shift_remove(own) {
-            let value = if own == "metadata" { metadata(value) } else { value };
-            shaped.insert(own.to_owned(), value);
+    for field in ["kind", "apiVersion", "metadata"] {
+        if let Some(value) = map.shift_remove(field) {
+            let value = if field == "metadata" { metadata(value) } else { value };
+            shaped.insert(field.to_owned(), value);
         }
     }
     let status = map.shift_remove("status");

@@ -154,7 +154,7 @@ fn fields(kind: &Kind, value: &Value) -> Vec<(Box<str>, Box<str>)> {
         _ => "false",
     };
     let named = labels_of(kind).iter().map(|label| {
-        let found = match *label {
+        let field_text = match *label {
             "spec.hostNetwork" => flag("/spec/hostNetwork").to_owned(),
             "spec.unschedulable" => flag("/spec/unschedulable").to_owned(),
             "status.podIP" => text(value, "/status/podIPs/0/ip").to_owned(),
@@ -162,7 +162,7 @@ fn fields(kind: &Kind, value: &Value) -> Vec<(Box<str>, Box<str>)> {
             "source" => text(value, "/source/component").to_owned(),
             label => printed(value.pointer(&pointer(label))),
         };
-        ((*label).into(), found.into())
+        ((*label).into(), field_text.into())
     });
     let custom = kind.indexed.iter().map(|path| {
         let label = path.trim_start_matches('.');

@@ -132,11 +132,11 @@ fn document(registry: &Registry, group: &str, version: &str) -> bytes::Bytes {
         let prefix = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{group}") };
         let scope = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
         let path = format!("{prefix}/{version}{scope}/{}", kind.resource);
-        let of = json!({"group": group, "version": version, "kind": kind.kind});
+        let gvk = json!({"group": group, "version": version, "kind": kind.kind});
         let parameter =
             json!({"name": "fieldValidation", "in": "query", "schema": {"type": "string"}});
         let operation = |action: &str| {
-            json!({"x-kubernetes-action": action, "x-kubernetes-group-version-kind": of,
+            json!({"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk,
                 "parameters": [parameter], "responses": {"200": {"description": "OK"}}})
         };
         paths.insert(path.clone(), json!({"post": operation("post"), "get": operation("list")}));
@@ -162,17 +162,17 @@ fn schema(kind: &Kind) -> Value {
         properties.entry("kind").or_insert(text);
         properties.insert("metadata".to_owned(), open.clone());
         if !kind.custom {
-            for own in ["spec", "status", "data"] {
-                properties.insert(own.to_owned(), open.clone());
+            for field in ["spec", "status", "data"] {
+                properties.insert(field.to_owned(), open.clone());
             }
         }
     }
     if !kind.custom {
         map.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
     }
-    let of = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    let gvk = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
     map.insert("description".to_owned(), format!("{} of the simulator.", kind.kind).into());
-    map.insert("x-kubernetes-group-version-kind".to_owned(), json!([of]));
+    map.insert("x-kubernetes-group-version-kind".to_owned(), json!([gvk]));
     schema
 }
 

@@ -106,9 +106,9 @@ pub(super) fn upgrade(
 }
 
 fn find(shared: &Shared, kind: &Kind, target: &Target) -> Result<(), ApiError> {
-    let found = shared.store.get(kind, &key(&target.namespace, &target.name));
+    let stored = shared.store.get(kind, &key(&target.namespace, &target.name));
     let not_found = || ApiError::not_found(&kind.group, &kind.resource, &target.name);
-    found.map(drop).ok_or_else(not_found)
+    stored.map(drop).ok_or_else(not_found)
 }
 
 fn line(name: &str, number: usize) -> String {

@@ -42,12 +42,12 @@ pub(super) fn create(
 
 fn token(shared: &Shared, review: &Value) -> Value {
     let audiences = texts(review, "/spec/audiences");
-    let found = if shared.options.open() {
+    let authenticated = if shared.options.open() {
         Some((Identity::administrator(), vec![API_AUDIENCE.to_owned()]))
     } else {
         identity::by_token(text(review, "/spec/token"), shared, &audiences)
     };
-    match found {
+    match authenticated {
         Some((identity, audiences)) => {
             json!({"authenticated": true, "user": identity.info(), "audiences": audiences})
         }

@@ -272,8 +272,12 @@ fn find(shared: &Shared, target: &Target) -> Result<Arc<Kind>, ApiError> {
     let registry = shared.store.registry();
     let Some(kind) = registry.find(&target.group, &target.version, &target.resource) else {
         let custom = registry.kinds().iter().any(|kind| kind.custom && kind.group == target.group);
-        let known = registry.has_version(&target.group, &target.version) && !custom;
-        return Err(if known { ApiError::unknown_resource() } else { ApiError::unknown_path() });
+        let is_served = registry.has_version(&target.group, &target.version) && !custom;
+        return Err(if is_served {
+            ApiError::unknown_resource()
+        } else {
+            ApiError::unknown_path()
+        });
     };
     let needs_namespace = kind.namespaced
         && target.namespace.is_empty()

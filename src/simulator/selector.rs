@@ -74,8 +74,8 @@ impl FieldTerm {
             "metadata.name" => &*object.name,
             "metadata.namespace" => &*object.namespace,
             label => {
-                let found = object.fields.iter().find(|(name, _)| **name == *label);
-                found.map_or("", |(_, value)| &**value)
+                let field = object.fields.iter().find(|(name, _)| **name == *label);
+                field.map_or("", |(_, value)| &**value)
             }
         };
         (value == self.value) == self.equal
@@ -85,8 +85,8 @@ impl FieldTerm {
 impl LabelTerm {
     fn matches(&self, object: &Object) -> bool {
         let get = |key: &str| {
-            let found = object.labels.iter().find(|(name, _)| **name == *key);
-            found.map(|(_, value)| &**value)
+            let label = object.labels.iter().find(|(name, _)| **name == *key);
+            label.map(|(_, value)| &**value)
         };
         let number = |key: &str| get(key).and_then(|value| value.parse::<i64>().ok());
         match self {
@@ -158,8 +158,9 @@ fn check_field(kind: &Kind, label: &str) -> Result<(), String> {
     let named = labels_of(kind);
     if kind.custom {
         let declared = kind.selectable.iter().any(|path| path.trim_start_matches('.') == label);
-        let known = label == "metadata.name" || (kind.namespaced && label == "metadata.namespace");
-        return if declared || known {
+        let is_metadata =
+            label == "metadata.name" || (kind.namespaced && label == "metadata.namespace");
+        return if declared || is_metadata {
             Ok(())
         } else {
             Err(format!("field label not supported: {label}"))

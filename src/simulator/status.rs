@@ -119,7 +119,7 @@ impl ApiError {
             }
         }
         let body = match texts.as_slice() {
-            [one] => one.clone(),
+            [text] => text.clone(),
             many => format!("[{}]", many.join(", ")),
         };
         let message = format!("ListOptions.meta.k8s.io \"\" is invalid: {body}");

@@ -191,14 +191,14 @@ impl Store {
     pub(super) fn find(&self, wanted: impl Fn(&Object) -> bool) -> Vec<(Arc<Kind>, Arc<str>)> {
         let registry = self.registry();
         let state = self.state.lock();
-        let mut found = Vec::new();
+        let mut objects = Vec::new();
         for (storage, collection) in &state.collections {
             let kind = registry.kinds().iter().find(|kind| kind.storage() == *storage);
             let Some(kind) = kind else { continue };
             let matching = collection.objects.values().filter(|object| wanted(object));
-            found.extend(matching.map(|object| (Arc::clone(kind), Arc::clone(&object.key))));
+            objects.extend(matching.map(|object| (Arc::clone(kind), Arc::clone(&object.key))));
         }
-        found
+        objects
     }
 
     /// Returns a channel whose value changes with every event in a server's watch cache, and which
@@ -357,14 +357,14 @@ impl State {
 
 /// Returns the storage names of the resources whose serving changes with a definition.
 fn redefined(before: Option<&Object>, after: Option<&Object>) -> Vec<String> {
-    let of = |object: &Object| {
+    let entry = |object: &Object| {
         let value = object.value();
         let part = |pointer: &str| value.pointer(pointer).cloned().unwrap_or_default();
         let word = |pointer: &str| text(&value, pointer).to_owned();
         let storage = format!("{}/{}", word("/spec/group"), word("/spec/names/plural"));
         (storage, part("/spec"), part("/status/acceptedNames"))
     };
-    let (before, after) = (before.map(of), after.map(of));
+    let (before, after) = (before.map(entry), after.map(entry));
     if before == after {
         return Vec::new();
     }

@@ -55,10 +55,10 @@ pub(super) fn event(
 }
 
 fn row(kind: &Kind, version: &str, include: &str, object: &Value) -> Value {
-    let shown = match include {
+    let object_view = match include {
         "None" => Value::Null,
         "Object" => object.clone(),
         _ => partial_metadata(object, &format!("meta.k8s.io/{version}")),
     };
-    json!({"cells": columns::cells(kind, object), "object": shown})
+    json!({"cells": columns::cells(kind, object), "object": object_view})
 }

@@ -150,14 +150,14 @@ fn after_removal(store: &Store, kind: &Kind, object: &Object) {
     }
     let value = object.value();
     let uid = text(&value, "/metadata/uid");
-    let mut found = store.find(|candidate| {
+    let mut dependents = store.find(|candidate| {
         namespace.is_some_and(|namespace| candidate.namespace == *namespace)
             || candidate.owners.iter().any(|owner| **owner == *uid)
     });
     if kind.resource == "customresourcedefinitions" {
         unregister_definition(store, &value);
     }
-    for (kind, key) in found.drain(..) {
+    for (kind, key) in dependents.drain(..) {
         let removed = store.write(&kind, &key, |_| Ok(Change::Remove));
         if let Ok(Some(removed)) = removed {
             after_removal(store, &kind, &removed);

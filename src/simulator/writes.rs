@@ -59,9 +59,9 @@ pub(super) fn delete(
     let namespace = write_target(kind, target).namespace;
     let key = super::object::key(namespace, &target.name);
     if dry_run(request)? || options.get("dryRun").is_some_and(|value| !value.is_null()) {
-        let found = shared.store.get(kind, &key);
+        let stored = shared.store.get(kind, &key);
         let not_found = || ApiError::not_found(&kind.group, &kind.resource, &target.name);
-        return respond(request, kind, 200, found.ok_or_else(not_found)?.value());
+        return respond(request, kind, 200, stored.ok_or_else(not_found)?.value());
     }
     let deleted = write::delete(&shared.store, kind, namespace, &target.name, &conditions)?;
     if !deleted.gone || kind.resource == "pods" {

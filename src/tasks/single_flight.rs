@@ -144,7 +144,7 @@ impl<K: Hash + Eq, T> InFlightGuard<K, T> {
     }
 
     /// Waits until no caller waits for the result any more, and closes the run. Cancel safe.
-    pub(crate) async fn abandoned(&mut self) {
+    pub(crate) async fn until_abandoned(&mut self) {
         loop {
             self.sender.closed().await;
             let mut runs = self.runs.lock();

@@ -178,8 +178,11 @@ mod tests {
             });
         }
         assert_eq!((lines.len(), count("relist")), (10, 300));
-        let all = events.since(0);
-        assert_eq!((all.len(), all[0].count, all[0].has_others), (1, 300, true));
+        let events_kept = events.since(0);
+        assert_eq!(
+            (events_kept.len(), events_kept[0].count, events_kept[0].has_others),
+            (1, 300, true)
+        );
         // The lines of other kinds have a limit of their own.
         assert!(events.notable(EventKind::Rewind, "", "rewound", |left_out| {
             assert_eq!(left_out, None);
@@ -204,11 +207,11 @@ mod tests {
                 lines.push(format!("{number} ends"));
             });
         }
-        let shown =
+        let lines_of =
             |what: &str| (0..10).map(|number| format!("{number} {what}")).collect::<Vec<_>>();
-        assert_eq!(lines, [shown("begins"), shown("ends")].concat());
-        let all = events.since(0);
-        assert_eq!(all.iter().map(|event| event.count).sum::<u64>(), 24, "{all:?}");
+        assert_eq!(lines, [lines_of("begins"), lines_of("ends")].concat());
+        let events_kept = events.since(0);
+        assert_eq!(events_kept.iter().map(|event| event.count).sum::<u64>(), 24, "{events_kept:?}");
     }
 
     #[test]

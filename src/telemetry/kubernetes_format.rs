@@ -48,7 +48,7 @@ where
         let caller = match (&file, &number) {
             (Some(Value::String(file)), Some(number)) => caller((
                 file,
-                number.as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or_default(),
+                number.as_u64().and_then(|number| u32::try_from(number).ok()).unwrap_or_default(),
             )),
             _ => caller(place),
         };

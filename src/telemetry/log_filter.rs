@@ -144,9 +144,9 @@ impl LogFilter {
         let set = Arc::<Mutex<Vec<String>>>::default();
         let recorded = Arc::clone(&set);
         let replace = move |filter: EnvFilter| {
-            let shown = filter.to_string();
-            let own = shown.split(',').filter(|directive| !FIXED.contains(directive));
-            recorded.lock().push(own.collect::<Vec<_>>().join(","));
+            let printed = filter.to_string();
+            let configured = printed.split(',').filter(|directive| !FIXED.contains(directive));
+            recorded.lock().push(configured.collect::<Vec<_>>().join(","));
             Ok(())
         };
         (Self::with_set(Box::new(replace), "info"), set)

@@ -184,7 +184,7 @@ mod tests {
         counters_of(&registry, "weir_test_total", "Tests.", ("of", &["a", "b"])).unwrap();
         let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         for line in [r#"weir_test_total{of="a"} 0"#, r#"weir_test_total{of="b"} 0"#] {
-            assert!(text.lines().any(|it| it == line), "{text}");
+            assert!(text.lines().any(|candidate| candidate == line), "{text}");
         }
     }
 

@@ -38,10 +38,10 @@ impl Upstream {
         if checks.is_empty() {
             return Err(self.no_server());
         }
-        let (mut answer, mut others) = select_ok(checks).await?;
-        while is_gateway_error(answer) && !others.is_empty() {
-            let Ok((next, rest)) = select_ok(others).await else { break };
-            (answer, others) = (next, rest);
+        let (mut answer, mut checks_left) = select_ok(checks).await?;
+        while is_gateway_error(answer) && !checks_left.is_empty() {
+            let Ok((next, rest)) = select_ok(checks_left).await else { break };
+            (answer, checks_left) = (next, rest);
         }
         Ok(answer)
     }
@@ -85,8 +85,8 @@ impl Upstream {
         &self,
         server: &Arc<ApiServer>,
     ) -> Result<(Arc<Route>, Single), UpstreamError> {
-        let all = self.inner.pools.all();
-        let route = all.into_iter().find(|route| Arc::ptr_eq(&route.server, server));
+        let routes = self.inner.pools.all();
+        let route = routes.into_iter().find(|route| Arc::ptr_eq(&route.server, server));
         let route = route.ok_or_else(|| self.no_server())?;
         let single = route.pool.single_for_check().await.map_err(|failure| failure.error)?;
         Ok((route, single))
@@ -206,8 +206,8 @@ impl Upstream {
             return first;
         }
         let pools = &self.inner.pools;
-        let others = pools.all_but_calm(first.server.key);
-        let next = others.and_then(|mut excluded| {
+        let candidates = pools.all_but_calm(first.server.key);
+        let next = candidates.and_then(|mut excluded| {
             excluded.extend_from_slice(tried);
             pools.choose(&options.choice, class, &excluded)
         });
@@ -228,7 +228,7 @@ impl Upstream {
         let reached = async {
             let mut reached = pin!(server.catch_ups.reached(collection, since));
             match tokio::time::timeout(LATE_AFTER, &mut reached).await {
-                Ok(known) => known,
+                Ok(outcome) => outcome,
                 Err(_) => {
                     server.suspect();
                     reached.await

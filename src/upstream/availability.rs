@@ -172,13 +172,13 @@ impl Availability {
     }
 
     /// Waits until no API server is usable, at or after `earliest`.
-    pub(crate) async fn unusable_from(&self, earliest: Instant) {
+    pub(crate) async fn until_unusable(&self, earliest: Instant) {
         sleep_until(earliest).await;
         self.wait_for(|state| matches!(state, State::Unusable(_))).await;
     }
 
     /// Waits until the upstream comes back. Never ends if it is not away and does not go away.
-    pub(crate) async fn returned(&self) {
+    pub(crate) async fn until_returned(&self) {
         self.until_away().await;
         self.wait_for(|state| matches!(state, State::Usable(_))).await;
     }
@@ -238,8 +238,8 @@ impl Availability {
             let next = match (*state, next) {
                 // The time of the first failed check is kept, and the latest answer.
                 (State::Unusable(_), State::Unusable(_)) => *state,
-                (State::Usable(Some(known)), State::Usable(Some(at))) => {
-                    State::Usable(Some(known.max(at)))
+                (State::Usable(Some(last_return)), State::Usable(Some(at))) => {
+                    State::Usable(Some(last_return.max(at)))
                 }
                 // A check that was sent before the last answer says nothing about the time after.
                 (State::Usable(Some(known)), State::Unusable(sent)) if known > sent => *state,

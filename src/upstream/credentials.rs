@@ -163,7 +163,7 @@ impl Credentials {
             let forced = tokio::select! {
                 () = cancel.cancelled() => return,
                 () = self.reload.notified() => self.current().token_source.is_exec(),
-                () = self.base_changed() => false,
+                () = self.wait_for_base_change() => false,
                 () = tokio::time::sleep(POLL_INTERVAL) => {
                     self.current().token_source.is_exec_certificate()
                         && loaded_at.elapsed() >= EXEC_CERTIFICATE_INTERVAL
@@ -187,7 +187,7 @@ impl Credentials {
 
     /// Waits for a new identity of the base credentials; for ever if there are none. A change
     /// between two waits is found by the next poll.
-    async fn base_changed(&self) {
+    async fn wait_for_base_change(&self) {
         match &self.base {
             Some(base) => base.changed.notified().await,
             None => std::future::pending().await,

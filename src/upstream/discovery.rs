@@ -311,8 +311,8 @@ impl Inner {
     async fn wait_for_informers(&self) {
         let (mut custom, mut services) = (self.custom.clone(), self.services.clone());
         let both = async {
-            let known = custom.wait_for(|state| *state != InformerState::Pending).await.is_ok();
-            known && services.wait_for(|state| *state != InformerState::Pending).await.is_ok()
+            let is_synced = custom.wait_for(|state| *state != InformerState::Pending).await.is_ok();
+            is_synced && services.wait_for(|state| *state != InformerState::Pending).await.is_ok()
         };
         if tokio::time::timeout(SYNC_TIMEOUT, both).await.is_err() {
             tracing::debug!(
@@ -347,7 +347,7 @@ async fn follow(inner: Arc<Inner>) {
         let changed = tokio::select! {
             Ok(()) = custom.changed() => true,
             Ok(()) = services.changed() => true,
-            () = inner.upstream.availability().returned(), if !inner.is_known() => false,
+            () = inner.upstream.availability().until_returned(), if !inner.is_known() => false,
             () = tokio::time::sleep(delay) => false,
         };
         if !changed {

@@ -60,7 +60,7 @@ fn addresses(body: &[u8]) -> Option<Vec<Address>> {
         port: Option<u16>,
     }
     let list: List = serde_json::from_slice(body).ok()?;
-    let mut found = Vec::new();
+    let mut addresses = Vec::new();
     for slice in list.items.iter().filter(|slice| slice.address_type != "FQDN") {
         let ports = slice.ports.as_deref().unwrap_or_default();
         let https = ports.iter().find(|port| port.name.as_deref() == Some("https"));
@@ -72,12 +72,12 @@ fn addresses(body: &[u8]) -> Option<Vec<Address>> {
         let hosts = ready.flat_map(|endpoint| &endpoint.addresses);
         // A name there would be resolved to any address.
         let hosts = hosts.filter(|host| host.parse::<std::net::IpAddr>().is_ok());
-        found.extend(hosts.map(|host| (host.clone(), port)));
+        addresses.extend(hosts.map(|host| (host.clone(), port)));
     }
-    found.sort();
-    found.dedup();
-    found.truncate(SERVERS_MAX);
-    Some(found)
+    addresses.sort();
+    addresses.dedup();
+    addresses.truncate(SERVERS_MAX);
+    Some(addresses)
 }
 
 /// The largest answer: a service of some replicas has one slice of a few kilobytes.

@@ -176,19 +176,19 @@ impl Endpoints {
     pub(crate) fn one_of_several(&self, key: u64) -> Option<Arc<ApiServer>> {
         let servers = self.servers.load();
         let is_several = servers.len() > 1;
-        servers.iter().find(|one| is_several && one.key == key).cloned()
+        servers.iter().find(|server| is_several && server.key == key).cloned()
     }
 
     /// Returns whether a server is known to answer.
     pub(crate) fn is_any_usable(&self) -> bool {
         let servers = self.servers.load();
-        servers.iter().any(|one| one.is_admitted() && one.usable_weight().is_some())
+        servers.iter().any(|server| server.is_admitted() && server.usable_weight().is_some())
     }
 
     /// Returns the servers that requests go to: those that answer, or all if none does.
     pub(crate) fn in_use(&self) -> Vec<Arc<ApiServer>> {
-        let admitted = |one: &&Arc<ApiServer>| one.is_admitted();
-        let answers = |one: &&Arc<ApiServer>| !one.is_out();
+        let admitted = |server: &&Arc<ApiServer>| server.is_admitted();
+        let answers = |server: &&Arc<ApiServer>| !server.is_out();
         let servers = self.servers.load();
         let used: Vec<_> = servers.iter().filter(admitted).filter(answers).cloned().collect();
         if used.is_empty() { servers.iter().filter(admitted).cloned().collect() } else { used }
@@ -205,11 +205,11 @@ impl Endpoints {
         let now = Instant::now();
         let before = self.servers.load_full();
         let mut after: Vec<_> =
-            before.iter().filter(|one| one.origin != Origin::Discovery).cloned().collect();
+            before.iter().filter(|server| server.origin != Origin::Discovery).cloned().collect();
         for (host, port) in addresses {
             let endpoint = self.configured.at(host, *port);
-            let is_it = |one: &&Arc<ApiServer>| one.endpoint.is_same_address(&endpoint);
-            if after.iter().any(|one| is_it(&one)) || after.len() > SERVERS_MAX {
+            let is_it = |server: &&Arc<ApiServer>| server.endpoint.is_same_address(&endpoint);
+            if after.iter().any(|server| is_it(&server)) || after.len() > SERVERS_MAX {
                 continue;
             }
             after.insert(
@@ -221,12 +221,13 @@ impl Endpoints {
                 }),
             );
         }
-        let is_left = |one: &&Arc<ApiServer>| !after.iter().any(|it| Arc::ptr_eq(it, one));
+        let is_left =
+            |server: &&Arc<ApiServer>| !after.iter().any(|kept| Arc::ptr_eq(kept, server));
         for server in before.iter().filter(is_left) {
             tracing::info!(server = %server.endpoint, "an API server left the set");
             server.metrics.remove();
         }
-        if after.len() != before.len() || after.iter().any(|one| !contains(&before, one)) {
+        if after.len() != before.len() || after.iter().any(|server| !contains(&before, server)) {
             self.servers.store(Arc::new(after));
             self.generation.fetch_add(1, Ordering::Release);
             self.changed.notify_one();
@@ -322,8 +323,8 @@ fn candidate(server: &ApiServer, weight: f64, is_stream: bool, now: Instant) -> 
     }
 }
 
-fn contains(servers: &[Arc<ApiServer>], one: &Arc<ApiServer>) -> bool {
-    servers.iter().any(|it| Arc::ptr_eq(it, one))
+fn contains(servers: &[Arc<ApiServer>], server: &Arc<ApiServer>) -> bool {
+    servers.iter().any(|other| Arc::ptr_eq(other, server))
 }
 
 impl std::fmt::Debug for Endpoints {

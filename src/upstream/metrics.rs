@@ -240,8 +240,8 @@ impl UpstreamMetrics {
         let info = &self.inner.families.info;
         info.reset();
         for version in versions {
-            let shown: String = version.chars().take(VERSION_CHARS_MAX).collect();
-            info.with_label_values(&[&shown]).set(1);
+            let label: String = version.chars().take(VERSION_CHARS_MAX).collect();
+            info.with_label_values(&[&label]).set(1);
         }
     }
 
@@ -253,7 +253,7 @@ impl UpstreamMetrics {
     /// Returns the counters of the bytes of a purpose.
     pub(super) fn bytes(&self, purpose: RequestPurpose) -> &ByteCounters {
         let [forward, ..] = &self.inner.bytes;
-        self.inner.bytes.iter().find(|it| it.purpose == purpose).unwrap_or(forward)
+        self.inner.bytes.iter().find(|counters| counters.purpose == purpose).unwrap_or(forward)
     }
 
     /// Counts a connection that was retired. `cause` is a fixed word.
@@ -348,10 +348,10 @@ mod tests {
         metrics.versions(["v1.36.0", &"x".repeat(70)].into_iter());
         let families = registry.gather();
         let info = families.iter().find(|family| family.name() == "weir_upstream_info").unwrap();
-        let mut shown: Vec<_> =
+        let mut labels: Vec<_> =
             info.get_metric().iter().map(|metric| metric.get_label()[0].value()).collect();
-        shown.sort_unstable();
-        assert_eq!(shown, ["v1.36.0", &"x".repeat(64)]);
+        labels.sort_unstable();
+        assert_eq!(labels, ["v1.36.0", &"x".repeat(64)]);
     }
 
     #[test]

@@ -113,13 +113,13 @@ impl Pool {
                 Ok(lease) => exchange::send_http1(lease, request, gauge, attempt).await,
                 Err(error) => Err(SendError::not_sent(error)),
             };
-            return sent.map(|response| response.map(|body| body.of_class(class, options)));
+            return sent.map(|response| response.map(|body| body.with_class(class, options)));
         }
         let sent = match self.dialer.speaks_http2() {
             true => group.send_http2_first(gauge, request, attempt).await,
             false => group.send_http1_first(gauge, request, attempt).await,
         };
-        sent.map(|response| response.map(|body| body.of_class(class, options)))
+        sent.map(|response| response.map(|body| body.with_class(class, options)))
     }
 
     /// Returns how many exchanges of a class can be in progress at once, with the protocol that the

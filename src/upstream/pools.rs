@@ -147,9 +147,9 @@ impl Pools {
         let is_only = servers.len() == 1;
         let route = |server: &Arc<ApiServer>| {
             let is_it = |route: &&Arc<Route>| Arc::ptr_eq(&route.server, server);
-            if let Some(known) = before.all.iter().find(is_it) {
-                known.is_only.store(is_only, Ordering::Relaxed);
-                return known.clone();
+            if let Some(route_before) = before.all.iter().find(is_it) {
+                route_before.is_only.store(is_only, Ordering::Relaxed);
+                return route_before.clone();
             }
             let pool = Pool::new(
                 server.endpoint.clone(),
@@ -161,8 +161,8 @@ impl Pools {
             let is_only = AtomicBool::new(is_only);
             Arc::new(Route { server: server.clone(), pool, is_only })
         };
-        let all = servers.iter().map(route).collect();
-        self.routes.store(Arc::new(Routes { generation, all }));
+        let routes = servers.iter().map(route).collect();
+        self.routes.store(Arc::new(Routes { generation, all: routes }));
     }
 }
 
@@ -304,6 +304,6 @@ pub(super) fn is_of_core(path: &str) -> bool {
 /// API server instead, unless the read is of the core.
 pub(super) fn is_overload<B>(response: &Response<B>, is_of_core: bool) -> bool {
     let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    let is_text = content_type.is_some_and(|it| it.starts_with(b"text/plain"));
+    let is_text = content_type.is_some_and(|value| value.starts_with(b"text/plain"));
     response.status() == StatusCode::TOO_MANY_REQUESTS && (is_of_core || is_text)
 }

@@ -154,7 +154,8 @@ impl Proxy {
             }
             ProxyScheme::Socks5 => {
                 let credentials = self.credentials.as_ref();
-                let credentials = credentials.map(|one| (one.user.as_str(), one.password.as_str()));
+                let credentials =
+                    credentials.map(|login| (login.user.as_str(), login.password.as_str()));
                 socks5::handshake(Box::new(connection), host, port, credentials).await
             }
         };
@@ -168,7 +169,7 @@ impl Proxy {
         port: u16,
     ) -> Result<Box<dyn Connection>, String> {
         let credentials = self.credentials.as_ref();
-        let credentials = credentials.map(|one| format!("{}:{}", one.user, one.password));
+        let credentials = credentials.map(|login| format!("{}:{}", login.user, login.password));
         let target = host_and_port(host, port);
         http_connect::handshake(connection, &target, credentials.as_deref()).await
     }

@@ -48,9 +48,9 @@ pub(super) fn status_error(body: &[u8], code: StatusCode) -> UpstreamError {
     if let Some(status) = protobuf::decode_status(body) {
         let seconds = status.details.and_then(|details| details.retry_after_seconds).unwrap_or(0);
         let seconds = u64::try_from(seconds).unwrap_or(0);
-        let known = status.code.and_then(|code| u16::try_from(code).ok());
+        let valid = status.code.and_then(|code| u16::try_from(code).ok());
         return UpstreamError::Status {
-            code: known.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(code),
+            code: valid.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(code),
             reason: shorten(status.reason.unwrap_or_default()),
             message: shorten(status.message.unwrap_or_default()),
             retry_after: (seconds > 0).then(|| Duration::from_secs(seconds)),

@@ -129,26 +129,26 @@ impl SeenVersions {
     }
 }
 
-/// Keeps the version up to date while `known` has receivers, and counts `changes`. A failure keeps
-/// the last version. Of several versions, `known` is the oldest.
+/// Keeps the version up to date while `published` has receivers, and counts `changes`. A failure
+/// keeps /// the last version. Of several versions, `published` is the oldest.
 pub(super) async fn follow(
     upstream: Upstream,
-    known: watch::Sender<Option<UpstreamVersion>>,
+    published: watch::Sender<Option<UpstreamVersion>>,
     changes: watch::Sender<u64>,
 ) {
     let mut seen = SeenVersions::default();
-    while !known.is_closed() {
+    while !published.is_closed() {
         match UpstreamVersion::fetch(&upstream).await {
             Ok(version) => {
                 let text = version.git_version.clone();
                 let has_changed = seen.note(version);
                 upstream.inner.metrics.versions(seen.all());
-                known.send_if_modified(|known| {
+                published.send_if_modified(|published| {
                     let is_mixed = seen.0.len() > 1;
                     let oldest = seen.oldest().cloned();
                     let oldest = oldest.map(|oldest| UpstreamVersion { is_mixed, ..oldest });
-                    let differs = *known != oldest;
-                    *known = oldest;
+                    let differs = *published != oldest;
+                    *published = oldest;
                     differs
                 });
                 if has_changed {
@@ -158,7 +158,7 @@ pub(super) async fn follow(
             }
             Err(error) => tracing::debug!(%error, "cannot read the upstream's version"),
         }
-        let delay = if known.borrow().is_some() { INTERVAL } else { RETRY_DELAY };
+        let delay = if published.borrow().is_some() { INTERVAL } else { RETRY_DELAY };
         tokio::time::sleep(delay).await;
     }
 }

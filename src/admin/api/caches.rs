@@ -20,11 +20,13 @@ pub(super) fn content(
     limit: Option<usize>,
     sort: Option<&str>,
 ) -> Map<String, Value> {
-    let metrics = Metrics::of(moment);
+    let metrics = Metrics::from_moment(moment);
     let mut described: Vec<_> = caches.iter().map(|cache| metrics.describe(cache)).collect();
     if let Some(sort) = sort {
-        let of = |cache: &Value| cache.get(sort).and_then(Value::as_f64);
-        described.sort_by(|one, other| of(other).partial_cmp(&of(one)).unwrap_or(Ordering::Equal));
+        let column = |cache: &Value| cache.get(sort).and_then(Value::as_f64);
+        described.sort_by(|one, other| {
+            column(other).partial_cmp(&column(one)).unwrap_or(Ordering::Equal)
+        });
     }
     described.truncate(limit.unwrap_or(usize::MAX));
     items(described)
@@ -38,7 +40,7 @@ struct Metrics<'a> {
 }
 
 impl<'a> Metrics<'a> {
-    fn of(moment: &'a Moment) -> Self {
+    fn from_moment(moment: &'a Moment) -> Self {
         let numbers = &moment.numbers;
         let each = |name| numbers.each(name);
         let gauge =
@@ -64,7 +66,7 @@ impl<'a> Metrics<'a> {
             optional(at.filter(|at| *at > 0.0).map(|at| (now.as_secs_f64() - at).max(0.0).round()))
         };
         let [relists, relists_of_hour] =
-            self.moment.relists.each_ref().map(|of| of.get(&key).copied().unwrap_or(0.0));
+            self.moment.relists.each_ref().map(|window| window.get(&key).copied().unwrap_or(0.0));
         let [_, minute] = &self.moment.rates;
         let [hits, delivered] = minute.resources.get(&names).copied().unwrap_or_default();
         object([
@@ -108,9 +110,9 @@ pub(in crate::admin) fn difference(difference: &CacheDifference) -> Value {
     let version = |version: Option<ResourceVersion>| {
         version.map_or(Value::Null, |version| version.to_string().into())
     };
-    let key = |one: &KeyDifference| {
-        let (held, upstream) = (version(one.held), version(one.upstream));
-        object([("key", one.key.as_str().into()), ("cache", held), ("upstream", upstream)])
+    let key = |row: &KeyDifference| {
+        let (held, upstream) = (version(row.held), version(row.upstream));
+        object([("key", row.key.as_str().into()), ("cache", held), ("upstream", upstream)])
     };
     object([
         ("time", time(difference.at)),

@@ -18,9 +18,10 @@ pub(super) fn facts(moment: &Moment, registry: &Registry, findings: &[Finding]) 
     let numbers = &moment.numbers;
     let [_, minute] = &moment.rates;
     let caches = registry.descriptions();
-    let not_following: Vec<_> = caches.iter().filter_map(|it| not_following(it, moment)).collect();
+    let not_following: Vec<_> =
+        caches.iter().filter_map(|cache| not_following(cache, moment)).collect();
     let mut missing = missing(moment, &registry.warm(), &caches);
-    missing.retain(|it| not_following.iter().all(|(name, _)| *name != it.name));
+    missing.retain(|cache| not_following.iter().all(|(name, _)| *name != cache.name));
     let away = registry.availability().away_since();
     Facts {
         failing: moment.failing.clone(),
@@ -34,8 +35,11 @@ pub(super) fn facts(moment: &Moment, registry: &Registry, findings: &[Finding]) 
         overload_stage: numbers.sum("weir_overload_stage", &[("by", "acted-on")]) as u8,
         error_share: (minute.requests > 0.0).then(|| minute.errors / minute.requests),
         delay: minute.delays.quantile(0.99),
-        critical_finding: findings.iter().find(|it| it.weight == Weight::Critical).map(describe),
-        warnings: findings.iter().filter(|it| it.weight == Weight::Warning).count(),
+        critical_finding: findings
+            .iter()
+            .find(|finding| finding.weight == Weight::Critical)
+            .map(describe),
+        warnings: findings.iter().filter(|finding| finding.weight == Weight::Warning).count(),
         upstream_seconds: minute.upstream_latencies.quantile(0.5),
     }
 }
@@ -93,7 +97,7 @@ fn missing(
         }
         let (cause, page) = match (of_gvr.next(), refusal) {
             // Weir tries again and again.
-            (_, Some(refusal)) => reasons::of_refusal(*refusal),
+            (_, Some(refusal)) => reasons::describe_refusal(*refusal),
             (Some(cache), None) => {
                 let cause = recent_failure(cache, moment).or_else(|| lasting(cache, moment));
                 let Some(cause) = cause else { continue };

@@ -16,11 +16,12 @@ fn describe(finding: &Finding) -> Value {
     let named: Vec<_> = [user, agent].into_iter().filter(|name| !name.is_empty()).collect();
     let client = match *named {
         [] => "(no user agent)".to_owned(),
-        [one] => one.to_string(),
+        [agent] => agent.to_string(),
         _ => format!("{user}, {agent}"),
     };
     let fix = |library: Library| format!("{}: {}", library.as_str(), rule.fix(library));
-    let fixes = Library::ALL.map(|it| (it.as_str().to_owned(), Value::from(rule.fix(it))));
+    let fixes =
+        Library::ALL.map(|library| (library.as_str().to_owned(), Value::from(rule.fix(library))));
     let cost = Finding::cost_text(finding.upstream_cores, finding.cores, finding.bytes_per_second);
     let fix: Vec<_> = Library::guess(agent).iter().map(|library| fix(*library)).collect();
     object([

@@ -29,8 +29,8 @@ pub(in crate::admin) fn number(number: f64) -> Value {
     format!("{number:.3e}").parse::<f64>().map_or(Value::Null, Value::from)
 }
 
-pub(super) fn optional(of: Option<f64>) -> Value {
-    of.map_or(Value::Null, number)
+pub(super) fn optional(value: Option<f64>) -> Value {
+    value.map_or(Value::Null, number)
 }
 
 /// Returns a time in the format of RFC 3339, in milliseconds.

@@ -8,8 +8,8 @@ use crate::admin::numbers::Numbers;
 
 /// Returns the content of `/api/limits`.
 pub(super) fn content(moment: &Moment) -> Map<String, Value> {
-    let known = limits(&moment.numbers).into_iter().filter(Limit::is_known);
-    items(known.map(|limit| limit.describe()).collect())
+    let known_limits = limits(&moment.numbers).into_iter().filter(Limit::is_known);
+    items(known_limits.map(|limit| limit.describe()).collect())
 }
 
 /// A limit.

@@ -116,9 +116,9 @@ fn certificates(numbers: &Numbers) -> Value {
     let expiries = numbers.each("weir_certificate_expiry_timestamp_seconds");
     let mut expiries: Vec<_> = expiries.map(|(labels, at)| (labels.get("use"), at)).collect();
     expiries.sort_by(|(_, one), (_, other)| one.total_cmp(other));
-    let describe = |(of, at): (&str, f64)| {
+    let describe = |(usage, at): (&str, f64)| {
         let at = std::time::UNIX_EPOCH + Duration::try_from_secs_f64(at).unwrap_or_default();
-        object([("use", of.into()), ("expires", time(at))])
+        object([("use", usage.into()), ("expires", time(at))])
     };
     expiries.into_iter().map(describe).collect()
 }
@@ -127,14 +127,14 @@ fn certificates(numbers: &Numbers) -> Value {
 /// lists by bytes, of their watches by events. A forwarded request costs the same with Weir as
 /// without.
 fn saved(minute: &Totals) -> Value {
-    let own = (minute.upstream_requests - minute.forwards).max(0.0);
+    let upstream_own = (minute.upstream_requests - minute.forwards).max(0.0);
     let bytes = minute.watch_bytes + minute.cached_bytes - minute.reflector_bytes;
     let listed = (minute.reflector_bytes - minute.reflector_event_bytes).max(0.0);
     let cores = (minute.cached_bytes - listed) * SECONDS_PER_BYTE
-        + (minute.cached_gets - own) * SECONDS_PER_REQUEST
+        + (minute.cached_gets - upstream_own) * SECONDS_PER_REQUEST
         + (minute.watch_events - minute.reflector_events) * SECONDS_PER_EVENT;
     object([
-        ("requestsPerSecond", number((minute.hits - own).max(0.0))),
+        ("requestsPerSecond", number((minute.hits - upstream_own).max(0.0))),
         ("bytesPerSecond", number(bytes.max(0.0))),
         ("cores", number(cores.max(0.0))),
         ("isEstimate", true.into()),

@@ -17,9 +17,9 @@ pub(super) fn content(moment: &Moment) -> Map<String, Value> {
     let mut reasons: Vec<_> = moment.totals.reasons.iter().collect();
     reasons.retain(|([status, _], _)| &**status != "hit");
     reasons.sort_by(|(one, one_count), (other, other_count)| {
-        of(long, other).total_cmp(&of(long, one)).then(other_count.total_cmp(one_count))
+        count_of(long, other).total_cmp(&count_of(long, one)).then(other_count.total_cmp(one_count))
     });
-    let all = long.requests.max(f64::MIN_POSITIVE);
+    let requests = long.requests.max(f64::MIN_POSITIVE);
     let describe = |(key, count): (&[Box<str>; 2], &f64)| {
         let [status, reason] = key;
         let explanation = explain(status, reason);
@@ -27,9 +27,9 @@ pub(super) fn content(moment: &Moment) -> Map<String, Value> {
             ("cacheStatus", (&**status).into()),
             ("reason", (&**reason).into()),
             ("total", number(*count)),
-            ("perSecond", number(of(short, key))),
-            ("perSecondOfMinute", number(of(long, key))),
-            ("shareOfRequests", number(of(long, key) / all)),
+            ("perSecond", number(count_of(short, key))),
+            ("perSecondOfMinute", number(count_of(long, key))),
+            ("shareOfRequests", number(count_of(long, key) / requests)),
             ("meaning", explanation.meaning.into()),
             ("change", explanation.change.into()),
             ("link", link(page(explanation))),
@@ -39,12 +39,12 @@ pub(super) fn content(moment: &Moment) -> Map<String, Value> {
 }
 
 /// Returns why a cache refuses requests, and the page of the documentation about it.
-pub(super) fn of_refusal(refusal: Refusal) -> (String, &'static str) {
+pub(super) fn describe_refusal(refusal: Refusal) -> (String, &'static str) {
     let explanation = explain("forward", refusal.as_str());
     (explanation.meaning.trim_end_matches('.').to_owned(), page(explanation))
 }
 
-fn of(totals: &Totals, key: &[Box<str>; 2]) -> f64 {
+fn count_of(totals: &Totals, key: &[Box<str>; 2]) -> f64 {
     totals.reasons.get(key).copied().unwrap_or(0.0)
 }
 

@@ -35,7 +35,7 @@ impl RelistSamples {
     }
 
     /// Returns how often the caches listed again in about the last hour, or since the first sample.
-    pub(super) fn of_hour(&self, relists: &Relists) -> Relists {
+    pub(super) fn in_last_hour(&self, relists: &Relists) -> Relists {
         let before = self.kept.front();
         let before = |cache: &CacheLabels| {
             before.and_then(|(_, of_then)| of_then.get(cache)).copied().unwrap_or(0.0)
@@ -81,13 +81,13 @@ mod tests {
         let count = |count: f64| Relists::from([(cache.clone(), count)]);
         let mut samples = RelistSamples::default();
         samples.add(Duration::ZERO, &Relists::new());
-        assert_eq!(samples.of_hour(&count(2.0)), count(2.0));
+        assert_eq!(samples.in_last_hour(&count(2.0)), count(2.0));
         for second in (0..=7200_u32).step_by(10) {
             // One each ten minutes.
             samples.add(Duration::from_secs(second.into()), &count(f64::from(second / 600)));
         }
         assert_eq!(samples.kept.len(), SAMPLES_MAX);
-        assert_eq!(samples.of_hour(&count(12.0)), count(6.0));
-        assert_eq!(samples.of_hour(&count(1.0)), count(1.0), "it began again");
+        assert_eq!(samples.in_last_hour(&count(12.0)), count(6.0));
+        assert_eq!(samples.in_last_hour(&count(1.0)), count(1.0), "it began again");
     }
 }

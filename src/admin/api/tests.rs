@@ -14,7 +14,7 @@ use crate::telemetry::metrics::counter_vec;
 
 pub(super) fn moment(registry: &MetricRegistry, before: &Totals) -> Moment {
     let numbers = Numbers::gather(registry);
-    let totals = Arc::new(Totals::of(&numbers));
+    let totals = Arc::new(Totals::from_numbers(&numbers));
     let rates = [10.0, 60.0].map(|seconds| totals.rates(before, seconds));
     let time = UNIX_EPOCH + Duration::from_secs(1_000_000);
     let relists = relists(&numbers);
@@ -24,15 +24,15 @@ pub(super) fn moment(registry: &MetricRegistry, before: &Totals) -> Moment {
 
 #[test]
 fn queries_have_defaults_and_bounds() {
-    let of = |kind, query| Query::parse(kind, query);
+    let parse = |kind, query| Query::parse(kind, query);
     let none = Query { kind: Kind::Caches, limit: None, since: 0, sort: None };
-    assert_eq!(of(Kind::Caches, ""), none);
-    assert_eq!(of(Kind::Caches, "limit=x&since=-1&other=1"), none);
-    let some = of(Kind::Caches, "limit=3&sort=bytes");
+    assert_eq!(parse(Kind::Caches, ""), none);
+    assert_eq!(parse(Kind::Caches, "limit=x&since=-1&other=1"), none);
+    let some = parse(Kind::Caches, "limit=3&sort=bytes");
     assert_eq!((some.limit, some.sort.as_deref()), (Some(3), Some("bytes")));
-    assert_eq!(of(Kind::Events, "since=7&sort=bytes").since, 7);
-    assert_eq!(of(Kind::Events, "since=7&sort=bytes").sort, None);
-    assert_eq!(of(Kind::Caches, &format!("sort={}", "x".repeat(100))), none);
+    assert_eq!(parse(Kind::Events, "since=7&sort=bytes").since, 7);
+    assert_eq!(parse(Kind::Events, "since=7&sort=bytes").sort, None);
+    assert_eq!(parse(Kind::Caches, &format!("sort={}", "x".repeat(100))), none);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn reasons_are_those_without_a_hit_by_their_rate() {
         requests.with_label_values(&labels).inc_by(times);
     };
     request("forward", "form", 100);
-    let before = Totals::of(&Numbers::gather(&registry));
+    let before = Totals::from_numbers(&Numbers::gather(&registry));
     request("hit", "", 60);
     request("forward", "form", 6);
     request("forward", "consistent", 54);

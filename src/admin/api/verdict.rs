@@ -75,8 +75,8 @@ pub(super) struct Verdict {
 
 impl Verdict {
     /// Assesses the facts.
-    pub(super) fn of(facts: &Facts) -> Self {
-        let cases = [of_process, of_history, of_caches, of_load, of_clients];
+    pub(super) fn from_facts(facts: &Facts) -> Self {
+        let cases = [judge_process, judge_history, judge_caches, judge_load, judge_clients];
         cases.into_iter().find_map(|case| case(facts)).unwrap_or_else(|| well(facts))
     }
 
@@ -107,7 +107,7 @@ impl Verdict {
 }
 
 /// Starting, stopping, and an upstream that is away.
-fn of_process(facts: &Facts) -> Option<Verdict> {
+fn judge_process(facts: &Facts) -> Option<Verdict> {
     let fails = |name: &str| facts.failing.iter().any(|(check, _)| *check == name);
     if fails("shutdown") {
         let text = "Weir is stopping.".to_owned();
@@ -132,7 +132,7 @@ fn of_process(facts: &Facts) -> Option<Verdict> {
 }
 
 /// The verdict on answers of caches that were wrong.
-fn of_history(facts: &Facts) -> Option<Verdict> {
+fn judge_history(facts: &Facts) -> Option<Verdict> {
     if facts.rewound.is_some() {
         let text = "The upstream's history was rewound; all caches started again.".to_owned();
         let verdict = Verdict::new(Level::Critical, "rewound", text).do_this(
@@ -151,7 +151,7 @@ fn of_history(facts: &Facts) -> Option<Verdict> {
 }
 
 /// Caches that do not answer.
-fn of_caches(facts: &Facts) -> Option<Verdict> {
+fn judge_caches(facts: &Facts) -> Option<Verdict> {
     if let Some((cache, cause)) = facts.not_following.first() {
         let more = more(facts.not_following.len() - 1);
         let text = format!("The cache of {cache}{more} does not follow the upstream: {cause}.");
@@ -180,7 +180,7 @@ fn of_caches(facts: &Facts) -> Option<Verdict> {
 }
 
 /// Weir has too much to do.
-fn of_load(facts: &Facts) -> Option<Verdict> {
+fn judge_load(facts: &Facts) -> Option<Verdict> {
     if facts.overload_stage >= SHEDS_FROM {
         let text = "Weir is overloaded and refuses some requests.".to_owned();
         let verdict = Verdict::new(Level::Warning, "overloaded", text);
@@ -200,7 +200,7 @@ fn of_load(facts: &Facts) -> Option<Verdict> {
     Some(verdict.do_this(deed, "runbooks/WeirErrorBudgetBurn.md"))
 }
 
-fn of_clients(facts: &Facts) -> Option<Verdict> {
+fn judge_clients(facts: &Facts) -> Option<Verdict> {
     let finding = facts.critical_finding.as_ref()?;
     let text = format!("A client makes the API server work: {finding}.");
     let verdict = Verdict::new(Level::Warning, "client", text);
@@ -275,30 +275,38 @@ mod tests {
             upstream_seconds: Some(0.002),
         };
         let mut expect = |change: fn(&mut Facts), level, part: &str| {
-            let verdict = Verdict::of(&facts);
+            let verdict = Verdict::from_facts(&facts);
             assert_eq!(verdict.level, level, "{verdict:?}");
             assert!(verdict.text.contains(part), "{verdict:?}");
             let has_runbook = verdict.page.is_empty() || verdict.page.contains(".md");
             assert!(has_runbook, "{verdict:?}");
             change(&mut facts);
         };
-        expect(|it| it.failing.retain(|it| it.0 != "shutdown"), Level::Warning, "is stopping");
-        expect(|it| it.away = None, Level::Critical, "upstream is away;");
-        expect(|it| it.failing.clear(), Level::Critical, "not ready: upstream: refused");
-        expect(|it| it.rewound = None, Level::Critical, "was rewound;");
-        expect(|it| it.quarantined.clear(), Level::Critical, "proved the cache of secrets wrong");
-        expect(|it| it.not_following.clear(), Level::Critical, "pods, and 1 more");
-        expect(|it| it.missing.clear(), Level::Critical, "nodes does not come: no right.");
+        expect(
+            |facts| facts.failing.retain(|check| check.0 != "shutdown"),
+            Level::Warning,
+            "is stopping",
+        );
+        expect(|facts| facts.away = None, Level::Critical, "upstream is away;");
+        expect(|facts| facts.failing.clear(), Level::Critical, "not ready: upstream: refused");
+        expect(|facts| facts.rewound = None, Level::Critical, "was rewound;");
+        expect(
+            |facts| facts.quarantined.clear(),
+            Level::Critical,
+            "proved the cache of secrets wrong",
+        );
+        expect(|facts| facts.not_following.clear(), Level::Critical, "pods, and 1 more");
+        expect(|facts| facts.missing.clear(), Level::Critical, "nodes does not come: no right.");
         let one = "The cache of events exceeds a byte budget; its resource is forwarded.";
-        expect(|it| it.over_budget.push("pods".to_owned()), Level::Warning, one);
+        expect(|facts| facts.over_budget.push("pods".to_owned()), Level::Warning, one);
         let two = "The caches of events and 1 more exceed a byte budget; their";
-        expect(|it| it.over_budget.clear(), Level::Warning, two);
-        expect(|it| it.overload_stage = 1, Level::Warning, "overloaded");
-        expect(|it| it.error_share = Some(0.005), Level::Warning, "5.0 %");
-        expect(|it| it.delay = None, Level::Warning, "after 2.0 s");
-        expect(|it| it.critical_finding = None, Level::Warning, "work: jane lists pods.");
+        expect(|facts| facts.over_budget.clear(), Level::Warning, two);
+        expect(|facts| facts.overload_stage = 1, Level::Warning, "overloaded");
+        expect(|facts| facts.error_share = Some(0.005), Level::Warning, "5.0 %");
+        expect(|facts| facts.delay = None, Level::Warning, "after 2.0 s");
+        expect(|facts| facts.critical_finding = None, Level::Warning, "work: jane lists pods.");
         let well = "3 caches follow; the upstream answers in 2 ms";
-        expect(|it| it.upstream_seconds = None, Level::Well, well);
+        expect(|facts| facts.upstream_seconds = None, Level::Well, well);
         expect(|_| {}, Level::Well, "the upstream was not asked in the last minute");
     }
 
@@ -306,13 +314,14 @@ mod tests {
     fn the_time_stands_apart_so_that_the_sentence_stays_the_same() {
         let away = |seconds| {
             let away = UNIX_EPOCH + Duration::from_secs(seconds);
-            let verdict = Verdict::of(&Facts { away: Some(away), ..Facts::default() });
+            let verdict = Verdict::from_facts(&Facts { away: Some(away), ..Facts::default() });
             assert_eq!(verdict.since, Some(away));
             verdict.describe(away)
         };
         assert_eq!(away(10)["text"], away(20)["text"]);
         assert_eq!(away(10)["since"], "1970-01-01T00:00:10.000Z");
-        let well = Verdict::of(&Facts::default()).describe(UNIX_EPOCH + Duration::from_secs(3));
+        let well =
+            Verdict::from_facts(&Facts::default()).describe(UNIX_EPOCH + Duration::from_secs(3));
         assert_eq!(
             (&well["since"], &well["case"]),
             (&"1970-01-01T00:00:03.000Z".into(), &"well".into())
@@ -321,9 +330,9 @@ mod tests {
 
     #[test]
     fn findings_do_not_make_it_unwell_unless_they_are_critical() {
-        let verdict = Verdict::of(&Facts { warnings: 1, ..Facts::default() });
+        let verdict = Verdict::from_facts(&Facts { warnings: 1, ..Facts::default() });
         assert_eq!((verdict.level, verdict.page), (Level::Well, "reference/findings.md"));
-        let described = Verdict::of(&Facts::default()).describe(UNIX_EPOCH);
+        let described = Verdict::from_facts(&Facts::default()).describe(UNIX_EPOCH);
         assert_eq!((&described["deed"], &described["link"]), (&"".into(), &"".into()));
     }
 }

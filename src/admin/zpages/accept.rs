@@ -33,8 +33,8 @@ fn form(range: &str, kind: &str) -> Option<(Form, u32)> {
     let name = parts.next()?.to_ascii_lowercase();
     let parameters: Vec<_> = parts.filter_map(|part| part.split_once('=')).collect();
     let parameter = |name: &str| {
-        let found = parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.trim_matches('"'))
+        let parameter = parameters.iter().find(|(key, _)| key.eq_ignore_ascii_case(name));
+        parameter.map(|(_, value)| value.trim_matches('"'))
     };
     let weight = match parameter("q") {
         None => 1000,
@@ -45,8 +45,8 @@ fn form(range: &str, kind: &str) -> Option<(Form, u32)> {
         "application/json" => {
             let version = parameter("v")?;
             let is_kind = parameter("as") == Some(kind) && parameter("g") == Some(GROUP);
-            let known = VERSIONS.iter().find(|(short, _)| *short == version);
-            Form::Json(known.filter(|_| is_kind)?.1)
+            let version_form = VERSIONS.iter().find(|(short, _)| *short == version);
+            Form::Json(version_form.filter(|_| is_kind)?.1)
         }
         _ => return None,
     };

@@ -25,7 +25,7 @@ fn get(pages: &ZPages, path: &str, accept: &'static str) -> ZAnswer {
 
 fn ask(pages: &ZPages, method: &Method, path: &str, headers: &HeaderMap) -> ZAnswer {
     let uri: Uri = path.parse().unwrap();
-    pages.answer(ZPage::of_path(uri.path()).unwrap(), (method, &uri, headers), &Registry::new())
+    pages.answer(ZPage::from_path(uri.path()).unwrap(), (method, &uri, headers), &Registry::new())
 }
 
 /// Replaces the line that depends on the present time.
@@ -153,5 +153,5 @@ fn without_weirs_own_log_there_is_no_filter() {
     assert_eq!(get(&pages(), "/debug/log/lines", "").status, StatusCode::NOT_FOUND);
     assert_eq!(get(&pages(), "/configz", "").body, "{\n  \"kind\": \"Configz\"\n}\n");
     assert_eq!(get(&pages(), "/debug/memory", "").status, StatusCode::OK);
-    assert_eq!(ZPage::of_path("/debug/other"), None);
+    assert_eq!(ZPage::from_path("/debug/other"), None);
 }

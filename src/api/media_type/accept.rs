@@ -121,7 +121,7 @@ impl Clause<'_> {
         if !self.params.iter().all(|(name, _)| KNOWN_PARAMETERS.contains(name)) {
             return Candidate::NotServed;
         }
-        let shown = match converts.then(|| convert(conversion, verb)) {
+        let view = match converts.then(|| convert(conversion, verb)) {
             None => View::Full,
             Some(Conversion::Metadata) => View::Metadata,
             Some(Conversion::Table) if encoding == Encoding::Json => return Candidate::NotServed,
@@ -129,8 +129,8 @@ impl Clause<'_> {
             Some(Conversion::Table | Conversion::None) => return Candidate::Skip,
         };
         let view = match self.param("drop") {
-            None => shown,
-            Some(MANAGED_FIELDS) => shown.without_managed_fields(),
+            None => view,
+            Some(MANAGED_FIELDS) => view.without_managed_fields(),
             // An API server may drop other fields, or refuse to.
             Some(_) => return Candidate::NotServed,
         };

@@ -61,10 +61,10 @@ impl ApiResource {
     /// has no field for). The API server makes a metadata-only view before the conversion, so the
     /// view is not part of the whole object.
     fn converts_metadata(&self) -> bool {
-        let of = |(group, resource): &(&str, &str)| {
+        let is_resource = |(group, resource): &(&str, &str)| {
             *group == &*self.gvr.group && *resource == &*self.gvr.resource
         };
-        METADATA_CONVERTED.iter().any(of)
+        METADATA_CONVERTED.iter().any(is_resource)
     }
 }
 

@@ -7,12 +7,12 @@ use crate::api::resource::GroupVersionResource;
 
 /// Returns the field numbers from an object to the value of a label.
 pub(super) fn path(gvr: &GroupVersionResource, label: &str) -> Option<&'static [u32]> {
-    let known = FIELD_PATHS.iter().find(|known| {
-        known.group == &*gvr.group
-            && known.resource == &*gvr.resource
-            && known.versions.contains(&&*gvr.version)
+    let kind = FIELD_PATHS.iter().find(|kind| {
+        kind.group == &*gvr.group
+            && kind.resource == &*gvr.resource
+            && kind.versions.contains(&&*gvr.version)
     })?;
-    known.paths.iter().find(|(known, _)| *known == label).map(|(_, path)| *path)
+    kind.paths.iter().find(|(path_label, _)| *path_label == label).map(|(_, path)| *path)
 }
 
 /// A row of the table.

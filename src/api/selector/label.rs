@@ -135,9 +135,13 @@ impl Condition {
             (Self::NotIn(_), None) => true,
             (_, None) => false,
             (Self::GreaterThan(bound), Some(value)) => number(value).is_some_and(|n| n > *bound),
-            (Self::In(values), Some(value)) => values.iter().any(|one| one.as_bytes() == value),
+            (Self::In(values), Some(value)) => {
+                values.iter().any(|allowed| allowed.as_bytes() == value)
+            }
             (Self::LessThan(bound), Some(value)) => number(value).is_some_and(|n| n < *bound),
-            (Self::NotIn(values), Some(value)) => values.iter().all(|one| one.as_bytes() != value),
+            (Self::NotIn(values), Some(value)) => {
+                values.iter().all(|allowed| allowed.as_bytes() != value)
+            }
             (Self::Present, Some(_)) => true,
         }
     }

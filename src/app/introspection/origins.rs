@@ -19,7 +19,9 @@ pub(super) fn origins(
     let values = leaves(config);
     let defaults = leaves(&default_of(config.authentication.mode));
     let is_given = |path: &str| {
-        FLAGS.iter().any(|(flag, of)| *of == path && flags.iter().any(|(given, _)| given == flag))
+        FLAGS
+            .iter()
+            .any(|(flag, setting)| *setting == path && flags.iter().any(|(given, _)| given == flag))
     };
     let origin = |path: &str, value: &Value| {
         if COMMANDS.contains(&(command, path)) {
@@ -43,27 +45,27 @@ fn default_of(mode: Mode) -> Config {
     };
     let mut file = ConfigFile::empty();
     file.authentication.mode = Some(mode.to_owned());
-    let memory_limit = Limits::of_this_process().memory_bytes();
+    let memory_limit = Limits::from_current_process().memory_bytes();
     Config::resolve(file, Overrides { memory_limit, ..Overrides::default() }).unwrap_or_default()
 }
 
 fn leaves(config: &Config) -> Map<String, Value> {
-    let mut all = Map::new();
-    flatten("", serde_json::to_value(ConfigFile::from(config)).unwrap_or_default(), &mut all);
-    all
+    let mut settings = Map::new();
+    flatten("", serde_json::to_value(ConfigFile::from(config)).unwrap_or_default(), &mut settings);
+    settings
 }
 
 /// A list is one value.
-fn flatten(path: &str, value: Value, all: &mut Map<String, Value>) {
+fn flatten(path: &str, value: Value, settings: &mut Map<String, Value>) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
                 let path = if path.is_empty() { name } else { format!("{path}.{name}") };
-                flatten(&path, field, all);
+                flatten(&path, field, settings);
             }
         }
         value => {
-            all.insert(path.to_owned(), value);
+            settings.insert(path.to_owned(), value);
         }
     }
 }

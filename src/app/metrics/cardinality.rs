@@ -38,17 +38,20 @@ async fn custom_resources_and_users_cannot_exceed_the_bounds_of_the_reference() 
     many_users(&metrics).await;
     let mut wrong = Vec::new();
     for family in metrics.registry.gather() {
-        let Some(known) = registered.iter().find(|known| known.name == family.name()) else {
+        let Some(family_info) =
+            registered.iter().find(|family_info| family_info.name == family.name())
+        else {
             assert!(family.name().starts_with("process_"), "{}", family.name());
             continue;
         };
-        let (bound, series) = (bound(&known.name, &known.labels), family.get_metric().len());
+        let (bound, series) =
+            (bound(&family_info.name, &family_info.labels), family.get_metric().len());
         if series > most(&bound) {
-            wrong.push(format!("{}: {series} series, more than {bound}", known.name));
+            wrong.push(format!("{}: {series} series, more than {bound}", family_info.name));
         }
         for label in family.get_metric().iter().flat_map(|metric| metric.get_label()) {
             if label.value().contains(USER) {
-                wrong.push(format!("{}: {}", known.name, label.value()));
+                wrong.push(format!("{}: {}", family_info.name, label.value()));
             }
         }
     }

@@ -42,7 +42,7 @@ fn page(families: &[Family]) -> String {
     }
     page.push_str(LABELS_HEAD);
     for (label, _, values) in LABELS {
-        let is_used = families.iter().any(|family| family.labels.iter().any(|it| it == label));
+        let is_used = families.iter().any(|family| family.labels.iter().any(|used| used == label));
         assert!(is_used, "no metric has the label {label}");
         writeln!(page, "| `{label}` | {values} |").unwrap();
     }
@@ -54,7 +54,7 @@ pub(super) fn bound(family: &str, labels: &[String]) -> String {
     if let Some((_, bound)) = EXCEPTIONS.iter().find(|(name, _)| *name == family) {
         return (*bound).to_owned();
     }
-    let has = |label: &str| labels.iter().any(|it| it == label);
+    let has = |label: &str| labels.iter().any(|name| name == label);
     let mut factors = Vec::new();
     if has("representation") {
         factors.push("caches");
@@ -62,8 +62,8 @@ pub(super) fn bound(family: &str, labels: &[String]) -> String {
         factors.push("resources");
     }
     for label in labels.iter().filter(|label| !OF_RESOURCE.contains(&label.as_str())) {
-        let known = LABELS.iter().find(|(name, ..)| name == label);
-        let (_, bound, _) = known.unwrap_or_else(|| panic!("{family}: no row for {label}"));
+        let row = LABELS.iter().find(|(name, ..)| name == label);
+        let (_, bound, _) = row.unwrap_or_else(|| panic!("{family}: no row for {label}"));
         factors.push(bound);
     }
     if factors.is_empty() { "1".to_owned() } else { factors.join(" × ") }

@@ -54,23 +54,23 @@ impl ObservedFile {
 
     /// Returns what follows from a read that nobody asked for.
     pub(super) fn polled<E: ToString>(&mut self, read: Result<String, E>) -> Step<E> {
-        let shown = match &read {
+        let content = match &read {
             Ok(text) => Ok(text.clone()),
             Err(error) => Err(error.to_string()),
         };
-        let known = match &shown {
+        let last = match &content {
             Ok(_) => &self.settled,
             Err(_) => &self.reported,
         };
-        let (Ok(text) | Err(text)) = &shown;
-        if known.as_ref() == Some(text) {
+        let (Ok(text) | Err(text)) = &content;
+        if last.as_ref() == Some(text) {
             self.news = None;
             return Step::Wait;
         }
-        if self.news.as_ref() == Some(&shown) {
+        if self.news.as_ref() == Some(&content) {
             return self.asked(read);
         }
-        self.news = Some(shown);
+        self.news = Some(content);
         Step::Wait
     }
 }

@@ -28,12 +28,12 @@ impl ReviewLimits {
     /// total or [`USER_REVIEWS_MAX`] of this user.
     pub(super) fn try_acquire(self: &Arc<Self>, user: UserKey) -> Option<ReviewPermit> {
         let mut pending = self.pending.lock();
-        let own = pending.by_user.get(&user).copied().unwrap_or_default();
-        if pending.total >= REVIEWS_MAX || own >= USER_REVIEWS_MAX {
+        let user_pending = pending.by_user.get(&user).copied().unwrap_or_default();
+        if pending.total >= REVIEWS_MAX || user_pending >= USER_REVIEWS_MAX {
             return None;
         }
         pending.total += 1;
-        pending.by_user.insert(user, own + 1);
+        pending.by_user.insert(user, user_pending + 1);
         Some(ReviewPermit { limits: Arc::clone(self), user })
     }
 
@@ -53,10 +53,10 @@ impl Drop for ReviewPermit {
     fn drop(&mut self) {
         let mut pending = self.limits.pending.lock();
         pending.total -= 1;
-        if let Entry::Occupied(mut own) = pending.by_user.entry(self.user) {
-            *own.get_mut() -= 1;
-            if *own.get() == 0 {
-                own.remove();
+        if let Entry::Occupied(mut count) = pending.by_user.entry(self.user) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
             }
         }
     }

@@ -54,7 +54,7 @@ impl Reviewer {
     }
 
     /// Waits until the upstream is away.
-    pub(super) async fn upstream_away(&self) {
+    pub(super) async fn until_upstream_away(&self) {
         self.upstream.availability().until_away().await;
     }
 

@@ -170,7 +170,7 @@ impl Queue {
     }
 
     /// Waits for [`Queue::end`].
-    pub(super) async fn ended(&self) {
+    pub(super) async fn until_ended(&self) {
         self.ended.cancelled().await;
     }
 }

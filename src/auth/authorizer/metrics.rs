@@ -35,13 +35,13 @@ impl AuthorizationMetrics {
             "Authorization decisions, by source.",
             &["source", "decision"],
         )?;
-        let of =
+        let both =
             |source| ["deny", "allow"].map(|label| decisions.with_label_values(&[source, label]));
         let decisions = Decisions {
-            review: of("review"),
-            cached: of("cached"),
-            rbac: of("rbac"),
-            stale: of("stale"),
+            review: both("review"),
+            cached: both("cached"),
+            rbac: both("rbac"),
+            stale: both("stale"),
         };
         let unavailable = counter(
             registry,

@@ -84,8 +84,8 @@ impl Checks {
         let now = Instant::now();
         self.change(|mismatches| {
             mismatches.retain(|mismatch| now.duration_since(mismatch.since) < MISMATCH_TTL);
-            let known = mismatches.iter().find(|mismatch| mismatch.is_for(user, attributes));
-            let Some(mismatch) = known else {
+            let mismatch = mismatches.iter().find(|mismatch| mismatch.is_for(user, attributes));
+            let Some(mismatch) = mismatch else {
                 // At the limit, those in the list suffice.
                 if mismatches.len() < MISMATCHES_MAX {
                     let (user, attributes) = (user.key(), attributes.clone());

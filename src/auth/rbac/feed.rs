@@ -102,7 +102,7 @@ impl<'a> Feed<'a> {
             self.state.set_valid_until(self.resource, self.valid_until());
             tokio::select! {
                 biased;
-                () = watcher.woken() => {}
+                () = watcher.until_woken() => {}
                 Ok(()) = progress.changed() => {
                     self.verified_at = self.verified_at.map(|_| Instant::now());
                 }

@@ -100,7 +100,7 @@ impl ScopeIndex {
         for subject in &binding.subjects {
             let (map, name) = self.grants_mut(subject);
             let grants = Arc::make_mut(map.entry(Arc::clone(name)).or_default());
-            match grants.binary_search_by(|(own, _)| own.cmp(role)) {
+            match grants.binary_search_by(|(role_grant, _)| role_grant.cmp(role)) {
                 Ok(at) => {
                     if let Some((_, bindings)) = grants.get_mut(at) {
                         *bindings += 1;
@@ -117,7 +117,7 @@ impl ScopeIndex {
             let (map, name) = self.grants_mut(subject);
             let Some(grants) = map.get_mut(name) else { continue };
             let grants = Arc::make_mut(grants);
-            if let Ok(at) = grants.binary_search_by(|(own, _)| own.cmp(role))
+            if let Ok(at) = grants.binary_search_by(|(role_grant, _)| role_grant.cmp(role))
                 && let Some((_, bindings)) = grants.get_mut(at)
             {
                 *bindings -= 1;

@@ -58,8 +58,8 @@ impl Policy {
     pub(super) fn is_within(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Unreadable, _) => true,
-            (Self::Role(rules), Self::Role(others)) => {
-                rules.iter().all(|rule| others.contains(rule))
+            (Self::Role(rules), Self::Role(other_rules)) => {
+                rules.iter().all(|rule| other_rules.contains(rule))
             }
             (Self::Binding(binding), Self::Binding(other)) => {
                 binding.role == other.role
@@ -185,9 +185,11 @@ impl RawSubject {
             "User" => Some(Subject::User(self.name)),
             "Group" => Some(Subject::Group(self.name)),
             "ServiceAccount" => {
-                let own = if self.namespace.is_empty() { namespace } else { &self.namespace };
-                let user = || format!("system:serviceaccount:{own}:{}", self.name).into();
-                (!own.is_empty()).then(|| Subject::User(user()))
+                let namespace_name =
+                    if self.namespace.is_empty() { namespace } else { &self.namespace };
+                let user =
+                    || format!("system:serviceaccount:{namespace_name}:{}", self.name).into();
+                (!namespace_name.is_empty()).then(|| Subject::User(user()))
             }
             _ => None,
         }

@@ -111,7 +111,7 @@ impl Rule {
     /// `ResourceNameMatches`. A rule with names does not match a request without one, such as a
     /// list.
     fn matches_name(&self, name: &str) -> bool {
-        self.names.is_empty() || self.names.iter().any(|own| **own == *name)
+        self.names.is_empty() || self.names.iter().any(|allowed| **allowed == *name)
     }
 
     /// `NonResourceURLMatches`.

@@ -135,7 +135,8 @@ impl<U: Copy + Eq + Hash> Rounds<U> {
     /// Sets whether a question costs a review.
     pub(super) fn set_costly(&mut self, user: U, question: Question, is_costly: bool) {
         let rounds = self.users.get_mut(&user);
-        let Some(reservation) = rounds.and_then(|it| it.questions.get_mut(&question)) else {
+        let Some(reservation) = rounds.and_then(|rounds| rounds.questions.get_mut(&question))
+        else {
             return;
         };
         if reservation.is_costly != is_costly {
@@ -193,7 +194,7 @@ impl<U: Copy + Eq + Hash> Rounds<U> {
         let rounds = self.users.get_mut(&user)?;
         let mut at = now;
         for question in questions {
-            let asked = rounds.questions.get_mut(question).filter(|it| it.is_costly);
+            let asked = rounds.questions.get_mut(question).filter(|question| question.is_costly);
             let Some(reservation) = asked else { continue };
             // The next round may have reserved another time already.
             let is_latest = reservation.round == round;

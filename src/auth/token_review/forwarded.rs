@@ -34,8 +34,8 @@ impl TokenReviews {
             None => {
                 match tokio::time::timeout(PROOF_WAIT_MAX, self.review(token, flow, memo)).await {
                     Ok(Ok(identity)) => {
-                        let known = user.insert(identity.user);
-                        TokenProof::Good(Some(known.name_key()))
+                        let user_info = user.insert(identity.user);
+                        TokenProof::Good(Some(user_info.name_key()))
                     }
                     Ok(Err(_)) | Err(_) => TokenProof::Unknown(answer::expiry(token.as_str())),
                 }

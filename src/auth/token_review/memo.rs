@@ -34,9 +34,9 @@ impl TokenMemo {
     pub(super) fn accept(&self, key: TokenKey, token: &[u8]) {
         let mut last = self.0.lock();
         match &*last {
-            Some(LastToken { key: known, token: Some(_) }) if *known == key => {}
-            Some(LastToken { key: known, .. })
-                if *known == key && token.len() <= KEPT_BYTES_MAX =>
+            Some(LastToken { key: last_key, token: Some(_) }) if *last_key == key => {}
+            Some(LastToken { key: last_key, .. })
+                if *last_key == key && token.len() <= KEPT_BYTES_MAX =>
             {
                 *last = Some(LastToken { key, token: Some(token.into()) });
             }
@@ -46,8 +46,8 @@ impl TokenMemo {
 
     fn known(&self, token: &[u8]) -> Option<TokenKey> {
         let last = self.0.lock();
-        let LastToken { key, token: known } = last.as_ref()?;
-        verify_slices_are_equal(known.as_deref()?, token).is_ok().then_some(*key)
+        let LastToken { key, token: last_token } = last.as_ref()?;
+        verify_slices_are_equal(last_token.as_deref()?, token).is_ok().then_some(*key)
     }
 }
 

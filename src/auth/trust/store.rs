@@ -92,8 +92,8 @@ impl TrustStore {
     fn publish(&self, trust: &TrustSnapshot) {
         let client_ca = trust.client_ca.as_set().map(Bundle::subjects);
         let front_proxy = trust.front_proxy.as_set().map(|rules| rules.ca.subjects());
-        let all = client_ca.into_iter().chain(front_proxy).flatten();
-        self.hints.store(all.cloned().collect());
+        let authorities = client_ca.into_iter().chain(front_proxy).flatten();
+        self.hints.store(authorities.cloned().collect());
         let trusted = match &trust.front_proxy {
             Setting::Unknown => Setting::Unknown,
             Setting::Unset => Setting::Unset,

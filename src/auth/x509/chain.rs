@@ -23,10 +23,11 @@ impl<'a> PresentedChain<'a> {
         if certificates.len() > CERTIFICATES_MAX {
             return None;
         }
-        let all: Vec<_> = certificates.iter().map(|der| parse(der)).collect::<Option<_>>()?;
-        let issuers = all.iter().map(|parsed| parsed.issuer().as_raw().to_vec()).collect();
-        let validities = all.iter().map(validity).collect();
-        let leaf = all.into_iter().next()?;
+        let parsed_chain: Vec<_> =
+            certificates.iter().map(|der| parse(der)).collect::<Option<_>>()?;
+        let issuers = parsed_chain.iter().map(|parsed| parsed.issuer().as_raw().to_vec()).collect();
+        let validities = parsed_chain.iter().map(validity).collect();
+        let leaf = parsed_chain.into_iter().next()?;
         Some(Self { certificates, leaf, issuers, validities })
     }
 

@@ -84,8 +84,9 @@ impl ClientCertVerifier for AnyCertificate {
         let Some(key) = key_of_version_1(certificate) else {
             return verify_tls12_signature(message, certificate, signed, &self.algorithms);
         };
-        let known = self.algorithms.mapping.iter().filter(|(scheme, _)| *scheme == signed.scheme);
-        let algorithms = known.flat_map(|(_, algorithms)| algorithms.iter());
+        let matching =
+            self.algorithms.mapping.iter().filter(|(scheme, _)| *scheme == signed.scheme);
+        let algorithms = matching.flat_map(|(_, algorithms)| algorithms.iter());
         if signature::verify(algorithms, &key, message, signed.signature()) {
             Ok(HandshakeSignatureValid::assertion())
         } else {

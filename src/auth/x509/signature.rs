@@ -15,7 +15,8 @@ pub(super) fn is_signed_by(
     algorithms: &[Algorithm],
 ) -> bool {
     let Some(algorithm) = algorithm_of(certificate.as_raw()) else { return false };
-    let matching = algorithms.iter().filter(|known| known.signature_alg_id().as_ref() == algorithm);
+    let matching =
+        algorithms.iter().filter(|supported| supported.signature_alg_id().as_ref() == algorithm);
     let message: &[u8] = certificate.tbs_certificate.as_ref();
     let signature = &certificate.signature_value;
     signature.unused_bits == 0 && verify(matching, issuer_key, message, &signature.data)
@@ -32,8 +33,8 @@ pub(super) fn verify<'a>(
     let Some((algorithm, key)) = split_key(key) else { return false };
     algorithms
         .into_iter()
-        .filter(|known| known.public_key_alg_id().as_ref() == algorithm)
-        .any(|known| known.verify_signature(key, message, signature).is_ok())
+        .filter(|supported| supported.public_key_alg_id().as_ref() == algorithm)
+        .any(|supported| supported.verify_signature(key, message, signature).is_ok())
 }
 
 /// Returns the content of the outer `signatureAlgorithm`, or `None` if it differs from the signed

@@ -71,13 +71,13 @@ pub(crate) fn add_authenticated(name: &str, groups: &mut Vec<String>) {
 /// through unchanged; here it must be ASCII.
 fn text(value: &Any<'_>) -> Result<String, SubjectError> {
     let bytes = value.data;
-    let all = |allowed: fn(&u8) -> bool| bytes.iter().all(allowed);
+    let every = |allowed: fn(&u8) -> bool| bytes.iter().all(allowed);
     let fits = value.header.is_universal()
         && match value.header.tag() {
             Tag::Utf8String | Tag::BmpString => true,
-            Tag::PrintableString => all(is_printable),
-            Tag::Ia5String | Tag::T61String => all(u8::is_ascii),
-            Tag::NumericString => all(|byte| byte.is_ascii_digit() || *byte == b' '),
+            Tag::PrintableString => every(is_printable),
+            Tag::Ia5String | Tag::T61String => every(u8::is_ascii),
+            Tag::NumericString => every(|byte| byte.is_ascii_digit() || *byte == b' '),
             _ => false,
         };
     if !fits {

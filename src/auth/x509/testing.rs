@@ -100,8 +100,9 @@ impl TestCa {
         let signed = sequence(0x30, &parts);
         let mut signature = vec![0];
         signature.extend(self.issuer.key().sign(&signed).unwrap());
-        let all = [signed, sequence(0x30, algorithm.data), sequence(0x03, &signature)].concat();
-        Client { chain: vec![CertificateDer::from(sequence(0x30, &all))], key }
+        let certificate =
+            [signed, sequence(0x30, algorithm.data), sequence(0x03, &signature)].concat();
+        Client { chain: vec![CertificateDer::from(sequence(0x30, &certificate))], key }
     }
 
     /// Returns a client whose certificate is valid when the test runs.

@@ -87,8 +87,8 @@ impl Lifecycle {
                 Behind::No => true,
                 // A later probe sets the target, and compares it with the floor.
                 Behind::Unknown => false,
-                Behind::Until { needed: known, generation: of } => {
-                    (of, known) < (generation, needed)
+                Behind::Until { needed: target, generation: target_generation } => {
+                    (target_generation, target) < (generation, needed)
                 }
             };
             if rises {
@@ -112,12 +112,12 @@ impl Lifecycle {
         was_unknown || self.hold_until(needed, generation)
     }
 
-    /// Opens the state to all reads, if it is at `shown` in `generation` and nothing later is
-    /// needed. `is_present` says that the upstream listed it after the cache was created. Returns
-    /// whether it is open.
+    /// Opens the state to all reads, if it is at `state_version` in `generation` and nothing later
+    /// is needed. `is_present` says that the upstream listed it after the cache was created.
+    /// Returns whether it is open.
     pub(crate) fn open_at(
         &self,
-        shown: Option<ResourceVersion>,
+        state_version: Option<ResourceVersion>,
         generation: u64,
         is_present: bool,
     ) -> bool {
@@ -127,8 +127,8 @@ impl Lifecycle {
                 Behind::No => return false,
                 Behind::Unknown => is_present,
                 // A target of another history has no meaning in this one.
-                Behind::Until { needed, generation: of } => {
-                    of != generation || Some(needed) <= shown
+                Behind::Until { needed, generation: target_generation } => {
+                    target_generation != generation || Some(needed) <= state_version
                 }
             };
             if opens {
@@ -261,7 +261,7 @@ impl Lifecycle {
     }
 
     /// Waits until the cache is retired. Cancel safe.
-    pub(crate) async fn retired(&self) {
+    pub(crate) async fn until_retired(&self) {
         // Cannot fail: the sender lives as long as `self`.
         drop(self.retiring.subscribe().wait_for(|retiring| *retiring).await);
     }

@@ -46,17 +46,17 @@ impl ReflectorRequests {
     }
 
     /// Waits for a request to check the history, and takes it. Cancel safe.
-    pub(crate) async fn verify_requested(&self) {
+    pub(crate) async fn until_verify_requested(&self) {
         self.verify.notified().await;
     }
 
     /// Waits for a request for a new list, and takes it. Cancel safe.
-    pub(crate) async fn relist_requested(&self) {
+    pub(crate) async fn until_relist_requested(&self) {
         self.relist.notified().await;
     }
 
     /// Waits for a request to end the back-off, and takes it. Cancel safe.
-    pub(crate) async fn resume_requested(&self) {
+    pub(crate) async fn until_resume_requested(&self) {
         self.resume.notified().await;
     }
 }

@@ -108,15 +108,15 @@ impl Dispatcher {
     /// next state.
     pub(super) fn end_all(&mut self, state: &Arc<State>, cause: EndCause) -> Vec<Arc<Cursor>> {
         let by_field = std::mem::take(&mut self.by_field);
-        let mut all: Vec<Arc<Cursor>> = std::mem::take(&mut self.unindexed);
-        all.extend(std::mem::take(&mut self.by_key).into_values().flatten());
-        all.extend(by_field.into_iter().flat_map(HashMap::into_values).flatten());
-        all.extend(std::mem::take(&mut self.by_name).into_values().flatten());
-        all.extend(std::mem::take(&mut self.by_namespace).into_values().flatten());
-        for cursor in &all {
+        let mut cursors: Vec<Arc<Cursor>> = std::mem::take(&mut self.unindexed);
+        cursors.extend(std::mem::take(&mut self.by_key).into_values().flatten());
+        cursors.extend(by_field.into_iter().flat_map(HashMap::into_values).flatten());
+        cursors.extend(std::mem::take(&mut self.by_name).into_values().flatten());
+        cursors.extend(std::mem::take(&mut self.by_namespace).into_values().flatten());
+        for cursor in &cursors {
             cursor.set_end(WatchEnd { state: Arc::clone(state), cause });
         }
-        all
+        cursors
     }
 
     /// Ends, as [`Self::end_all`] does, the watchers for which `is_ended` returns true.
@@ -258,7 +258,7 @@ fn remove<K: Hash + Eq>(index: &mut HashMap<K, Cursors>, key: &K, cursor: &Curso
 
 fn swap_remove(cursors: &mut Cursors, cursor: &Cursor) {
     let slot = cursor.slot.load(Ordering::Relaxed);
-    if cursors.get(slot).is_some_and(|found| found.id == cursor.id) {
+    if cursors.get(slot).is_some_and(|registered| registered.id == cursor.id) {
         cursors.swap_remove(slot);
         if let Some(moved) = cursors.get(slot) {
             moved.slot.store(slot, Ordering::Relaxed);

@@ -30,8 +30,8 @@ impl WatchFilter {
         // this runs for each watcher.
         let key = &object.key;
         let field = |number| object.attrs.field(number);
-        self.path_namespace().is_none_or(|own| own == key.namespace())
-            && self.name.as_deref().is_none_or(|own| own == key.name())
+        self.path_namespace().is_none_or(|wanted| wanted == key.namespace())
+            && self.name.as_deref().is_none_or(|wanted| wanted == key.name())
             && self.labels.matches(|label| object.attrs.label(label))
             && (self.fields.is_empty() || self.fields.matches(key.name(), key.namespace(), field))
     }

@@ -40,13 +40,13 @@ impl IndexKey {
     /// Returns whether a watcher with this key may match an object of which only these names are
     /// known; an empty one is unknown.
     pub(super) fn may_match(&self, (namespace, name): (&str, &str)) -> bool {
-        let is_possible = |known: &str, own: &str| known.is_empty() || known == own;
+        let is_possible = |wanted: &str, actual: &str| wanted.is_empty() || wanted == actual;
         match self {
             Self::Object(key) => {
                 is_possible(namespace, key.namespace()) && is_possible(name, key.name())
             }
-            Self::Name(own) => is_possible(name, own),
-            Self::Namespace(own) => is_possible(namespace, own),
+            Self::Name(wanted) => is_possible(name, wanted),
+            Self::Namespace(wanted) => is_possible(namespace, wanted),
             Self::Field(..) | Self::Unindexed => true,
             Self::Readable => false,
         }

@@ -124,9 +124,10 @@ impl Snapshot {
         };
         let (mut scanned, index) = (0, self.store.narrowed_by(filter));
         let read = self.store.scan_from(filter, Bound::Included(&first));
-        let found = read.inspect(|_| scanned += 1).filter(|it| filter.matches(it)).cloned();
+        let matching =
+            read.inspect(|_| scanned += 1).filter(|object| filter.matches(object)).cloned();
         let limit = range.limit.map_or(usize::MAX, NonZeroUsize::get);
-        let objects: Vec<_> = found.take(limit).collect();
+        let objects: Vec<_> = matching.take(limit).collect();
         let Some(last) = objects.last().filter(|_| objects.len() == limit) else {
             return Page { objects, scanned, index, next: None };
         };

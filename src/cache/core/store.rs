@@ -50,15 +50,15 @@ impl Store {
         // A full node is split in halves. Inserting in key order would leave all nodes but the last
         // half full. Inserting every second object first, and the others between them, fills the
         // nodes.
-        let mut others = Vec::with_capacity(objects.len() / 2);
+        let mut second_half = Vec::with_capacity(objects.len() / 2);
         for (number, object) in objects.into_iter().enumerate() {
             if number % 2 == 0 {
                 store.put(Arc::new(object));
             } else {
-                others.push(object);
+                second_half.push(object);
             }
         }
-        others.into_iter().for_each(|object| drop(store.put(Arc::new(object))));
+        second_half.into_iter().for_each(|object| drop(store.put(Arc::new(object))));
         store
     }
 
@@ -114,8 +114,8 @@ impl Store {
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
         let (single, range) = match self.single_key(filter) {
             Some(key) => {
-                let found = self.get(key.as_str());
-                (found.filter(|_| is_above(key.as_str(), low)), None)
+                let object = self.get(key.as_str());
+                (object.filter(|_| is_above(key.as_str(), low)), None)
             }
             None => {
                 let objects = self.candidates(filter);
@@ -140,7 +140,7 @@ impl Store {
             return ScanIndex::Name;
         }
         let index = self.index.as_ref();
-        if index.is_some_and(|it| filter.fields.required_value_of(it.field()).is_some()) {
+        if index.is_some_and(|index| filter.fields.required_value_of(index.field()).is_some()) {
             return ScanIndex::Field;
         }
         match filter.required_namespace() {

@@ -69,8 +69,11 @@ impl UnreadableObjects {
         match (filter.required_namespace(), filter.required_name()) {
             (None, None) => true,
             (None, Some(name)) => {
-                let mut all = self.iter();
-                self.len() > SEARCHED_MAX || all.any(|(_, own)| own == name || own.is_empty())
+                let mut entries = self.iter();
+                self.len() > SEARCHED_MAX
+                    || entries.any(|(_, unreadable_name)| {
+                        unreadable_name == name || unreadable_name.is_empty()
+                    })
             }
             (Some(namespace), name) => self.has(namespace, name),
         }
@@ -88,8 +91,8 @@ impl UnreadableObjects {
             return false;
         }
         let Some(namespace) = filter.required_namespace() else { return true };
-        let of = |namespace: &str| self.changed.get(namespace).copied().unwrap_or_default();
-        of(namespace).max(of("")).max(self.forgotten) > at
+        let changed_at = |namespace: &str| self.changed.get(namespace).copied().unwrap_or_default();
+        changed_at(namespace).max(changed_at("")).max(self.forgotten) > at
     }
 
     /// Returns whether any has changed after `at`.
@@ -182,8 +185,8 @@ impl UnreadableObjects {
         let first = (Arc::clone(namespace), name.map_or_else(empty, Arc::clone), empty());
         let (namespace, name) = (Arc::clone(namespace), name.cloned());
         let objects = self.objects.range((Bound::Included(first), Bound::Unbounded));
-        objects.take_while(move |(own, own_name, _)| {
-            *own == namespace && name.as_ref().is_none_or(|name| own_name == name)
+        objects.take_while(move |(object_namespace, own_name, _)| {
+            *object_namespace == namespace && name.as_ref().is_none_or(|name| own_name == name)
         })
     }
 }

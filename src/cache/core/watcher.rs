@@ -127,7 +127,7 @@ impl Watcher {
     }
 
     /// Completes when there may be something to read. Cancel safe.
-    pub async fn woken(&self) {
+    pub async fn until_woken(&self) {
         poll_fn(|context| self.poll_woken(context)).await;
     }
 

@@ -59,13 +59,13 @@ mod tests {
     fn a_peak_is_shown_for_one_to_two_minutes() {
         let peak = DelayPeak::default();
         let milli = Duration::from_millis;
-        let shown = |second| peak.shown(Duration::from_secs(second));
-        assert_eq!(shown(0), milli(0));
+        let peak_at = |second| peak.shown(Duration::from_secs(second));
+        assert_eq!(peak_at(0), milli(0));
         peak.note(milli(7));
         peak.note(milli(3));
-        assert_eq!([shown(2), shown(59), shown(61), shown(119)], [milli(7); 4]);
+        assert_eq!([peak_at(2), peak_at(59), peak_at(61), peak_at(119)], [milli(7); 4]);
         peak.note(milli(4));
-        assert_eq!(shown(125), milli(4));
-        assert_eq!(shown(400), milli(0), "nobody looked for long");
+        assert_eq!(peak_at(125), milli(4));
+        assert_eq!(peak_at(400), milli(0), "nobody looked for long");
     }
 }

@@ -115,8 +115,11 @@ impl CacheSeries {
 
     /// Counts an event of the upstream watch, and the bytes of its object.
     pub fn event(&self, label: EventLabel, bytes: usize) {
-        let found = EVENT_LABELS.iter().zip(&self.events).find(|((known, _), _)| *known == label);
-        let Some(((_, name), series)) = found else { return };
+        let labelled = EVENT_LABELS
+            .iter()
+            .zip(&self.events)
+            .find(|((event_label, _), _)| *event_label == label);
+        let Some(((_, name), series)) = labelled else { return };
         if series.get().is_none() {
             let _creates = self.other_state.lock();
             if self.retired.load(Ordering::Relaxed) {
@@ -230,7 +233,7 @@ impl CacheSeries {
             families.proofs.remove_label_values(&with(labels, step)).ok();
         }
         for (check, outcome) in
-            CHECKS.into_iter().flat_map(|check| CHECK_OUTCOMES.map(|it| (check, it)))
+            CHECKS.into_iter().flat_map(|check| CHECK_OUTCOMES.map(|outcome| (check, outcome)))
         {
             families.checks.remove_label_values(&self.check_labels(check, outcome)).ok();
         }

@@ -81,7 +81,7 @@ fn a_cache_shows_its_history_and_the_events_that_it_received() {
         r#"weir_watch_delivery_delay_seconds_bucket{stage="applied",le="0.0001"} 1"#.to_owned(),
         r#"weir_watch_delivery_delay_seconds_bucket{stage="written",le="0.001"} 0"#.to_owned(),
     ] {
-        assert!(text.lines().any(|it| it == line), "{line} is missing in\n{text}");
+        assert!(text.lines().any(|candidate| candidate == line), "{line} is missing in\n{text}");
     }
     assert!(!text.contains(r#"type="error""#), "there was none:\n{text}");
 }

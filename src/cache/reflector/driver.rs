@@ -210,9 +210,9 @@ impl<L: ListWatch> Driver<L> {
     fn publish(&self, listed: ListedObjects, resource_version: ResourceVersion) -> bool {
         let (cached, generation) = (&self.cached, self.cached.generation.current());
         // Not held without a cause: requests that wait for the first list take it as their proof.
-        let shown = cached.shown().max(Some(resource_version));
+        let reached = cached.shown().max(Some(resource_version));
         let was_open = cached
-            .floor_above(shown)
+            .floor_above(reached)
             .is_some_and(|floor| cached.lifecycle.hold_until(floor, generation));
         let is_applied = self.apply_list(listed, resource_version);
         // The floor may also have risen meanwhile.

@@ -117,11 +117,11 @@ impl<L: ListWatch> Driver<L> {
     pub(super) async fn has_same_bytes_upstream(&self) -> Result<bool, Failure> {
         let Some(held) = self.cached.watch_cache.state() else { return Ok(false) };
         let first = self.exact_list(held.resource_version());
-        let (mut pages, mut same, mut others, mut unreadable) = (0, 0, 0, 0);
+        let (mut pages, mut same, mut different, mut unreadable) = (0, 0, 0, 0);
         let compare = |object| {
             match object {
                 Ingested::Object(object) if is_held(&held, &object) => same += 1,
-                Ingested::Object(_) => others += 1,
+                Ingested::Object(_) => different += 1,
                 Ingested::Unreadable(_) => unreadable += 1,
             }
             Ok(())
@@ -129,7 +129,7 @@ impl<L: ListWatch> Driver<L> {
         match self.pages(first, &mut pages, compare).await {
             Ok(listed_at) => {
                 let is_all = same == held.len() && unreadable == held.unreadable().len();
-                Ok(listed_at == held.resource_version() && others == 0 && is_all)
+                Ok(listed_at == held.resource_version() && different == 0 && is_all)
             }
             Err(Failure::Expired | Failure::Invalid(_)) => Ok(false),
             Err(failure) => Err(failure),

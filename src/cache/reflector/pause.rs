@@ -35,24 +35,24 @@ impl<L: ListWatch> Driver<L> {
             tokio::select! {
                 () = sleep_until(end) => return,
                 // A list may be large, and always waits.
-                () = self.early_resume(), if is_resume => {
+                () = self.wait_for_early_resume(), if is_resume => {
                     self.waiting.resumed_early = Some(Instant::now());
                     return;
                 }
-                is_same = self.verify_in_time() => {
+                is_same = self.verify_when_due() => {
                     self.waiting.set_verification();
                     if is_same && is_resume && self.waiting.early_resume_at.is_some() {
                         return;
                     }
                 }
-                () = has_other_work(&cached, generation.clone()) => return,
-                () = cached.context.availability.returned() => break,
+                () = wait_for_other_work(&cached, generation.clone()) => return,
+                () = cached.context.availability.until_returned() => break,
             }
         }
         self.backoff = Backoff::default();
         tokio::select! {
             () = sleep(backoff::after_return(cached.key.is_needed_first())) => {}
-            () = has_other_work(&cached, generation) => {}
+            () = wait_for_other_work(&cached, generation) => {}
         }
     }
 
@@ -60,7 +60,7 @@ impl<L: ListWatch> Driver<L> {
     /// proofs of freshness, so that the watch can probably be opened; or such a proof returned a
     /// resourceVersion below the held one, which may mean that the history was rewound. A wait that
     /// the upstream asked for is kept.
-    async fn early_resume(&self) {
+    async fn wait_for_early_resume(&self) {
         let Some(earliest) = self.waiting.early_resume_at else {
             return std::future::pending().await;
         };
@@ -68,13 +68,13 @@ impl<L: ListWatch> Driver<L> {
         let requests = &self.cached.requests;
         let resume = async {
             sleep(EARLY_RESUME_INTERVAL).await;
-            requests.resume_requested().await;
+            requests.until_resume_requested().await;
         };
         let verify = async {
             if let Some(last) = self.waiting.resumed_early {
                 sleep_until(last + EARLY_RESUME_INTERVAL).await;
             }
-            requests.verify_requested().await;
+            requests.until_verify_requested().await;
         };
         tokio::select! {
             () = resume => {}
@@ -85,7 +85,7 @@ impl<L: ListWatch> Driver<L> {
     /// Verifies the history when that is due. Returns whether it is still the held one; a rewind
     /// is reported. Without a held state there is nothing to verify, and while the upstream is
     /// away nothing is asked.
-    async fn verify_in_time(&self) -> bool {
+    async fn verify_when_due(&self) -> bool {
         let Waiting { verify_at, quiet_until, .. } = self.waiting;
         let Some(due) = verify_at.filter(|_| self.held().is_some()) else {
             return std::future::pending().await;
@@ -100,10 +100,10 @@ impl<L: ListWatch> Driver<L> {
 }
 
 /// Waits until the history is rewound or the cache is retired.
-async fn has_other_work(cached: &CachedResource, mut generation: Receiver<u64>) {
+async fn wait_for_other_work(cached: &CachedResource, mut generation: Receiver<u64>) {
     tokio::select! {
         _ = generation.changed() => {}
-        () = cached.lifecycle.retired() => {}
+        () = cached.lifecycle.until_retired() => {}
     }
 }
 

@@ -140,14 +140,14 @@ impl CacheMap {
             };
             Representation::ALL
                 .into_iter()
-                .filter_map(|it| Some(self.caches.get(&key(it))?.usage.ready_waiters()))
+                .filter_map(|scope| Some(self.caches.get(&key(scope))?.usage.ready_waiters()))
                 .sum::<usize>()
         };
         scopes.into_iter().take(count).map(of_scope).sum()
     }
 
     /// Returns the caches of a resource that hold one namespace, or (empty) the cluster.
-    pub(super) fn of_scope(
+    pub(super) fn in_scope(
         &self,
         gvr: &GroupVersionResource,
         namespace: &str,
@@ -211,9 +211,9 @@ impl CacheMap {
     /// namespaces.
     fn hold_cluster(&self, cluster: Arc<CachedResource>) {
         let generation = cluster.generation.current();
-        let others = self.scopes_of(&cluster.key).filter(|other| other.key.is_namespaced());
-        let shown = others.filter(|other| other.generation.current() == generation);
-        if let Some(furthest) = shown.filter_map(|other| other.shown()).max() {
+        let namespaced = self.scopes_of(&cluster.key).filter(|other| other.key.is_namespaced());
+        let comparable = namespaced.filter(|other| other.generation.current() == generation);
+        if let Some(furthest) = comparable.filter_map(|other| other.shown()).max() {
             hold_if_older(&cluster, furthest, generation);
         }
     }
@@ -229,7 +229,7 @@ impl CacheMap {
     /// Notes that the reflector of a retired cache has ended.
     pub(super) fn remove_retired(&self, gvr: &GroupVersionResource) {
         let mut retired = self.retired.lock();
-        if let Some(place) = retired.iter().position(|it| it == gvr) {
+        if let Some(place) = retired.iter().position(|other| other == gvr) {
             retired.swap_remove(place);
         }
         self.retired_len.store(retired.len(), Ordering::Release);
@@ -245,10 +245,10 @@ impl CacheMap {
     /// which raise the floor. A cache without a state compares its list with the floor itself.
     fn hold_successor(&self, successor: &Arc<CachedResource>) {
         let is_one = self.retired.lock().contains(&successor.key.gvr);
-        let shown = successor.shown();
+        let resource_version = successor.shown();
         if is_one
-            && shown.is_some()
-            && let Some(floor) = successor.floor_above(shown)
+            && resource_version.is_some()
+            && let Some(floor) = successor.floor_above(resource_version)
         {
             proof::hold(successor, floor, successor.generation.current());
         }
@@ -258,12 +258,15 @@ impl CacheMap {
     /// what that cache has shown may not be taken back. They are of other scopes, or the successor.
     /// [`Self::lookup`] compares those that run.
     pub(super) fn hold_others(&self, ended: &CachedResource) {
-        let (Some(shown), generation) = (ended.shown(), ended.generation.current()) else { return };
+        let (Some(resource_version), generation) = (ended.shown(), ended.generation.current())
+        else {
+            return;
+        };
         if self.namespaced() == 0 && !ended.lifecycle.is_retiring() {
             return;
         }
         for other in self.scopes_of(&ended.key) {
-            hold_if_older(&other, shown, generation);
+            hold_if_older(&other, resource_version, generation);
         }
     }
 
@@ -290,21 +293,21 @@ impl CacheMap {
     }
 }
 
-/// Lets a cache answer no more until it has come as far as `shown`, if it has shown less of the
-/// history `generation`.
-fn hold_if_older(cached: &Arc<CachedResource>, shown: ResourceVersion, generation: u64) {
-    let is_older = cached.shown().is_some_and(|held| held < shown);
+/// Lets a cache answer no more until it has come as far as `resource_version`, if it has shown less
+/// of the history `generation`.
+fn hold_if_older(cached: &Arc<CachedResource>, resource_version: ResourceVersion, generation: u64) {
+    let is_older = cached.shown().is_some_and(|held| held < resource_version);
     if is_older && cached.generation.current() == generation {
         // For one that began in the past, and is to come to a probe that may be older.
-        cached.context.floors.raise(&cached.key.gvr, shown, generation);
-        proof::hold(cached, shown, generation);
+        cached.context.floors.raise(&cached.key.gvr, resource_version, generation);
+        proof::hold(cached, resource_version, generation);
     }
 }
 
 /// Stores how far a cache came. Called before a successor can start.
 pub(super) fn raise_floor(cached: &CachedResource) {
-    if let Some(shown) = cached.shown() {
-        cached.raise_floor(shown);
+    if let Some(resource_version) = cached.shown() {
+        cached.raise_floor(resource_version);
     }
 }
 

@@ -44,10 +44,10 @@ impl ForwardBudget {
     pub(crate) fn try_acquire(
         &self,
         gvr: &GroupVersionResource,
-        known: bool,
+        is_served: bool,
         metrics: &CacheMetrics,
     ) -> Option<ForwardPermit> {
-        let semaphore = if known {
+        let semaphore = if is_served {
             let shard = self.known.get(gvr).map(|semaphore| Arc::clone(&semaphore));
             shard.unwrap_or_else(|| Arc::clone(&self.semaphore(gvr)))
         } else {
@@ -56,7 +56,7 @@ impl ForwardBudget {
         if let Ok(permit) = semaphore.try_acquire_owned() {
             return Some(ForwardPermit { _permit: permit, _held: metrics.forwarding(self.name) });
         }
-        if known {
+        if is_served {
             metrics.forward_exhausted([&gvr.group, &gvr.version, &gvr.resource], self.name);
         } else {
             metrics.forward_exhausted(["", "", ""], self.name);

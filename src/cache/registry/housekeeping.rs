@@ -32,7 +32,7 @@ impl Inner {
             loop {
                 tokio::select! {
                     _ = ticks.tick() => registry.tidy_up(),
-                    () = registry.context.budget.exceeded() => {
+                    () = registry.context.budget.until_exceeded() => {
                         keep_total_budget(&registry.caches, &registry.context);
                     }
                     changed = discovered.changed(), if is_discovery_open => {

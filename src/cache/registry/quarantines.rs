@@ -41,7 +41,7 @@ impl Quarantines {
         context: &CacheContext,
     ) {
         let now = context.clock.now().0;
-        let earlier = self.entries.get(key).map(|it| it.quarantine.clone());
+        let earlier = self.entries.get(key).map(|entry| entry.quarantine.clone());
         if earlier.is_none() {
             self.count.fetch_add(1, Ordering::AcqRel);
         }
@@ -84,12 +84,12 @@ impl Quarantines {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        self.entries.get(key).map(|it| it.quarantine.through())
+        self.entries.get(key).map(|entry| entry.quarantine.through())
     }
 
     /// Returns what was found in the last wrong cache of a key.
     pub(super) fn report(&self, key: &CacheKey) -> Option<CheckReport> {
-        self.entries.get(key).map(|it| it.report.clone())
+        self.entries.get(key).map(|entry| entry.report.clone())
     }
 
     /// Returns the key of the quarantined cache that would answer a request, if there is one.
@@ -114,7 +114,7 @@ impl Quarantines {
     /// Whether a cache answers nothing.
     pub(super) fn is_closed(&self, key: &CacheKey) -> bool {
         self.count.load(Ordering::Acquire) > 0
-            && self.entries.get(key).is_some_and(|it| it.quarantine.is_closed())
+            && self.entries.get(key).is_some_and(|entry| entry.quarantine.is_closed())
     }
 
     /// Returns the keys of the caches that are to be listed again, or were. Forgets what is over,

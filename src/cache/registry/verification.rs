@@ -31,7 +31,7 @@ struct Verifier {
     version_changes: u64,
     /// No bytes are compared before: API servers of two versions may write the same objects in
     /// other bytes.
-    bytes_from: Duration,
+    bytes_compared_after: Duration,
     /// The caches that are listed again. A handle keeps them from being idle.
     refilled: HashMap<CacheKey, CacheHandle>,
 }
@@ -53,7 +53,7 @@ impl Inner {
                 pace: Pace::new(),
                 walks: HashMap::new(),
                 version_changes: *registry.source.version_changes().borrow(),
-                bytes_from: Duration::ZERO,
+                bytes_compared_after: Duration::ZERO,
                 refilled: HashMap::new(),
             };
             loop {
@@ -87,11 +87,11 @@ impl Inner {
         let now = self.context.clock.now().0;
         verifier.pace.pause(*self.verification_paused_until.lock());
         let caches = self.verifiable(verifier, round, now);
-        let candidates: Vec<_> = caches.iter().map(|it| it.candidate.clone()).collect();
+        let candidates: Vec<_> = caches.iter().map(|due| due.candidate.clone()).collect();
         let Some(key) = verifier.pace.choose(&candidates, round, now, fastrand::f64) else {
             return;
         };
-        let Some(chosen) = caches.iter().find(|it| it.candidate.key == key) else { return };
+        let Some(chosen) = caches.iter().find(|due| due.candidate.key == key) else { return };
         let end = self.verify_page(verifier, chosen, (mode, round)).await;
         let now = self.context.clock.now().0;
         let is_urgent = self.is_urgent(verifier, &chosen.cached, round, now);
@@ -134,7 +134,7 @@ impl Inner {
             states.extend(state.map(|state| (cached, state)));
         }
         verifier.walks.retain(|_, walk| walk.is_held());
-        let weight = states.iter().map(|(_, it)| it.store().weight()).sum();
+        let weight = states.iter().map(|(_, state)| state.store().weight()).sum();
         let whole_every = self.whole_every(verifier, weight, round, now);
         let verifiable = |(cached, state): (Arc<CachedResource>, Arc<State>)| {
             let pages = pages(state.len(), state.store().weight(), whole_every);
@@ -164,9 +164,9 @@ impl Inner {
         let is_mixed = version.as_ref().is_some_and(|version| version.is_mixed);
         if is_mixed || changes != verifier.version_changes {
             verifier.version_changes = changes;
-            verifier.bytes_from = now + round * VERSION_ROUNDS;
+            verifier.bytes_compared_after = now + round * VERSION_ROUNDS;
         }
-        if now < verifier.bytes_from {
+        if now < verifier.bytes_compared_after {
             return None;
         }
         // Older API servers read exact pages from etcd, and are asked for few.
@@ -184,7 +184,7 @@ impl Inner {
     ) -> CheckEnd {
         let Verifiable { candidate, cached, pages } = chosen;
         let now = self.context.clock.now().0;
-        let has_bytes = now >= verifier.bytes_from;
+        let has_bytes = now >= verifier.bytes_compared_after;
         let begin = || CacheWalk::begin(cached);
         let walk = verifier.walks.entry(cached.key.clone()).or_insert_with(begin);
         if !walk.is_through(cached) {
@@ -269,8 +269,8 @@ impl Inner {
 
     /// Lists the quarantined caches again.
     async fn refill(self: &Arc<Self>, verifier: &mut Verifier) {
-        let known = |key: &CacheKey| self.source.peek(&key.gvr).is_some();
-        for key in self.quarantines.refilling(&self.context, known) {
+        let is_served = |key: &CacheKey| self.source.peek(&key.gvr).is_some();
+        for key in self.quarantines.refilling(&self.context, is_served) {
             if self.caches.contains(&key) && verifier.refilled.contains_key(&key) {
                 continue;
             }

@@ -269,11 +269,11 @@ pub(crate) fn pages(objects: usize, weight: usize, whole_every: Option<u32>) -> 
         return RoundPages { all: whole, is_whole: true, more_whole: 0 };
     }
     let by_weight = parts(weight, PAGE_BYTES_MAX).min(parts(objects, PAGE_OBJECTS as usize));
-    let all = least.max(by_weight).saturating_add(1);
+    let pages_whole = least.max(by_weight).saturating_add(1);
     // Small pages have whole objects anyway.
     let more_whole = whole_every.filter(|_| weight > SMALL_BYTES);
     let more_whole = more_whole.map_or(0, |every| whole.div_ceil(every.max(1)));
-    RoundPages { all, is_whole: false, more_whole }
+    RoundPages { all: pages_whole, is_whole: false, more_whole }
 }
 
 /// Returns in how many rounds all bytes are compared, if all caches together weigh `weight` bytes,

@@ -162,7 +162,7 @@ mod tests {
             let now = Duration::from_secs(second);
             let Some(key) = pace.choose(candidates, ROUND, now, || 0.5) else { continue };
             checked.entry(key).or_default().push(second);
-            let candidate = candidates.iter().find(|it| it.key == key).unwrap();
+            let candidate = candidates.iter().find(|candidate| candidate.key == key).unwrap();
             pace.checked(candidate, CheckEnd::Conclusive, ROUND, PAGE_GAP, now);
         }
         checked
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_hundred_thousand_objects_are_checked_once_in_ten_minutes() {
         let checked = run(&[candidate(1, 200), candidate(2, 1)], 1200);
-        let later = |key: u32| checked[&key].iter().filter(|it| **it >= 600).count();
+        let later = |key: u32| checked[&key].iter().filter(|second| **second >= 600).count();
         assert!((195..=200).contains(&later(1)), "{}", later(1));
         assert_eq!(later(2), 1);
     }

@@ -35,7 +35,7 @@ pub(crate) struct Quarantine {
 impl Quarantine {
     /// Begins when a cache was proved wrong.
     pub(crate) fn begin(earlier: Option<Self>, through: ResourceVersion, now: Duration) -> Self {
-        let earlier = earlier.map(|it| (it.proofs, it.through));
+        let earlier = earlier.map(|quarantine| (quarantine.proofs, quarantine.through));
         let (mut proofs, before) = earlier.unwrap_or_default();
         proofs.retain(|at| now.saturating_sub(*at) < DAY);
         proofs.push(now);

@@ -45,8 +45,8 @@ fn large_collections_have_larger_pages_and_not_more() {
 
 #[test]
 fn all_pages_have_whole_objects_while_these_are_few_bytes() {
-    let sizes =
-        [0, 1, 128 << 20, (128 << 20) + 1, 1 << 30, 1 << 40].map(|it| whole_every(it, 128 << 20));
+    let sizes = [0, 1, 128 << 20, (128 << 20) + 1, 1 << 30, 1 << 40]
+        .map(|bytes| whole_every(bytes, 128 << 20));
     assert_eq!(sizes, [1, 1, 1, 2, 8, 50]);
 }
 
@@ -174,7 +174,8 @@ impl Rig {
     /// Damages the cache, if it has a fitting object. Returns whether it did.
     fn corrupt(&self, corruption: Corruption, id: usize) -> bool {
         let state = self.cache.state().unwrap();
-        let mut objects: Vec<Object> = state.store().iter().map(|it| (**it).clone()).collect();
+        let mut objects: Vec<Object> =
+            state.store().iter().map(|object| (**object).clone()).collect();
         if objects.is_empty() {
             return false;
         }
@@ -205,7 +206,7 @@ impl Rig {
     fn is_right(&self) -> bool {
         let state = self.cache.state().unwrap();
         let world = &self.worlds[&state.resource_version().0];
-        let held = state.store().iter().map(|it| (it.key.clone(), it.body.clone()));
+        let held = state.store().iter().map(|object| (object.key.clone(), object.body.clone()));
         held.eq(world.iter().map(|(key, state)| (key.clone(), proper(key, *state).body)))
     }
 }

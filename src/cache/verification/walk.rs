@@ -110,15 +110,15 @@ mod tests {
 
     #[test]
     fn the_pages_of_the_second_walk_are_spread_evenly() {
-        for (all, more_whole) in [(1, 0), (51, 0), (51, 1), (1, 1), (3, 5), (100, 33)] {
-            let pages = RoundPages { all, is_whole: false, more_whole };
-            let second: Vec<_> = (0..2 * pages.total()).map(|it| pages.is_second(it)).collect();
-            let count = |of: &[bool]| of.iter().filter(|it| **it).count();
+        for (total, more_whole) in [(1, 0), (51, 0), (51, 1), (1, 1), (3, 5), (100, 33)] {
+            let pages = RoundPages { all: total, is_whole: false, more_whole };
+            let second: Vec<_> = (0..2 * pages.total()).map(|page| pages.is_second(page)).collect();
+            let count = |flags: &[bool]| flags.iter().filter(|is_second| **is_second).count();
             let (first, next) = second.split_at(pages.total() as usize);
             assert_eq!((count(first), first), (more_whole as usize, next));
             for window in second.windows(10) {
                 let expected = 10.0 * f64::from(more_whole) / f64::from(pages.total());
-                assert!((count(window) as f64 - expected).abs() < 2.0, "{all} and {more_whole}");
+                assert!((count(window) as f64 - expected).abs() < 2.0, "{total} and {more_whole}");
             }
         }
     }

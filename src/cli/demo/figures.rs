@@ -37,7 +37,7 @@ pub(super) fn sum(families: &[MetricFamily], name: &str, label: Option<(&str, &s
     let metrics = family.map(MetricFamily::get_metric).unwrap_or_default();
     let wanted = |metric: &&Metric| {
         label.is_none_or(|(name, value)| {
-            metric.get_label().iter().any(|it| it.name() == name && it.value() == value)
+            metric.get_label().iter().any(|label| label.name() == name && label.value() == value)
         })
     };
     // Each is either of the two; the other is 0.

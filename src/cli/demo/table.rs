@@ -44,8 +44,8 @@ impl Table {
         for (((name, _), totals), before) in ROWS.iter().zip(&totals).zip(&self.before) {
             let [asked, seen] = totals;
             let rates = [0, 1].map(|place| {
-                let of = |pair: &[u64; 2]| pair.get(place).copied().unwrap_or_default();
-                of(totals).saturating_sub(of(before))
+                let count = |pair: &[u64; 2]| pair.get(place).copied().unwrap_or_default();
+                count(totals).saturating_sub(count(before))
             });
             let [asked_rate, seen_rate] = rates;
             lines.push(format!("{name:<10}{asked_rate:>16}{asked:>12}{seen_rate:>22}{seen:>12}"));

@@ -74,10 +74,10 @@ mod tests {
 
     #[test]
     fn a_temporary_workspace_is_deleted_and_a_given_one_is_kept() {
-        let mut own = Workspace::new(None).unwrap();
-        let file = own.write("kubeconfig", "x").unwrap();
+        let mut workspace = Workspace::new(None).unwrap();
+        let file = workspace.write("kubeconfig", "x").unwrap();
         assert!(file.exists());
-        drop(own);
+        drop(workspace);
         assert!(!file.parent().unwrap().exists());
 
         let parent = tempfile::tempdir().unwrap();

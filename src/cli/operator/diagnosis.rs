@@ -166,16 +166,16 @@ fn rights(metrics: &str) -> Line {
 fn certificates(metrics: &str, now: SystemTime) -> Vec<Line> {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let line = |(labels, expiry): (Vec<(&str, &str)>, f64)| {
-        let of = value_of(&labels, "use").unwrap_or_default();
+        let usage = value_of(&labels, "use").unwrap_or_default();
         let days = (expiry - now) / DAY_SECONDS;
         if days < EXPIRY_DAYS_MIN {
             let text = match days < 0.0 {
-                true => format!("certificate ({of}): it has expired"),
-                false => format!("certificate ({of}): it expires in {days:.1} days"),
+                true => format!("certificate ({usage}): it has expired"),
+                false => format!("certificate ({usage}): it expires in {days:.1} days"),
             };
             return Line::Wrong(text, "runbooks/WeirCertificateExpiring.md");
         }
-        Line::Good(format!("certificate ({of}): it expires in {days:.0} days"))
+        Line::Good(format!("certificate ({usage}): it expires in {days:.0} days"))
     };
     samples(metrics, "weir_certificate_expiry_timestamp_seconds").map(line).collect()
 }

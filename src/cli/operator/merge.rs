@@ -13,14 +13,16 @@ use crate::flow::doctor::{Finding, Weight};
 /// Merges the answers of one kind. There is at least one.
 pub(super) fn merged(kind: &str, answers: Vec<Value>) -> Value {
     let answers = match <[Value; 1]>::try_from(answers) {
-        Ok([one]) => return one,
+        Ok([answer]) => return answer,
         Err(several) => several,
     };
     let instances: Vec<_> = answers.iter().filter_map(|answer| answer.get("instance")).collect();
     let content = match kind {
         "clients" => ("windows", windows(&answers)),
         "findings" => ("items", findings(&answers)),
-        "overview" => ("items", answers.iter().filter(|it| !it.is_null()).cloned().collect()),
+        "overview" => {
+            ("items", answers.iter().filter(|answer| !answer.is_null()).cloned().collect())
+        }
         _ => ("items", with_instances(kind, &answers)),
     };
     let (field, content) = content;
@@ -34,19 +36,19 @@ fn findings(answers: &[Value]) -> Value {
     items.sort_by(|one, other| order(other).total_cmp(&order(one)));
     let mut merged: Vec<Map<String, Value>> = Vec::new();
     for item in items {
-        let is_same = |known: &&mut Map<String, Value>| {
-            FINDING_KEY.iter().all(|field| known.get(*field) == item.get(*field))
+        let is_same = |merged_item: &&mut Map<String, Value>| {
+            FINDING_KEY.iter().all(|field| merged_item.get(*field) == item.get(*field))
         };
         match merged.iter_mut().find(is_same) {
             None => merged.push(item.clone()),
-            Some(known) => {
-                add(known, item);
-                if rank(item) > rank(known)
+            Some(merged_item) => {
+                add(merged_item, item);
+                if rank(item) > rank(merged_item)
                     && let Some(weight) = item.get("weight")
                 {
-                    known.insert("weight".to_owned(), weight.clone());
+                    merged_item.insert("weight".to_owned(), weight.clone());
                 }
-                known.insert("cost".to_owned(), cost_text(known).into());
+                merged_item.insert("cost".to_owned(), cost_text(merged_item).into());
             }
         }
     }
@@ -59,7 +61,7 @@ fn findings(answers: &[Value]) -> Value {
 /// The weight of a finding.
 fn rank(item: &Map<String, Value>) -> Weight {
     let weight = item.get("weight").and_then(Value::as_str).unwrap_or_default();
-    Weight::ALL.into_iter().find(|it| it.as_str() == weight).unwrap_or(Weight::Info)
+    Weight::ALL.into_iter().find(|candidate| candidate.as_str() == weight).unwrap_or(Weight::Info)
 }
 
 /// The order of findings of one weight, as each replica has it.
@@ -69,8 +71,8 @@ fn order(item: &Map<String, Value>) -> f64 {
 
 /// Writes the cost as `/api/findings` does.
 fn cost_text(item: &Map<String, Value>) -> String {
-    let of = |field| number(item.get(field));
-    Finding::cost_text(of("upstreamCores"), of("cpuCores"), of("bytesPerSecond"))
+    let cost = |field| number(item.get(field));
+    Finding::cost_text(cost("upstreamCores"), cost("cpuCores"), cost("bytesPerSecond"))
 }
 
 /// Returns the windows of clients: those of the same length are one.
@@ -78,15 +80,19 @@ fn windows(answers: &[Value]) -> Value {
     let mut merged: Vec<Map<String, Value>> = Vec::new();
     for window in items(answers, "windows") {
         let Value::Object(window) = window else { continue };
-        let known = merged.iter_mut().find(|known| known.get("seconds") == window.get("seconds"));
-        let Some(known) = known else {
+        let merged_window = merged
+            .iter_mut()
+            .find(|merged_window| merged_window.get("seconds") == window.get("seconds"));
+        let Some(merged_window) = merged_window else {
             merged.push(window.clone());
             continue;
         };
         for (field, value) in window {
-            match (known.get_mut(field), value) {
+            match (merged_window.get_mut(field), value) {
                 (Some(Value::Object(sum)), Value::Object(other)) => add(sum, other),
-                (Some(Value::Array(clients)), Value::Array(others)) => add_clients(clients, others),
+                (Some(Value::Array(clients)), Value::Array(other_clients)) => {
+                    add_clients(clients, other_clients)
+                }
                 _ => {}
             }
         }
@@ -108,13 +114,13 @@ fn windows(answers: &[Value]) -> Value {
 
 /// The weight by which each replica orders clients (`flow::cost`).
 fn weight(rates: &Map<String, Value>) -> f64 {
-    let of = |field| number(rates.get(field));
-    weight_of(of("upstreamSeats"), of("cpuCores"), of("requestsPerSecond"))
+    let rate = |field| number(rates.get(field));
+    weight_of(rate("upstreamSeats"), rate("cpuCores"), rate("requestsPerSecond"))
 }
 
 /// Entries with the same texts (user, agent, resource and verb) are one client.
-fn add_clients(clients: &mut Vec<Value>, others: &[Value]) {
-    for other in others {
+fn add_clients(clients: &mut Vec<Value>, other_clients: &[Value]) {
+    for other in other_clients {
         match clients.iter_mut().find(|client| texts(client).eq(texts(other))) {
             None => clients.push(other.clone()),
             Some(client) => {
@@ -134,7 +140,7 @@ fn texts(client: &Value) -> impl Iterator<Item = (&String, &Value)> {
 fn add(sum: &mut Map<String, Value>, other: &Map<String, Value>) {
     for (field, value) in other {
         if let (Some(Value::Number(one)), Value::Number(other)) = (sum.get(field), value) {
-            let [one, other] = [one, other].map(|it| it.as_f64().unwrap_or_default());
+            let [one, other] = [one, other].map(|value| value.as_f64().unwrap_or_default());
             sum.insert(field.clone(), (one + other).into());
         }
     }
@@ -142,7 +148,7 @@ fn add(sum: &mut Map<String, Value>, other: &Map<String, Value>) {
 
 /// Returns the items of all, each with the replica that it is of, in the order of each answer.
 fn with_instances(kind: &str, answers: &[Value]) -> Value {
-    let mut all = Vec::new();
+    let mut items_of_all = Vec::new();
     for answer in answers {
         let instance = answer.get("instance").cloned().unwrap_or_default();
         for item in items(std::slice::from_ref(answer), "items") {
@@ -150,17 +156,17 @@ fn with_instances(kind: &str, answers: &[Value]) -> Value {
             if let Some(fields) = item.as_object_mut() {
                 fields.insert("instance".to_owned(), instance.clone());
             }
-            all.push(item);
+            items_of_all.push(item);
         }
     }
     let rate = |item: &Value| number(item.get("perSecondOfMinute"));
     match kind {
         // The times of all have one form and one zone, so their texts have their order.
-        "events" => all.sort_by(|one, other| time(other).cmp(time(one))),
-        "reasons" => all.sort_by(|one, other| rate(other).total_cmp(&rate(one))),
+        "events" => items_of_all.sort_by(|one, other| time(other).cmp(time(one))),
+        "reasons" => items_of_all.sort_by(|one, other| rate(other).total_cmp(&rate(one))),
         _ => {}
     }
-    all.into()
+    items_of_all.into()
 }
 
 fn time(item: &Value) -> &str {
@@ -168,7 +174,7 @@ fn time(item: &Value) -> &str {
 }
 
 fn items<'a>(answers: &'a [Value], field: &'a str) -> impl Iterator<Item = &'a Value> {
-    answers.iter().filter_map(move |it| it.get(field)).filter_map(Value::as_array).flatten()
+    answers.iter().filter_map(move |answer| answer.get(field)).filter_map(Value::as_array).flatten()
 }
 
 fn number(value: Option<&Value>) -> f64 {
@@ -226,7 +232,7 @@ mod tests {
         let actions = merged["windows"][0]["actions"].as_array().unwrap();
         let seats: Vec<_> = actions
             .iter()
-            .map(|it| (it["user"].as_str().unwrap(), it["upstreamSeats"].as_f64()))
+            .map(|client| (client["user"].as_str().unwrap(), client["upstreamSeats"].as_f64()))
             .collect();
         assert_eq!(seats, [("jane", Some(4.0)), ("joe", Some(2.0)), ("joe", Some(2.0))]);
         assert_eq!(actions[0]["share"], 0.5);
@@ -254,7 +260,7 @@ mod tests {
             items.iter().map(|item| item["instance"].as_str().unwrap().to_owned()).collect()
         };
         let times = ["03:00.000Z", "01:00.000Z", "04:00.000Z", "02:00.000Z"];
-        let times = times.map(|it| Value::from(format!("2026-01-01T00:{it}")));
+        let times = times.map(|second| Value::from(format!("2026-01-01T00:{second}")));
         assert_eq!(order(merged("events", answers("time", times))), ["b", "a", "b", "a"]);
         let rates = [5.0, 0.5, 4.0, 0.25].map(Value::from);
         let rates = answers("perSecondOfMinute", rates);

@@ -62,7 +62,8 @@ fn one_of_each(answered: Vec<Vec<Value>>) -> Vec<Vec<Value>> {
     let mut kept: Vec<Vec<Value>> = Vec::new();
     for answers in answered {
         let process = process_of(&answers);
-        let is_known = process.is_some() && kept.iter().any(|others| process_of(others) == process);
+        let is_known =
+            process.is_some() && kept.iter().any(|kept_answer| process_of(kept_answer) == process);
         if !is_known {
             kept.push(answers);
         }

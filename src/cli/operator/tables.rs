@@ -50,7 +50,12 @@ fn name(head: &str) -> String {
 }
 
 /// Returns an answer as text, with at most `limit` rows.
-pub(super) fn of(kind: &str, answer: &Value, limit: usize, sort: Option<&SortColumn>) -> String {
+pub(super) fn render(
+    kind: &str,
+    answer: &Value,
+    limit: usize,
+    sort: Option<&SortColumn>,
+) -> String {
     match kind {
         "overview" => overview(answer),
         "clients" => clients(answer, limit, sort),
@@ -71,17 +76,17 @@ pub(super) fn findings(answer: &Value, limit: usize) -> String {
         .iter()
         .take(limit)
         .map(|finding| {
-            let of = |field| text(finding.get(field));
+            let field_text = |field| text(finding.get(field));
             format!(
                 "{} [{}] {}\n  client   {}\n  resource {}\n  seen     {}\n  cost     {} (estimate)\n  fix      {}\n",
-                of("weight").to_uppercase(),
-                of("rule"),
-                of("title"),
-                of("client"),
-                of("resource"),
-                of("evidence"),
-                of("cost"),
-                of("fix"),
+                field_text("weight").to_uppercase(),
+                field_text("rule"),
+                field_text("title"),
+                field_text("client"),
+                field_text("resource"),
+                field_text("evidence"),
+                field_text("cost"),
+                field_text("fix"),
             )
         })
         .collect();
@@ -105,22 +110,24 @@ fn overview(answer: &Value) -> String {
         return overview_of_one(answer);
     }
     let of_each = items(answer, "/items").iter();
-    of_each.map(|one| format!("{}: {}", text(one.get("instance")), overview_of_one(one))).collect()
+    of_each
+        .map(|replica| format!("{}: {}", text(replica.get("instance")), overview_of_one(replica)))
+        .collect()
 }
 
 fn overview_of_one(answer: &Value) -> String {
-    let of = |pointer: &str| text(answer.pointer(pointer));
+    let field_text = |pointer: &str| text(answer.pointer(pointer));
     format!(
         "{}: {} {}\n{} requests/s, {} of them from cache, {} forwarded/s; {} watches; saved upstream: {} requests/s, {} cores (estimate)\n",
-        of("/verdict/level"),
-        of("/verdict/text"),
-        of("/verdict/deed"),
-        of("/rates/1m/requestsPerSecond"),
+        field_text("/verdict/level"),
+        field_text("/verdict/text"),
+        field_text("/verdict/deed"),
+        field_text("/rates/1m/requestsPerSecond"),
         percent(answer.pointer("/rates/1m/hitShare")),
-        of("/rates/1m/forwardedPerSecond"),
-        of("/watches/open"),
-        of("/saved/requestsPerSecond"),
-        of("/saved/cores"),
+        field_text("/rates/1m/forwardedPerSecond"),
+        field_text("/watches/open"),
+        field_text("/saved/requestsPerSecond"),
+        field_text("/saved/cores"),
     )
 }
 
@@ -154,7 +161,7 @@ fn ordered<'a>(rows: &'a [Value], columns: &[Column], sort: Option<&SortColumn>)
 
 /// Returns the first of the fields that an item has.
 fn value<'a>(row: &'a Value, fields: &[&str]) -> Option<&'a Value> {
-    fields.iter().find_map(|field| row.get(*field).filter(|it| !it.is_null()))
+    fields.iter().find_map(|field| row.get(*field).filter(|value| !value.is_null()))
 }
 
 /// The head of a column, and the field of an item.
@@ -180,14 +187,14 @@ fn table<'a>(columns: &[Column], rows: impl Iterator<Item = &'a Value>) -> Strin
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<_> = (0..columns.len()).map(width).collect();
-    let mut all = String::new();
+    let mut table = String::new();
     for line in &lines {
         let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
         let cells: Vec<_> = cells.collect();
-        all.push_str(cells.join("  ").trim_end());
-        all.push('\n');
+        table.push_str(cells.join("  ").trim_end());
+        table.push('\n');
     }
-    all
+    table
 }
 
 fn items<'a>(answer: &'a Value, pointer: &str) -> &'a [Value] {
@@ -262,7 +269,7 @@ mod tests {
     fn tables_are_aligned_and_cut() {
         let item = |name: &str, used: u64| json!({"name": name, "used": used, "limit": null});
         let answer = json!({"items": [item("a", 5), item("long", 70), item("b", 1)]});
-        let text = of("limits", &answer, 2, None);
+        let text = render("limits", &answer, 2, None);
         assert_eq!(
             text,
             "LIMIT  USED  MOST  MET  SETTING\na      5     -     -    -\nlong   70    -     -    -\n... and 1 more; see --limit\n"
@@ -272,11 +279,11 @@ mod tests {
     #[test]
     fn rows_of_several_replicas_name_them() {
         let item = json!({"name": "a", "instance": "weir-0"});
-        let text = of("limits", &json!({"items": [item]}), 2, None);
+        let text = render("limits", &json!({"items": [item]}), 2, None);
         assert!(text.starts_with("INSTANCE  LIMIT"), "{text}");
         assert!(text.contains("weir-0    a"), "{text}");
         let overview = json!({"items": [{"instance": "a"}, {"instance": "b"}]});
-        let text = of("overview", &overview, 2, None);
+        let text = render("overview", &overview, 2, None);
         assert!(text.starts_with("a: -:") && text.contains("\nb: -:"), "{text}");
     }
 
@@ -284,18 +291,18 @@ mod tests {
     fn agents_cannot_control_the_terminal() {
         let action = json!({"userAgent": "x\u{1b}[2J", "verb": "list", "share": 0.5});
         let answer = json!({"windows": [{"actions": []}, {"actions": [action]}]});
-        let text = of("clients", &answer, 9, None);
+        let text = render("clients", &answer, 9, None);
         assert!(text.contains("x\u{fffd}[2J") && text.contains("50.0 %"), "{text}");
-        assert!(of("clients", &Value::Null, 9, None).starts_with("No clients"));
+        assert!(render("clients", &Value::Null, 9, None).starts_with("No clients"));
     }
 
     #[test]
     fn tables_are_ordered_by_a_column() {
         let item = |name: &str, used: Value| json!({"name": name, "used": used});
-        let all = [item("b", 5.into()), item("c", Value::Null), item("a", 70.into())];
-        let answer = json!({ "items": all });
+        let rows = [item("b", 5.into()), item("c", Value::Null), item("a", 70.into())];
+        let answer = json!({ "items": rows });
         let names = |sort: &str| {
-            let text = of("limits", &answer, 9, Some(&sort.parse().unwrap()));
+            let text = render("limits", &answer, 9, Some(&sort.parse().unwrap()));
             let rows = text.lines().skip(1);
             rows.map(|row| row.chars().next().unwrap()).collect::<String>()
         };

@@ -159,17 +159,17 @@ fn parse_event(message: Bytes) -> Result<RawFrame, FrameError> {
 /// Returns the first `N` fields of a message that has each of them once and no other: Weir would
 /// lose unknown fields.
 fn exact_fields<const N: usize>(message: &[u8]) -> Option<[&[u8]; N]> {
-    let mut found = [None; N];
+    let mut members_found = [None; N];
     for field in Fields::new(message) {
         let field = field.ok()?;
-        let place = found.get_mut(usize::try_from(field.number).ok()?.checked_sub(1)?)?;
+        let place = members_found.get_mut(usize::try_from(field.number).ok()?.checked_sub(1)?)?;
         if place.replace(field.bytes().ok()?).is_some() {
             return None;
         }
     }
     let mut members = [&[][..]; N];
-    for (member, found) in members.iter_mut().zip(found) {
-        *member = found?;
+    for (member, found_bytes) in members.iter_mut().zip(members_found) {
+        *member = found_bytes?;
     }
     Some(members)
 }

@@ -39,9 +39,9 @@ pub(super) fn runs(
         let rest = objects.get(start..).filter(|rest| !rest.is_empty())?;
         let mut bytes = 0;
         let last = rest.iter().position(|object| {
-            let own = format.len(object);
-            bytes += own;
-            bytes >= RUN_BYTES_MAX || (bytes >= RUN_BYTES_MIN && is_boundary(object, own))
+            let length = format.len(object);
+            bytes += length;
+            bytes >= RUN_BYTES_MAX || (bytes >= RUN_BYTES_MIN && is_boundary(object, length))
         });
         let run = start..start + last.map_or(rest.len(), |last| last + 1);
         start = run.end;

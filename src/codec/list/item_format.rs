@@ -59,8 +59,8 @@ impl ItemFormat {
             return None;
         }
         builder.buffer().extend_from_slice(item.head());
-        let own = item.own().map(|own| object.body.slice_ref(own));
-        Some(PartialItem { own, tail: item.tail() })
+        let bytes = item.own().map(|bytes| object.body.slice_ref(bytes));
+        Some(PartialItem { own: bytes, tail: item.tail() })
     }
 }
 
@@ -84,8 +84,8 @@ impl PartialItem {
         // The tail goes into the same piece as the last part.
         let room = PIECE_BYTES.saturating_sub(builder.len() + self.tail.len());
         let mut left = room;
-        for own in &mut self.own {
-            let part = own.split_to(left.min(own.len()));
+        for chunk in &mut self.own {
+            let part = chunk.split_to(left.min(chunk.len()));
             left -= part.len();
             builder.buffer().extend_from_slice(&part);
         }

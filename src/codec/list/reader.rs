@@ -177,8 +177,8 @@ impl ValueScanner {
             if self.in_string && !self.escaped {
                 // Most bytes of an object are in strings.
                 (_, after) = rest.split_at_checked(memchr::memchr2(b'"', b'\\', rest)?)?;
-                let (found, beyond) = after.split_first()?;
-                self.take(*found);
+                let (wanted, beyond) = after.split_first()?;
+                self.take(*wanted);
                 after = beyond;
             } else {
                 self.take(*byte);

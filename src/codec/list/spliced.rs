@@ -67,14 +67,14 @@ impl SplicedList {
 
     /// Returns all bytes in one vector.
     pub fn concat(self) -> Vec<u8> {
-        let mut all = Vec::with_capacity(self.length);
+        let mut bytes = Vec::with_capacity(self.length);
         for mut piece in self {
             while piece.has_remaining() {
-                all.extend_from_slice(piece.chunk());
+                bytes.extend_from_slice(piece.chunk());
                 piece.advance(piece.chunk().len());
             }
         }
-        all
+        bytes
     }
 }
 
@@ -169,8 +169,8 @@ mod tests {
         let mut slices = [IoSlice::new(&[]); 16];
         let count = piece.chunks_vectored(&mut slices);
         for object in objects {
-            let own = object.body.as_ptr_range();
-            assert!(slices[..count].iter().any(|slice| own.contains(&slice.as_ptr())));
+            let body = object.body.as_ptr_range();
+            assert!(slices[..count].iter().any(|slice| body.contains(&slice.as_ptr())));
         }
     }
 }

@@ -203,9 +203,9 @@ proptest! {
     ) {
         let encoding = if is_json { Encoding::Json } else { Encoding::Protobuf };
         let metadata = Span::new(start, length).unwrap();
-        let found = find(&body, Layout { encoding, metadata, ..Layout::default() });
-        if found.length > 0 {
-            prop_assert!(found.start >= metadata.start && found.end() <= metadata.end());
+        let span = find(&body, Layout { encoding, metadata, ..Layout::default() });
+        if span.length > 0 {
+            prop_assert!(span.start >= metadata.start && span.end() <= metadata.end());
         }
     }
 }

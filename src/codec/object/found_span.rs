@@ -12,13 +12,13 @@ pub(super) struct FoundSpan(AtomicU64);
 impl FoundSpan {
     /// Returns the part. `find` returns an empty one if there is none.
     pub(super) fn get_or_find(&self, find: impl FnOnce() -> Span) -> Span {
-        let known = self.0.load(Ordering::Relaxed);
-        if known != UNKNOWN {
-            return unpack(known);
+        let packed = self.0.load(Ordering::Relaxed);
+        if packed != UNKNOWN {
+            return unpack(packed);
         }
-        let found = find();
-        self.0.store(pack(found), Ordering::Relaxed);
-        found
+        let span = find();
+        self.0.store(pack(span), Ordering::Relaxed);
+        span
     }
 }
 
@@ -47,9 +47,9 @@ mod tests {
     #[test]
     fn a_part_is_looked_for_once() {
         for span in [Span::default(), Span { start: 7, length: 1 << 31 }] {
-            let found = FoundSpan::default();
-            assert_eq!(found.get_or_find(|| span), span);
-            assert_eq!(found.get_or_find(|| unreachable!("it is known")), span);
+            let found_span = FoundSpan::default();
+            assert_eq!(found_span.get_or_find(|| span), span);
+            assert_eq!(found_span.get_or_find(|| unreachable!("it is known")), span);
         }
     }
 }

@@ -154,17 +154,17 @@ pub(crate) fn is_annotated(metadata: &[u8], key: &str, value: &str) -> bool {
 /// Returns the bytes of a field that must occur at most once and be encoded as a splice encodes it,
 /// and their offset.
 fn single_field(message: &[u8], number: u32) -> Result<Option<(&[u8], usize)>, Malformed> {
-    let mut found = None;
+    let mut field_value = None;
     for field in Fields::new(message) {
         let field = field?;
         if field.number == number {
             let value = (field.bytes()?, field.value_start);
-            if !field.is_minimal() || found.replace(value).is_some() {
+            if !field.is_minimal() || field_value.replace(value).is_some() {
                 return Err(Malformed);
             }
         }
     }
-    Ok(found)
+    Ok(field_value)
 }
 
 /// Parses a pair of a `map<string, string>`.
@@ -216,13 +216,13 @@ fn walk<'a>(
                 deeper.push((*number, rest));
                 continue;
             }
-            let found = match field.value {
+            let scalar = match field.value {
                 Value::Varint(number) => Scalar::Number(number),
                 Value::Bytes(bytes) => Scalar::Text(bytes),
                 Value::Fixed => return Err(Malformed),
             };
             if let Some(value) = values.get_mut(*number) {
-                *value = Some(found);
+                *value = Some(scalar);
             }
         }
         if !deeper.is_empty() {

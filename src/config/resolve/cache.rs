@@ -34,7 +34,8 @@ pub(super) fn cache(
         let path = || format!("cache.warm[{index}]");
         if config.exclude.iter().any(|pattern| pattern.matches(gvr)) {
             problems.add(path(), format!("{gvr} is excluded by cache.exclude"));
-        } else if !config.include.is_empty() && !config.include.iter().any(|it| it.matches(gvr)) {
+        } else if !config.include.is_empty() && !config.include.iter().any(|rule| rule.matches(gvr))
+        {
             problems.add(path(), format!("{gvr} is not among cache.include"));
         }
     }

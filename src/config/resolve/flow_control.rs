@@ -71,7 +71,7 @@ fn compile<S: Named, T>(
             problems.add(format!("{path}.name"), "is the name of another one");
         }
         match compile(section) {
-            Ok(one) => compiled.push(one),
+            Ok(rule) => compiled.push(rule),
             Err(Mistake { field, problem }) => problems.add(format!("{path}.{field}"), problem),
         }
     }
@@ -159,7 +159,9 @@ fn compile_rule(section: &FlowRuleSection, mode: Mode) -> Result<Rule, Mistake> 
 fn limits(section: &FlowLimitsSection) -> Result<Limits, Mistake> {
     let bytes = |field, text: &Option<String>| {
         let bytes = text.as_deref().map(parse_bytes).transpose();
-        bytes.map_err(|problem| mistake(field, problem)).map(|bytes| bytes.map(|it| it as u64))
+        bytes
+            .map_err(|problem| mistake(field, problem))
+            .map(|bytes| bytes.map(|number| number as u64))
     };
     let rate = |per_second: u64, burst| Rate { per_second, burst };
     let forbids = section.unpaged_lists.as_deref() == Some("forbid");
@@ -194,9 +196,9 @@ fn one_of<T: Copy>(
     default: T,
 ) -> Result<T, Mistake> {
     let Some(given) = given else { return Ok(default) };
-    let found = values.iter().find(|(name, _)| *name == given).map(|(_, value)| *value);
+    let value = values.iter().find(|(name, _)| *name == given).map(|(_, value)| *value);
     let names: Vec<_> = values.iter().map(|(name, _)| *name).collect();
-    found.ok_or_else(|| mistake(field, format!("must be {}", names.join(" or "))))
+    value.ok_or_else(|| mistake(field, format!("must be {}", names.join(" or "))))
 }
 
 /// Returns the JSON of a section. Sections are plain data, which JSON can always hold.

@@ -56,10 +56,11 @@ pub(super) fn authentication(
         return config;
     }
     config.client_ca = section.client_ca_file;
-    config.request_header = section.request_header.and_then(|it| request_header(it, problems));
+    config.request_header =
+        section.request_header.and_then(|section| request_header(section, problems));
     problems.parsed("authentication.anonymous", section.anonymous, &mut config.anonymous);
     tokens(section.tokens.unwrap_or_default(), &mut config, problems);
-    config.front_proxy = section.front_proxy.and_then(|it| front_proxy(it, problems));
+    config.front_proxy = section.front_proxy.and_then(|section| front_proxy(section, problems));
     config.impersonate = section.impersonate.unwrap_or_default();
     if config.impersonate && config.front_proxy.is_some() {
         problems.add(

@@ -90,9 +90,10 @@ fn listener(
     problems: &mut Collector,
 ) -> Option<ListenerConfig> {
     let certificate_path = format!("{path}.certificate");
-    let certificate = section.certificate.map(|it| certificate(&certificate_path, it, problems));
+    let certificate =
+        section.certificate.map(|section| certificate(&certificate_path, section, problems));
     let proxies_path = format!("{path}.proxyProtocol");
-    let proxies = section.proxy_protocol.map(|it| proxies(&proxies_path, it, problems));
+    let proxies = section.proxy_protocol.map(|section| proxies(&proxies_path, section, problems));
     let address = section.listen.parse::<ListenAddress>();
     match address.and_then(|address| address.check(mode)) {
         Ok(address) => {

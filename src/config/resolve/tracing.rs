@@ -9,7 +9,7 @@ pub(super) fn tracing(section: TracingSection, problems: &mut Collector) -> Trac
     let TracingSection { endpoint, ca_file, sampling_rate_per_million } = section;
     let is_set = endpoint.is_some();
     let parse = |text: String| text.parse::<TracingEndpoint>();
-    problems.take("tracing.endpoint", endpoint, parse, |it| config.endpoint = Some(it));
+    problems.take("tracing.endpoint", endpoint, parse, |parsed| config.endpoint = Some(parsed));
     match (&mut config.endpoint, ca_file) {
         (Some(endpoint), Some(file)) if endpoint.https => endpoint.ca_file = Some(file),
         (Some(endpoint), None) if endpoint.https => {

@@ -8,16 +8,16 @@ use crate::config::schema::trace::Shape;
 
 /// Returns the descriptions by path. The first example with a comment for a setting decides.
 pub(super) fn descriptions(examples: [&str; 2], shape: &Shape) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
+    let mut texts = BTreeMap::new();
     for example in examples {
         let mut reader = Reader { shape, parents: Vec::new(), comment: Vec::new(), before: None };
         for line in example.lines() {
             if let Some((path, description)) = reader.take(line) {
-                found.entry(path).or_insert(description);
+                texts.entry(path).or_insert(description);
             }
         }
     }
-    found
+    texts
 }
 
 /// The path of a field; items of a list have their list's path.
@@ -51,8 +51,8 @@ impl Reader<'_> {
         };
         let comment = comment.strip_prefix(' ').unwrap_or(comment);
         let inner = comment.trim_start();
-        let shown = setting(inner, column + comment.len() - inner.len());
-        match shown.filter(|(column, name)| self.is_setting(*column, name)) {
+        let example = setting(inner, column + comment.len() - inner.len());
+        match example.filter(|(column, name)| self.is_setting(*column, name)) {
             Some((column, name)) => self.enter(column, name),
             None => {
                 self.comment.push(inner.trim_start_matches(['#', ' ']).to_owned());
@@ -66,7 +66,7 @@ impl Reader<'_> {
         self.parents.retain(|(parent, _)| *parent < column);
         self.parents.push((column, name.to_owned()));
         let comment = std::mem::take(&mut self.comment).join(" ");
-        let before = self.before.take().filter(|(of, _)| *of == column);
+        let before = self.before.take().filter(|(comment_column, _)| *comment_column == column);
         let description = match before {
             Some((_, description)) if comment.is_empty() => description,
             _ => comment,
@@ -120,7 +120,7 @@ mod tests {
             Shape::Fields(["one", "same", "two", "three"].map(|name| (name, Shape::Text)).to_vec()),
         )]);
         let example = "# Not about a setting.\n\n# Outer,\n# it is.\nouter:\n  # One.\n  one: a\n  same: a\n\n  two: b\n  # Three: it may be left out.\n  # three: c\n  # Note: no setting.\n";
-        let found = descriptions([example, "outer:\n  # Two.\n  two: c\n"], &shape);
+        let texts = descriptions([example, "outer:\n  # Two.\n  two: c\n"], &shape);
         let wanted = [
             ("outer", "Outer, it is."),
             ("outer.one", "One."),
@@ -129,6 +129,6 @@ mod tests {
             ("outer.two", "Two."),
         ];
         let wanted = wanted.map(|(path, text)| (path.to_owned(), text.to_owned()));
-        assert_eq!(found, BTreeMap::from(wanted));
+        assert_eq!(texts, BTreeMap::from(wanted));
     }
 }

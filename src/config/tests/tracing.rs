@@ -8,13 +8,13 @@ const ENDPOINT: &str = "endpoint: 'http://collector:4318/v1/traces'";
 fn problems(section: &str) -> Vec<String> {
     let resolved = resolve(&format!("tracing: {{ {section} }}\n"));
     let list = resolved.err().map_or_else(Vec::new, |problems| problems.0);
-    list.into_iter().map(|it| format!("{}: {}", it.path, it.message)).collect()
+    list.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
 }
 
 fn warnings(section: &str) -> Vec<String> {
     let config = resolve(&format!("tracing: {{ {section} }}\n")).unwrap();
     let list = config.warnings(None).map_or_else(Vec::new, |problems| problems.0);
-    list.into_iter().map(|it| format!("{}: {}", it.path, it.message)).collect()
+    list.into_iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::resolve;
 fn warnings(yaml: &str) -> Vec<String> {
     let warnings = resolve(yaml).unwrap().warnings(Some(1 << 30));
     let list = warnings.map_or_else(Vec::new, |problems| problems.0);
-    list.into_iter().map(|it| format!("{}: {}", it.path, it.message)).collect()
+    list.into_iter().map(|warning| format!("{}: {}", warning.path, warning.message)).collect()
 }
 
 const SMALL: &str =
@@ -16,7 +16,8 @@ const GATEWAY: &str = "authentication: { mode: gateway }\ncache: { totalBytesMax
 #[track_caller]
 fn assert_warns(yaml: &str, field: &str, words: &str) {
     let warnings = warnings(yaml);
-    let is_found = |it: &String| it.starts_with(&format!("{field}: ")) && it.contains(words);
+    let is_found =
+        |warning: &String| warning.starts_with(&format!("{field}: ")) && warning.contains(words);
     assert!(warnings.len() == 1 && warnings.iter().any(is_found), "{warnings:?}");
 }
 
@@ -42,7 +43,7 @@ fn what_takes_the_source_of_flow_control_is_named() {
     assert_warns(&gateway(excluded, ""), "cache.exclude", "flowschemas");
     let warned = warnings(&gateway(", include: [pods]", ""));
     assert_eq!(warned.len(), 2, "{warned:?}");
-    assert!(warned.iter().all(|it| it.starts_with("cache.include: ")), "{warned:?}");
+    assert!(warned.iter().all(|warning| warning.starts_with("cache.include: ")), "{warned:?}");
     assert_eq!(warnings(&gateway(", include: [pods]", "flowControl: { mode: off }\n")), [""; 0]);
 }
 
@@ -63,7 +64,7 @@ fn few_seats_and_limits_that_lower_nothing_are_named() {
     assert_warns(&gateway("", few), "flowControl.seatsPerServer", "is low");
     assert_eq!(warnings(&gateway("", "flowControl: { seatsPerServer: 60 }\n")), [""; 0]);
     let at_floor = warnings(&gateway("", "flowControl: { seatsPerServer: 32 }\n"));
-    assert!(at_floor.iter().any(|it| it.contains("lowers nothing")), "{at_floor:?}");
+    assert!(at_floor.iter().any(|warning| warning.contains("lowers nothing")), "{at_floor:?}");
     let idle = "flowControl: { mode: observe, adaptive: enforce }\n";
     assert_warns(&gateway("", idle), "flowControl.adaptive", "does nothing");
 }

@@ -87,7 +87,7 @@ impl Classes {
     pub(super) fn end_window(&mut self, now: Duration, is_bound: bool) -> Option<Latencies> {
         let classes = self.classes.values_mut();
         let mut votes: Vec<Vote> = classes.filter_map(|class| class.end_window(is_bound)).collect();
-        let all: u32 = votes.iter().map(|vote| vote.count).sum();
+        let vote_count: u32 = votes.iter().map(|vote| vote.count).sum();
         self.votes = 0;
         if now.saturating_sub(self.minute_began) >= MINUTE {
             self.minute_began = now;
@@ -98,12 +98,12 @@ impl Classes {
         let mut before = 0;
         let median = votes.iter().find(|vote| {
             before += vote.count;
-            before * 2 >= all
+            before * 2 >= vote_count
         });
-        let ratio = f64::from(median.filter(|_| all >= VOTES_MIN)?.ratio);
-        let mean = |of: fn(&Vote) -> f32| {
-            let products = votes.iter().map(|vote| f64::from(of(vote)) * f64::from(vote.count));
-            products.sum::<f64>() / f64::from(all)
+        let ratio = f64::from(median.filter(|_| vote_count >= VOTES_MIN)?.ratio);
+        let mean = |value: fn(&Vote) -> f32| {
+            let products = votes.iter().map(|vote| f64::from(value(vote)) * f64::from(vote.count));
+            products.sum::<f64>() / f64::from(vote_count)
         };
         let (excess, latency) = (mean(|vote| vote.excess), mean(|vote| vote.latency));
         Some(Latencies { ratio, excess, latency })

@@ -151,7 +151,7 @@ mod model {
         info: &RequestInfo,
     ) -> bool {
         all(&schema["spec"]["rules"]).iter().any(|rule| {
-            all(&rule["subjects"]).iter().any(|it| subject(it, user, groups))
+            all(&rule["subjects"]).iter().any(|candidate| subject(candidate, user, groups))
                 && match &info.resource {
                     Some(request) => all(&rule["resourceRules"])
                         .iter()
@@ -305,12 +305,12 @@ proptest! {
         let owned: Vec<_> = groups.iter().map(|&group| group.to_owned()).collect();
         for (method, path) in sent {
             let info = request(method, path);
-            let matching = schemas.iter().filter(|it| model::matches(it, user, &owned, &info));
+            let matching = schemas.iter().filter(|schema| model::matches(schema, user, &owned, &info));
             let order = |schema: &&Value| {
                 let name = schema["metadata"]["name"].as_str().unwrap().to_owned();
                 (schema["spec"]["matchingPrecedence"].as_i64().unwrap(), name)
             };
-            let expected = matching.map(|it| order(&it)).min()
+            let expected = matching.map(|schema| order(&schema)).min()
                 .map_or_else(|| "catch-all".to_owned(), |(_, name)| name);
             let found = &*class(&plan, user, &groups, &info).name;
             prop_assert_eq!(found, expected, "{} {} {}", user, method, path);

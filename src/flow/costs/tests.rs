@@ -42,7 +42,7 @@ fn add(costs: &mut Costs, now: Duration, who: &[(&str, f64)]) {
 fn users(window: &Window) -> Vec<(Box<str>, f64)> {
     let summary = window.summary(Dimension::User);
     let counters = summary.heaviest().into_iter();
-    counters.map(|it| (it.key[0].1.clone(), it.cost.seat_seconds)).collect()
+    counters.map(|counter| (counter.key[0].1.clone(), counter.cost.seat_seconds)).collect()
 }
 
 #[test]

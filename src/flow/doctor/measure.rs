@@ -118,10 +118,10 @@ impl Rule {
                 (lists.requests >= FEW).then(|| (mean(&lists) / PLAIN_BYTES, text, lists))
             }
             Self::Json if is_go(agent) && sums.is_built_in => {
-                let mut all = sums.lists_of(|key| key.habit.form == AskedForm::Json);
-                all.add(&sums.json_watches);
-                let text = format!("{} in JSON in the last hour", bytes(all.bytes));
-                Some((all.bytes / JSON_BYTES, text, all))
+                let mut cost = sums.lists_of(|key| key.habit.form == AskedForm::Json);
+                cost.add(&sums.json_watches);
+                let text = format!("{} in JSON in the last hour", bytes(cost.bytes));
+                Some((cost.bytes / JSON_BYTES, text, cost))
             }
             Self::WholeObjects => {
                 let is_whole = |key: &HabitKey| {
@@ -171,13 +171,13 @@ impl Rule {
                 Some((count / FEW, text, sums.deprecated))
             }
             Self::NoAgent if !says_who(agent) => {
-                let all = sums.all;
+                let total = sums.all;
                 let named =
                     if agent.is_empty() { "no user agent" } else { "a library's user agent" };
-                let every = interval(sums.every(&all));
+                let every = interval(sums.every(&total));
                 let text = format!("{named}, with a list or watch {every}");
                 // The requests cost the same with a name.
-                Some((all.requests / LISTS_MIN, text, Cost::default()))
+                Some((total.requests / LISTS_MIN, text, Cost::default()))
             }
             _ => None,
         }

@@ -128,28 +128,29 @@ impl Sums {
 /// Adds up the habits by client and resource, and by client with the resource [`ALL_RESOURCES`].
 pub(super) fn collect(now: Duration, costs: &Costs) -> BTreeMap<Who, Sums> {
     let [_, hour] = costs.windows();
-    let mut all = BTreeMap::<Who, Sums>::new();
+    let mut by_client = BTreeMap::<Who, Sums>::new();
     let seconds = hour.seconds(now);
     for counter in costs.habits().heaviest() {
         let key = &counter.key.key;
-        let sums = all.entry(who(key)).or_default();
+        let sums = by_client.entry(who(key)).or_default();
         sums.seconds = seconds;
         sums.is_built_in = is_built_in(&key.resource);
         sums.add(now, &counter.key, &counter.cost);
         if matches!(key.verb, "list" | "watch") {
-            let sums =
-                all.entry([key.user.clone(), key.agent.clone(), ALL_RESOURCES.into()]).or_default();
+            let sums = by_client
+                .entry([key.user.clone(), key.agent.clone(), ALL_RESOURCES.into()])
+                .or_default();
             sums.seconds = seconds;
             sums.all.add(&counter.cost);
         }
     }
-    for ([user, agent, resource], sums) in &mut all {
+    for ([user, agent, resource], sums) in &mut by_client {
         if &**resource == PODS {
             sums.addresses = costs.spread().addresses([user, agent]);
         }
         sums.warning = costs.warning(resource).map(Into::into);
     }
-    all
+    by_client
 }
 
 /// Returns the part of a cost that `requests` of its requests have.

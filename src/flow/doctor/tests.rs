@@ -13,8 +13,8 @@ use crate::flow::habit::{AskedForm, Habit, Start};
 
 #[test]
 fn each_rule_finds_its_habit_and_not_the_good_version() {
-    let unset = with(|it| it.start = Start::Unset);
-    let again = with(|it| it.is_repeated = true);
+    let unset = with(|habit| habit.start = Start::Unset);
+    let again = with(|habit| habit.is_repeated = true);
     let informer = [Requests { count: 1, ..LIST }, WATCH];
     assert_eq!(of(&informer), []);
     assert_eq!(of(&[LIST]), [Rule::PollList]);
@@ -31,18 +31,18 @@ fn each_rule_finds_its_habit_and_not_the_good_version() {
     let paged = Requests { habit: Habit { is_limited: true, ..unset }, ..large };
     assert_eq!(of(&[paged, WATCH]), []);
     assert_eq!(of(&[Requests { bytes: 1e5, ..large }, WATCH]), [], "small");
-    let huge = Requests { count: 1, sign: |it| it.huge_lists = 1.0, ..consistent };
+    let huge = Requests { count: 1, sign: |signs| signs.huge_lists = 1.0, ..consistent };
     assert_eq!(of(&[huge, WATCH]), [Rule::UnpagedList], "one is enough");
 
     assert_eq!(of(&[Requests { habit: again, ..LIST }, WATCH]), [Rule::RelistLoop]);
     let fleet = Requests { count: 60, ..LIST };
     assert_eq!(of(&[fleet, Requests { count: 60, ..WATCH }]), [], "many informers begin");
 
-    let short = Requests { count: 20, sign: |it| it.short_watches = 1.0, ..WATCH };
+    let short = Requests { count: 20, sign: |signs| signs.short_watches = 1.0, ..WATCH };
     assert_eq!(of(&[short]), [Rule::WatchChurn]);
-    assert_eq!(of(&[Requests { sign: |it| it.short_watches = 0.3, ..short }]), []);
+    assert_eq!(of(&[Requests { sign: |signs| signs.short_watches = 0.3, ..short }]), []);
 
-    let plain = with(|it| it.takes_gzip = false);
+    let plain = with(|habit| habit.takes_gzip = false);
     let plain = Requests { habit: plain, bytes: 2e5, count: 5, ..LIST };
     assert_eq!(of(&[plain, WATCH]), [Rule::NoGzip]);
     assert_eq!(of(&[Requests { bytes: 5e4, ..plain }, WATCH]), [], "small");
@@ -50,9 +50,9 @@ fn each_rule_finds_its_habit_and_not_the_good_version() {
     let json = Requests { agent: GO, bytes: 2e7, ..WATCH };
     assert_eq!(of(&[json]), [Rule::Json]);
     assert_eq!(of(&[Requests { agent: PYTHON, ..json }]), [], "it cannot read protobuf");
-    let protobuf = with(|it| it.form = AskedForm::Protobuf);
+    let protobuf = with(|habit| habit.form = AskedForm::Protobuf);
     assert_eq!(of(&[Requests { habit: protobuf, ..json }]), []);
-    let only = with(|it| it.form = AskedForm::OnlyJson);
+    let only = with(|habit| habit.form = AskedForm::OnlyJson);
     assert_eq!(of(&[Requests { habit: only, ..json }]), [], "a dynamic client");
 }
 
@@ -61,14 +61,15 @@ fn a_finding_costs_what_its_requests_cost() {
     let mut world = World::new();
     // Twenty of a thousand requests come too early.
     let base = Requests { is_forwarded: true, bytes: 0.0, resource: "leases", ..WATCH };
-    let early = Requests { verb: "update", count: 20, sign: |it| it.early_retries = 1.0, ..base };
-    let deprecated = Requests { count: 980, sign: |it| it.deprecated = 0.5, ..base };
+    let early =
+        Requests { verb: "update", count: 20, sign: |signs| signs.early_retries = 1.0, ..base };
+    let deprecated = Requests { count: 980, sign: |signs| signs.deprecated = 0.5, ..base };
     let nameless = Requests { agent: "", count: 900, ..base };
     world.run(&[early, deprecated, nameless]);
     let findings = world.doctor.examine(world.now, &world.costs);
     for (rule, requests) in [(Rule::Retries, 20.0), (Rule::Deprecated, 490.0), (Rule::NoAgent, 0.0)]
     {
-        let finding = findings.iter().find(|it| it.rule == rule).unwrap();
+        let finding = findings.iter().find(|finding| finding.rule == rule).unwrap();
         let expected = requests * SECONDS_PER_REQUEST / 600.0;
         let cores = finding.upstream_cores;
         assert!((cores - expected).abs() <= 0.05 * expected, "{rule:?}: {cores}, {expected}");
@@ -77,7 +78,7 @@ fn a_finding_costs_what_its_requests_cost() {
 
 #[test]
 fn gets_of_one_object_are_polling_unless_there_is_a_watch() {
-    let again = with(|it| it.is_repeated = true);
+    let again = with(|habit| habit.is_repeated = true);
     let loop_of_gets = Requests { verb: "get", habit: again, count: 400, ..LIST };
     assert_eq!(of(&[loop_of_gets]), [Rule::PollGet]);
     assert_eq!(of(&[loop_of_gets, WATCH]), [], "it watches too");
@@ -88,20 +89,21 @@ fn gets_of_one_object_are_polling_unless_there_is_a_watch() {
 
 #[test]
 fn watches_that_do_not_help_are_found() {
-    let from = with(|it| it.start = Start::Version);
-    let dead = Requests { habit: from, count: 20, sign: |it| it.expired_watches = 1.0, ..WATCH };
+    let from = with(|habit| habit.start = Start::Version);
+    let dead =
+        Requests { habit: from, count: 20, sign: |signs| signs.expired_watches = 1.0, ..WATCH };
     assert_eq!(of(&[dead]), [Rule::DeadWatch]);
     // A client that lists after each 410, over new connections.
     assert_eq!(of(&[dead, Requests { count: 20, ..LIST }]), []);
-    let streamed = Requests { habit: with(|it| it.start = Start::Unset), count: 20, ..WATCH };
+    let streamed = Requests { habit: with(|habit| habit.start = Start::Unset), count: 20, ..WATCH };
     assert_eq!(of(&[dead, streamed]), [], "it begins with the state each time");
     assert_eq!(of(&[Requests { count: 4, ..dead }]), [], "few");
     // Each of a fleet's informers lists once after its 410.
-    let unset = with(|it| it.start = Start::Unset);
+    let unset = with(|habit| habit.start = Start::Unset);
     let lists = Requests { habit: unset, count: 12, is_forwarded: true, ..LIST };
     assert_eq!(of(&[Requests { count: 12, ..dead }, lists]), []);
 
-    let twin = Requests { sign: |it| it.twin_watches = 1.0, ..WATCH };
+    let twin = Requests { sign: |signs| signs.twin_watches = 1.0, ..WATCH };
     assert_eq!(of(&[twin]), [Rule::TwinWatches]);
     assert_eq!(of(&[Requests { count: 40, ..WATCH }]), [], "of many processes");
     assert_eq!(of(&[Requests { agent: "kubectl/v1.36", ..twin }]), [], "a person");
@@ -133,10 +135,10 @@ fn a_program_on_each_node_that_reads_all_pods_is_found() {
 #[test]
 fn retries_and_deprecated_apis_are_found_for_each_verb() {
     for verb in ["list", "get", "create"] {
-        let early = Requests { verb, count: 20, sign: |it| it.early_retries = 1.0, ..LIST };
+        let early = Requests { verb, count: 20, sign: |signs| signs.early_retries = 1.0, ..LIST };
         assert!(of(&[early, WATCH]).contains(&Rule::Retries), "{verb}");
         assert_eq!(of(&[Requests { count: 5, ..early }, WATCH]), [], "{verb}: few");
-        let old = Requests { verb, count: 5, sign: |it| it.deprecated = 1.0, ..LIST };
+        let old = Requests { verb, count: 5, sign: |signs| signs.deprecated = 1.0, ..LIST };
         assert_eq!(of(&[old, WATCH]), [Rule::Deprecated], "{verb}");
         for agent in ["kubectl/v1.36", "kube-controller-manager/v1.36.2 (linux/amd64)"] {
             assert_eq!(of(&[Requests { agent, ..old }, WATCH]), [], "{verb}: {agent}");
@@ -144,20 +146,20 @@ fn retries_and_deprecated_apis_are_found_for_each_verb() {
     }
     let mut world = World::new();
     world.costs.note_warning(&Text::new(&world.hasher, "pods"), "v0 Pod is deprecated in v1.2+");
-    world.run(&[Requests { count: 5, sign: |it| it.deprecated = 1.0, ..LIST }, WATCH]);
+    world.run(&[Requests { count: 5, sign: |signs| signs.deprecated = 1.0, ..LIST }, WATCH]);
     let evidence = &world.doctor.examine(world.now, &world.costs)[0].evidence;
     assert_eq!(evidence, "5 responses with the warning: v0 Pod is deprecated in v1.2+");
 }
 
 #[test]
 fn whole_objects_are_a_hint_where_they_are_read_often_or_beside_metadata() {
-    let again = with(|it| it.is_repeated = true);
+    let again = with(|habit| habit.is_repeated = true);
     let large = Requests { bytes: 7e6, count: 4, ..LIST };
     assert_eq!(of(&[large]), [Rule::WholeObjects], "no watch");
     assert_eq!(of(&[Requests { habit: again, ..large }, WATCH]), [Rule::WholeObjects]);
     assert_eq!(of(&[large, WATCH]), [], "the first lists of informers");
     assert_eq!(of(&[Requests { bytes: 5e6, ..large }]), [], "less than the bound");
-    let metadata = with(|it| it.form = AskedForm::Metadata);
+    let metadata = with(|habit| habit.form = AskedForm::Metadata);
     let of_metadata = Requests { habit: metadata, ..WATCH };
     let one = Requests { count: 1, ..large };
     assert_eq!(of(&[one, WATCH, of_metadata]), [Rule::WholeObjects], "both in memory");
@@ -198,7 +200,7 @@ fn custom_resources_have_no_protobuf() {
 fn a_finding_says_what_was_seen_and_what_it_costs() {
     let mut world = World::new();
     let script = Requests {
-        habit: with(|it| (it.start, it.takes_gzip) = (Start::Unset, false)),
+        habit: with(|habit| (habit.start, habit.takes_gzip) = (Start::Unset, false)),
         is_forwarded: true,
         count: 600,
         bytes: 2e6,
@@ -246,7 +248,7 @@ proptest! {
                 bytes,
                 is_forwarded,
                 resource: "pods",
-                sign: if is_watch { |it| it.short_watches = 1.0 } else { |_| {} },
+                sign: if is_watch { |signs| signs.short_watches = 1.0 } else { |_| {} },
             }
         }).collect();
         let mut world = World::new();

@@ -28,7 +28,9 @@ fn lateness_raises_the_stage_every_two_seconds() {
 #[test]
 fn a_noisy_neighbour_raises_nothing() {
     let mut machine = StageMachine::default();
-    assert!(stages(&mut machine, 20, 200, &late(150, 0.3)).iter().all(|it| *it == Stage::Calm));
+    assert!(
+        stages(&mut machine, 20, 200, &late(150, 0.3)).iter().all(|stage| *stage == Stage::Calm)
+    );
     // A lateness that lasts counts anyway.
     let seen = stages(&mut machine, 220, 40, &late(250, 0.3));
     assert_eq!(seen.first(), Some(&Stage::Calm));

@@ -76,15 +76,15 @@ impl Scheduler {
     fn available(&self, level: &Level) -> AvailableSeats {
         let free = self.seats.saturating_sub(self.in_use);
         let unclaimed = self.seats.saturating_sub(self.sums.claimed);
-        let own = level.limits.least.saturating_sub(level.in_use);
+        let unused_minimum = level.limits.least.saturating_sub(level.in_use);
         // A level without a claim of its own runs one request at a time at least, as in
         // kube-apiserver.
         let first = u64::from(level.in_use == 0);
-        let all = (unclaimed + own)
+        let all = (unclaimed + unused_minimum)
             .max(first)
             .min(free)
             .min(level.limits.most.saturating_sub(level.in_use));
-        AvailableSeats { all, own: own.min(free) }
+        AvailableSeats { all, own: unused_minimum.min(free) }
     }
 
     /// Starts all that may start. The level with the least part of its nominal seats goes first.
@@ -154,7 +154,7 @@ impl Scheduler {
         }
         let id_of = |head: &Head| WaitingId { level: place, flow: head.flow, number: head.number };
         let (mut is_first, mut does_not_fit, mut is_long_held) = (true, None, false);
-        let found = level.order().search(|Width { seats, is_long }, head| {
+        let search = level.order().search(|Width { seats, is_long }, head| {
             // No seats are collected for a long request that would borrow too much, since they
             // would be idle for long. But no other long one passes it.
             is_long_held |= is_long && !self.has_room_for_long(level, seats);
@@ -163,23 +163,23 @@ impl Scheduler {
             }
             let is_held = is_held_by_other && level.in_use + seats > level.limits.least
                 || tag_max.is_some_and(|tag_max| head.tag > tag_max);
-            let found = match level.fit(now, head.flow, seats, available) {
+            let step = match level.fit(now, head.flow, seats, available) {
                 Fit::FlowHasEnough => return SearchStep::OtherFlow,
                 Fit::Yes if !is_held => SearchStep::Take,
                 Fit::Yes | Fit::No => SearchStep::OtherWidth,
             };
-            if is_first && found == SearchStep::OtherWidth && seats > 1 && passed.is_none() {
+            if is_first && step == SearchStep::OtherWidth && seats > 1 && passed.is_none() {
                 let id = id_of(head);
                 does_not_fit = Some(id);
                 tag_max = Some(head.tag + self.work_of(id));
             }
             is_first = false;
-            found
+            step
         });
         if let Some(id) = does_not_fit {
             self.passed = Some((id, 0));
         }
-        found.as_ref().map(id_of)
+        search.as_ref().map(id_of)
     }
 
     /// Returns the request that starts next while seats are collected for one: that one, or one of

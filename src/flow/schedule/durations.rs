@@ -20,9 +20,9 @@ impl Default for Durations {
 impl Durations {
     /// Returns the time that a request of a kind is expected to take. `kind` is a hash.
     pub fn expected(&self, kind: u64, seats: u64) -> Duration {
-        let known = self.seconds.get(place(kind)).copied().unwrap_or(0.0);
-        if known > 0.0 {
-            return Duration::from_secs_f32(known);
+        let seconds = self.seconds.get(place(kind)).copied().unwrap_or(0.0);
+        if seconds > 0.0 {
+            return Duration::from_secs_f32(seconds);
         }
         if seats > 1 { FIRST_OF_SEAT * u32::try_from(seats).unwrap_or(1) } else { FIRST }
     }

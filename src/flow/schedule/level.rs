@@ -183,10 +183,10 @@ impl Level {
             if seats <= available.own { nominal } else { nominal.max(self.in_use + available.all) };
         let part = |percent: u64| (present * percent / 100).max(1);
         let flow = self.flows.get(&flow);
-        let own = flow.map_or(0, |flow| flow.in_use);
+        let flow_seats = flow.map_or(0, |flow| flow.in_use);
         let are_others =
             self.flows.len() > usize::from(flow.is_some()) || now < self.contended_until;
-        if are_others && own > 0 && own + seats > part(FLOW_PERCENT_MAX) {
+        if are_others && flow_seats > 0 && flow_seats + seats > part(FLOW_PERCENT_MAX) {
             return Fit::FlowHasEnough;
         }
         let is_wide = seats > 1 && self.wide_in_use > 0;
@@ -199,11 +199,13 @@ impl Level {
     /// Returns how long a request of a flow is expected to wait: the work of its flow, of which a
     /// part of the level's seats is done at a time.
     pub(super) fn expected_wait(&self, request: &Arriving) -> Duration {
-        let own = self.flows.get(&request.flow).map_or(0, |flow| flow.work);
-        let own = own + request.work();
+        let flow_work = self.flows.get(&request.flow).map_or(0, |flow| flow.work);
+        let flow_work = flow_work + request.work();
         let flows = self.flows.len().max(1) as i128;
         let seats = i128::from(self.limits.nominal.max(self.in_use).max(1));
-        Duration::from_nanos(u64::try_from(own.saturating_mul(flows) / seats).unwrap_or(u64::MAX))
+        Duration::from_nanos(
+            u64::try_from(flow_work.saturating_mul(flows) / seats).unwrap_or(u64::MAX),
+        )
     }
 
     /// Returns how long a request may wait.

@@ -158,29 +158,29 @@ mod tests {
             gone in prop::collection::btree_set(0_u64..40, 0..10),
         ) {
             let mut order = Order::default();
-            let mut all = BTreeSet::new();
+            let mut heads_asked = BTreeSet::new();
             for (number, (tag, width)) in &heads {
                 let head = Head { tag: *tag, number: *number, flow: *number };
                 order.insert(*width, head);
                 if gone.contains(number) {
                     order.remove(*width, &head);
                 } else {
-                    all.insert((head, *width));
+                    heads_asked.insert((head, *width));
                 }
             }
-            prop_assert_eq!(order.first(), all.first().map(|(head, _)| head));
+            prop_assert_eq!(order.first(), heads_asked.first().map(|(head, _)| head));
             let ask = |width: Width, head: &Head| match (too_wide.contains(&width), have_enough.contains(&head.flow)) {
                 (true, _) => SearchStep::OtherWidth,
                 (_, true) => SearchStep::OtherFlow,
                 _ => SearchStep::Take,
             };
-            let walk = all.iter().find(|(head, width)| ask(*width, head) == SearchStep::Take);
+            let walk = heads_asked.iter().find(|(head, width)| ask(*width, head) == SearchStep::Take);
             let mut first_asked = None;
-            let found = order.search(|width, head| {
+            let taken = order.search(|width, head| {
                 first_asked.get_or_insert(*head);
                 ask(width, head)
             });
-            prop_assert_eq!(found, walk.map(|(head, _)| *head));
+            prop_assert_eq!(taken, walk.map(|(head, _)| *head));
             prop_assert_eq!(first_asked.as_ref(), order.first(), "the first is asked about first");
         }
     }

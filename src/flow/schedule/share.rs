@@ -103,6 +103,6 @@ impl LevelShare {
 }
 
 /// Returns a part in percent, rounded as kube-apiserver rounds.
-fn percent(of: u64, percent: u32) -> u64 {
-    (of * u64::from(percent) + 50) / 100
+fn percent(amount: u64, percent: u32) -> u64 {
+    (amount * u64::from(percent) + 50) / 100
 }

@@ -357,8 +357,8 @@ proptest! {
                 }
                 Step::Configure(levels) => {
                     drain(&mut rig);
-                    let specs: Vec<LevelSpec> = (0..).zip(levels).map(|(number, it): (u32, _)| {
-                        level(&number.to_string(), shares(it.0, it.1, it.2))
+                    let specs: Vec<LevelSpec> = (0..).zip(levels).map(|(number, share): (u32, _)| {
+                        level(&number.to_string(), shares(share.0, share.1, share.2))
                     }).collect();
                     rig.ids = rig.scheduler.configure(rig.now, rig.scheduler.seats, &specs);
                 }

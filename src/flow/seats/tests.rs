@@ -9,7 +9,7 @@ const LARGE: Option<CollectionSize> = Some(CollectionSize { objects: 1_000, byte
 
 fn work(path: &str, size: Option<CollectionSize>) -> Work {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    Work::of(&RequestInfo::parse(&Method::GET, path, query), size)
+    Work::from_request(&RequestInfo::parse(&Method::GET, path, query), size)
 }
 
 #[test]

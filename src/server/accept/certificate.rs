@@ -209,9 +209,9 @@ fn generate(
     let ca_pem = ca.self_signed(&ca_key)?.pem();
     let issuer = Issuer::new(ca, ca_key);
 
-    let mut all: Vec<String> = LOCAL_NAMES.iter().map(|name| (*name).to_owned()).collect();
-    all.extend(names.iter().filter(|name| !LOCAL_NAMES.contains(&name.as_str())).cloned());
-    let mut leaf = CertificateParams::new(all)?;
+    let mut names_served: Vec<String> = LOCAL_NAMES.iter().map(|name| (*name).to_owned()).collect();
+    names_served.extend(names.iter().filter(|name| !LOCAL_NAMES.contains(&name.as_str())).cloned());
+    let mut leaf = CertificateParams::new(names_served)?;
     leaf.distinguished_name.push(DnType::CommonName, "weir");
     leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

@@ -38,12 +38,12 @@ pub(crate) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), BindError>
 /// ensures the same, but only from shortly after it was bound, and only on file systems that have
 /// modes.
 pub(crate) fn is_trusted(stream: &UnixStream) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| trusts(own, peer.uid()))
+    let euid = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| trusts(euid, peer.uid()))
 }
 
-fn trusts(own: u32, peer: u32) -> bool {
-    peer == 0 || peer == own
+fn trusts(euid: u32, peer: u32) -> bool {
+    peer == 0 || peer == euid
 }
 
 /// Refuses a directory in which every user may replace the socket, and warns of one whose owner is
@@ -56,8 +56,8 @@ fn check_directory(path: &Path) -> Result<(), BindError> {
     if directory.mode() & WORLD_WRITABLE != 0 && directory.mode() & STICKY == 0 {
         return Err(BindError::OpenDirectory(path.to_owned()));
     }
-    let own = rustix::process::geteuid().as_raw();
-    if !trusts(own, directory.uid()) {
+    let euid = rustix::process::geteuid().as_raw();
+    if !trusts(euid, directory.uid()) {
         let (path, owner) = (path.display(), directory.uid());
         tracing::warn!(%path, owner, "the Unix socket's directory belongs to another user, who may replace the socket");
     }

@@ -59,7 +59,9 @@ pub(crate) async fn list_at(
     permits: &Semaphore,
 ) -> Result<StateAnswer, NoAnswer> {
     let forwards = plan.clone().for_target(&read.target, read.resource).err();
-    if let Some(reason) = forwards.filter(|it| !matches!(it, Reason::Consistent | Reason::Latest)) {
+    if let Some(reason) =
+        forwards.filter(|reason| !matches!(reason, Reason::Consistent | Reason::Latest))
+    {
         return Err(NoAnswer::Forwards(reason));
     }
     cache_at(read, at, permits).await?;
@@ -165,13 +167,13 @@ fn version_of(handle: &CacheHandle, key: &Key, at: ResourceVersion) -> Option<Ar
     }
     let state = handle.cache().state()?;
     let history = state.history();
-    let mut found = None;
+    let mut previous_object = None;
     for (_, event) in history.events(history.first_seq(), history.end_seq()) {
         let previous = event.previous().filter(|object| is_it(object));
         let object = Some(event.object()).filter(|object| is_it(object) && !event.is_deletion());
-        found = found.or_else(|| object.or(previous).cloned());
+        previous_object = previous_object.or_else(|| object.or(previous).cloned());
     }
-    found
+    previous_object
 }
 
 /// Returns the cache once it has every change up to `at`.

@@ -34,7 +34,11 @@ struct Writer {
 
 impl Writer {
     /// Returns the key of a client that a rule matches.
-    fn of(rules: &[DropRule], headers: &HeaderMap, gvr: &GroupVersionResource) -> Option<Self> {
+    fn from_rules(
+        rules: &[DropRule],
+        headers: &HeaderMap,
+        gvr: &GroupVersionResource,
+    ) -> Option<Self> {
         let agent = headers.get(USER_AGENT)?.to_str().ok()?;
         rules.iter().find(|rule| rule.matches(agent, gvr))?;
         Some(Self {
@@ -58,7 +62,7 @@ impl DropRules {
         if rules.is_empty() || !matches!(verb, Verb::List | Verb::Watch) {
             return false;
         }
-        let Some(reader) = Writer::of(rules, headers, &request.gvr) else { return false };
+        let Some(reader) = Writer::from_rules(rules, headers, &request.gvr) else { return false };
         let writers = self.writers.read();
         writers.len() < WRITERS_MAX && !writers.contains(&reader)
     }
@@ -74,7 +78,7 @@ impl DropRules {
         if rules.is_empty() || !matches!(verb, Verb::Update | Verb::Patch) {
             return;
         }
-        let Some(writer) = Writer::of(rules, headers, &request.gvr) else { return };
+        let Some(writer) = Writer::from_rules(rules, headers, &request.gvr) else { return };
         if self.writers.read().contains(&writer) {
             return;
         }

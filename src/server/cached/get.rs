@@ -59,12 +59,12 @@ pub(super) fn respond_with(
             body.push(read.held.hold(object.in_view(view).to_vec()));
         }
         View::FullWithoutManagers => {
-            let shown = object.in_view(view);
-            if !shown.head().is_empty() {
-                body.push(read.held.hold(shown.head().to_vec()));
+            let splice = object.in_view(view);
+            if !splice.head().is_empty() {
+                body.push(read.held.hold(splice.head().to_vec()));
             }
-            let own = shown.own().map(|own| object.body.slice_ref(own));
-            body.extend(own.into_iter().filter(|own| !own.is_empty()));
+            let bytes = splice.own().map(|bytes| object.body.slice_ref(bytes));
+            body.extend(bytes.into_iter().filter(|bytes| !bytes.is_empty()));
         }
     }
     if encoding == Encoding::Json {

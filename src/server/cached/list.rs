@@ -89,7 +89,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         EncodedList::Spliced(list) => {
             let metrics = Arc::clone(&read.context.metrics);
             if form.pretty {
-                let compact = ListBody::new(list, lag, read.held.of_state(), metrics);
+                let compact = ListBody::new(list, lag, read.held.state_account(), metrics);
                 return rendered(read, &handle, compact.into());
             }
             let body = ListBody::new(list, lag, read.held, metrics);

@@ -236,7 +236,7 @@ impl CachedRead<'_> {
         let refused = tokio::select! {
             biased;
             done = wait => done,
-            () = self.availability().unusable_from(deadline) => Err(Refusal::NotReady),
+            () = self.availability().until_unusable(deadline) => Err(Refusal::NotReady),
         };
         refused.map_err(Reason::Refused)
     }

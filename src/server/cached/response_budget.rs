@@ -34,13 +34,13 @@ struct Clients {
 }
 
 impl ResponseBudget {
-    /// Creates the budget. `all` counts what all clients hold.
-    pub(crate) fn new(all: HeldBytes, mode: Mode) -> Self {
+    /// Creates the budget. `process` counts what all clients hold.
+    pub(crate) fn new(process: HeldBytes, mode: Mode) -> Self {
         let clients = match mode {
             Mode::Sidecar => None,
             Mode::Gateway => Some(Mutex::default()),
         };
-        Self { all, clients }
+        Self { all: process, clients }
     }
 
     /// Returns the account of a client.
@@ -82,7 +82,7 @@ mod tests {
     const SOCKETS: ClientId = ClientId::Address(None);
 
     fn address(last: u8) -> ClientId {
-        ClientId::of_address(Some(IpAddr::from([192, 0, 2, last])))
+        ClientId::from_address(Some(IpAddr::from([192, 0, 2, last])))
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
         let budget = ResponseBudget::new(HeldBytes::new(100), Mode::Gateway);
         let user = |name: &str| {
             let user = User::new(name.to_owned(), String::new(), Vec::new(), [].into());
-            ClientId::of_user_or_address(Some(&user), None)
+            ClientId::from_user_or_address(Some(&user), None)
         };
         let _hostile = budget.account(user("hostile")).claim(50);
         assert!(budget.account(user("hostile")).is_full());
@@ -99,8 +99,8 @@ mod tests {
 
     #[test]
     fn one_address_holds_at_most_half() {
-        let all = HeldBytes::new(100);
-        let budget = ResponseBudget::new(all.clone(), Mode::Gateway);
+        let process = HeldBytes::new(100);
+        let budget = ResponseBudget::new(process.clone(), Mode::Gateway);
         let greedy = budget.account(address(1)).claim(50);
         assert!(budget.account(address(1)).is_full());
         assert!(!budget.account(address(2)).is_full() && !budget.account(SOCKETS).is_full());
@@ -108,16 +108,16 @@ mod tests {
         assert!(budget.account(SOCKETS).is_full(), "all of it is held");
         drop((greedy, other));
         assert!(!budget.account(address(1)).is_full());
-        assert_eq!(all.bytes(), 0);
+        assert_eq!(process.bytes(), 0);
     }
 
     #[test]
     fn the_clients_of_a_sidecar_are_one() {
-        let all = HeldBytes::new(100);
-        let budget = ResponseBudget::new(all.clone(), Mode::Sidecar);
+        let process = HeldBytes::new(100);
+        let budget = ResponseBudget::new(process.clone(), Mode::Sidecar);
         let _held = budget.account(address(1)).claim(50);
         assert!(!budget.account(address(1)).is_full());
-        assert_eq!(all.bytes(), 50);
+        assert_eq!(process.bytes(), 50);
     }
 
     #[test]

@@ -112,7 +112,9 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
         read.context.metrics.clone(),
     )
     .with_revocation(
-        read.reauthorization.take().map(|it| Box::pin(it.until_revoked()) as WatchEnd),
+        read.reauthorization
+            .take()
+            .map(|reauthorization| Box::pin(reauthorization.until_revoked()) as WatchEnd),
     );
     Ok(Begun::Served(ok(&read, Some(&handle), Body::Watch(Box::pin(stream)))))
 }

@@ -100,7 +100,7 @@ impl ConnActivity {
             tracing::error!("hyper framed a request in another way than weir; it is refused");
             return Some(Aside::Refused(RefusedHead::bad_request("its place is not known")));
         }
-        let is_next = heads.asides.front().is_some_and(|(of, _)| *of == number);
+        let is_next = heads.asides.front().is_some_and(|(aside, _)| *aside == number);
         if is_next { heads.asides.pop_front().map(|(_, aside)| aside) } else { None }
     }
 

@@ -106,7 +106,7 @@ impl Client {
         if let Some(last) = last.as_ref().filter(|last| last.user == key) {
             return last.held.clone();
         }
-        let held = find(ClientId::of_user_or_address(user, self.peer.address));
+        let held = find(ClientId::from_user_or_address(user, self.peer.address));
         *last = Some(LastAccount { user: key, held: held.clone() });
         held
     }

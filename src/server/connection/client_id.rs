@@ -22,15 +22,15 @@ pub(crate) enum ClientId {
 
 impl ClientId {
     /// Returns the client at an address. An IPv6 network of /64 is one client.
-    pub(crate) fn of_address(address: Option<IpAddr>) -> Self {
+    pub(crate) fn from_address(address: Option<IpAddr>) -> Self {
         Self::Address(address.map(client_key))
     }
 
     /// Returns the client with this user, or the one at `address` if there is none.
-    pub(crate) fn of_user_or_address(user: Option<&User>, address: Option<IpAddr>) -> Self {
+    pub(crate) fn from_user_or_address(user: Option<&User>, address: Option<IpAddr>) -> Self {
         match user {
             Some(user) if !user.is_anonymous() => Self::User(user.name_key()),
-            _ => Self::of_address(address),
+            _ => Self::from_address(address),
         }
     }
 }
@@ -42,10 +42,10 @@ mod tests {
     #[test]
     fn nobody_counts_for_the_address() {
         let address = Some(IpAddr::from([192, 0, 2, 1]));
-        let of = |user: &User| ClientId::of_user_or_address(Some(user), address);
-        assert_eq!(of(&User::anonymous()), ClientId::of_address(address));
+        let client = |user: &User| ClientId::from_user_or_address(Some(user), address);
+        assert_eq!(client(&User::anonymous()), ClientId::from_address(address));
         let jane = User::new("jane".to_owned(), String::new(), Vec::new(), [].into());
-        assert_eq!(of(&jane), ClientId::User(jane.name_key()));
-        assert_eq!(ClientId::of_user_or_address(None, None), ClientId::Address(None));
+        assert_eq!(client(&jane), ClientId::User(jane.name_key()));
+        assert_eq!(ClientId::from_user_or_address(None, None), ClientId::Address(None));
     }
 }

@@ -80,7 +80,9 @@ impl Unproven {
     /// Adds a connection.
     pub(super) fn push(&mut self, connection: &Arc<Eviction>) {
         if self.queue.len() >= 2 * self.count + QUEUE_MIN {
-            self.queue.retain(|it| it.upgrade().is_some_and(|it| !it.is_over()));
+            self.queue.retain(|candidate| {
+                candidate.upgrade().is_some_and(|candidate| !candidate.is_over())
+            });
         }
         self.count += 1;
         self.queue.push_back(Arc::downgrade(connection));
@@ -92,11 +94,14 @@ impl Unproven {
         let mut busy = 0;
         while busy < BUSY_MAX.min(self.count) {
             let connection = self.queue.pop_front()?;
-            let Some(it) = connection.upgrade().filter(|it| !it.is_over()) else { continue };
-            if it.is_idle() {
-                it.is_evicted.store(true, Ordering::Release);
+            let Some(candidate) = connection.upgrade().filter(|candidate| !candidate.is_over())
+            else {
+                continue;
+            };
+            if candidate.is_idle() {
+                candidate.is_evicted.store(true, Ordering::Release);
                 self.count -= 1;
-                return Some(it);
+                return Some(candidate);
             }
             self.queue.push_back(connection);
             busy += 1;
@@ -123,23 +128,23 @@ mod tests {
     #[test]
     fn the_oldest_idle_one_makes_room() {
         let mut unproven = Unproven::default();
-        let all: Vec<Arc<Eviction>> = (0..5).map(|_| Arc::default()).collect();
-        all.iter().for_each(|connection| unproven.push(connection));
-        let (busy, activity) = (&all[0], ConnActivity::new());
+        let connections: Vec<Arc<Eviction>> = (0..5).map(|_| Arc::default()).collect();
+        connections.iter().for_each(|connection| unproven.push(connection));
+        let (busy, activity) = (&connections[0], ConnActivity::new());
         busy.serve(&activity);
         let request = activity.begin_request();
-        all[1].keep();
+        connections[1].keep();
         unproven.count -= 1;
-        assert!(unproven.evict().is_some_and(|it| Arc::ptr_eq(&it, &all[2])));
+        assert!(unproven.evict().is_some_and(|candidate| Arc::ptr_eq(&candidate, &connections[2])));
         assert_eq!(
-            all.iter().map(|it| evicted(it)).collect::<Vec<_>>(),
+            connections.iter().map(|candidate| evicted(candidate)).collect::<Vec<_>>(),
             [false, false, true, false, false]
         );
-        assert!(unproven.evict().is_some_and(|it| Arc::ptr_eq(&it, &all[3])));
-        assert!(unproven.evict().is_some_and(|it| Arc::ptr_eq(&it, &all[4])));
+        assert!(unproven.evict().is_some_and(|candidate| Arc::ptr_eq(&candidate, &connections[3])));
+        assert!(unproven.evict().is_some_and(|candidate| Arc::ptr_eq(&candidate, &connections[4])));
         assert!(unproven.evict().is_none(), "the last one is busy");
         drop(request);
-        assert!(unproven.evict().is_some_and(|it| Arc::ptr_eq(&it, busy)));
+        assert!(unproven.evict().is_some_and(|candidate| Arc::ptr_eq(&candidate, busy)));
         assert_eq!(unproven.count, 0);
     }
 

@@ -83,7 +83,8 @@ impl GuardedBody {
 
     /// Takes turns with others, if the response is longer than a piece.
     pub(crate) fn in_lane(mut self, lane: Option<Lane>) -> Self {
-        let is_short = |hint: &SizeHint| hint.exact().is_some_and(|it| it <= PIECE_BYTES as u64);
+        let is_short =
+            |hint: &SizeHint| hint.exact().is_some_and(|length| length <= PIECE_BYTES as u64);
         if !self.is_end_stream() && !is_short(&self.size_hint()) {
             self.lane = lane.map(|lane| Box::new(LaneUse::new(lane)));
         }
@@ -157,7 +158,8 @@ impl GuardedBody {
 
     fn poll_lane(&mut self, context: &Context<'_>) -> Poll<()> {
         let left = self.lane.as_ref().and_then(|_| self.size_hint().exact());
-        let polled = self.lane.as_mut().map_or(Poll::Ready(()), |it| it.poll_slot(left, context));
+        let polled =
+            self.lane.as_mut().map_or(Poll::Ready(()), |lane| lane.poll_slot(left, context));
         self.set_writes_wait(polled.is_pending());
         if let (Poll::Pending, Source::Tracked(_, tracked)) = (polled, &self.body) {
             // The client is not late: its last piece was taken.

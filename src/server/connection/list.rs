@@ -63,21 +63,25 @@ impl ConnectionList {
         activity: ConnActivity,
     ) -> ListedConnection {
         let (requests, client) = (AtomicU64::new(0), OnceLock::new());
-        let shown = Arc::new(OpenConnection { listener, address, activity, requests, client });
-        self.0.lock().insert(number, Arc::clone(&shown));
-        ListedConnection { list: self.clone(), number, shown }
+        let connection = Arc::new(OpenConnection { listener, address, activity, requests, client });
+        self.0.lock().insert(number, Arc::clone(&connection));
+        ListedConnection { list: self.clone(), number, shown: connection }
     }
 
     /// Returns the number of open connections, and at most `limit` of them: those with the most
     /// open requests first, then those with the most requests.
     pub fn describe(&self, limit: usize) -> Value {
-        let mut open: Vec<_> =
-            self.0.lock().iter().map(|(number, shown)| (*number, Arc::clone(shown))).collect();
+        let mut open: Vec<_> = self
+            .0
+            .lock()
+            .iter()
+            .map(|(number, connection)| (*number, Arc::clone(connection)))
+            .collect();
         let count = open.len();
-        let busy = |shown: &OpenConnection| {
-            (shown.activity.open_requests(), shown.requests.load(Ordering::Relaxed))
+        let busy = |connection: &OpenConnection| {
+            (connection.activity.open_requests(), connection.requests.load(Ordering::Relaxed))
         };
-        open.sort_by_key(|(number, shown)| (std::cmp::Reverse(busy(shown)), *number));
+        open.sort_by_key(|(number, connection)| (std::cmp::Reverse(busy(connection)), *number));
         open.truncate(limit);
         let items: Vec<_> = open.iter().map(|(number, shown)| shown.describe(*number)).collect();
         json!({
@@ -93,12 +97,12 @@ impl ConnectionList {
     pub(crate) fn clients(&self, limit: usize) -> Vec<ClientConnections> {
         let open: Vec<_> = self.0.lock().values().map(Arc::clone).collect();
         let mut clients = HashMap::<&[Box<str>; 2], (HashSet<IpAddr>, usize, usize)>::new();
-        for shown in &open {
-            let Some(client) = shown.client.get() else { continue };
+        for connection in &open {
+            let Some(client) = connection.client.get() else { continue };
             let (addresses, connections, requests) = clients.entry(client).or_default();
-            addresses.extend(shown.address);
+            addresses.extend(connection.address);
             *connections += 1;
-            *requests += shown.activity.open_requests();
+            *requests += connection.activity.open_requests();
         }
         let mut clients: Vec<_> = clients.into_iter().collect();
         clients.sort_unstable_by(|(one, (.., few)), (other, (.., many))| {
@@ -184,12 +188,13 @@ mod tests {
             let address = Some(IpAddr::from([10, 0, 0, last]));
             list.add(number, ListenerKind::Tls, address, ConnActivity::new())
         };
-        let all = [open(0, 1), open(1, 1), open(2, 2), open(3, 3)];
-        all[..3].iter().for_each(|it| it.note_client("jane", "kubectl"));
-        all[3].note_client("jane", "python");
-        let _watch = all[3].shown.activity.begin_request();
+        let connections = [open(0, 1), open(1, 1), open(2, 2), open(3, 3)];
+        connections[..3].iter().for_each(|connection| connection.note_client("jane", "kubectl"));
+        connections[3].note_client("jane", "python");
+        let _watch = connections[3].shown.activity.begin_request();
         let clients = list.clients(10);
-        let figures = clients.iter().map(|it| (&*it.agent, it.addresses, it.connections));
+        let figures =
+            clients.iter().map(|client| (&*client.agent, client.addresses, client.connections));
         assert_eq!(figures.collect::<Vec<_>>(), [("python", 1, 1), ("kubectl", 2, 3)]);
         assert_eq!((clients[0].open_requests, clients[1].open_requests), (1, 0));
         assert_eq!(list.clients(1).len(), 1);
@@ -199,18 +204,21 @@ mod tests {
     async fn the_busiest_connections_are_first_and_closed_ones_are_gone() {
         let list = ConnectionList::default();
         let open = |number| list.add(number, ListenerKind::Tls, None, ConnActivity::new());
-        let all: Vec<_> = (0..5).map(open).collect();
-        assert!(all[3].begin_request() && !all[3].begin_request());
-        all[3].note_client("jane", &"x".repeat(500));
-        all[3].note_client("joe", "");
-        assert!(all[1].begin_request());
-        let shown = list.describe(2);
-        assert_eq!((&shown["open"], &shown["items"][0]["number"]), (&json!(5), &json!(3)));
-        assert_eq!((&shown["items"][1]["number"], &shown["items"][2]), (&json!(1), &Value::Null));
-        let first = &shown["items"][0];
+        let connections: Vec<_> = (0..5).map(open).collect();
+        assert!(connections[3].begin_request() && !connections[3].begin_request());
+        connections[3].note_client("jane", &"x".repeat(500));
+        connections[3].note_client("joe", "");
+        assert!(connections[1].begin_request());
+        let described = list.describe(2);
+        assert_eq!((&described["open"], &described["items"][0]["number"]), (&json!(5), &json!(3)));
+        assert_eq!(
+            (&described["items"][1]["number"], &described["items"][2]),
+            (&json!(1), &Value::Null)
+        );
+        let first = &described["items"][0];
         assert_eq!((&first["user"], &first["requests"]), (&json!("jane"), &json!(2)));
         assert_eq!(first["userAgent"].as_str().unwrap().len(), TEXT_BYTES_MAX);
-        drop(all);
+        drop(connections);
         assert_eq!(list.describe(9)["open"], 0);
     }
 }

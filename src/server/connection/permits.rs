@@ -140,7 +140,7 @@ impl ConnectionCounts {
     /// Logs a refusal, with the number of those that were not logged before.
     fn log(&self, refusal: Option<u64>, message: &'static str, address: Option<IpAddr>) {
         let Some(suppressed) = refusal else { return };
-        let address = address.map_or_else(|| "unix".to_owned(), |it| it.to_string());
+        let address = address.map_or_else(|| "unix".to_owned(), |address| address.to_string());
         let max = self.limits.per_address_max;
         tracing::warn!(address, max, suppressed, "{message}");
     }
@@ -270,7 +270,8 @@ mod tests {
 
         fn accept(&self, address: Option<&str>) -> Option<ConnectionPermit> {
             let slot = Arc::clone(&self.slots).try_acquire_owned().unwrap();
-            let acquired = self.counts.try_acquire(address.map(|it| it.parse().unwrap()), slot);
+            let acquired =
+                self.counts.try_acquire(address.map(|address| address.parse().unwrap()), slot);
             acquired.ok().map(|acquired| acquired.permit)
         }
 
@@ -333,7 +334,9 @@ mod tests {
     async fn what_has_proved_no_user_makes_room() {
         let listener = Listener::new(2, 100, true);
         let silent: Vec<_> = (0..5).map(|_| listener.accept(Some("192.0.2.1")).unwrap()).collect();
-        let evicted = || silent.iter().map(|it| it.eviction().is_evicted()).collect::<Vec<_>>();
+        let evicted = || {
+            silent.iter().map(|connection| connection.eviction().is_evicted()).collect::<Vec<_>>()
+        };
         assert_eq!(evicted(), [true, true, true, false, false]);
         assert_eq!(silent[3].move_to(user("a")), Ok(()));
         let next = [(); 2].map(|()| listener.accept(Some("192.0.2.1")).unwrap());

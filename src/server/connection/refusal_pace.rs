@@ -60,7 +60,7 @@ impl RefusalPace {
 
     /// Resolves once the client is to be asked to use another connection. Only one task may call
     /// this.
-    pub(super) async fn asks_to_leave(&self) {
+    pub(super) async fn until_asked_to_leave(&self) {
         self.asked.notified().await;
     }
 }
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(pace.refuse(), Some(READ_DELAY));
         pace.ask_to_leave();
         pace.ask_to_leave();
-        pace.asks_to_leave().await;
+        pace.until_asked_to_leave().await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -73,7 +73,7 @@ impl SendTimeouts {
             let timeout = if is_short { self.0.timeout / SHORT_PART } else { self.0.timeout };
             tokio::select! {
                 () = tokio::time::sleep(timeout / 2) => {}
-                () = overload.becomes_vital_only(), if !is_short => continue,
+                () = overload.until_vital_only(), if !is_short => continue,
             }
             let now = Instant::now() + (self.0.timeout - timeout);
             let tracked: Vec<_> = self.0.table.lock().bodies.values().map(Arc::clone).collect();
@@ -121,7 +121,8 @@ impl TrackedBody {
     /// Takes the body out if its deadline has passed. If Weir is overloaded, the rest of a watch
     /// stays, up to a last bookmark, until its deadline has passed without overload.
     fn take_stalled(&mut self, now: Instant, is_overloaded: bool) -> Option<Body> {
-        let is_stalled = |deadline: Option<Instant>| deadline.is_some_and(|it| it < now);
+        let is_stalled =
+            |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline < now);
         if self.is_rest && is_overloaded {
             return None;
         }

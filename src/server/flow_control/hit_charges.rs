@@ -56,10 +56,10 @@ impl FlowControl {
         let hit = Hits { requests: 1, bytes, busy: answered.busy };
         let plan = self.plan_number.load(Ordering::Acquire);
         let mut patterns = memo.uncharged().0.lock();
-        let known = patterns.patterns.iter_mut().find(|pattern| {
+        let pattern_found = patterns.patterns.iter_mut().find(|pattern| {
             pattern.alike.plan == plan && is_of(&pattern.alike, context, resource, request)
         });
-        if let Some(pattern) = known {
+        if let Some(pattern) = pattern_found {
             pattern.add(self.hasher.hash_one(&request.name), context.started, hit);
             return true;
         }
@@ -131,9 +131,9 @@ impl FlowControl {
     /// Charges the sums of all connections. Patterns stay. A second caller waits for the first.
     pub(super) fn charge_all_hits(&self) {
         let _sweep = self.hit_sweep.lock();
-        let all: Vec<_> =
+        let patterns_uncharged: Vec<_> =
             self.uncharged.0.lock().iter().map(|(_, uncharged)| Arc::clone(uncharged)).collect();
-        for uncharged in all {
+        for uncharged in patterns_uncharged {
             let sums = take_sums(&mut uncharged.0.lock());
             self.charge_sums(sums);
         }

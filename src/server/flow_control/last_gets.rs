@@ -13,7 +13,7 @@ impl LastGets {
     /// Notes a GET of an object at `now`. Returns whether the same object was read just before.
     pub(super) fn is_read_again(&mut self, object: u64, now: Instant) -> bool {
         let until = now + READ_AGAIN_WITHIN;
-        if let Some((_, read)) = self.0.iter_mut().find(|(known, _)| *known == object) {
+        if let Some((_, read)) = self.0.iter_mut().find(|(last_object, _)| *last_object == object) {
             return now < std::mem::replace(read, until);
         }
         if self.0.len() == GETS_MAX {

@@ -87,11 +87,11 @@ impl FlowMemo {
     /// the API server, which all informers of a fleet see, costs each a list or two.
     pub(super) fn is_repeated(&self, list: u64, second: u32) -> bool {
         let mut lists = self.lists.lock();
-        if let Some(known) = lists.iter_mut().find(|known| known.list == list) {
-            let is_forgotten = second.saturating_sub(known.second) > REPEATED_WITHIN_SECONDS;
-            known.second = second;
-            known.repeats = if is_forgotten { 0 } else { known.repeats.saturating_add(1) };
-            return known.repeats >= REPEATS_MIN;
+        if let Some(previous) = lists.iter_mut().find(|previous| previous.list == list) {
+            let is_forgotten = second.saturating_sub(previous.second) > REPEATED_WITHIN_SECONDS;
+            previous.second = second;
+            previous.repeats = if is_forgotten { 0 } else { previous.repeats.saturating_add(1) };
+            return previous.repeats >= REPEATS_MIN;
         }
         if lists.len() == LISTS_MAX {
             lists.remove(0);
@@ -142,13 +142,14 @@ impl FlowMemo {
     /// One that was in flight when the refusal was sent could not know of it.
     pub(super) fn is_early(&self, request: u64, arrived: Instant) -> bool {
         let mut refusals = self.refusals.lock();
-        let is_again = |it: &Refusal| it.request == request && it.refused + IN_FLIGHT < arrived;
-        let found = refusals.iter().position(is_again);
-        let found = found.map(|place| refusals.remove(place));
+        let is_again =
+            |refusal: &Refusal| refusal.request == request && refusal.refused + IN_FLIGHT < arrived;
+        let place = refusals.iter().position(is_again);
+        let matching = place.map(|place| refusals.remove(place));
         if refusals.is_empty() {
             self.has_refusals.store(false, Ordering::Relaxed);
         }
-        found.is_some_and(|refusal| arrived < refusal.until)
+        matching.is_some_and(|refusal| arrived < refusal.until)
     }
 }
 

@@ -128,7 +128,7 @@ impl FlowControl {
         let origin = || self.origin(context, requester, &class, habit);
         self.note_warning(context, answered.response, &mut cost, origin);
         let size = answered.size.map(|(objects, bytes)| CollectionSize { objects, bytes });
-        let work = upstream.map(|_| Work::of(&context.info, size));
+        let work = upstream.map(|_| Work::from_request(&context.info, size));
         // A watch takes seats until it begins.
         if let Some(((since, work), bytes)) =
             upstream.zip(work).zip(short.or(is_watch.then_some(0)))
@@ -144,7 +144,8 @@ impl FlowControl {
         let origin = origin();
         let watch = is_watch.then(|| {
             let opened = self.open_twin(context, requester);
-            cost.twin_watches += f64::from(u8::from(opened.as_ref().is_some_and(|it| it.1)));
+            cost.twin_watches +=
+                f64::from(u8::from(opened.as_ref().is_some_and(|opened| opened.1)));
             let reader = self.open_reader(context, answered.response, &origin);
             // A watch of one object ends when its client has seen what it waits for.
             let is_single = context.info.scope() == RequestScope::Resource;
@@ -283,7 +284,7 @@ impl Busy {
     }
 
     /// Returns for how long the code of a request has run that took `duration`.
-    pub(crate) fn of(&self, duration: Duration) -> Duration {
+    pub(crate) fn run_time(&self, duration: Duration) -> Duration {
         if self.is_measured { duration.saturating_sub(self.waited) } else { Duration::ZERO }
     }
 

@@ -226,7 +226,7 @@ impl FlowMetrics {
     /// Shows what clients could do better.
     pub(super) fn set_findings(&self, findings: &[Finding]) {
         for (rule, weight) in
-            Rule::ALL.into_iter().flat_map(|rule| Weight::ALL.map(|it| (rule, it)))
+            Rule::ALL.into_iter().flat_map(|rule| Weight::ALL.map(|weight| (rule, weight)))
         {
             let is_it = |finding: &&Finding| finding.rule == rule && finding.weight == weight;
             let count = saturating_i64(findings.iter().filter(is_it).count());
@@ -237,8 +237,8 @@ impl FlowMetrics {
 
     /// Shows how often a client took the place of another, until now. One call at a time.
     pub(super) fn show_replaced(&self, count: u64) {
-        let shown = self.inner.replaced.get();
-        self.inner.replaced.inc_by(count.saturating_sub(shown));
+        let reported = self.inner.replaced.get();
+        self.inner.replaced.inc_by(count.saturating_sub(reported));
     }
 }
 
@@ -265,7 +265,7 @@ impl LevelMetrics {
 
     /// Counts a refusal.
     pub(super) fn reject(&self, reason: RejectReason) {
-        let counters = self.rejected.iter().filter(|(of, _)| *of == reason);
+        let counters = self.rejected.iter().filter(|(counted_reason, _)| *counted_reason == reason);
         counters.for_each(|(_, counter)| counter.inc());
     }
 

@@ -70,8 +70,8 @@ impl ActivePlan {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let plan = plan.with_levels(overlay.levels.iter().map(|ranked| ranked.level.clone()));
         let rank = |name: &str| {
-            let own = overlay.levels.iter().find(|ranked| *ranked.level.name == *name);
-            own.map_or_else(|| rules::rank(name), |ranked| ranked.rank)
+            let ranked_level = overlay.levels.iter().find(|ranked| *ranked.level.name == *name);
+            ranked_level.map_or_else(|| rules::rank(name), |ranked| ranked.rank)
         };
         let class = |schema: &Arc<str>, level: &Arc<str>, uids| {
             Arc::new(Class {
@@ -132,10 +132,10 @@ impl ActivePlan {
         info: &'a RequestInfo,
     ) -> Placement<'a> {
         let class = self.classes.get(place).unwrap_or(&self.unidentified);
-        let known = Some((&*user.name, &*user.groups));
+        let identity = Some((&*user.name, &*user.groups));
         let mut effect = None;
         for LevelRule { rule, class: other, metrics } in &self.level_rules {
-            if !rule.matches(known, agent, info) {
+            if !rule.matches(identity, agent, info) {
                 continue;
             }
             if !rule.agents.is_empty() && other.rank < class.rank {
@@ -167,7 +167,9 @@ fn flow_by<'a>(by: FlowBy, user: &'a User, agent: &'a str, info: &'a RequestInfo
     let product = rules::product(agent);
     match by {
         FlowBy::User => (&*user.name).into(),
-        FlowBy::Namespace => info.resource.as_ref().map_or("", |it| &*it.namespace).into(),
+        FlowBy::Namespace => {
+            info.resource.as_ref().map_or("", |resource| &*resource.namespace).into()
+        }
         FlowBy::UserAgent => product.into(),
         FlowBy::UserAndAgent => format!("{} {product}", user.name).into(),
         FlowBy::Nothing => "".into(),

@@ -359,8 +359,8 @@ impl fmt::Debug for SeatHold {
 }
 
 /// Returns the seats that levels share. A reserve stays for exempt requests and Weir's own.
-fn shared_seats(all: u64) -> u64 {
-    all.saturating_sub(RESERVE_MIN.max(all / RESERVE_PART)).max(1)
+fn shared_seats(total: u64) -> u64 {
+    total.saturating_sub(RESERVE_MIN.max(total / RESERVE_PART)).max(1)
 }
 
 const RESERVE_MIN: u64 = 8;

@@ -17,7 +17,8 @@ impl FlowControl {
         let now = self.started.elapsed();
         costs.decay(now);
         let windows = costs.windows().iter();
-        let windows: Vec<_> = windows.map(|it| describe(it, it.seconds(now), limit)).collect();
+        let windows: Vec<_> =
+            windows.map(|window| describe(window, window.seconds(now), limit)).collect();
         windows.into()
     }
 }

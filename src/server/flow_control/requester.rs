@@ -33,7 +33,7 @@ impl Requester {
     }
 
     /// Returns the sender of a request with a token; `None` if it has none.
-    pub(crate) fn of_token(standing: &Standing) -> Option<Self> {
+    pub(crate) fn from_token(standing: &Standing) -> Option<Self> {
         Some(match standing.token_user()? {
             Ok(user) => Self::User(Arc::clone(user)),
             Err(hash) => Self::Token(hash),

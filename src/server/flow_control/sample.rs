@@ -151,7 +151,7 @@ impl SampleRequest<'_> {
         context.forwarded = None;
         let busy = Busy::new(client.flow.charges());
         let ((), busy) = Timed::new(ready(()), busy).await;
-        let busy = busy.of(Duration::ZERO);
+        let busy = busy.run_time(Duration::ZERO);
         if client.flow.has_rules() { Duration::ZERO } else { busy }
     }
 

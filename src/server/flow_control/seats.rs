@@ -45,8 +45,9 @@ impl FlowControl {
         // While flow control is off, seats only limit the number of requests, as in an API server
         // without priority and fairness.
         let seats_max = if self.charges() { class.seats_max } else { 1 };
-        let seats = Work::of(info, size).seats(0, seats_max);
-        let resource = info.resource.as_ref().map(|it| (&it.gvr, &it.subresource));
+        let seats = Work::from_request(info, size).seats(0, seats_max);
+        let resource =
+            info.resource.as_ref().map(|resource| (&resource.gvr, &resource.subresource));
         let kind = (info.verb_label(), resource, requester::path(info), seats.ilog2());
         let request = SeatRequest {
             level: &class.level,
@@ -57,7 +58,7 @@ impl FlowControl {
             is_short_read: seats == 1 && matches!(info.verb, Verb::Get | Verb::List),
         };
         let read = is_usual_read(context).then(|| info.query.first("resourceVersion"));
-        let of = FlightOf {
+        let target = FlightOf {
             level: Arc::clone(&class.level),
             seats,
             class: read.map(|version| self.hasher.hash_one((kind, version.unwrap_or_default()))),
@@ -68,11 +69,11 @@ impl FlowControl {
         }
         Ok(match queue.ask(&request)? {
             Answer::Seated(hold) => {
-                Seats::Now(hold.map(|hold| observed(hold, &self.limits, queue, of)))
+                Seats::Now(hold.map(|hold| observed(hold, &self.limits, queue, target)))
             }
             Answer::Waits(waiter) => {
                 let (queue, limits) = (Arc::clone(queue), Arc::clone(&self.limits));
-                Seats::Later(SeatWait { waiter, of, queue, limits })
+                Seats::Later(SeatWait { waiter, of: target, queue, limits })
             }
         })
     }
@@ -181,8 +182,8 @@ pub(crate) struct SeatWait {
 impl SeatWait {
     /// Waits until the request may be forwarded. An error is a refusal.
     pub(crate) fn wait(self) -> impl Future<Output = Result<Option<SeatHold>, Rejected>> + Send {
-        let Self { waiter, of, queue, limits } = self;
-        let seated = move |hold| Some(observed(hold, &limits, &queue, of));
+        let Self { waiter, of: target, queue, limits } = self;
+        let seated = move |hold| Some(observed(hold, &limits, &queue, target));
         waiter.wait().map(|waited| waited.map(seated))
     }
 }
@@ -192,9 +193,9 @@ fn observed(
     mut hold: SeatHold,
     limits: &Arc<ServerLimits>,
     queue: &Arc<Queue>,
-    of: FlightOf,
+    target: FlightOf,
 ) -> SeatHold {
-    let flight = Flight::new(limits, queue, of);
+    let flight = Flight::new(limits, queue, target);
     hold.observer = flight.map(|flight| flight as Arc<dyn AttemptObserver>);
     hold
 }
@@ -202,14 +203,15 @@ fn observed(
 /// Whether kube-apiserver itself answers a request, without an aggregated API server.
 fn is_of_core(context: &RequestContext<'_>) -> bool {
     let group = context.info.resource.as_ref().map(|resource| &*resource.gvr.group);
-    group == Some("") || context.resource.as_ref().is_some_and(|known| !known.aggregated)
+    group == Some("") || context.resource.as_ref().is_some_and(|served| !served.aggregated)
 }
 
 /// Whether the latency of a request shows how busy the API server is: it is a read of objects that
 /// waits neither for another server nor for a newer state.
 fn is_usual_read(context: &RequestContext<'_>) -> bool {
     let info = &context.info;
-    let is_of_objects = info.resource.as_ref().is_some_and(|it| it.subresource.is_empty());
+    let is_of_objects =
+        info.resource.as_ref().is_some_and(|resource| resource.subresource.is_empty());
     let version = info.query.first("resourceVersion").unwrap_or_default();
     matches!(info.verb, Verb::Get | Verb::List)
         && is_of_objects
@@ -241,14 +243,14 @@ mod tests {
 
     #[test]
     fn a_request_waits_for_a_part_of_its_clients_time() {
-        let of = |query, level| {
+        let wait = |query, level| {
             wait_max(&RequestInfo::parse(&http::Method::GET, "/api/v1/pods", query), level)
         };
-        assert_eq!(of("", "workload-low"), Duration::from_secs(5));
-        assert_eq!(of("timeout=10s", "workload-low"), Duration::from_millis(2500));
-        assert_eq!(of("timeout=wrong", "workload-low"), Duration::from_secs(5));
-        assert_eq!(of("timeout=0s", "workload-low"), Duration::from_secs(5));
-        assert_eq!(of("", "leader-election"), Duration::from_secs(2));
-        assert_eq!(of("timeout=5s", "node-high"), Duration::from_millis(1250));
+        assert_eq!(wait("", "workload-low"), Duration::from_secs(5));
+        assert_eq!(wait("timeout=10s", "workload-low"), Duration::from_millis(2500));
+        assert_eq!(wait("timeout=wrong", "workload-low"), Duration::from_secs(5));
+        assert_eq!(wait("timeout=0s", "workload-low"), Duration::from_secs(5));
+        assert_eq!(wait("", "leader-election"), Duration::from_secs(2));
+        assert_eq!(wait("timeout=5s", "node-high"), Duration::from_millis(1250));
     }
 }

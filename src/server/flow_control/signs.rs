@@ -34,7 +34,7 @@ impl FlowControl {
         if info.verb != Verb::List || habit.start == Start::Continue {
             return false;
         }
-        let namespace = info.resource.as_ref().map(|it| &it.namespace);
+        let namespace = info.resource.as_ref().map(|resource| &resource.namespace);
         let list = self.hasher.hash_one((origin, habit, namespace, selectors(info)));
         let second = context.started.saturating_duration_since(self.started).as_secs();
         context.client.flows.is_repeated(list, u32::try_from(second).unwrap_or(u32::MAX))
@@ -67,8 +67,9 @@ impl FlowControl {
             && is_distinct(&context.info)
         {
             let info = &context.info;
-            let request = info.resource.as_ref().map(|it| (&it.namespace, &it.name));
-            let path = info.non_resource.as_ref().map(|it| &it.path);
+            let request =
+                info.resource.as_ref().map(|resource| (&resource.namespace, &resource.name));
+            let path = info.non_resource.as_ref().map(|non_resource| &non_resource.path);
             let request =
                 self.hasher.hash_one((origin, context.habit, request, path, selectors(info)));
             cost.early_retries += f64::from(u8::from(memo.is_early(request, context.started)));
@@ -134,7 +135,7 @@ impl FlowControl {
         if info.scope() == RequestScope::Resource {
             return None;
         }
-        let subject = info.resource.as_ref().map(|it| (&it.gvr, &it.namespace));
+        let subject = info.resource.as_ref().map(|resource| (&resource.gvr, &resource.namespace));
         let form = context.habit.form;
         let watch = (process, requester, agent, subject, selectors(info), form);
         self.twins.open(self.hasher.hash_one(watch))
@@ -158,7 +159,7 @@ fn refused_for(response: &Response<Body>) -> Option<Duration> {
 /// Whether two requests that look like this one are the same request. The name of an object that is
 /// created is in the body, which is not read: any two creations in a namespace look the same.
 fn is_distinct(info: &RequestInfo) -> bool {
-    let has_name = info.resource.as_ref().is_some_and(|it| !it.name.is_empty());
+    let has_name = info.resource.as_ref().is_some_and(|resource| !resource.name.is_empty());
     info.verb != Verb::Create || has_name
 }
 

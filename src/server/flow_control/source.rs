@@ -58,13 +58,13 @@ trait Followed: Configured + Send + 'static {
     /// The plural name of the resource.
     const RESOURCE: &'static str;
 
-    fn of(objects: &mut Objects) -> &mut Option<Collection<Self>>;
+    fn collection(objects: &mut Objects) -> &mut Option<Collection<Self>>;
 }
 
 impl Followed for FlowSchema {
     const RESOURCE: &'static str = "flowschemas";
 
-    fn of(objects: &mut Objects) -> &mut Option<Collection<Self>> {
+    fn collection(objects: &mut Objects) -> &mut Option<Collection<Self>> {
         &mut objects.schemas
     }
 }
@@ -72,7 +72,7 @@ impl Followed for FlowSchema {
 impl Followed for PriorityLevel {
     const RESOURCE: &'static str = "prioritylevelconfigurations";
 
-    fn of(objects: &mut Objects) -> &mut Option<Collection<Self>> {
+    fn collection(objects: &mut Objects) -> &mut Option<Collection<Self>> {
         &mut objects.levels
     }
 }
@@ -139,7 +139,7 @@ impl Source {
                         }
                     }
                 }),
-                ObjectBatch::Idle => watcher.woken().await,
+                ObjectBatch::Idle => watcher.until_woken().await,
                 ObjectBatch::Ended(_) => return,
             }
         }
@@ -148,7 +148,7 @@ impl Source {
     fn change<T: Followed>(&self, flow: &FlowControl, change: impl FnOnce(&mut Collection<T>)) {
         let invalid = {
             let mut objects = self.objects.lock();
-            let collection = T::of(&mut objects).get_or_insert_default();
+            let collection = T::collection(&mut objects).get_or_insert_default();
             change(collection);
             collection.invalid()
         };

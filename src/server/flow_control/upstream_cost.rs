@@ -68,8 +68,8 @@ mod tests {
             (protobuf, "identity", 7.0),
             (protobuf, "gzip", 56.0),
         ] {
-            let found = cost(content, coding);
-            assert!((found - expected).abs() < 1e-6, "{content} {coding}: {found}");
+            let estimate = cost(content, coding);
+            assert!((estimate - expected).abs() < 1e-6, "{content} {coding}: {estimate}");
         }
         assert!((seconds_per_byte(&HeaderMap::new()) - 12e-9).abs() < 1e-15);
     }

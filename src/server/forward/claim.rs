@@ -97,10 +97,10 @@ impl ForwardClaim {
             return Ok(Self::without_permit(registry, context, reason));
         };
         let is_over_budget = reason == Reason::Refused(Refusal::OverBudget);
-        let known = registry.peek(&request.gvr).map(|_| &request.gvr);
+        let served_gvr = registry.peek(&request.gvr).map(|_| &request.gvr);
         let exhausted = || {
             let waiting = registry.waiting(&request.gvr, &request.namespace);
-            let seconds = caches.herd.for_cache(known, waiting);
+            let seconds = caches.herd.for_cache(served_gvr, waiting);
             let status = Status { retry_after_seconds: Some(seconds), ..Status::initializing() };
             Rejection::new(status, RefusalReason::Forward(reason))
         };
@@ -119,7 +119,7 @@ impl ForwardClaim {
         };
         let permit = registry.forward_permit(&request.gvr, is_over_budget);
         let permit = Some(SharedPermit { _permit: permit.ok_or_else(exhausted)?, _share: share });
-        caches.herd.served(known);
+        caches.herd.served(served_gvr);
         let watch = WatchRules::new(registry, context, request, (is_over_budget, false));
         Ok(Some(Self { permit, watch }))
     }

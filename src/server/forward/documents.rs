@@ -205,28 +205,28 @@ impl Documents {
     /// if the request must be forwarded.
     async fn fetch(&self, fetcher: &Fetcher<'_>, request: &DocumentRequest) -> Option<Reply> {
         // The reply to this request, if it is the one that fetches.
-        let mut own = None;
+        let mut refusal = None;
         let fetch = async {
             match fetcher.fetch(None).await {
-                Err(reply) => own = Some(reply),
+                Err(reply) => refusal = Some(reply),
                 Ok(response) => match self.read(fetcher, response, request).await {
                     FetchOutcome::Stored(document, reply) => {
-                        own = Some(reply);
+                        refusal = Some(reply);
                         return Ok(Document::Stored(document));
                     }
                     FetchOutcome::Uncacheable(reply) => {
-                        own = reply;
+                        refusal = reply;
                         return Ok(Document::Uncacheable);
                     }
-                    FetchOutcome::Other(reply) => own = Some(reply),
+                    FetchOutcome::Other(reply) => refusal = Some(reply),
                 },
             }
             Err(NotStored)
         };
         let fetched = Box::pin(self.documents.try_get_with_by_ref(&request.key, fetch)).await;
-        if own.is_some() {
+        if refusal.is_some() {
             self.metrics.documents(self.documents.weighted_size());
-            return own;
+            return refusal;
         }
         match fetched {
             Ok(Document::Stored(document)) => self.revalidate(fetcher, request, &document).await,

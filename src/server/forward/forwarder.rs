@@ -154,8 +154,8 @@ impl Forwarder {
         let upgrade = requested_upgrade(context.parts);
         let class = traffic_class(&context.info, upgrade.is_some());
         let client = match self.shares_identity {
-            true => ClientIds::of_connection(context.client.number),
-            false => ClientIds::of_address(address, standing.user),
+            true => ClientIds::from_connection(context.client.number),
+            false => ClientIds::from_address(address, standing.user),
         };
         let unproven = !standing.is_proven;
         let capacity = Capacity {

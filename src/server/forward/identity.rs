@@ -62,22 +62,24 @@ pub struct Upstreams {
 
 impl Upstreams {
     /// Returns Weir's own connections alone.
-    pub fn own(own: Upstream) -> Self {
-        Self { own, bare: None, front_proxy: None }
+    pub fn own(upstream: Upstream) -> Self {
+        Self { own: upstream, bare: None, front_proxy: None }
     }
 
     /// Returns the connections for `identity`. A missing pool is an error: no other pool may
     /// replace it.
     pub(crate) fn for_identity(&self, identity: &ForwardedIdentity) -> Result<&Upstream, Status> {
-        let found = match identity {
+        let upstream = match identity {
             ForwardedIdentity::Weir => Some(&self.own),
             // The kubeconfig itself may impersonate. A second impersonation would act as another
             // user than the upstream was configured to allow.
-            ForwardedIdentity::Impersonate(_) => Some(&self.own).filter(|own| !own.impersonates()),
+            ForwardedIdentity::Impersonate(_) => {
+                Some(&self.own).filter(|upstream| !upstream.impersonates())
+            }
             ForwardedIdentity::AsIs => self.bare.as_ref(),
             ForwardedIdentity::FrontProxy(_) => self.front_proxy.as_ref(),
         };
-        found.ok_or_else(|| {
+        upstream.ok_or_else(|| {
             let message = "weir has no connections that may carry this client's identity";
             refusal::refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message.to_owned())
         })

@@ -31,7 +31,7 @@ impl PackedHeaders {
         let mut add = |headers: &HeaderMap, shared: bool| {
             let before = fields.len();
             // Once for each name, however many values it has.
-            for name in headers.keys().filter(|it| has_same(of_client, to_send, it) == shared) {
+            for name in headers.keys().filter(|name| has_same(of_client, to_send, name) == shared) {
                 let values = headers.get_all(name).iter();
                 fields.extend(values.map(|value| (name.clone(), value.clone())));
             }
@@ -110,8 +110,8 @@ mod tests {
 
     /// Returns all there is to know about a map: the order of different names means nothing.
     fn shown(headers: &HeaderMap) -> Vec<Vec<(Vec<u8>, bool)>> {
-        let shown = |value: &HeaderValue| (value.as_bytes().to_vec(), value.is_sensitive());
-        NAMES.iter().map(|name| headers.get_all(*name).iter().map(shown).collect()).collect()
+        let exact_value = |value: &HeaderValue| (value.as_bytes().to_vec(), value.is_sensitive());
+        NAMES.iter().map(|name| headers.get_all(*name).iter().map(exact_value).collect()).collect()
     }
 
     /// Returns what goes upstream: names are removed, values are appended, and one is marked.
@@ -122,7 +122,7 @@ mod tests {
         for (name, value) in added {
             headers.append(name, value.clone());
         }
-        headers.get_mut("authorization").into_iter().for_each(|it| it.set_sensitive(true));
+        headers.get_mut("authorization").into_iter().for_each(|value| value.set_sensitive(true));
         headers
     }
 
@@ -147,7 +147,7 @@ mod tests {
         fn a_copied_target_is_equal(path in "/[a-z0-9/._~-]{0,30}(\\?[a-z=&%2C]{0,20})?") {
             for text in [path.clone(), format!("https://weir.example:8443{path}")] {
                 let uri: Uri = text.parse().unwrap();
-                prop_assert_eq!(copied(&uri).map(|it| it.to_string()), Some(uri.to_string()));
+                prop_assert_eq!(copied(&uri).map(|copy| copy.to_string()), Some(uri.to_string()));
                 prop_assert_eq!(copied(&uri), Some(uri));
             }
         }

@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn one_client_gets_at_most_half() {
-        let [greedy, other] = [1, 2].map(|last| ClientIds::of_address(address(last), None));
+        let [greedy, other] = [1, 2].map(|last| ClientIds::from_address(address(last), None));
         let quota = UpstreamQuota::new();
         for class in [TrafficClass::Request, TrafficClass::Stream, TrafficClass::Upgrade] {
             for unproven in [false, true] {
@@ -209,12 +209,12 @@ mod tests {
         };
         let mut permits = Vec::new();
         for last in 0..9 {
-            permits.extend(acquire(&quota, ClientIds::of_address(address(last), user("a"))));
+            permits.extend(acquire(&quota, ClientIds::from_address(address(last), user("a"))));
         }
         assert_eq!(permits.len(), 4);
-        assert!(acquire(&quota, ClientIds::of_address(address(0), user("b"))).is_ok());
+        assert!(acquire(&quota, ClientIds::from_address(address(0), user("b"))).is_ok());
         drop(permits);
-        assert!(acquire(&quota, ClientIds::of_address(address(0), user("a"))).is_ok());
+        assert!(acquire(&quota, ClientIds::from_address(address(0), user("a"))).is_ok());
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
             let user = name.map(|name| {
                 User::new(name.to_owned(), String::new(), Vec::new(), [].into()).name_key()
             });
-            ClientIds::of_address(address(1), user)
+            ClientIds::from_address(address(1), user)
         };
         let fill = |client| {
             let mut permits = Vec::new();
@@ -250,24 +250,24 @@ mod tests {
         let quota = UpstreamQuota::new();
         let user = User::new("a".to_owned(), String::new(), Vec::new(), [].into());
         let pin = |last, user: Option<&User>| {
-            quota.pin(ClientIds::of_address(address(last), user.map(User::name_key)))
+            quota.pin(ClientIds::from_address(address(last), user.map(User::name_key)))
         };
         assert_eq!(pin(1, Some(&user)), pin(1, Some(&user)));
         assert_ne!(pin(1, Some(&user)), pin(2, Some(&user)));
         assert_ne!(pin(1, Some(&user)), pin(1, None));
-        let connections = [1, 2].map(|number| quota.pin(ClientIds::of_connection(number)));
+        let connections = [1, 2].map(|number| quota.pin(ClientIds::from_connection(number)));
         assert_eq!(connections, [0, 0], "they are one pod's");
     }
 
     #[tokio::test(start_paused = true)]
     async fn cancelled_requests_are_charged_to_the_client_that_cancelled_them() {
         let quota = UpstreamQuota::new();
-        let canceller = ClientIds::of_connection(1);
+        let canceller = ClientIds::from_connection(1);
         for _ in 0..10 {
             acquire(&quota, canceller).unwrap().stream_was_reset();
         }
         assert_eq!(acquire(&quota, canceller).err(), Some(AtLimit::Cancelled));
-        assert!(acquire(&quota, ClientIds::of_connection(2)).is_ok());
+        assert!(acquire(&quota, ClientIds::from_connection(2)).is_ok());
         let streams = quota.try_acquire(canceller, TrafficClass::Stream, false, CAPACITY);
         assert!(streams.is_ok(), "another kind of request");
         tokio::time::advance(Duration::from_secs(31)).await;
@@ -278,7 +278,7 @@ mod tests {
     async fn a_client_without_requests_takes_no_memory() {
         let quota = UpstreamQuota::new();
         for number in 0..20_000 {
-            let permit = acquire(&quota, ClientIds::of_connection(number)).unwrap();
+            let permit = acquire(&quota, ClientIds::from_connection(number)).unwrap();
             if number % 2 == 0 {
                 permit.stream_was_reset();
             }

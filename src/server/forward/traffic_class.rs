@@ -30,7 +30,7 @@ pub(super) fn is_read(info: &RequestInfo) -> bool {
 /// Whether the API server answers a request within its own `--request-timeout`, or at once if it is
 /// long-running. A proxied request takes as long as its backend.
 pub(super) fn is_answered_in_time(info: &RequestInfo) -> bool {
-    let is_proxied = info.resource.as_ref().is_some_and(|it| it.subresource == "proxy");
+    let is_proxied = info.resource.as_ref().is_some_and(|resource| resource.subresource == "proxy");
     info.verb != Verb::Proxy && !is_proxied
 }
 
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn long_lived_requests_are_streams_and_only_those_of_objects_are_reads() {
-        let of = |method, path, query| {
+        let classify = |method, path, query| {
             let info = RequestInfo::parse(&method, path, query);
             (traffic_class(&info, false), is_read(&info))
         };
@@ -93,15 +93,20 @@ mod tests {
             ("/apis", "", (TrafficClass::Request, false)),
             ("/logs/kubelet.log", "", (TrafficClass::Request, false)),
         ] {
-            assert_eq!(of(Method::GET, path, query), expected, "{path}?{query}");
+            assert_eq!(classify(Method::GET, path, query), expected, "{path}?{query}");
         }
         for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
-            assert_eq!(of(method.clone(), pod, ""), (TrafficClass::Request, false), "{method}");
+            assert_eq!(
+                classify(method.clone(), pod, ""),
+                (TrafficClass::Request, false),
+                "{method}"
+            );
         }
     }
     #[test]
     fn reads_from_a_watch_cache_may_be_stale() {
-        let of = |method, path, query| may_be_stale(&RequestInfo::parse(&method, path, query));
+        let is_stale_allowed =
+            |method, path, query| may_be_stale(&RequestInfo::parse(&method, path, query));
         let pods = "/api/v1/pods";
         for (method, path, query, expected) in [
             (Method::GET, pods, "resourceVersion=0", true),
@@ -114,13 +119,18 @@ mod tests {
             (Method::GET, "/version", "resourceVersion=0", false),
             (Method::POST, "/api/v1/namespaces/a/pods", "resourceVersion=0", false),
         ] {
-            assert_eq!(of(method.clone(), path, query), expected, "{method} {path}?{query}");
+            assert_eq!(
+                is_stale_allowed(method.clone(), path, query),
+                expected,
+                "{method} {path}?{query}"
+            );
         }
     }
 
     #[test]
     fn reads_and_watches_that_may_be_stale_have_a_collection() {
-        let of = |path, query| older_collection(&RequestInfo::parse(&Method::GET, path, query));
+        let collection =
+            |path, query| older_collection(&RequestInfo::parse(&Method::GET, path, query));
         let pods = "/api/v1/namespaces/a/pods";
         let object = "/api/v1/namespaces/a/pods/x";
         for (path, query, expected) in [
@@ -133,7 +143,7 @@ mod tests {
             ("/api/v1/namespaces/a%3Fb/pods", "resourceVersion=0", None),
             ("/version", "resourceVersion=0", None),
         ] {
-            assert_eq!(of(path, query).as_deref(), expected, "{path}?{query}");
+            assert_eq!(collection(path, query).as_deref(), expected, "{path}?{query}");
         }
     }
 }

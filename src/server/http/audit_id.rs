@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn each_id_is_a_new_uuid_of_version_4() {
-        let all: HashSet<_> = (0..DRAWN_AT_ONCE * 3)
+        let ids: HashSet<_> = (0..DRAWN_AT_ONCE * 3)
             .map(|_| {
                 let id = audit_id(&HeaderMap::new());
                 let id = uuid::Uuid::parse_str(id.to_str().unwrap()).unwrap();
@@ -78,7 +78,7 @@ mod tests {
                 id
             })
             .collect();
-        assert_eq!(all.len(), DRAWN_AT_ONCE * 3);
+        assert_eq!(ids.len(), DRAWN_AT_ONCE * 3);
     }
 
     #[test]

@@ -204,11 +204,15 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Rope>, pool::BodyError>>> {
         let upstream = match self.get_mut() {
             Self::Chunks(chunks) => {
-                return Poll::Ready(chunks.next().map(|it| Ok(Frame::data(it))));
+                return Poll::Ready(chunks.next().map(|chunk| Ok(Frame::data(chunk))));
             }
-            Self::List(list) => return Poll::Ready(list.next().map(|it| it.map(Frame::data))),
+            Self::List(list) => {
+                return Poll::Ready(list.next().map(|piece| piece.map(Frame::data)));
+            }
             Self::Rendered(body) => {
-                return body.poll_piece(context).map(|it| it.map(|it| it.map(Frame::data)));
+                return body
+                    .poll_piece(context)
+                    .map(|next| next.map(|piece| piece.map(Frame::data)));
             }
             Self::Watch(stream) => {
                 let next = stream.as_mut().poll_next(context);
@@ -270,7 +274,7 @@ mod tests {
     }
 
     fn joined(pieces: Vec<Rope>) -> Vec<u8> {
-        pieces.into_iter().flat_map(|mut it| it.copy_to_bytes(it.remaining())).collect()
+        pieces.into_iter().flat_map(|mut piece| piece.copy_to_bytes(piece.remaining())).collect()
     }
 
     #[test]

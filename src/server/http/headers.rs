@@ -169,7 +169,8 @@ fn remove_protocol_token(headers: &mut HeaderMap) {
         return;
     }
     // An empty one counts as well.
-    let kept: Vec<&[u8]> = elements(headers, &PROTOCOL).filter(|it| !is_token(it)).collect();
+    let kept: Vec<&[u8]> =
+        elements(headers, &PROTOCOL).filter(|element| !is_token(element)).collect();
     let kept = HeaderValue::from_bytes(&kept.join(&b","[..]));
     headers.remove(PROTOCOL);
     // Parts of valid values make a valid one.

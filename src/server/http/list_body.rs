@@ -30,7 +30,7 @@ impl ListBody {
         held: &HeldBytes,
         metrics: Arc<ResourceMetrics>,
     ) -> Self {
-        let references = held.of_state().claim(size_of_val::<[Arc<Object>]>(list.objects()));
+        let references = held.state_account().claim(size_of_val::<[Arc<Object>]>(list.objects()));
         let pieces = list.into_iter().held_by(held.clone());
         Self { pieces, lag, metrics, _references: references }
     }

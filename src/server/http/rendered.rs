@@ -89,7 +89,7 @@ impl Rendered {
     pub(crate) fn render(&mut self, length: usize) -> Result<usize, BodyError> {
         let mut rendered: usize = self.ready.iter().map(Buf::remaining).sum();
         while rendered < length
-            && let Some(piece) = self.render_piece(self.held.of_state().clone())?
+            && let Some(piece) = self.render_piece(self.held.state_account().clone())?
         {
             rendered += piece.remaining();
             self.ready.push_back(piece);
@@ -99,7 +99,7 @@ impl Rendered {
 
     /// Compresses the body.
     pub(crate) fn compressed(self) -> Self {
-        let memory = self.held.of_state().claim(WRITER_BYTES);
+        let memory = self.held.state_account().claim(WRITER_BYTES);
         Self { member: Some(Member { writer: MemberWriter::new(), _memory: memory }), ..self }
     }
 
@@ -208,15 +208,15 @@ mod tests {
     /// Reads a body to its end. Returns its pieces.
     fn pieces(body: &mut Rendered) -> Vec<Bytes> {
         let context = Context::from_waker(std::task::Waker::noop());
-        let mut all = Vec::new();
+        let mut pieces_read = Vec::new();
         loop {
             match body.poll_piece(&context) {
                 Poll::Ready(Some(piece)) => {
                     let mut piece = piece.unwrap();
-                    all.push(piece.copy_to_bytes(piece.remaining()));
-                    assert!(all.len() < 10_000);
+                    pieces_read.push(piece.copy_to_bytes(piece.remaining()));
+                    assert!(pieces_read.len() < 10_000);
                 }
-                Poll::Ready(None) => return all,
+                Poll::Ready(None) => return pieces_read,
                 Poll::Pending => {}
             }
         }
@@ -238,11 +238,11 @@ mod tests {
         assert!(held.bytes() <= PIECE_BYTES);
         assert!(body.take_rendered().is_none());
         assert!(!body.is_ended());
-        let all = pieces(&mut body);
+        let pieces_read = pieces(&mut body);
         assert!(body.is_ended());
-        assert!(all.iter().all(|piece| piece.len() <= PIECE_BYTES));
-        assert!(all.concat() == pretty::indent(&compact));
-        drop(all);
+        assert!(pieces_read.iter().all(|piece| piece.len() <= PIECE_BYTES));
+        assert!(pieces_read.concat() == pretty::indent(&compact));
+        drop(pieces_read);
         assert_eq!(held.bytes(), 0);
     }
 
@@ -251,9 +251,9 @@ mod tests {
         let deep = [b"[".repeat(3_000), b"1,".repeat(3_000), b"1".to_vec(), b"]".repeat(3_000)];
         let body = vec![Bytes::from(deep.concat())];
         let mut body = Rendered::new(body.into(), true, HeldBytes::new(usize::MAX));
-        let all = pieces(&mut body);
-        assert!(all.iter().all(|piece| piece.len() <= PIECE_BYTES));
-        assert!(all.concat() == pretty::indent(&deep.concat()));
+        let pieces_read = pieces(&mut body);
+        assert!(pieces_read.iter().all(|piece| piece.len() <= PIECE_BYTES));
+        assert!(pieces_read.concat() == pretty::indent(&deep.concat()));
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn answered(verb: &'static str, scope: RequestScope, cache_status: CacheStatus) 
 fn assert_lines(registry: &Registry, lines: &[&str]) {
     let text = text(registry);
     for line in lines {
-        assert!(text.lines().any(|it| it == *line), "{line} is missing in\n{text}");
+        assert!(text.lines().any(|candidate| candidate == *line), "{line} is missing in\n{text}");
     }
 }
 
@@ -139,11 +139,11 @@ fn guards_count_down() {
 #[test]
 fn a_resource_counts_in_one_place_and_too_many_count_together() {
     let metrics = ServerMetrics::register(&Registry::new()).unwrap();
-    let of = |name: &str| metrics.resource(Some(&GroupVersionResource::new("", "v1", name)));
-    let pods = of("pods");
+    let resource = |name: &str| metrics.resource(Some(&GroupVersionResource::new("", "v1", name)));
+    let pods = resource("pods");
     for n in 1..RESOURCES_MAX {
-        of(&n.to_string());
+        resource(&n.to_string());
     }
-    assert!(Arc::ptr_eq(&pods, &of("pods")));
-    assert!(Arc::ptr_eq(&of("one-more"), &metrics.resource(None)));
+    assert!(Arc::ptr_eq(&pods, &resource("pods")));
+    assert!(Arc::ptr_eq(&resource("one-more"), &metrics.resource(None)));
 }

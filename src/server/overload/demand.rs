@@ -51,7 +51,7 @@ impl Demand<'_> {
 
     /// Whether it asks this Weir for many objects, and is not exempt.
     pub(super) fn is_for_many(&self) -> bool {
-        let is_exempt = self.rank.is_some_and(|own| own <= rank("exempt"));
+        let is_exempt = self.rank.is_some_and(|request_rank| request_rank <= rank("exempt"));
         let is_many = self.info.verb == Verb::List || self.begins_with_state();
         is_many && !is_exempt && !self.is_forwarded
     }
@@ -89,7 +89,8 @@ impl Demand<'_> {
         let Self { info, is_forwarded, .. } = *self;
         let Some(resource) = &info.resource else {
             let path = info.non_resource.as_ref();
-            return path.is_some_and(|path| HEALTH.iter().any(|it| path.path.starts_with(it)));
+            return path
+                .is_some_and(|path| HEALTH.iter().any(|prefix| path.path.starts_with(prefix)));
         };
         let is_write = matches!(info.verb, Verb::Update | Verb::Patch | Verb::Create);
         let gvr = (&*resource.gvr.group, &*resource.gvr.resource);

@@ -150,7 +150,7 @@ fn without_enforcement_only_what_runs_out_is_acted_upon() {
 async fn those_who_wait_for_the_last_stage_are_woken() {
     let (_, overload) = overload(FlowControlMode::Enforce);
     let waiting = Arc::clone(&overload);
-    let woken = tokio::spawn(async move { waiting.becomes_vital_only().await });
+    let woken = tokio::spawn(async move { waiting.until_vital_only().await });
     tokio::task::yield_now().await;
     overload.set(Stages { all: Stage::InitialStates, space: Stage::Calm }, &Signals::default());
     tokio::task::yield_now().await;

@@ -92,7 +92,9 @@ fn audit_response<'a>(
         decision: decision.as_ref().map(|decision| (decision.allowed, &*decision.reason)),
         stale: Staleness {
             identity: identity.as_ref().is_some_and(|identity| identity.stale),
-            decision: decision.as_ref().is_some_and(|it| it.source == DecisionSource::Stale),
+            decision: decision
+                .as_ref()
+                .is_some_and(|decision| decision.source == DecisionSource::Stale),
         },
         code,
         status,

@@ -50,7 +50,7 @@ impl Explanation {
         started: Instant,
         is_timed: bool,
     ) -> Option<Box<Self>> {
-        let is_asked = headers.remove(EXPLAIN_HEADER).is_some_and(|it| it.as_bytes() == b"1");
+        let is_asked = headers.remove(EXPLAIN_HEADER).is_some_and(|value| value.as_bytes() == b"1");
         (is_asked || is_timed).then(|| {
             let steps = Steps { last: started, stages: SmallVec::new(), cache: None };
             Box::new(Self { steps: Mutex::new(steps), is_asked })

@@ -220,7 +220,8 @@ mod tests {
         let code = |site: &str, origin: Option<&str>| {
             let request = Request::builder().uri("/api").header("host", "localhost:8001");
             let request = request.header("sec-fetch-site", site);
-            let request = origin.into_iter().fold(request, |it, one| it.header("origin", one));
+            let request =
+                origin.into_iter().fold(request, |builder, value| builder.header("origin", value));
             status_of(&HostPolicy::new(["Weir.Example"].into_iter()), request)
         };
         for site in ["none", "same-origin", "same-site"] {

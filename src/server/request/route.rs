@@ -8,13 +8,13 @@ use crate::api::request_info::{RequestInfo, ResourceRequest, Verb};
 /// Returns the pattern. `is_known` is whether discovery knows the requested resource.
 pub(crate) fn route(info: &RequestInfo, is_known: bool) -> String {
     match (&info.resource, &info.non_resource) {
-        (Some(resource), _) => of_resource(info.verb, resource, is_known),
-        (None, Some(other)) => of_path(&other.path),
+        (Some(resource), _) => resource_route(info.verb, resource, is_known),
+        (None, Some(other)) => path_route(&other.path),
         (None, None) => OTHER.to_owned(),
     }
 }
 
-fn of_resource(verb: Verb, request: &ResourceRequest, is_known: bool) -> String {
+fn resource_route(verb: Verb, request: &ResourceRequest, is_known: bool) -> String {
     let gvr = &request.gvr;
     let (group, version, resource) = match is_known {
         true => (&*gvr.group, &*gvr.version, &*gvr.resource),
@@ -38,14 +38,15 @@ fn of_resource(verb: Verb, request: &ResourceRequest, is_known: bool) -> String 
         route.push_str("/{name}");
     }
     if !request.subresource.is_empty() {
-        let known = SUBRESOURCES.iter().find(|known| **known == request.subresource);
+        let subresource =
+            SUBRESOURCES.iter().find(|subresource| **subresource == request.subresource);
         route.push('/');
-        route.push_str(known.unwrap_or(&"{subresource}"));
+        route.push_str(subresource.unwrap_or(&"{subresource}"));
     }
     route
 }
 
-fn of_path(path: &str) -> String {
+fn path_route(path: &str) -> String {
     let mut parts = path.split('/').filter(|part| !part.is_empty());
     let route = match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (None, ..) => "/",
@@ -58,8 +59,8 @@ fn of_path(path: &str) -> String {
         (Some("openapi"), Some("v3"), None, _) => "/openapi/v3",
         (Some("openapi"), Some("v3"), ..) => "/openapi/v3/{path}",
         (Some(first), None, ..) => {
-            match PATHS.iter().find(|known| known.trim_start_matches('/') == first) {
-                Some(known) => known,
+            match PATHS.iter().find(|root| root.trim_start_matches('/') == first) {
+                Some(served) => served,
                 None => OTHER,
             }
         }
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    fn of(target: &str, is_known: bool) -> String {
+    fn route_of(target: &str, is_known: bool) -> String {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         route(&RequestInfo::parse(&Method::GET, path, query), is_known)
     }
@@ -124,11 +125,11 @@ mod tests {
                 "/apis/apps/v1/namespaces/{namespace}/deployments/{name}/{subresource}",
             ),
         ] {
-            assert_eq!(of(target, true), pattern, "{target}");
+            assert_eq!(route_of(target, true), pattern, "{target}");
         }
-        let unknown = of("/apis/a.example/v1/namespaces/b/cs/d", false);
+        let unknown = route_of("/apis/a.example/v1/namespaces/b/cs/d", false);
         assert_eq!(unknown, "/apis/{group}/{version}/namespaces/{namespace}/{resource}/{name}");
-        assert_eq!(of("/api/v1/secretive", false), "/api/{version}/{resource}");
+        assert_eq!(route_of("/api/v1/secretive", false), "/api/{version}/{resource}");
     }
 
     #[test]
@@ -148,7 +149,7 @@ mod tests {
             ("/secretive", "/{path}"),
             ("/metrics/secretive", "/{path}"),
         ] {
-            assert_eq!(of(target, false), pattern, "{target}");
+            assert_eq!(route_of(target, false), pattern, "{target}");
         }
     }
 }

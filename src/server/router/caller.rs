@@ -81,7 +81,7 @@ impl Router {
             tokio::select! {
                 biased;
                 admitted = reviewed => admitted,
-                () = self.availability().unusable_from(deadline) => Err(Reason::Authorization.into()),
+                () = self.availability().until_unusable(deadline) => Err(Reason::Authorization.into()),
             }
         };
         // A user who is denied is known as well.
@@ -99,7 +99,7 @@ impl Router {
         let identity = self.access.forwarded_identity(caller);
         let standing = pin!(self.access.standing(context.client, caller));
         let standing = context.metrics.waiting(WaitCause::Review, standing).await;
-        if let Some(requester) = Requester::of_token(&standing) {
+        if let Some(requester) = Requester::from_token(&standing) {
             context.auth.requester = requester;
             context.settle_trace();
         }
@@ -130,7 +130,8 @@ impl Router {
     pub(super) async fn hold_back(&self, context: &RequestContext<'_>, headers: &mut HeaderMap) {
         let client = context.client;
         let identity = context.auth.identity.as_ref();
-        let is_proxied = identity.is_some_and(|it| it.credential == Credential::FrontProxy);
+        let is_proxied =
+            identity.is_some_and(|identity| identity.credential == Credential::FrontProxy);
         if is_proxied || client.standing.is_shared() {
             return;
         }

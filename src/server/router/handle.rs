@@ -180,7 +180,7 @@ impl Router {
         }
         set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
         drop(in_flight);
-        let meter = self.charge(context, &response, cache_status, busy.of(duration));
+        let meter = self.charge(context, &response, cache_status, busy.run_time(duration));
         (response, sent, meter)
     }
 

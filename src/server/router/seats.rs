@@ -53,7 +53,7 @@ impl Router {
         let is_new = context.info.verb == Verb::Watch && context.watch.is_none();
         if let Some(watches) = self.watches.as_ref().filter(|_| is_new) {
             let user = context.auth.user().or(context.auth.requester.user());
-            let client = ClientId::of_user_or_address(user, context.client.peer.address);
+            let client = ClientId::from_user_or_address(user, context.client.peer.address);
             context.watch = Some(watches.open(client)?);
         }
         Ok(())

@@ -71,7 +71,7 @@ impl Router {
             let is_counted =
                 !matches!(reason, Reason::Write | Reason::NonResource | Reason::Subresource);
             if is_counted && is_read {
-                let kind = ReadKind::of(info, &parts.headers);
+                let kind = ReadKind::from_request(info, &parts.headers);
                 shadow.record(&kind, Outcome::NotHeld(reason), &Measured::default());
             }
             return reason;
@@ -82,7 +82,7 @@ impl Router {
             decision,
             forwards,
             began: context.started,
-            kind: ReadKind::of(info, &parts.headers),
+            kind: ReadKind::from_request(info, &parts.headers),
         };
         match headers::upgrade(&parts.headers) {
             Some(_) => shadow.count(&request, Cause::WebSocket.into()),

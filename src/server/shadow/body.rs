@@ -96,7 +96,7 @@ pub(crate) fn difference(upstream: &[u8], cache: &[u8]) -> Option<BodyDifference
 pub(crate) fn joined(chunks: Vec<Bytes>, is_gzip: bool, max: usize) -> Option<Bytes> {
     if !is_gzip {
         return Some(match <[Bytes; 1]>::try_from(chunks) {
-            Ok([one]) => one,
+            Ok([body]) => body,
             Err(chunks) => chunks.concat().into(),
         });
     }
@@ -110,13 +110,13 @@ pub(crate) fn joined(chunks: Vec<Bytes>, is_gzip: bool, max: usize) -> Option<By
 /// Returns the name of the first header that differs.
 pub(crate) fn header_difference(upstream: &HeaderMap, cache: &HeaderMap) -> Option<String> {
     let all = |headers: &HeaderMap| {
-        let mut all: Vec<(String, Vec<u8>)> = headers
+        let mut compared: Vec<(String, Vec<u8>)> = headers
             .iter()
             .filter(|(name, _)| is_compared(name.as_str()))
             .map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()))
             .collect();
-        all.sort();
-        all
+        compared.sort();
+        compared
     };
     let (upstream, cache) = (all(upstream), all(cache));
     let missing = |from: &[(String, Vec<u8>)], other: &[(String, Vec<u8>)]| {
@@ -161,13 +161,13 @@ mod tests {
         ) {
             let mut comparer = Comparer::new(&upstream);
             cache.chunks(size).for_each(|piece| comparer.push(piece));
-            let found = comparer.finish();
+            let difference = comparer.finish();
             let same = upstream.iter().zip(&cache).take_while(|(one, other)| one == other).count();
-            prop_assert_eq!(found.is_none(), upstream == cache);
-            if let Some(found) = found {
-                prop_assert_eq!(found.offset, same);
-                prop_assert_eq!(found.lengths, [upstream.len(), cache.len()]);
-                prop_assert_eq!(found.hashes, [hash_of(&upstream), hash_of(&cache)]);
+            prop_assert_eq!(difference.is_none(), upstream == cache);
+            if let Some(difference) = difference {
+                prop_assert_eq!(difference.offset, same);
+                prop_assert_eq!(difference.lengths, [upstream.len(), cache.len()]);
+                prop_assert_eq!(difference.hashes, [hash_of(&upstream), hash_of(&cache)]);
             }
         }
     }

@@ -167,11 +167,11 @@ mod tests {
 
     /// What one watch shows: events, and bookmarks at numbers between them.
     fn shown(events: &[u64], bookmarks: &[u64]) -> Vec<(u64, bool)> {
-        let mut shown: Vec<_> = events.iter().map(|at| (*at, true)).collect();
-        shown.extend(bookmarks.iter().map(|at| (*at, false)));
+        let mut frames: Vec<_> = events.iter().map(|at| (*at, true)).collect();
+        frames.extend(bookmarks.iter().map(|at| (*at, false)));
         // A bookmark at an event's number follows the event.
-        shown.sort_by_key(|(at, is_event)| (*at, !is_event));
-        shown
+        frames.sort_by_key(|(at, is_event)| (*at, !is_event));
+        frames
     }
 
     fn run(
@@ -184,19 +184,20 @@ mod tests {
         let mut turns = turns.iter().cycle();
         loop {
             let first = *turns.next().unwrap();
-            let next = |of_upstream: bool, matcher: &mut EventMatcher, it: Option<&(u64, bool)>| {
-                let (at, is_event) = it?;
-                let at = ResourceVersion(*at);
-                Some(match (of_upstream, is_event) {
-                    (true, true) => matcher.upstream(at, frame(at.0)),
-                    (true, false) => matcher.upstream_bookmark(at),
-                    (false, true) => matcher.cache(at, frame(at.0)),
-                    (false, false) => matcher.cache_reached(at),
-                })
-            };
+            let next =
+                |of_upstream: bool, matcher: &mut EventMatcher, step: Option<&(u64, bool)>| {
+                    let (at, is_event) = step?;
+                    let at = ResourceVersion(*at);
+                    Some(match (of_upstream, is_event) {
+                        (true, true) => matcher.upstream(at, frame(at.0)),
+                        (true, false) => matcher.upstream_bookmark(at),
+                        (false, true) => matcher.cache(at, frame(at.0)),
+                        (false, false) => matcher.cache_reached(at),
+                    })
+                };
             let mut step = |of_upstream: bool| {
-                let it = if of_upstream { upstream.next() } else { cache.next() };
-                next(of_upstream, &mut matcher, it)
+                let frame = if of_upstream { upstream.next() } else { cache.next() };
+                next(of_upstream, &mut matcher, frame)
             };
             match step(first).or_else(|| step(!first)) {
                 None => return (matcher.equal(), None),
@@ -255,8 +256,8 @@ mod tests {
         assert_eq!(matcher.upstream(at, frame(5)), Ok(()));
         assert_eq!(matcher.waiting(), Some(at));
         let cache = Bytes::from_static(b"other");
-        let found = Mismatch::Bytes { at, upstream: frame(5), cache: cache.clone() };
-        assert_eq!(matcher.cache(at, cache), Err(found));
+        let mismatch = Mismatch::Bytes { at, upstream: frame(5), cache: cache.clone() };
+        assert_eq!(matcher.cache(at, cache), Err(mismatch));
 
         let mut matcher = EventMatcher::new(ResourceVersion(1));
         assert_eq!(matcher.upstream_bookmark(ResourceVersion(9)), Ok(()));

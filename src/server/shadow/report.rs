@@ -28,7 +28,7 @@ pub(crate) fn json(ledger: &Ledger, passed: Duration) -> Map<String, Value> {
     let verbs = by_verb(ledger).into_iter();
     let verbs: Map<_, _> =
         verbs.map(|(verb, counts)| (verb.to_owned(), shown_counts(&counts).into())).collect();
-    let verdict = Verdict::of(ledger);
+    let verdict = Verdict::from_ledger(ledger);
     let fields = [
         ("seconds", Value::from(passed.as_secs())),
         ("ready", verdict.missing.is_empty().into()),
@@ -69,15 +69,15 @@ fn write_text(out: &mut String, ledger: &Ledger, passed: Duration) -> std::fmt::
     )?;
     writeln!(out, "\nTimes in ms: p50 / p99")?;
     for (verb, counts) in by_verb(ledger) {
-        let shown = |spread: &crate::server::shadow::spread::Spread| {
+        let times = |spread: &crate::server::shadow::spread::Spread| {
             let part = |part| spread.quantile(part).map(|seconds| seconds * 1e3);
             match (part(0.5), part(0.99)) {
                 (Some(half), Some(most)) => format!("{half:.2} / {most:.2}"),
                 _ => "-".to_owned(),
             }
         };
-        let (head, end) = (shown(&counts.upstream_head), shown(&counts.upstream_end));
-        let cache = shown(&counts.cache);
+        let (head, end) = (times(&counts.upstream_head), times(&counts.upstream_end));
+        let cache = times(&counts.cache);
         writeln!(
             out,
             "  {verb:<6} upstream to first byte {head}, to end {end}; cache, to make it {cache}"
@@ -85,7 +85,7 @@ fn write_text(out: &mut String, ledger: &Ledger, passed: Duration) -> std::fmt::
     }
     write_clients(out, ledger)?;
     write_differences(out, ledger)?;
-    let Verdict { missing } = Verdict::of(ledger);
+    let Verdict { missing } = Verdict::from_ledger(ledger);
     if missing.is_empty() {
         return writeln!(out, "\nReady to switch: every kind of read was compared {ENOUGH} times.");
     }
@@ -138,15 +138,15 @@ fn write_differences(out: &mut String, ledger: &Ledger) -> std::fmt::Result {
         return Ok(());
     }
     writeln!(out, "\nLast differences, without contents:")?;
-    for it in differences.take(LINES_MAX) {
-        let reason = it.outcome.reason();
-        let outcome = if reason.is_empty() { it.outcome.as_str() } else { reason };
+    for difference in differences.take(LINES_MAX) {
+        let reason = difference.outcome.reason();
+        let outcome = if reason.is_empty() { difference.outcome.as_str() } else { reason };
         writeln!(
             out,
             "  {outcome}: {} {} ({}, {})",
-            it.kind.verb, it.request, it.kind.agent, it.form
+            difference.kind.verb, difference.request, difference.kind.agent, difference.form
         )?;
-        writeln!(out, "    {}", described(&it.what))?;
+        writeln!(out, "    {}", described(&difference.what))?;
     }
     Ok(())
 }
@@ -181,9 +181,9 @@ fn reasons(counts: &BTreeMap<&'static str, u64>) -> String {
     if counts.is_empty() {
         return "0".to_owned();
     }
-    let all: u64 = counts.values().sum();
+    let total: u64 = counts.values().sum();
     let each: Vec<_> = counts.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-    format!("{all} ({})", each.join(", "))
+    format!("{total} ({})", each.join(", "))
 }
 
 fn shown_counts(counts: &Counts) -> Map<String, Value> {
@@ -244,7 +244,7 @@ struct Verdict {
 impl Verdict {
     /// A client's reads of one verb are of one kind here: 10,000 reads of each of dozens of
     /// resources would take too long.
-    fn of(ledger: &Ledger) -> Self {
+    fn from_ledger(ledger: &Ledger) -> Self {
         let mut kinds: BTreeMap<(&str, &str), Counts> = BTreeMap::new();
         for (kind, counts) in ledger.kinds() {
             kinds.entry((&kind.agent, kind.verb)).or_default().add(counts);
@@ -297,15 +297,21 @@ mod tests {
     #[test]
     fn a_client_is_ready_after_enough_equal_answers() {
         let mut ledger = Ledger::default();
-        assert_eq!(Verdict::of(&ledger).missing, ["no read was seen"]);
+        assert_eq!(Verdict::from_ledger(&ledger).missing, ["no read was seen"]);
         let informer = kind("informer", "watch");
         ledger.count(&informer, Outcome::Equal, &Measured::default());
         ledger.count_events(&informer, ENOUGH - 2);
-        assert_eq!(Verdict::of(&ledger).missing, ["informer watch: 9999 of 10000 comparisons"]);
+        assert_eq!(
+            Verdict::from_ledger(&ledger).missing,
+            ["informer watch: 9999 of 10000 comparisons"]
+        );
         ledger.count_events(&informer, 1);
-        assert!(Verdict::of(&ledger).missing.is_empty());
+        assert!(Verdict::from_ledger(&ledger).missing.is_empty());
         ledger.count(&kind("kubectl", "get"), Outcome::NotHeld(Reason::Form), &Measured::default());
-        assert!(Verdict::of(&ledger).missing.is_empty(), "what is forwarded anyway is no risk");
+        assert!(
+            Verdict::from_ledger(&ledger).missing.is_empty(),
+            "what is forwarded anyway is no risk"
+        );
         assert!(text(&ledger, Duration::from_secs(9)).contains("Ready to switch"));
         ledger.count(&informer, Outcome::Different, &Measured::default());
         ledger.count(&informer, Cause::Unconfirmed.into(), &Measured::default());

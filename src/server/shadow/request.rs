@@ -36,7 +36,7 @@ pub(crate) struct ReadKind {
 }
 
 impl ReadKind {
-    pub(crate) fn of(info: &RequestInfo, headers: &HeaderMap) -> Self {
+    pub(crate) fn from_request(info: &RequestInfo, headers: &HeaderMap) -> Self {
         let agent = headers.get(USER_AGENT).and_then(|agent| agent.to_str().ok());
         let agent = product(agent.unwrap_or_default());
         let agent = agent.split_once('/').map_or(agent, |(name, _version)| name);
@@ -153,7 +153,7 @@ mod tests {
             .into_parts()
             .0;
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), "watch=1");
-        let kind = ReadKind::of(&info, &parts.headers);
+        let kind = ReadKind::from_request(&info, &parts.headers);
         assert_eq!(
             (&*kind.agent, kind.verb, &*kind.resource),
             ("kube-scheduler", "watch", "deployments.apps")

@@ -30,9 +30,9 @@ impl Spread {
 
     /// Returns the time that this part of all did not exceed, in seconds; `None` if there is none.
     pub(crate) fn quantile(&self, part: f64) -> Option<f64> {
-        let all: u64 = self.places.iter().sum();
-        let mut left = (all as f64 * part).ceil().max(1.0) as u64;
-        for (place, count) in self.places.iter().enumerate().filter(|_| all > 0) {
+        let total: u64 = self.places.iter().sum();
+        let mut left = (total as f64 * part).ceil().max(1.0) as u64;
+        for (place, count) in self.places.iter().enumerate().filter(|_| total > 0) {
             if *count >= left {
                 return Some(STEP.powf(place as f64) * 1e-6);
             }
@@ -56,8 +56,8 @@ mod tests {
         assert_eq!(spread.quantile(0.5), None);
         (1..=100).for_each(|ms| spread.add(Duration::from_millis(ms)));
         for (part, expected) in [(0.5, 0.050), (0.99, 0.099)] {
-            let found = spread.quantile(part).unwrap();
-            assert!((expected..expected * 1.26).contains(&found), "{part}: {found}");
+            let estimate = spread.quantile(part).unwrap();
+            assert!((expected..expected * 1.26).contains(&estimate), "{part}: {estimate}");
         }
         spread.add(Duration::from_secs(1 << 30));
         spread.add(Duration::ZERO);

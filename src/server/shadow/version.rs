@@ -39,7 +39,7 @@ struct JsonMeta<'a> {
 }
 
 /// Returns the resourceVersion of a list.
-pub(crate) fn of_list(body: &Bytes) -> Option<ResourceVersion> {
+pub(crate) fn list_version(body: &Bytes) -> Option<ResourceVersion> {
     if !is_protobuf(body) {
         return ResourceVersion::parse(&json(body)?.resource_version);
     }
@@ -50,7 +50,7 @@ pub(crate) fn of_list(body: &Bytes) -> Option<ResourceVersion> {
 }
 
 /// Returns the key and the resourceVersion of an object.
-pub(crate) fn of_object(body: &Bytes) -> Option<Identified> {
+pub(crate) fn identify(body: &Bytes) -> Option<Identified> {
     if !is_protobuf(body) {
         let JsonMeta { name, namespace, resource_version } = json(body)?;
         let at = ResourceVersion::parse(&resource_version)?;
@@ -118,7 +118,7 @@ fn frame_len(encoding: Encoding, bytes: &[u8]) -> Option<usize> {
 }
 
 /// Reads one frame.
-pub(crate) fn of_frame(encoding: Encoding, frame: Bytes) -> Option<RawFrame> {
+pub(crate) fn parse_frame(encoding: Encoding, frame: Bytes) -> Option<RawFrame> {
     let mut frames = Vec::new();
     FrameSplitter::new(encoding, FRAME_BYTES_MAX).push(frame, &mut frames).ok()?;
     frames.pop().filter(|_| frames.is_empty())
@@ -153,17 +153,17 @@ mod tests {
     #[test]
     fn reads_lists_and_objects_in_both_encodings() {
         let list = Bytes::from_static(br#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"12","continue":"x"},"items":[{"a":1}]}"#);
-        assert_eq!(of_list(&list), Some(ResourceVersion(12)));
+        assert_eq!(list_version(&list), Some(ResourceVersion(12)));
         let pod = Bytes::from_static(
             br#"{"kind":"Pod","metadata":{"name":"p","namespace":"n","resourceVersion":"7"}}"#,
         );
         let expected = Identified { key: Key::new("n", "p"), at: ResourceVersion(7) };
-        assert_eq!(of_object(&pod), Some(expected.clone()));
+        assert_eq!(identify(&pod), Some(expected.clone()));
         let list = enveloped(&field(0x0a, &[field(0x0a, b""), field(0x12, b"12")].concat()));
-        assert_eq!(of_list(&list), Some(ResourceVersion(12)));
+        assert_eq!(list_version(&list), Some(ResourceVersion(12)));
         let meta = [field(0x0a, b"p"), field(0x1a, b"n"), field(0x32, b"7")].concat();
-        assert_eq!(of_object(&enveloped(&field(0x0a, &meta))), Some(expected));
-        assert_eq!(of_list(&Bytes::from_static(b"{}")), None);
+        assert_eq!(identify(&enveloped(&field(0x0a, &meta))), Some(expected));
+        assert_eq!(list_version(&Bytes::from_static(b"{}")), None);
     }
 
     proptest! {
@@ -196,9 +196,9 @@ mod tests {
         #[test]
         fn any_bytes_are_accepted(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let body = Bytes::from(bytes);
-            drop((of_list(&body), of_object(&body)));
+            drop((list_version(&body), identify(&body)));
             for encoding in [Encoding::Json, Encoding::Protobuf] {
-                drop((FrameCutter::new(encoding).push(&body), of_frame(encoding, body.clone())));
+                drop((FrameCutter::new(encoding).push(&body), parse_frame(encoding, body.clone())));
             }
         }
     }

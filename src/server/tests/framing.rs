@@ -410,7 +410,8 @@ async fn folded_fields_are_joined() {
     let first = format!("GET /x HTTP/1.1\r\n Host: localhost\r\n\r\n{end}");
     assert!(raw(&weir, first.as_bytes()).await.starts_with("HTTP/1.1 400 "));
     let seen = requests_before_a_plain_one(&recorder, &weir).await;
-    let lines: Vec<_> = seen.iter().map(|it| (it.line(), it.body.as_str())).collect();
+    let lines: Vec<_> =
+        seen.iter().map(|request| (request.line(), request.body.as_str())).collect();
     let expected =
         [("POST /x HTTP/1.1", "hello"), ("GET /end HTTP/1.1", ""), ("POST /x HTTP/1.1", "")];
     assert_eq!(lines, expected);

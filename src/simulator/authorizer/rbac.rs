@@ -33,7 +33,7 @@ pub(super) fn authorize(store: &Store, user: &Identity, attributes: &Attributes)
     }
     let reason = match errors.as_slice() {
         [] => String::new(),
-        [one] => format!("RBAC: {one}"),
+        [binding] => format!("RBAC: {binding}"),
         many => format!("RBAC: [{}]", many.join(", ")),
     };
     Decision { allowed: false, reason }
@@ -43,9 +43,9 @@ pub(super) fn authorize(store: &Store, user: &Identity, attributes: &Attributes)
 /// (authorization.k8s.io/v1).
 pub(crate) fn rules(store: &Store, user: &Identity, namespace: &str) -> (Vec<Value>, Vec<Value>) {
     let (grants, _) = grants(store, user, namespace);
-    let all: Vec<Value> = grants.into_iter().flat_map(|grant| grant.rules).collect();
+    let rules: Vec<Value> = grants.into_iter().flat_map(|grant| grant.rules).collect();
     let (paths, resources): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|rule| rule.get("nonResourceURLs").is_some());
+        rules.into_iter().partition(|rule| rule.get("nonResourceURLs").is_some());
     let path = |rule: Value| json!({"verbs": rule.get("verbs"), "nonResourceURLs": rule.get("nonResourceURLs")});
     (resources, paths.into_iter().map(path).collect())
 }
@@ -59,17 +59,19 @@ fn grants(store: &Store, user: &Identity, namespace: &str) -> (Vec<Grant>, Vec<S
         bindings.extend(stored(store, "rolebindings", namespace));
     }
     for binding in bindings {
-        let own = text(&binding, "/metadata/namespace");
+        let binding_namespace = text(&binding, "/metadata/namespace");
         let subjects = array(&binding, "/subjects");
-        let Some(subject) = subjects.iter().find(|subject| is_subject(subject, user, own)) else {
+        let Some(subject) =
+            subjects.iter().find(|subject| is_subject(subject, user, binding_namespace))
+        else {
             continue;
         };
         let (kind, role) = (text(&binding, "/roleRef/kind"), text(&binding, "/roleRef/name"));
         let (resource, place) = match kind {
             "ClusterRole" => ("clusterroles", ""),
-            _ => ("roles", own),
+            _ => ("roles", binding_namespace),
         };
-        let Some(found) = get(store, resource, place, role) else {
+        let Some(role_object) = get(store, resource, place, role) else {
             let error = format!("{}.{GROUP} \"{role}\" not found", kind.to_lowercase());
             if !errors.contains(&error) {
                 errors.push(error);
@@ -77,12 +79,12 @@ fn grants(store: &Store, user: &Identity, namespace: &str) -> (Vec<Grant>, Vec<S
             continue;
         };
         let name = text(&binding, "/metadata/name");
-        let binding = match own {
+        let binding = match binding_namespace {
             "" => format!("ClusterRoleBinding \"{name}\""),
-            own => format!("RoleBinding \"{name}/{own}\""),
+            binding_namespace => format!("RoleBinding \"{name}/{binding_namespace}\""),
         };
         let description = format!("{binding} of {kind} \"{role}\" to {}", describe(subject));
-        grants.push(Grant { description, rules: array(&found, "/rules").to_vec() });
+        grants.push(Grant { description, rules: array(&role_object, "/rules").to_vec() });
     }
     (grants, errors)
 }
@@ -114,13 +116,13 @@ fn describe(subject: &Value) -> String {
 /// Returns whether a rule covers a request.
 fn allows(rule: &Value, attributes: &Attributes) -> bool {
     let has = |list: &str, word: &str| {
-        texts(rule, list).iter().any(|known| known == "*" || known == word)
+        texts(rule, list).iter().any(|pattern| pattern == "*" || pattern == word)
     };
     if !has("/verbs", &attributes.verb) {
         return false;
     }
     if let Some(path) = &attributes.path {
-        return texts(rule, "/nonResourceURLs").iter().any(|known| covers(known, path));
+        return texts(rule, "/nonResourceURLs").iter().any(|pattern| covers(pattern, path));
     }
     let any_sub = format!("*/{}", attributes.subresource);
     let resource = has("/resources", &attributes.combined())
@@ -132,10 +134,10 @@ fn allows(rule: &Value, attributes: &Attributes) -> bool {
 }
 
 /// Returns whether the path of a rule, which may end with `*`, covers the path of a request.
-fn covers(known: &str, path: &str) -> bool {
-    known == "*"
-        || known == path
-        || (known.ends_with('*') && path.starts_with(known.trim_end_matches('*')))
+fn covers(pattern: &str, path: &str) -> bool {
+    pattern == "*"
+        || pattern == path
+        || (pattern.ends_with('*') && path.starts_with(pattern.trim_end_matches('*')))
 }
 
 /// Returns the objects of a resource in a namespace; an empty namespace means the cluster scope.

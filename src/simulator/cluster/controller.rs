@@ -132,10 +132,10 @@ impl Controller<'_> {
             None => {
                 self.api.create(wanted)?;
             }
-            Some(found) if number(found, "/spec/replicas") != replicas => {
-                self.scale(found, replicas)?;
+            Some(replica_set) if number(replica_set, "/spec/replicas") != replicas => {
+                self.scale(replica_set, replicas)?;
             }
-            Some(found) if number(found, "/status/availableReplicas") >= replicas => {
+            Some(replica_set) if number(replica_set, "/status/availableReplicas") >= replicas => {
                 for old in &owned {
                     let other = text(old, "/metadata/name") != current;
                     if other && number(old, "/spec/replicas") > 0 {
@@ -167,7 +167,7 @@ impl Controller<'_> {
         let mut pods = self.api.owned("v1", "pods", namespace, text(&replica_set, "/metadata/uid"));
         let wanted = usize::try_from(number(&replica_set, "/spec/replicas")).unwrap_or(0);
         for _ in pods.len()..wanted {
-            let pod = pod::placed(pod::of_replica_set(&replica_set), self.nodes, &mut self.rng);
+            let pod = pod::placed(pod::from_replica_set(&replica_set), self.nodes, &mut self.rng);
             pods.push(self.api.create(pod)?);
         }
         for surplus in pods.split_off(wanted.min(pods.len())) {

@@ -9,7 +9,7 @@ use crate::simulator::json::{array, text};
 use crate::simulator::write::{now, random_suffix};
 
 /// Returns a new pod of a replica set, without a node.
-pub(super) fn of_replica_set(replica_set: &Value) -> Value {
+pub(super) fn from_replica_set(replica_set: &Value) -> Value {
     let meta = |name: &str| text(replica_set, &format!("/metadata/{name}"));
     let template = replica_set.pointer("/spec/template").cloned().unwrap_or_default();
     let mut labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
@@ -147,12 +147,12 @@ fn managed_fields(pod: &Value, time: &str) -> Value {
         "f:terminationGracePeriodSeconds": {}});
     let created = json!({"f:metadata": {"f:generateName": {}, "f:labels": owned(labels),
         "f:ownerReferences": references}, "f:spec": spec});
-    let one = json!({".": {}, "f:lastProbeTime": {}, "f:lastTransitionTime": {},
+    let condition = json!({".": {}, "f:lastProbeTime": {}, "f:lastTransitionTime": {},
         "f:observedGeneration": {}, "f:status": {}, "f:type": {}});
     let conditions: Map<String, Value> =
         ["ContainersReady", "Initialized", "PodReadyToStartContainers", "Ready"]
             .iter()
-            .map(|kind| (format!("k:{{\"type\":\"{kind}\"}}"), one.clone()))
+            .map(|kind| (format!("k:{{\"type\":\"{kind}\"}}"), condition.clone()))
             .collect();
     let ip = format!("k:{{\"ip\":\"{}\"}}", text(pod, "/status/podIP"));
     let ips = Map::from_iter([(".".to_owned(), json!({})), (ip, json!({".": {}, "f:ip": {}}))]);

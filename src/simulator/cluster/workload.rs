@@ -57,7 +57,7 @@ fn deploy(
     let replica_set = api.create(replica_set_of(&deployment))?;
     let mut pods = Vec::new();
     for _ in 0..replicas {
-        let placed = pod::placed(pod::of_replica_set(&replica_set), nodes, rng);
+        let placed = pod::placed(pod::from_replica_set(&replica_set), nodes, rng);
         pods.push(api.create(pod::running(placed, rng))?);
     }
     let status = replica_set_status(&replica_set, replicas, replicas);

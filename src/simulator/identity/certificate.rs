@@ -41,10 +41,10 @@ impl ClientCas {
         chain: &[CertificateDer<'static>],
         headers: &HeaderMap,
     ) -> Option<Identity> {
-        let (own, rest) = chain.split_first()?;
-        let subject = Subject::from_certificate(own)?;
+        let (leaf, rest) = chain.split_first()?;
+        let subject = Subject::from_certificate(leaf)?;
         let valid = |verifier: &Arc<dyn ClientCertVerifier>| {
-            verifier.verify_client_cert(own, rest, UnixTime::now()).is_ok()
+            verifier.verify_client_cert(leaf, rest, UnixTime::now()).is_ok()
         };
         let named = self.allowed_names.is_empty() || self.allowed_names.contains(&subject.name);
         if named && self.front_proxies.as_ref().is_some_and(valid) {
@@ -56,7 +56,7 @@ impl ClientCas {
         if !valid(&self.users) || subject.name.is_empty() {
             return None;
         }
-        let id = format!("X509SHA256={}", hex_digest(own));
+        let id = format!("X509SHA256={}", hex_digest(leaf));
         let key = "authentication.kubernetes.io/credential-id".to_owned();
         Some(Identity {
             name: subject.name,

@@ -18,18 +18,20 @@ use crate::simulator::status::ApiError;
 
 const EXTRA: &str = "impersonate-extra-";
 
-/// Returns the impersonated user, if the request names one that `own` may impersonate; otherwise
-/// `own`.
+/// Returns the impersonated user, if the request names one that `requester` may impersonate;
+/// otherwise `requester`.
 pub(super) fn effective(
-    own: Identity,
+    requester: Identity,
     request: &Request,
     shared: &Shared,
 ) -> Result<Identity, ApiError> {
-    let Some(wanted) = ImpersonatedUser::from_headers(&request.headers)? else { return Ok(own) };
+    let Some(wanted) = ImpersonatedUser::from_headers(&request.headers)? else {
+        return Ok(requester);
+    };
     for attributes in wanted.required_permissions() {
-        let decision = authorizer::authorize(&shared.store, &own, &attributes);
+        let decision = authorizer::authorize(&shared.store, &requester, &attributes);
         if !decision.allowed {
-            return Err(authorizer::forbidden(&own, &attributes, &decision.reason));
+            return Err(authorizer::forbidden(&requester, &attributes, &decision.reason));
         }
     }
     let groups = wanted.all_groups();

@@ -39,8 +39,8 @@ impl Identity {
     }
 
     pub(super) fn authenticated_group(mut self) -> Self {
-        let known = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
-        if !self.groups.iter().any(known) {
+        let is_standard = |group: &String| group == AUTHENTICATED || group == UNAUTHENTICATED;
+        if !self.groups.iter().any(is_standard) {
             self.groups.push(AUTHENTICATED.to_owned());
         }
         self

@@ -24,7 +24,7 @@ pub(super) fn custom_kinds(definition: &Value) -> Vec<Kind> {
     let mut versions: Vec<&Value> = array(definition, "/spec/versions").iter().collect();
     versions.retain(|version| version.pointer("/served") == Some(&Value::Bool(true)));
     versions.sort_by_key(|version| version.pointer("/storage") != Some(&Value::Bool(true)));
-    let one = |version: &&Value| Kind {
+    let kind = |version: &&Value| Kind {
         group: text(definition, "/spec/group").to_owned(),
         version: text(version, "/name").to_owned(),
         resource: resource.to_owned(),
@@ -58,5 +58,5 @@ pub(super) fn custom_kinds(definition: &Value) -> Vec<Kind> {
             )
         }),
     };
-    versions.iter().map(one).collect()
+    versions.iter().map(kind).collect()
 }

@@ -76,7 +76,7 @@ impl Kind {
 
     /// Returns whether it has this subresource.
     pub(crate) fn has_subresource(&self, name: &str) -> bool {
-        self.subresources.iter().any(|known| known == name)
+        self.subresources.iter().any(|declared| declared == name)
     }
 
     /// Returns its verbs, for discovery.

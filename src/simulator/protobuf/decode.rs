@@ -84,16 +84,16 @@ fn value(field: &Field, wire: &WireField<'_>) -> Option<Value> {
 fn pair(kind: Type, bytes: &[u8]) -> Option<(String, Value)> {
     let parts = fields(bytes)?;
     let part = |number| {
-        let found = parts.iter().find(|field| field.number == number);
-        found.map_or(&[][..], |field| field.bytes)
+        let field = parts.iter().find(|field| field.number == number);
+        field.map_or(&[][..], |field| field.bytes)
     };
     let text = |bytes: &[u8]| Some(from_protobuf(bytes));
     let value = match kind {
         Type::BytesMap => base64(part(2)).into(),
         Type::QuantityMap => text(fields(part(2))?.first()?.bytes)?.into(),
         Type::ExtraMap => {
-            let found = fields(part(2))?;
-            found.iter().filter_map(|field| text(field.bytes)).collect::<Vec<_>>().into()
+            let fields_found = fields(part(2))?;
+            fields_found.iter().filter_map(|field| text(field.bytes)).collect::<Vec<_>>().into()
         }
         _ => text(part(2))?.into(),
     };
@@ -101,8 +101,9 @@ fn pair(kind: Type, bytes: &[u8]) -> Option<(String, Value)> {
 }
 
 fn time(kind: Type, bytes: &[u8]) -> Option<Value> {
-    let found = fields(bytes)?;
-    let part = |number| found.iter().find(|field| field.number == number).map(|field| field.value);
+    let fields_found = fields(bytes)?;
+    let part =
+        |number| fields_found.iter().find(|field| field.number == number).map(|field| field.value);
     let Some(seconds) = part(1) else { return Some(Value::Null) };
     let nanos = i32::try_from(part(2).unwrap_or(0)).ok()?;
     let time = jiff::Timestamp::new(seconds.cast_signed(), nanos).ok()?;

@@ -32,20 +32,20 @@ pub(super) fn encode_message(
     name: &str,
     value: &Value,
 ) -> Result<(), UnknownField> {
-    let found = message(name).ok_or_else(|| UnknownField { path: name.to_owned() })?;
+    let message_type = message(name).ok_or_else(|| UnknownField { path: name.to_owned() })?;
     let empty = Map::new();
     let map = match value {
         Value::Object(map) => map,
         Value::Null => &empty,
         _ => return Err(UnknownField::at(name, "a value that is no object")),
     };
-    let typed = found.is_object();
-    let unknown = map
-        .keys()
-        .find(|key| !(found.has(key) || typed && matches!(key.as_str(), "kind" | "apiVersion")));
+    let typed = message_type.is_object();
+    let unknown = map.keys().find(|key| {
+        !(message_type.has(key) || typed && matches!(key.as_str(), "kind" | "apiVersion"))
+    });
     match unknown {
         Some(key) => Err(UnknownField::at(name, key)),
-        None => encode_fields(out, name, found, map),
+        None => encode_fields(out, name, message_type, map),
     }
 }
 
@@ -58,8 +58,8 @@ fn encode_fields(
     for field in message_of.wire.iter().filter_map(|&index| message_of.fields.get(index)) {
         if let (Type::Message(inner), true) = (field.kind, field.inline) {
             let mut nested = Vec::new();
-            if let Some(found) = message(inner) {
-                encode_fields(&mut nested, inner, found, map)?;
+            if let Some(message_type) = message(inner) {
+                encode_fields(&mut nested, inner, message_type, map)?;
             }
             put_bytes(out, field.number, &nested);
             continue;

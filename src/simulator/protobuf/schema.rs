@@ -64,7 +64,7 @@ pub(super) enum Type {
 }
 
 impl Type {
-    fn of(word: &'static str) -> Self {
+    fn parse(word: &'static str) -> Self {
         match word {
             "s" => Self::Text,
             "i" => Self::Integer,
@@ -146,7 +146,7 @@ impl Field {
         let (kind, pointer) = (stripped.unwrap_or(kind), stripped.is_some());
         let stripped = kind.strip_prefix('^');
         let (kind, inline) = (stripped.unwrap_or(kind), stripped.is_some());
-        let kind = Type::of(kind);
+        let kind = Type::parse(kind);
         let held = kind.is_struct() && !pointer && !repeated && !bare && !inline;
         let number = number.parse().ok()?;
         Some(Self { name, number, kind, pointer, inline, repeated, always: always || held })

@@ -9,28 +9,28 @@ use crate::simulator::encode::sort_keys;
 /// Shapes an object. Fields that are not in the table remain, at the end. Returns `None` if there
 /// is no message of this name.
 pub(crate) fn shape(name: &str, value: Value) -> Option<Value> {
-    let found = message(name)?;
+    let message_type = message(name)?;
     let mut map = match value {
         Value::Object(map) => map,
         Value::Null => Map::new(),
         other => return Some(other),
     };
     let mut shaped = Map::new();
-    if found.is_object() {
-        for own in ["kind", "apiVersion"] {
-            if let Some(value) = map.shift_remove(own) {
-                shaped.insert(own.to_owned(), value);
+    if message_type.is_object() {
+        for field in ["kind", "apiVersion"] {
+            if let Some(value) = map.shift_remove(field) {
+                shaped.insert(field.to_owned(), value);
             }
         }
     }
-    fill(found, &mut map, &mut shaped);
+    fill(message_type, &mut map, &mut shaped);
     shaped.append(&mut map);
     Some(Value::Object(shaped))
 }
 
 /// Moves the fields of a message from one map to the other.
-fn fill(found: &Message, from: &mut Map<String, Value>, to: &mut Map<String, Value>) {
-    for field in &found.fields {
+fn fill(message_type: &Message, from: &mut Map<String, Value>, to: &mut Map<String, Value>) {
+    for field in &message_type.fields {
         if let (Type::Message(inner), true) = (field.kind, field.inline) {
             if let Some(inner) = message(inner) {
                 fill(inner, from, to);

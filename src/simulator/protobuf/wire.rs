@@ -11,7 +11,7 @@ pub(super) struct WireField<'a> {
 
 /// Parses the fields of a message; `None` if it is malformed.
 pub(super) fn fields(mut bytes: &[u8]) -> Option<Vec<WireField<'_>>> {
-    let mut found = Vec::new();
+    let mut fields = Vec::new();
     while !bytes.is_empty() {
         let tag = varint(&mut bytes)?;
         let mut field = WireField { number: tag >> 3, value: 0, bytes: &[] };
@@ -25,9 +25,9 @@ pub(super) fn fields(mut bytes: &[u8]) -> Option<Vec<WireField<'_>>> {
             5 => bytes = bytes.split_at_checked(4)?.1,
             _ => return None,
         }
-        found.push(field);
+        fields.push(field);
     }
-    Some(found)
+    Some(fields)
 }
 
 fn varint(bytes: &mut &[u8]) -> Option<u64> {

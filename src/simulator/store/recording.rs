@@ -62,9 +62,9 @@ impl Recording {
     }
 
     /// Adds the return to an earlier state, or another cluster's.
-    pub(super) fn restore(&mut self, revision: u64, of: Option<u64>) {
+    pub(super) fn restore(&mut self, revision: u64, of_revision: Option<u64>) {
         if self.is_on {
-            self.entries.push(Recorded::Restore { revision, of });
+            self.entries.push(Recorded::Restore { revision, of: of_revision });
         }
     }
 

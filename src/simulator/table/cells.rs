@@ -23,6 +23,6 @@ pub(super) fn pairs(object: &Value, pointer: &str) -> String {
 
 /// Returns the strings of an array, joined; `<none>` if there are none.
 pub(super) fn joined(object: &Value, pointer: &str) -> String {
-    let found = texts(object, pointer);
-    if found.is_empty() { "<none>".to_owned() } else { found.join(",") }
+    let values = texts(object, pointer);
+    if values.is_empty() { "<none>".to_owned() } else { values.join(",") }
 }

@@ -72,7 +72,7 @@ pub(super) fn cells(kind: &Kind, object: &Value) -> Value {
 
 fn binding(object: &Value, name: &str, age: &str) -> Value {
     let role = format!("{}/{}", text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
-    let of = |kind: &str| {
+    let subject_names = |kind: &str| {
         let subjects = array(object, "/subjects").iter();
         let names = subjects.filter(|subject| text(subject, "/kind") == kind).map(|subject| {
             match text(subject, "/namespace") {
@@ -82,7 +82,14 @@ fn binding(object: &Value, name: &str, age: &str) -> Value {
         });
         names.collect::<Vec<_>>().join(", ")
     };
-    json!([name, role, age, of("User"), of("Group"), of("ServiceAccount")])
+    json!([
+        name,
+        role,
+        age,
+        subject_names("User"),
+        subject_names("Group"),
+        subject_names("ServiceAccount")
+    ])
 }
 
 /// Parses `Name:type*`: the type defaults to string, and the star marks a column that only `-o

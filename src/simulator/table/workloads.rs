@@ -24,7 +24,7 @@ pub(super) fn pod(object: &Value, age: &str) -> Value {
     } else {
         waiting.unwrap_or_else(|| text(object, "/status/phase"))
     };
-    let or_none = |found: &'_ str| if found.is_empty() { "<none>" } else { found }.to_owned();
+    let or_none = |value: &'_ str| if value.is_empty() { "<none>" } else { value }.to_owned();
     json!([
         text(object, "/metadata/name"),
         format!("{}/{total}", ready.count()),
@@ -60,12 +60,12 @@ pub(super) fn node(object: &Value, age: &str) -> Value {
     let roles = if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") };
     let address = |kind: &str| {
         let mut addresses = array(object, "/status/addresses").iter();
-        let found = addresses.find(|address| text(address, "/type") == kind);
-        found.map_or("<none>", |address| text(address, "/address")).to_owned()
+        let address_entry = addresses.find(|address| text(address, "/type") == kind);
+        address_entry.map_or("<none>", |address| text(address, "/address")).to_owned()
     };
     let info = |name: &str| {
-        let found = text(object, &format!("/status/nodeInfo/{name}"));
-        if found.is_empty() { "<unknown>" } else { found }.to_owned()
+        let value = text(object, &format!("/status/nodeInfo/{name}"));
+        if value.is_empty() { "<unknown>" } else { value }.to_owned()
     };
     json!([
         text(object, "/metadata/name"),
@@ -183,20 +183,20 @@ pub(super) fn endpoint_slice(object: &Value, age: &str) -> Value {
     let endpoints: Vec<String> =
         array(object, "/endpoints").iter().map(|endpoint| joined(endpoint, "/addresses")).collect();
     let more = endpoints.len().saturating_sub(3);
-    let mut shown = endpoints.into_iter().take(3).collect::<Vec<_>>().join(",");
+    let mut listed = endpoints.into_iter().take(3).collect::<Vec<_>>().join(",");
     if more > 0 {
-        shown = format!("{shown} + {more} more...");
+        listed = format!("{listed} + {more} more...");
     }
-    if shown.is_empty() {
-        "<unset>".clone_into(&mut shown);
+    if listed.is_empty() {
+        "<unset>".clone_into(&mut listed);
     }
-    json!([text(object, "/metadata/name"), text(object, "/addressType"), ports, shown, age])
+    json!([text(object, "/metadata/name"), text(object, "/addressType"), ports, listed, age])
 }
 
 fn selector(object: &Value, empty: &str) -> String {
     match pairs(object, "/spec/selector/matchLabels").as_str() {
         "<none>" => empty.to_owned(),
-        found => found.to_owned(),
+        value => value.to_owned(),
     }
 }
 

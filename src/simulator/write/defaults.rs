@@ -113,8 +113,8 @@ fn service(object: &mut Value) {
     let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
     for port in ports.filter_map(Value::as_object_mut) {
         put(port, "protocol", || "TCP".into());
-        let own = port.get("port").cloned().unwrap_or_default();
-        put(port, "targetPort", || own);
+        let container_port = port.get("port").cloned().unwrap_or_default();
+        put(port, "targetPort", || container_port);
     }
     put(section(object, "status"), "loadBalancer", || json!({}));
 }
@@ -171,8 +171,8 @@ fn section<'a>(value: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
     if !value.is_object() {
         *value = json!({});
     }
-    let found = value.get(name).is_some_and(Value::is_object);
-    if let (false, Some(map)) = (found, value.as_object_mut()) {
+    let is_object = value.get(name).is_some_and(Value::is_object);
+    if let (false, Some(map)) = (is_object, value.as_object_mut()) {
         map.insert(name.to_owned(), json!({}));
     }
     value.get_mut(name).and_then(Value::as_object_mut).unwrap_or_else(|| unreachable!())

@@ -53,8 +53,8 @@ pub(super) fn prepare_new(
     }
     metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
     metadata.insert("creationTimestamp".to_owned(), now().into());
-    for own in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
-        metadata.shift_remove(own);
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+        metadata.shift_remove(field);
     }
     if kind.has_generation() {
         metadata.insert("generation".to_owned(), 1.into());

@@ -131,13 +131,13 @@ async fn a_run_that_nobody_waits_for_is_detected() {
     let flights = Arc::new(SingleFlight::<(), usize>::default());
     let (first, guard) = flights.join(&());
     let mut guard = guard.unwrap();
-    assert!(guard.abandoned().now_or_never().is_none());
+    assert!(guard.until_abandoned().now_or_never().is_none());
     let (second, _) = flights.join(&());
     drop(first);
     assert!(!guard.is_abandoned());
-    assert!(guard.abandoned().now_or_never().is_none());
+    assert!(guard.until_abandoned().now_or_never().is_none());
     drop(second);
     assert!(guard.is_abandoned());
-    guard.abandoned().await;
+    guard.until_abandoned().await;
     assert!(flights.is_empty());
 }

@@ -88,9 +88,9 @@ impl Ring {
         let is_single = |event: &NotableEvent| is_like(event) && !event.has_others;
         let is_equal = |event: &NotableEvent| is_single(event) && *event.subject == *subject;
         let has_equal = self.events.iter().any(is_equal);
-        let others = self.events.iter().filter(|event| is_single(event) && is_recent(event));
+        let recent = self.events.iter().filter(|event| is_single(event) && is_recent(event));
         let folds =
-            self.events.iter().any(is_folded) || (!has_equal && others.count() >= SUBJECTS_MAX);
+            self.events.iter().any(is_folded) || (!has_equal && recent.count() >= SUBJECTS_MAX);
         let (mut first, mut count) = (now, 0_u64);
         self.events.retain(|event| {
             let is_taken = match folds {
@@ -119,7 +119,8 @@ impl Ring {
 
     /// Returns the kind that has the most events.
     fn most_frequent(&self) -> EventKind {
-        let count = |kind: &EventKind| self.events.iter().filter(|it| it.kind == *kind).count();
+        let count =
+            |kind: &EventKind| self.events.iter().filter(|event| event.kind == *kind).count();
         EventKind::ALL.into_iter().max_by_key(count).unwrap_or(EventKind::Relist)
     }
 }
@@ -154,12 +155,12 @@ mod tests {
         for _ in 0..3 {
             add(&mut ring, 1, EventKind::BackOff, "v1/pods", "error 45");
         }
-        let all = ring.since(0);
-        assert_eq!(all.len(), KIND_MAX);
-        assert_eq!((&*all[0].text, all[0].count, all[0].first), ("error 45", 4, at(0)));
-        assert_eq!((&*all[1].text, all[1].count), ("error 49", 1));
-        assert!(all.windows(2).all(|two| two[0].number > two[1].number));
-        assert_eq!(ring.since(all[2].number), all[..2]);
+        let lines = ring.since(0);
+        assert_eq!(lines.len(), KIND_MAX);
+        assert_eq!((&*lines[0].text, lines[0].count, lines[0].first), ("error 45", 4, at(0)));
+        assert_eq!((&*lines[1].text, lines[1].count), ("error 49", 1));
+        assert!(lines.windows(2).all(|two| two[0].number > two[1].number));
+        assert_eq!(ring.since(lines[2].number), lines[..2]);
         assert_eq!(ring.since(u64::MAX), []);
     }
 
@@ -195,13 +196,13 @@ mod tests {
         for number in 0..300 {
             add(&mut ring, 12, EventKind::Relist, &format!("v1/r{number}"), "Lists again.");
         }
-        let all = ring.since(0);
-        let first = &all[0];
-        assert_eq!((all.len(), first.count, first.has_others), (1, 306, true));
+        let lines = ring.since(0);
+        let first = &lines[0];
+        assert_eq!((lines.len(), first.count, first.has_others), (1, 306, true));
         assert_eq!((&*first.subject, first.first, first.last), ("v1/r299", at(10), at(12)));
         // A day later something else happened.
         add(&mut ring, 86_400, EventKind::Relist, "v1/r0", "Lists again.");
-        let all = ring.since(0);
-        assert_eq!((all.len(), all[0].count, all[0].has_others), (2, 1, false));
+        let lines = ring.since(0);
+        assert_eq!((lines.len(), lines[0].count, lines[0].has_others), (2, 1, false));
     }
 }

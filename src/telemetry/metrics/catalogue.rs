@@ -31,7 +31,7 @@ pub(super) fn note<C: Collector>(collector: &C) {
         labels: desc.variable_labels.clone(),
         help: desc.help.clone(),
     });
-    FAMILIES.with_borrow_mut(|all| all.extend(families));
+    FAMILIES.with_borrow_mut(|catalogue| catalogue.extend(families));
 }
 
 /// Returns the families by name.

@@ -40,9 +40,9 @@ impl<C: Collect> Exporter<C> {
     /// Exports until `stop` is cancelled, and then the rest.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let gather = async |queue: &Shared| {
-            queue.queue.has(1).await;
+            queue.queue.wait_for(1).await;
             // A batch waits a moment for others, unless it is whole.
-            drop(tokio::time::timeout(GATHER_DURATION, queue.queue.has(BATCH_SPANS)).await);
+            drop(tokio::time::timeout(GATHER_DURATION, queue.queue.wait_for(BATCH_SPANS)).await);
         };
         while stop.run_until_cancelled(gather(&self.shared)).await.is_some() {
             self.export_batch(&stop).await;

@@ -43,7 +43,7 @@ impl SpanQueue {
     }
 
     /// Waits until `count` spans wait. Only one task may wait. Cancel safe.
-    pub(super) async fn has(&self, count: usize) {
+    pub(super) async fn wait_for(&self, count: usize) {
         while self.spans.lock().waiting.len() < count {
             self.added.notified().await;
         }
@@ -100,11 +100,11 @@ mod tests {
     async fn the_exporter_is_woken_when_enough_wait() {
         let queue = SpanQueue::default();
         assert!(queue.push(spans(2)));
-        queue.has(2).await;
+        queue.wait_for(2).await;
         let more = async {
             tokio::task::yield_now().await;
             assert!(queue.push(spans(1)));
         };
-        tokio::join!(queue.has(3), more);
+        tokio::join!(queue.wait_for(3), more);
     }
 }

@@ -63,8 +63,8 @@ impl Endpoint {
     /// Returns the same server at another address. `Host` and the name in the certificate stay.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         let scheme = if self.https { "https" } else { "http" };
-        let shown = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
-        let url = format!("{scheme}://{shown}:{port}{}", self.path_prefix);
+        let host_text = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let url = format!("{scheme}://{host_text}:{port}{}", self.path_prefix);
         Self { host: host.to_owned(), port, url, ..self.clone() }
     }
 
@@ -94,16 +94,17 @@ impl Endpoint {
         &self,
         path_and_query: Option<&PathAndQuery>,
     ) -> Result<PathAndQuery, &'static str> {
-        let own = path_and_query.cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let target = path_and_query.cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         if self.path_prefix.is_empty() {
-            return Ok(own);
+            return Ok(target);
         }
         // A server that resolves dot segments would leave the prefix, and reach another cluster of
         // a shared gateway with Weir's credential.
-        if !own.as_str().starts_with('/') || has_parent_segment(own.path()) {
+        if !target.as_str().starts_with('/') || has_parent_segment(target.path()) {
             return Err("its path has dot segments, and the upstream's address has a path");
         }
-        PathAndQuery::try_from(format!("{}{own}", self.path_prefix)).map_err(|_| "it is too long")
+        PathAndQuery::try_from(format!("{}{target}", self.path_prefix))
+            .map_err(|_| "it is too long")
     }
 }
 

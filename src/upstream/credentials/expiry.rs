@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn the_first_expiry_of_several_certificates_counts() {
         let [first, second] = [certificate(2031), certificate(2030)];
-        let ends = |all: &[&[u8]]| first_expiry(all.iter().copied());
+        let ends = |certificates: &[&[u8]]| first_expiry(certificates.iter().copied());
         assert_eq!(ends(&[&first, &second, b"no certificate"]), Some(1_893_456_000));
         assert_eq!(ends(&[&first]), Some(1_924_992_000));
         assert_eq!(ends(&[b"no certificate"]), None);

@@ -288,7 +288,7 @@ async fn derived_credentials_are_notified_of_a_reload() {
     let bare = Credentials::derive(&own, PoolIdentity::Bare).await.unwrap();
     let woken = tokio::spawn({
         let bare = bare.clone();
-        async move { bare.base_changed().await }
+        async move { bare.wait_for_base_change().await }
     });
     tokio::task::yield_now().await;
     let text = std::fs::read_to_string(&path).unwrap();

@@ -51,12 +51,12 @@ impl Documents {
         &mut self,
         upstream: &Upstream,
     ) -> Result<ServedResources, UpstreamError> {
-        let mut all = ServedResources::new();
+        let mut resources = ServedResources::new();
         for (root, path) in self.roots.iter_mut().zip(["/api", "/apis"]) {
             root.refresh(upstream, path).await?;
-            all.extend(root.served.iter().map(|(gv, listed)| (gv.clone(), listed.clone())));
+            resources.extend(root.served.iter().map(|(gv, listed)| (gv.clone(), listed.clone())));
         }
-        Ok(all)
+        Ok(resources)
     }
 }
 
@@ -152,11 +152,11 @@ async fn legacy(
         ((group, version), listed)
     });
     let fetched: Vec<_> = stream::iter(fetched).buffer_unordered(LEGACY_PARALLEL).collect().await;
-    let known = fetched.into_iter().filter_map(|(group_version, listed)| {
+    let documents = fetched.into_iter().filter_map(|(group_version, listed)| {
         let listed = listed.ok().or_else(|| last.get(&group_version).cloned())?;
         Some((group_version, listed))
     });
-    Ok(known.collect())
+    Ok(documents.collect())
 }
 
 async fn legacy_resources(
@@ -166,8 +166,8 @@ async fn legacy_resources(
     let response = fetch::get(upstream, path, "application/json", None, DOCUMENT_BYTES_MAX).await?;
     let list: ResourceList = serde_json::from_slice(response.body())
         .map_err(|_| UpstreamError::Malformed(format!("discovery at {path}")))?;
-    let own = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
-    Ok(own
+    let resources = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
+    Ok(resources
         .map(|resource| DiscoveredResource {
             list_watchable: is_list_watchable(&resource.verbs),
             resource: resource.name,

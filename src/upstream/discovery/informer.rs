@@ -124,7 +124,7 @@ impl<T: Facts> Informer<T> {
             let delay = if is_pending { delay.min(FIRST_RETRY_DELAY) } else { delay };
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
-                () = self.upstream.availability().returned() => {}
+                () = self.upstream.availability().until_returned() => {}
             }
         }
     }
@@ -294,14 +294,14 @@ impl<T: Facts> Informer<T> {
 
 /// Sets the facts of one object, or removes them. Returns whether that changes the state.
 fn change<T: Facts>(state: &mut InformerState<T>, name: String, facts: Option<T>) -> bool {
-    let InformerState::Synced(known) = state else { return false };
+    let InformerState::Synced(synced) = state else { return false };
     match facts {
-        Some(facts) if known.get(&name) == Some(&facts) => false,
+        Some(facts) if synced.get(&name) == Some(&facts) => false,
         Some(facts) => {
-            known.insert(name, facts);
+            synced.insert(name, facts);
             true
         }
-        None => known.remove(&name).is_some(),
+        None => synced.remove(&name).is_some(),
     }
 }
 

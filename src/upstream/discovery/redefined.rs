@@ -30,7 +30,7 @@ impl Redefined {
         changed.retain(|_, at| now.duration_since(*at) < REDEFINED_FOR);
         for (gvr, resource) in after {
             let is_changed =
-                before.get(gvr).is_some_and(|known| known.revision != resource.revision);
+                before.get(gvr).is_some_and(|previous| previous.revision != resource.revision);
             if is_changed && resource.shape == Shape::Custom {
                 changed.insert(gvr.clone(), now);
             }

@@ -100,8 +100,8 @@ enum Local<'a> {
 pub(super) fn resolve(served: &ServedResources, sources: Sources<'_>) -> Resources {
     let definitions = definitions_by_name(sources.definitions);
     let mut resources = HashMap::new();
-    for ((group, version), all) in served {
-        for listed in all {
+    for ((group, version), listed_resources) in served {
+        for listed in listed_resources {
             let gvr = GroupVersionResource::new(group, version, &listed.resource);
             let definition = definitions.get(&(&**group, &*listed.resource)).copied();
             let resource = match sources.local(&gvr, definition) {
@@ -132,7 +132,10 @@ impl Sources<'_> {
         }
         let definition = definition.and_then(|definition| {
             let mut versions = definition.spec.versions.iter();
-            Some((definition, versions.find(|it| &*it.name == version && it.served)?))
+            Some((
+                definition,
+                versions.find(|candidate| &*candidate.name == version && candidate.served)?,
+            ))
         });
         let is_built_in = is_built_in_group(group);
         match (definition, self.services.manager(group, version)) {
@@ -167,14 +170,17 @@ impl Sources<'_> {
 /// unchanged: an instance of the upstream that starts, or lags, does not serve them for a moment.
 pub(super) fn keep_defined(resources: &mut Resources, before: &Resources, sources: Sources<'_>) {
     let definitions = definitions_by_name(sources.definitions);
-    for (gvr, known) in before {
+    for (gvr, previous) in before {
         let definition = definitions.get(&(&*gvr.group, &*gvr.resource)).copied();
         let is_defined =
-            definition.is_some_and(|definition| revision(definition) == known.revision);
+            definition.is_some_and(|definition| revision(definition) == previous.revision);
         let is_local = || matches!(sources.local(gvr, definition), Some(Local::Custom(..)));
-        if is_defined && known.shape == Shape::Custom && !resources.contains_key(gvr) && is_local()
+        if is_defined
+            && previous.shape == Shape::Custom
+            && !resources.contains_key(gvr)
+            && is_local()
         {
-            resources.insert(gvr.clone(), known.clone());
+            resources.insert(gvr.clone(), previous.clone());
         }
     }
 }
@@ -198,8 +204,8 @@ type DefinitionsByName<'a> = HashMap<(&'a str, &'a str), &'a CustomResource>;
 fn definitions_by_name(
     definitions: Option<&BTreeMap<String, CustomResource>>,
 ) -> DefinitionsByName<'_> {
-    let all = definitions.into_iter().flat_map(BTreeMap::values);
-    all.map(|crd| ((&*crd.spec.group, &*crd.status.accepted_names.plural), crd)).collect()
+    let crds = definitions.into_iter().flat_map(BTreeMap::values);
+    crds.map(|crd| ((&*crd.spec.group, &*crd.status.accepted_names.plural), crd)).collect()
 }
 
 fn custom_resource(

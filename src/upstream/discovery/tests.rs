@@ -179,12 +179,12 @@ async fn found(discovery: &Discovery, gvr: &GroupVersionResource) -> Option<Arc<
 /// Waits up to 10 s until the resource `widgets` satisfies `what`.
 async fn wait_for(discovery: &Discovery, what: impl Fn(Option<Arc<ApiResource>>) -> bool) {
     let mut changes = discovery.changes();
-    let known = async {
+    let until_known = async {
         while !what(discovery.peek(&widgets())) {
             changes.changed().await.unwrap();
         }
     };
-    let waited = tokio::time::timeout(Duration::from_secs(10), known).await;
+    let waited = tokio::time::timeout(Duration::from_secs(10), until_known).await;
     waited.expect("the resource widgets did not change as expected within 10 s");
 }
 
@@ -223,13 +223,16 @@ async fn a_lagging_instance_does_not_bring_back_an_old_definition() {
     }
     let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
-    wait_for(&discovery, |known| known.is_some_and(|known| known.revision != first.revision)).await;
+    wait_for(&discovery, |resource| {
+        resource.is_some_and(|resource| resource.revision != first.revision)
+    })
+    .await;
     assert!(discovery.is_redefined(&widgets()), "caches that start now verify their bytes");
-    let known = discovery.inner.custom.borrow().clone();
+    let definitions = discovery.inner.custom.borrow().clone();
     watch.send(expired()).await.unwrap();
     // The watch follows a list, whose definitions count by then.
     let _watch = next_watch(&script).await;
-    assert_eq!(*discovery.inner.custom.borrow(), known);
+    assert_eq!(*discovery.inner.custom.borrow(), definitions);
 }
 
 /// An API server that starts forbids what it allows a moment later. If Weir believed it, all custom
@@ -249,7 +252,10 @@ async fn a_short_refusal_of_definitions_costs_no_custom_resource() {
     let watch = next_watch(&script).await;
     let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
-    wait_for(&discovery, |known| known.is_some_and(|known| known.revision != first.revision)).await;
+    wait_for(&discovery, |resource| {
+        resource.is_some_and(|resource| resource.revision != first.revision)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -265,19 +271,20 @@ async fn a_recreated_or_deleted_crd_is_detected() {
     let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
     let revision = first.revision;
-    wait_for(&discovery, |known| known.is_some_and(|known| known.revision != revision)).await;
+    wait_for(&discovery, |resource| resource.is_some_and(|resource| resource.revision != revision))
+        .await;
 
     // The documents still list it for some time. It must not count as a resource that can be
     // cached.
     let frame = json!({"type": "DELETED", "object": crd("two")}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
-    wait_for(&discovery, |known| known.is_none_or(|known| known.aggregated)).await;
+    wait_for(&discovery, |resource| resource.is_none_or(|resource| resource.aggregated)).await;
     {
         let mut script = script.lock();
         script.groups.clear();
         script.etag += 1;
     }
-    wait_for(&discovery, |known| known.is_none()).await;
+    wait_for(&discovery, |resource| resource.is_none()).await;
     assert!(script.lock().not_modified > 0, "documents are revalidated");
 }
 
@@ -309,7 +316,7 @@ async fn an_aggregated_server_that_takes_over_is_noticed_without_the_documents()
     let service = api_service(&json!({"name": "own", "namespace": "default"}));
     let frame = json!({"type": "MODIFIED", "object": service}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
-    wait_for(&discovery, |known| known.is_some_and(|known| known.aggregated)).await;
+    wait_for(&discovery, |resource| resource.is_some_and(|resource| resource.aggregated)).await;
     assert!(discovery.is_aggregated(&widgets()));
     assert!(!discovery.is_local(&widgets()).await);
 
@@ -361,7 +368,10 @@ async fn a_watch_of_definitions_is_resumed_where_it_was() {
     assert!(queries().iter().any(resumed), "{:?}", queries());
     let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
-    wait_for(&discovery, |known| known.is_some_and(|known| known.revision != first.revision)).await;
+    wait_for(&discovery, |resource| {
+        resource.is_some_and(|resource| resource.revision != first.revision)
+    })
+    .await;
     assert_eq!(lists(), 1);
 
     // An API server that has not come that far, and one whose history has gone back.

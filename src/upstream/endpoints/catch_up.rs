@@ -61,17 +61,17 @@ impl CatchUps {
     /// `since`. Waits for a check if there was none since then.
     pub(crate) async fn reached(&self, collection: &Arc<str>, since: Instant) -> CatchUp {
         let asked = Instant::now();
-        let known = async {
+        let check = async {
             loop {
                 let mut ended = pin!(self.ended.notified());
                 ended.as_mut().enable();
-                if let Some(known) = self.known(collection, since, asked) {
-                    return known;
+                if let Some(outcome) = self.known(collection, since, asked) {
+                    return outcome;
                 }
                 ended.await;
             }
         };
-        timeout(WAIT_MAX, known).await.unwrap_or(CatchUp::Failed)
+        timeout(WAIT_MAX, check).await.unwrap_or(CatchUp::Failed)
     }
 
     /// Returns what a check has found; if there was none, asks for one.
@@ -80,16 +80,16 @@ impl CatchUps {
         if collections.len() >= COLLECTIONS_MAX && !collections.contains_key(collection) {
             collections.clear();
         }
-        let known = collections.entry(Arc::clone(collection)).or_default();
-        if known.reached >= Some(since) {
+        let last_check = collections.entry(Arc::clone(collection)).or_default();
+        if last_check.reached >= Some(since) {
             return Some(CatchUp::Reached);
         }
-        if let Some((outcome, until)) = known.failed
+        if let Some((outcome, until)) = last_check.failed
             && until >= asked
         {
             return Some(outcome);
         }
-        if !std::mem::replace(&mut known.is_wanted, true) {
+        if !std::mem::replace(&mut last_check.is_wanted, true) {
             self.wanted.notify_one();
         }
         None
@@ -108,18 +108,21 @@ impl CatchUps {
 
     fn take_wanted(&self) -> Option<Arc<str>> {
         let mut collections = self.collections.lock();
-        let (name, known) = collections.iter_mut().find(|(_, known)| known.is_wanted)?;
-        known.is_wanted = false;
+        let (name, last_check) =
+            collections.iter_mut().find(|(_, last_check)| last_check.is_wanted)?;
+        last_check.is_wanted = false;
         Some(Arc::clone(name))
     }
 
     /// Notes the outcome of a check that began at `begun`.
     pub(super) fn note(&self, collection: &Arc<str>, begun: Instant, outcome: CatchUp) {
-        if let Some(known) = self.collections.lock().get_mut(collection) {
+        if let Some(last_check) = self.collections.lock().get_mut(collection) {
             match outcome {
-                CatchUp::Reached => (known.reached, known.failed) = (Some(begun), None),
-                CatchUp::Unknown => known.failed = Some((outcome, Instant::now() + UNKNOWN_FOR)),
-                _ => known.failed = Some((outcome, Instant::now() + BEHIND_FOR)),
+                CatchUp::Reached => (last_check.reached, last_check.failed) = (Some(begun), None),
+                CatchUp::Unknown => {
+                    last_check.failed = Some((outcome, Instant::now() + UNKNOWN_FOR))
+                }
+                _ => last_check.failed = Some((outcome, Instant::now() + BEHIND_FOR)),
             }
         }
         self.ended.notify_waiters();

@@ -71,8 +71,9 @@ impl Candidate {
 
 /// The mean of the known latencies.
 fn mean_latency(candidates: &[Candidate]) -> f64 {
-    let known = candidates.iter().filter_map(|candidate| candidate.latency);
-    let (sum, count) = known.fold((0.0, 0.0), |(sum, count), one| (sum + one, count + 1.0));
+    let latencies = candidates.iter().filter_map(|candidate| candidate.latency);
+    let (sum, count) =
+        latencies.fold((0.0, 0.0), |(sum, count), latency| (sum + latency, count + 1.0));
     if count > 0.0 { sum / count } else { 0.0 }
 }
 

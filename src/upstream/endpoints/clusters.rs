@@ -21,16 +21,16 @@ impl Endpoints {
             None => return self.note_unreadable(server),
         }
         let servers = self.servers();
-        let uid_of = |one: &ApiServer| one.uid.lock().clone();
+        let uid_of = |server: &ApiServer| server.uid.lock().clone();
         let trusted: Vec<String> = (servers.iter())
-            .filter(|one| one.origin != Origin::Discovery)
-            .filter_map(|one| uid_of(one))
+            .filter(|server| server.origin != Origin::Discovery)
+            .filter_map(|server| uid_of(server))
             .collect();
         *cluster = agreed(cluster.take(), &trusted);
         let Some(cluster) = &*cluster else { return };
-        for one in servers.iter() {
-            if let Some(uid) = uid_of(one) {
-                one.admit(match uid == *cluster {
+        for server in servers.iter() {
+            if let Some(uid) = uid_of(server) {
+                server.admit(match uid == *cluster {
                     true => Admission::SameCluster,
                     false => Admission::OtherCluster,
                 });
@@ -54,19 +54,19 @@ impl Endpoints {
 
     fn count_unverified(&self) -> usize {
         let servers = self.servers();
-        let count = servers.iter().filter(|one| one.is_unverified()).count();
+        let count = servers.iter().filter(|server| server.is_unverified()).count();
         self.metrics.unverified.set(crate::telemetry::metrics::saturating_i64(count));
         count
     }
 }
 
-/// Returns the uid of most, or `known` if as many have it as any other.
-fn agreed(known: Option<String>, uids: &[String]) -> Option<String> {
-    let count = |uid: &String| uids.iter().filter(|one| *one == uid).count();
+/// Returns the uid of most, or `current` if as many have it as any other.
+fn agreed(current: Option<String>, uids: &[String]) -> Option<String> {
+    let count = |uid: &String| uids.iter().filter(|candidate| *candidate == uid).count();
     let most = uids.iter().max_by_key(|uid| count(uid));
-    match (known, most) {
-        (Some(known), Some(most)) if count(&known) < count(most) => Some(most.clone()),
-        (Some(known), _) => Some(known),
+    match (current, most) {
+        (Some(current), Some(most)) if count(&current) < count(most) => Some(most.clone()),
+        (Some(current), _) => Some(current),
         (None, most) => most.cloned(),
     }
 }
@@ -78,12 +78,12 @@ mod tests {
     #[test]
     fn most_of_the_trusted_servers_decide_and_a_tie_changes_nothing() {
         let uids = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
-        let known = |uid: &str| Some(uid.to_owned());
+        let uid_of = |uid: &str| Some(uid.to_owned());
         assert_eq!(agreed(None, &uids("")), None);
-        assert_eq!(agreed(None, &uids("b")), known("b"));
-        assert_eq!(agreed(known("a"), &uids("")), known("a"));
-        assert_eq!(agreed(known("a"), &uids("ab")), known("a"), "one was replaced");
-        assert_eq!(agreed(known("a"), &uids("abb")), known("b"));
-        assert_eq!(agreed(known("a"), &uids("b")), known("b"), "all were replaced");
+        assert_eq!(agreed(None, &uids("b")), uid_of("b"));
+        assert_eq!(agreed(uid_of("a"), &uids("")), uid_of("a"));
+        assert_eq!(agreed(uid_of("a"), &uids("ab")), uid_of("a"), "one was replaced");
+        assert_eq!(agreed(uid_of("a"), &uids("abb")), uid_of("b"));
+        assert_eq!(agreed(uid_of("a"), &uids("b")), uid_of("b"), "all were replaced");
     }
 }

@@ -36,14 +36,14 @@ async fn check_all(upstream: &Upstream) {
         let changed = upstream.endpoints().changed.notified();
         let servers = upstream.endpoints().servers();
         running.retain(|(server, task)| {
-            let stays = servers.iter().any(|one| Arc::ptr_eq(one, server));
+            let stays = servers.iter().any(|current| Arc::ptr_eq(current, server));
             if !stays {
                 task.abort();
             }
             stays
         });
         for server in servers.iter() {
-            if running.iter().any(|(one, _)| Arc::ptr_eq(one, server)) {
+            if running.iter().any(|(probed, _)| Arc::ptr_eq(probed, server)) {
                 continue;
             }
             let checked = Checked { upstream: upstream.clone(), server: Arc::clone(server) };
@@ -113,7 +113,7 @@ impl Probed for Checked {
         self.server.next_probe(last, interval)
     }
 
-    async fn changed(&self) {
+    async fn until_changed(&self) {
         self.server.suspected.notified().await;
     }
 

@@ -52,23 +52,26 @@ impl Pin {
     pub(super) fn choose(&self, candidates: &[Candidate], now: Instant) -> Option<usize> {
         let mut position = self.position.lock();
         position.left.retain(|(_, until)| now < *until);
-        let is_left = |one: &Candidate| position.left.iter().any(|(key, _)| *key == one.key);
+        let is_left =
+            |candidate: &Candidate| position.left.iter().any(|(key, _)| *key == candidate.key);
         let mut preferred: SmallVec<[Candidate; 8]> =
-            candidates.iter().filter(|one| !is_left(one)).copied().collect();
+            candidates.iter().filter(|candidate| !is_left(candidate)).copied().collect();
         if preferred.is_empty() {
             // All lag: the one that was left first has had the most time to catch up.
-            let of = |key: u64| candidates.iter().find(|one| one.key == key);
-            preferred.extend(position.left.iter().find_map(|(key, _)| of(*key)).copied());
+            let candidate = |key: u64| candidates.iter().find(|candidate| candidate.key == key);
+            preferred.extend(position.left.iter().find_map(|(key, _)| candidate(*key)).copied());
         }
         let home = *choice::rendezvous(self.key, &preferred).first()?;
-        let at = |it: Current| preferred.iter().position(|one| one.key == it.server);
-        let stays = |it: &Current| now.saturating_duration_since(it.since) < STAY_MIN;
+        let at = |current: Current| {
+            preferred.iter().position(|candidate| candidate.key == current.server)
+        };
+        let stays = |current: &Current| now.saturating_duration_since(current.since) < STAY_MIN;
         let chosen = position.current.filter(stays).and_then(at).unwrap_or(home);
         let server = preferred.get(chosen)?.key;
-        if position.current.is_none_or(|it| it.server != server) {
+        if position.current.is_none_or(|current| current.server != server) {
             position.current = Some(Current { server, since: now });
         }
-        candidates.iter().position(|one| one.key == server)
+        candidates.iter().position(|candidate| candidate.key == server)
     }
 
     /// Returns the key of the server of the last request.
@@ -149,14 +152,19 @@ mod tests {
     #[test]
     fn a_reflector_moves_once_and_returns_after_a_minute() {
         let (pin, start) = (Pin::new("/api/v1/pods"), Instant::now());
-        let all = candidates(&[1, 2, 3]);
-        let home = all[pin.choose(&all, start).unwrap()].key;
-        let others =
-            candidates(&all.iter().map(|it| it.key).filter(|it| *it != home).collect::<Vec<_>>());
+        let servers = candidates(&[1, 2, 3]);
+        let home = servers[pin.choose(&servers, start).unwrap()].key;
+        let others = candidates(
+            &servers
+                .iter()
+                .map(|candidate| candidate.key)
+                .filter(|candidate| *candidate != home)
+                .collect::<Vec<_>>(),
+        );
         let away = others[pin.choose(&others, start).unwrap()].key;
         let chosen = |seconds| {
-            let index = pin.choose(&all, start + Duration::from_secs(seconds)).unwrap();
-            all[index].key
+            let index = pin.choose(&servers, start + Duration::from_secs(seconds)).unwrap();
+            servers[index].key
         };
         assert_eq!((chosen(0), chosen(59)), (away, away), "the first server is usable again");
         assert_eq!((chosen(60), chosen(61)), (home, home));
@@ -166,10 +174,10 @@ mod tests {
     #[test]
     fn a_server_that_lags_is_avoided_for_a_while_unless_all_do() {
         let (pin, start) = (Pin::new("/api/v1/pods"), Instant::now());
-        let all = candidates(&[1, 2]);
+        let servers = candidates(&[1, 2]);
         let chosen = |seconds| {
-            let index = pin.choose(&all, start + Duration::from_secs(seconds)).unwrap();
-            all[index].key
+            let index = pin.choose(&servers, start + Duration::from_secs(seconds)).unwrap();
+            servers[index].key
         };
         let home = chosen(0);
         pin.opened(home);
@@ -191,11 +199,11 @@ mod tests {
     #[test]
     fn a_request_that_moves_does_not_change_which_server_sends_the_watch() {
         let (pin, start) = (Pin::new("/api/v1/pods"), Instant::now());
-        let all = candidates(&[1, 2, 3]);
-        let home = all[pin.choose(&all, start).unwrap()].key;
-        let [lagging, other]: [u64; 2] = all
+        let servers = candidates(&[1, 2, 3]);
+        let home = servers[pin.choose(&servers, start).unwrap()].key;
+        let [lagging, other]: [u64; 2] = servers
             .iter()
-            .map(|one| one.key)
+            .map(|candidate| candidate.key)
             .filter(|key| *key != home)
             .collect::<Vec<_>>()
             .try_into()
@@ -213,12 +221,12 @@ mod tests {
 
     #[test]
     fn reflectors_are_spread() {
-        let (all, now) = (candidates(&[1, 2, 3]), Instant::now());
+        let (servers, now) = (candidates(&[1, 2, 3]), Instant::now());
         let mut counts = [0; 3];
         for index in 0..90 {
-            counts
-                [Pin::new(&format!("/apis/group{index}/v1/things")).choose(&all, now).unwrap()] +=
-                1;
+            counts[Pin::new(&format!("/apis/group{index}/v1/things"))
+                .choose(&servers, now)
+                .unwrap()] += 1;
         }
         assert!(counts.iter().all(|&count| count > 15), "{counts:?}");
     }

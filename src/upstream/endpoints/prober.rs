@@ -32,7 +32,7 @@ pub(crate) trait Probed: Send + Sync {
     fn next_probe(&self, last: Instant, interval: Duration) -> Instant;
 
     /// Waits until the next probe may be due at another time, since the server was ejected.
-    fn changed(&self) -> impl Future<Output = ()> + Send;
+    fn until_changed(&self) -> impl Future<Output = ()> + Send;
 
     /// Notes whether the server's watch cache lags too far for reads that may show an older state.
     fn note_lag(&self, is_lagging: bool);
@@ -48,7 +48,7 @@ pub(crate) async fn run(server: &impl Probed) {
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(server.next_probe(last, interval)) => break,
-                () = server.changed() => {}
+                () = server.until_changed() => {}
             }
         }
     }

@@ -199,9 +199,12 @@ impl ApiServer {
 
     /// Returns which cluster it serves.
     pub(crate) fn admission(&self) -> Admission {
-        let known = [Admission::SameCluster, Admission::OtherCluster, Admission::Loop];
+        let admissions = [Admission::SameCluster, Admission::OtherCluster, Admission::Loop];
         let value = self.admission.load(Ordering::Relaxed);
-        known.into_iter().find(|one| *one as u8 == value).unwrap_or(Admission::Unknown)
+        admissions
+            .into_iter()
+            .find(|admission| *admission as u8 == value)
+            .unwrap_or(Admission::Unknown)
     }
 
     /// Sets which cluster it serves.
@@ -297,7 +300,7 @@ impl ApiServer {
 
     /// Waits until the watch of a reflector should move to another server, since this one shuts
     /// down. One after the other moves, so that they do not resume all at once.
-    pub(crate) async fn departure(&self) {
+    pub(crate) async fn until_departed(&self) {
         match self.departures.acquire().await {
             Ok(permit) => permit.forget(),
             // The semaphore is never closed.
@@ -312,14 +315,14 @@ impl ApiServer {
 
     fn update(&self, change: impl FnOnce(&mut Health, Instant)) {
         let now = Instant::now();
-        let mut shown = self.health.lock();
-        let ejections = shown.health.ejections();
-        change(&mut shown.health, now);
-        let state = shown.health.state(now);
-        self.publish(&shown.health, state);
-        let ejections = shown.health.ejections().saturating_sub(ejections);
-        let before = std::mem::replace(&mut shown.word, state.as_str());
-        drop(shown);
+        let mut published = self.health.lock();
+        let ejections = published.health.ejections();
+        change(&mut published.health, now);
+        let state = published.health.state(now);
+        self.publish(&published.health, state);
+        let ejections = published.health.ejections().saturating_sub(ejections);
+        let before = std::mem::replace(&mut published.word, state.as_str());
+        drop(published);
         self.metrics.ejected(ejections);
         if before != state.as_str() {
             self.metrics.state(state);

@@ -69,10 +69,10 @@ impl<'a> Sources<'a> {
     async fn resolve(&mut self, name: &DnsName) {
         let port = name.port.unwrap_or(self.upstream.endpoints().configured().port);
         let lookup = lookup(self.resolver.as_ref(), &name.host, port);
-        let found = tokio::time::timeout(DNS_TIMEOUT, lookup).await;
-        match found {
-            Ok(Ok(found)) if !found.is_empty() => {
-                self.resolved = found;
+        let looked_up = tokio::time::timeout(DNS_TIMEOUT, lookup).await;
+        match looked_up {
+            Ok(Ok(looked_up)) if !looked_up.is_empty() => {
+                self.resolved = looked_up;
                 self.changed();
             }
             Ok(Ok(_)) => self.failed(&format!("{} has no address", name.host)),
@@ -84,8 +84,8 @@ impl<'a> Sources<'a> {
     async fn list(&mut self) {
         let get = endpoint_slices::list(self.upstream, "default", "kubernetes");
         match with_timeout(SLICE_TIMEOUT, get).await {
-            Ok(found) if !found.is_empty() => {
-                self.listed = found;
+            Ok(slices) if !slices.is_empty() => {
+                self.listed = slices;
                 self.changed();
             }
             Ok(_) => self.failed("the EndpointSlices of default/kubernetes name no API server"),
@@ -98,8 +98,8 @@ impl<'a> Sources<'a> {
 
     fn changed(&mut self) {
         self.is_failure_logged = false;
-        let found: Vec<Address> = self.listed.iter().chain(&self.resolved).cloned().collect();
-        self.upstream.endpoints().set_found(&found);
+        let addresses: Vec<Address> = self.listed.iter().chain(&self.resolved).cloned().collect();
+        self.upstream.endpoints().set_found(&addresses);
     }
 
     fn failed(&mut self, what: &str) {
@@ -114,12 +114,12 @@ async fn lookup(resolver: Option<&Resolver>, host: &str, port: u16) -> io::Resul
         Some(resolver) => resolver.resolve(host, port).await?,
         None => tokio::net::lookup_host((host, port)).await?.collect(),
     };
-    let mut found: Vec<Address> =
+    let mut addresses: Vec<Address> =
         addresses.iter().map(|address| (address.ip().to_string(), address.port())).collect();
-    found.sort();
-    found.dedup();
-    found.truncate(SERVERS_MAX);
-    Ok(found)
+    addresses.sort();
+    addresses.dedup();
+    addresses.truncate(SERVERS_MAX);
+    Ok(addresses)
 }
 
 const SLICE_INTERVAL: Duration = Duration::from_secs(10);
@@ -136,7 +136,7 @@ mod tests {
 
     #[tokio::test]
     async fn all_addresses_of_a_name_are_found() {
-        let found = lookup(None, "localhost", 6443).await.unwrap();
-        assert!(found.contains(&("127.0.0.1".to_owned(), 6443)), "{found:?}");
+        let addresses = lookup(None, "localhost", 6443).await.unwrap();
+        assert!(addresses.contains(&("127.0.0.1".to_owned(), 6443)), "{addresses:?}");
     }
 }

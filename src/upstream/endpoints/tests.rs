@@ -84,13 +84,13 @@ async fn a_found_server_is_used_after_its_cluster_is_known() {
     let endpoints = endpoints(&[]);
     let addresses = [("10.0.0.1".to_owned(), 6443), ("10.0.0.2".to_owned(), 6443)];
     endpoints.set_found(&addresses);
-    let found = ["10.0.0.1", "10.0.0.2"].map(|host| server(&endpoints, host));
-    found.iter().for_each(|server| server.probed(ProbeResult::Ready));
+    let servers = ["10.0.0.1", "10.0.0.2"].map(|host| server(&endpoints, host));
+    servers.iter().for_each(|server| server.probed(ProbeResult::Ready));
     assert_eq!(chosen(&endpoints, &Choice::Spread), ["balancer"]);
-    found[0].admit(Admission::SameCluster);
-    found[1].admit(Admission::OtherCluster);
+    servers[0].admit(Admission::SameCluster);
+    servers[1].admit(Admission::OtherCluster);
     assert_eq!(chosen(&endpoints, &Choice::Spread), ["10.0.0.1"]);
-    fail(&found[0]);
+    fail(&servers[0]);
     fail(&server(&endpoints, "balancer"));
     assert_eq!(
         chosen(&endpoints, &Choice::Spread),
@@ -102,7 +102,7 @@ async fn a_found_server_is_used_after_its_cluster_is_known() {
     endpoints.set_found(&addresses);
     assert_eq!(endpoints.generation(), generation);
     endpoints.set_found(&addresses[..1]);
-    assert!(Arc::ptr_eq(&server(&endpoints, "10.0.0.1"), &found[0]));
+    assert!(Arc::ptr_eq(&server(&endpoints, "10.0.0.1"), &servers[0]));
     assert_eq!(endpoints.servers().len(), 2);
 }
 

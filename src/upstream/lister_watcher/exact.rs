@@ -49,8 +49,8 @@ pub(super) fn path_and_query(
 }
 
 /// Returns the representation of the response to a request of a cache's own representation.
-pub(super) fn representation(request: &ExactRequest, own: Representation) -> Representation {
-    if request.is_whole { own } else { Representation::MetadataProtobuf }
+pub(super) fn representation(request: &ExactRequest, configured: Representation) -> Representation {
+    if request.is_whole { configured } else { Representation::MetadataProtobuf }
 }
 
 /// Returns a key relative to the root of a list in a scope.

@@ -176,12 +176,12 @@ impl ListWatch for HttpListWatch {
 
     async fn list_elsewhere(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
         let path_and_query = self.path_and_query(&list_query(&request));
-        let others = self.other_servers();
-        if others.is_empty() {
+        let other_servers = self.other_servers();
+        if other_servers.is_empty() {
             let server = OneServer::connect_elsewhere(&self.upstream, &self.pin).await?;
             return self.list_at(server, &path_and_query).await;
         }
-        let lists = others.iter().map(async |server| {
+        let lists = other_servers.iter().map(async |server| {
             let server = OneServer::connect_to(&self.upstream, server).await?;
             self.list_at(server, &path_and_query).await
         });
@@ -199,8 +199,8 @@ impl ListWatch for HttpListWatch {
             ..Get::json(&path_and_query)
         };
         let read = async {
-            let others = self.other_servers();
-            let other = fastrand::choice(&others).map(|server| Choice::Only(server.key));
+            let other_servers = self.other_servers();
+            let other = fastrand::choice(&other_servers).map(|server| Choice::Only(server.key));
             let response = match (request.server, other) {
                 (ExactServer::OtherIfKnown | ExactServer::Elsewhere, Some(other)) => {
                     get.send_by(&self.upstream, other).await?

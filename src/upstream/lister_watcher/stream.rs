@@ -127,7 +127,7 @@ impl WatchStream for HttpWatch {
             tokio::select! {
                 biased;
                 () = filled => {}
-                () = server.departure() => return Ok(None),
+                () = server.until_departed() => return Ok(None),
             }
         }
     }

@@ -282,15 +282,15 @@ async fn a_streamed_list_ends_with_its_resource_version() {
 async fn lists_are_streamed_in_json_since_1_34() {
     let server = TestServer::start(ServerOptions::http2(), |_| async { answer(200, "") }).await;
     let upstream = server.upstream(true).await;
-    let known =
+    let version_of =
         |minor| UpstreamVersion { major: 1, minor, git_version: String::new(), is_mixed: false };
     let (json, protobuf) = (Representation::Json, Representation::Protobuf);
     for (representation, version, streamed) in [
-        (json, Some(known(34)), true),
-        (json, Some(known(33)), false),
+        (json, Some(version_of(34)), true),
+        (json, Some(version_of(33)), false),
         (json, None, false),
-        (protobuf, Some(known(36)), false),
-        (Representation::MetadataJson, Some(known(36)), false),
+        (protobuf, Some(version_of(36)), false),
+        (Representation::MetadataJson, Some(version_of(36)), false),
     ] {
         let (_, version) = tokio::sync::watch::channel(version);
         let (upstream, scope) = (upstream.clone(), Scope::Cluster);
@@ -391,11 +391,11 @@ async fn a_probe_leaves_a_server_that_hangs() {
     let port = servers[usize::from(first == 1)].address.port();
     let set = upstream.endpoints().servers();
     let hung = set.iter().find(|server| server.endpoint.port == port).unwrap();
-    let found = async {
+    let suspicion = async {
         hung.suspected.notified().await;
         hung.probed(ProbeResult::Failed);
     };
-    let both = async { tokio::join!(lister.list(one()), found).0 };
+    let both = async { tokio::join!(lister.list(one()), suspicion).0 };
     let page = tokio::time::timeout(Duration::from_secs(60), Box::pin(both)).await.unwrap();
     assert_eq!(page.unwrap().resource_version.0, 1 - first + 7);
 }

@@ -21,7 +21,7 @@ pub(in crate::upstream) struct Leaving<'a> {
 
 impl Attempt<'_> {
     /// Waits until the attempt may be given up after `silence`.
-    pub(super) async fn may_leave_after(&self, silence: impl Future<Output = ()>) {
+    pub(super) async fn until_may_leave(&self, silence: impl Future<Output = ()>) {
         let Some(leaving) = self.leaving else { return std::future::pending().await };
         silence.await;
         if !(leaving.may_leave)() {

@@ -164,7 +164,7 @@ impl Body {
 
     /// Reads the rest of the body if it is dropped, and limits its pauses over HTTP/1.1, if it is
     /// of a class whose bodies end: a watch has no end to read to, and is silent for long.
-    pub(super) fn of_class(mut self, class: TrafficClass, options: &SendOptions) -> Self {
+    pub(super) fn with_class(mut self, class: TrafficClass, options: &SendOptions) -> Self {
         let ends = class == TrafficClass::Request;
         self.drain = ends;
         let max = options.answer_timeout.filter(|_| ends && matches!(self.lease, Lease::Http1(_)));

@@ -36,7 +36,7 @@ pub(super) async fn send_http1(
         if !is_first {
             std::future::pending().await
         }
-        attempt.may_leave_after(sleep(late_after)).await;
+        attempt.until_may_leave(sleep(late_after)).await;
     };
     let sent = tokio::select! {
         biased;
@@ -87,7 +87,7 @@ pub(super) async fn send_http2(
     let sent = tokio::select! {
         biased;
         sent = sending => sent.map_err(SendError::from_hyper),
-        () = attempt.may_leave_after(lease.until_silent()) => Err(SendError::silent()),
+        () = attempt.until_may_leave(lease.until_silent()) => Err(SendError::silent()),
     };
     match sent {
         Ok(response) => {

@@ -197,8 +197,8 @@ impl Connections {
             };
             idle.iter().rposition(is_usable)
         };
-        let found = pin.and_then(|pin| last(Some(pin))).or_else(|| last(None))?;
-        Some(idle.remove(found))
+        let position = pin.and_then(|pin| last(Some(pin))).or_else(|| last(None))?;
+        Some(idle.remove(position))
     }
 
     fn put_idle(&self, new: Idle) {

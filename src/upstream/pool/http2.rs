@@ -195,17 +195,18 @@ impl Connections {
         if self.streams.in_use() >= self.limits.streams_max() {
             return NextStep::AwaitStream;
         }
-        let is_free = |it: &Connection| {
-            it.has_free_stream(self.limits.connection_streams_max) && !it.is_silent()
+        let is_free = |connection: &Connection| {
+            connection.has_free_stream(self.limits.connection_streams_max)
+                && !connection.is_silent()
         };
-        let found = match pin.and_then(|pin| state.pinned(pin)) {
+        let usable = match pin.and_then(|pin| state.pinned(pin)) {
             Some(pinned) if is_free(&pinned) => Some(pinned),
             Some(pinned) if !pinned.is_silent() && now < started + PINNED_WAIT_MAX => {
                 return NextStep::AwaitPinned;
             }
             _ => state.least_worn(self.limits.resets_max, now, is_free),
         };
-        let Some(connection) = found else { return self.dial_or_wait(&state) };
+        let Some(connection) = usable else { return self.dial_or_wait(&state) };
         if let Some(pin) = pin {
             state.pin(pin, &connection);
         }

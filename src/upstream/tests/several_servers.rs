@@ -113,10 +113,10 @@ async fn a_write_that_was_lost_is_not_sent_to_another_server() {
 async fn the_connections_of_a_server_that_left_the_set_are_closed() {
     let servers = servers(2).await;
     let upstream = upstream_of(&servers[..1]).await;
-    let found = servers[1].address;
-    upstream.endpoints().set_found(&[(found.ip().to_string(), found.port())]);
+    let address = servers[1].address;
+    upstream.endpoints().set_found(&[(address.ip().to_string(), address.port())]);
     let server = upstream.endpoints().servers()[0].clone();
-    assert_eq!(server.endpoint.port, found.port());
+    assert_eq!(server.endpoint.port, address.port());
     for _ in 0..20 {
         assert_eq!(ask(&upstream, Choice::Spread).await, "0", "the other is not known yet");
     }

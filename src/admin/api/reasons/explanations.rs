@@ -18,14 +18,16 @@ pub(super) struct Explanation {
 
 /// Returns the explanation of a reason with this cache status; an empty one if it is not known.
 pub(super) fn explain(cache_status: &str, reason: &str) -> &'static Explanation {
-    let find = |table: &'static [Explanation]| table.iter().find(|it| it.reason == reason);
-    let found = match cache_status {
+    let find = |table: &'static [Explanation]| {
+        table.iter().find(|explanation| explanation.reason == reason)
+    };
+    let explanation = match cache_status {
         "forward" => find(&FORWARDED),
         // A request that was forwarded has the reason of that also if it failed.
         "error" => find(&REFUSED).or_else(|| find(&FORWARDED).map(|_| &FAILED)),
         _ => None,
     };
-    found.unwrap_or(&UNKNOWN)
+    explanation.unwrap_or(&UNKNOWN)
 }
 
 const fn row(reason: &'static str, meaning: &'static str, change: &'static str) -> Explanation {

@@ -15,12 +15,12 @@ use crate::server::request::refusal_reason::RefusalReason;
 fn each_reason_is_explained() {
     let forwards = Reason::ALL.into_iter().chain(Refusal::ALL.map(Reason::Refused));
     for reason in forwards.map(Reason::as_str) {
-        let found = explain("forward", reason);
-        assert!(found.meaning.ends_with('.') && !found.change.is_empty(), "{reason}");
+        let explanation = explain("forward", reason);
+        assert!(explanation.meaning.ends_with('.') && !explanation.change.is_empty(), "{reason}");
     }
     for reason in RefusalReason::ALL.map(RefusalReason::as_str) {
-        let found = explain("error", reason);
-        assert!(found.meaning.ends_with('.') && !found.change.is_empty(), "{reason}");
+        let explanation = explain("error", reason);
+        assert!(explanation.meaning.ends_with('.') && !explanation.change.is_empty(), "{reason}");
     }
     assert_eq!(FORWARDED.len(), Reason::ALL.len() + Refusal::ALL.len());
     assert_eq!(REFUSED.len(), RefusalReason::ALL.len());
@@ -87,7 +87,9 @@ fn row(explanation: &Explanation) -> String {
 fn code(text: &str) -> String {
     let is_name = |word: &str| {
         let is_setting = word.split_once('.').is_some_and(|(group, name)| {
-            [group, name].iter().all(|part| part.starts_with(|it: char| it.is_ascii_lowercase()))
+            [group, name]
+                .iter()
+                .all(|part| part.starts_with(|letter: char| letter.is_ascii_lowercase()))
         });
         is_setting || word.starts_with("weir_")
     };

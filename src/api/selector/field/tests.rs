@@ -109,8 +109,9 @@ fn objects_match_when_all_terms_do() {
     for (text, expected) in rows {
         let selector = FieldSelector::parse(text, &pods()).unwrap();
         assert_eq!(
-            selector
-                .matches("p", "ns", |number| values.get(number).map_or(b"", |it| it.as_bytes())),
+            selector.matches("p", "ns", |number| values
+                .get(number)
+                .map_or(b"", |value| value.as_bytes())),
             expected,
             "{text}"
         );

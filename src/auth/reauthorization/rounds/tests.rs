@@ -128,7 +128,7 @@ impl Model {
 
 fn questions(user: u32, permissions: u64) -> Vec<Vec<Question>> {
     (0..permissions)
-        .map(|it| vec![Question::Token(user.into()), Question::Permission(it)])
+        .map(|attributes| vec![Question::Token(user.into()), Question::Permission(attributes)])
         .collect()
 }
 

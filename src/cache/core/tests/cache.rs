@@ -195,7 +195,7 @@ async fn wakes_only_watchers_that_an_event_may_match() {
     let mut here = cache.watch(on_node("n1"), WatchStart::Now).unwrap();
     let there = cache.watch(on_node("n3"), WatchStart::Now).unwrap();
     let is_waiting =
-        |watcher: &Watcher| futures::FutureExt::now_or_never(watcher.woken()).is_none();
+        |watcher: &Watcher| futures::FutureExt::now_or_never(watcher.until_woken()).is_none();
     assert!(is_waiting(&here) && is_waiting(&there));
     cache.apply(vec![upsert(&Pod::new("ns1", "a", 11).node("n2"))], at(0));
     assert!(!is_waiting(&here), "an object left the selector");

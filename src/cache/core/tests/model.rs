@@ -342,7 +342,8 @@ impl Model {
         if after < oldest {
             return Some(WatchRefusal::Expired { oldest, began_after });
         }
-        let ambiguous = self.relists.iter().find(|it| it.from < after.0 && after.0 < it.to)?;
+        let ambiguous =
+            self.relists.iter().find(|relist| relist.from < after.0 && after.0 < relist.to)?;
         let oldest = ResourceVersion(ambiguous.to);
         Some(WatchRefusal::Expired { oldest, began_after: false })
     }

@@ -58,7 +58,8 @@ fn read_to_the_end(
                     continue;
                 }
                 runtime.block_on(async {
-                    let woken = tokio::time::timeout(Duration::from_secs(60), watcher.woken());
+                    let woken =
+                        tokio::time::timeout(Duration::from_secs(60), watcher.until_woken());
                     woken.await.expect("a wake-up was missed");
                 });
             }

@@ -154,8 +154,8 @@ struct Client {
 impl Client {
     fn receive(&mut self, delivery: &Delivery) {
         let Delivery::Event(event, pod) = delivery else { panic!("it has a state") };
-        let namespace = NAMESPACES.iter().position(|it| **it == pod.namespace).unwrap();
-        let place = (namespace, NAMES.iter().position(|it| **it == pod.name).unwrap());
+        let namespace = NAMESPACES.iter().position(|name| **name == pod.namespace).unwrap();
+        let place = (namespace, NAMES.iter().position(|name| **name == pod.name).unwrap());
         assert!(self.filter.matches(place));
         let before = match &**event {
             "DELETED" => self.objects.remove(&place),
@@ -214,7 +214,8 @@ fn check(state: &State, filter: Filter, upstream: &Upstream) {
         let listed = state.select(&filter.watch_filter());
         let versions: Vec<_> = listed.iter().map(|object| object.resource_version.0).collect();
         let mut expected: Vec<_> = expected.values().copied().collect();
-        expected.sort_by_key(|at| listed.iter().position(|it| it.resource_version.0 == *at));
+        expected
+            .sort_by_key(|at| listed.iter().position(|object| object.resource_version.0 == *at));
         assert_eq!(versions, expected, "{filter:?}");
     } else {
         assert!(upstream.was_unreadable(&filter, at), "{filter:?}");
@@ -222,7 +223,11 @@ fn check(state: &State, filter: Filter, upstream: &Upstream) {
     if let (Some(namespace), Some(number)) = (filter.namespace, filter.number) {
         let key = Key::new(NAMESPACES[namespace], NAMES[number]);
         let is_absent = state.get(&key).is_none() && !state.unreadable().may_have(&key);
-        assert_eq!(is_absent, !expected.keys().any(|it| NAMES[it.1] == NAMES[number]), "{key:?}");
+        assert_eq!(
+            is_absent,
+            !expected.keys().any(|place| NAMES[place.1] == NAMES[number]),
+            "{key:?}"
+        );
     }
 }
 

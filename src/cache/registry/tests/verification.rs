@@ -172,7 +172,7 @@ async fn a_wrong_cache_is_quarantined_until_its_successor_was_checked_whole() {
     .await;
     let handle = rig.ready("configmaps", "").await.unwrap();
     let held = handle.newest_state().unwrap();
-    let versions: Vec<_> = held.store().iter().map(|it| it.resource_version.0).collect();
+    let versions: Vec<_> = held.store().iter().map(|object| object.resource_version.0).collect();
     assert_eq!(versions, [1, 2, 1001]);
     assert!(!rig.metric("weir_cache_quarantined{"));
     assert_eq!(checked.wrong(), Some(WrongSide::Cache), "the report stays");

@@ -183,8 +183,8 @@ impl Redactor {
         if is_vocabulary(format, field) {
             return text.to_owned();
         }
-        let known = kind_of(field).and_then(|_| self.names.get(canonical(text)));
-        match known {
+        let kind = kind_of(field).and_then(|_| self.names.get(canonical(text)));
+        match kind {
             Some(kind) => self.word(canonical(text), kind),
             None => replacer.replace(text),
         }

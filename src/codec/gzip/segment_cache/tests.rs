@@ -134,7 +134,7 @@ fn lists_share_segments_of_equal_runs() {
     let segments = SegmentCache::new(usize::MAX, HeldBytes::new(usize::MAX));
     let present = objects(0..2_000);
     let part = |range: Range<usize>| {
-        spliced(Form::JSON, present.range(range).map(|it| it.1.clone()).collect())
+        spliced(Form::JSON, present.range(range).map(|item| item.1.clone()).collect())
     };
     let (_, (_, missing)) = compressed(&segments, part(0..2_000));
     // A part of the list, such as a namespace or a page.
@@ -170,7 +170,7 @@ fn a_segment_that_two_lists_need_is_deflated_once() {
     // The deflated segments. The shorter chunks are the list's head, separators and tail. Equal
     // addresses show that both lists use the same segment.
     let shared = |member: &[Bytes]| -> Vec<_> {
-        member.iter().filter(|it| it.len() > 1_000).map(|it| it.as_ptr()).collect()
+        member.iter().filter(|piece| piece.len() > 1_000).map(|piece| piece.as_ptr()).collect()
     };
     assert!(shared(&members[0]).len() > 2);
     assert_eq!(shared(&members[0]), shared(&members[1]));

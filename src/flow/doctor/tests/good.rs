@@ -18,12 +18,12 @@ fn kubelets_and_kubectl_do_not_displace_the_habits_of_programs() {
             let user = format!("system:node:n{}", number / 20);
             let agent = agents[usize::from(number % 20 < 10)];
             let mut batch = Batch::default();
-            let it = Requests {
+            let requests = Requests {
                 agent,
                 verb: if number.is_multiple_of(2) { "list" } else { "watch" },
                 ..LIST
             };
-            world.add_of(&mut batch, &user, &format!("resource{}", number % 10), &it);
+            world.add_of(&mut batch, &user, &format!("resource{}", number % 10), &requests);
             world.costs.add(world.now, &mut batch);
         }
         assert!(world.costs.habits().heaviest().len() <= 3, "{round}");
@@ -37,13 +37,13 @@ fn kubelets_and_kubectl_do_not_displace_the_habits_of_programs() {
 /// of which one leads: at its start and for ten minutes.
 #[test]
 fn well_behaved_clients_have_no_finding() {
-    let protobuf = with(|it| it.form = AskedForm::Protobuf);
-    let paged = with(|it| (it.start, it.is_limited) = (Start::Unset, true));
-    let streamed = with(|it| it.start = Start::Unset);
-    let resumed = with(|it| it.start = Start::Version);
+    let protobuf = with(|habit| habit.form = AskedForm::Protobuf);
+    let paged = with(|habit| (habit.start, habit.is_limited) = (Start::Unset, true));
+    let streamed = with(|habit| habit.start = Start::Unset);
+    let resumed = with(|habit| habit.start = Start::Version);
     for (agent, first) in [(GO, protobuf), (PYTHON, paged), ("kube-rs-agent/1.0", streamed)] {
         for resource in ["pods", "deployments.apps", "widgets.example.com", "secrets"] {
-            let of_client = |it: Requests| Requests { agent, resource, ..it };
+            let of_client = |requests: Requests| Requests { agent, resource, ..requests };
             let list = of_client(Requests {
                 habit: first,
                 count: 3,
@@ -53,7 +53,8 @@ fn well_behaved_clients_have_no_finding() {
             });
             let resumes = of_client(Requests { habit: resumed, count: 6, bytes: 1e6, ..WATCH });
             let lease = Requests { agent, resource: "leases", verb: "get", count: 900, ..LIST };
-            let expired = Requests { sign: |it| it.expired_watches = 1.0, count: 3, ..resumes };
+            let expired =
+                Requests { sign: |signs| signs.expired_watches = 1.0, count: 3, ..resumes };
             assert_eq!(of(&[list, resumes, lease, expired]), [], "{agent} {resource}");
         }
     }
@@ -61,17 +62,18 @@ fn well_behaved_clients_have_no_finding() {
 
 #[test]
 fn clients_that_only_look_bad_have_no_finding() {
-    let from = with(|it| it.start = Start::Version);
-    let unset = with(|it| it.start = Start::Unset);
+    let from = with(|habit| habit.start = Start::Version);
+    let unset = with(|habit| habit.start = Start::Unset);
     let kubectl = Requests { agent: "kubectl/v1.36.2 (linux/amd64) kubernetes/4f1e2d3", ..WATCH };
     let kubelet = Requests { agent: "kubelet/v1.36.2 (linux/amd64) kubernetes/4f1e2d3", ..WATCH };
-    let short = |it| Requests { count: 40, sign: |it| it.short_watches = 1.0, ..it };
-    let json = |it| Requests { bytes: 2e7, ..it };
+    let short =
+        |requests| Requests { count: 40, sign: |signs| signs.short_watches = 1.0, ..requests };
+    let json = |requests| Requests { bytes: 2e7, ..requests };
     let relists = Requests { count: 24, ..LIST };
     let watches = Requests { habit: from, count: 24, ..WATCH };
-    let expired = Requests { count: 12, sign: |it| it.expired_watches = 1.0, ..watches };
+    let expired = Requests { count: 12, sign: |signs| signs.expired_watches = 1.0, ..watches };
     let after = Requests { habit: unset, count: 12, is_forwarded: true, ..LIST };
-    let only = with(|it| it.form = AskedForm::OnlyJson);
+    let only = with(|habit| habit.form = AskedForm::OnlyJson);
     for (what, all) in [
         ("kubectl wait", vec![short(kubectl)]),
         ("kubectl get --output=yaml", vec![json(kubectl)]),

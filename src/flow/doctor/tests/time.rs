@@ -45,7 +45,7 @@ fn polling_is_found_at_each_interval_and_without_a_pause() {
 fn a_program_that_crashes_again_and_again_is_found() {
     let mut world = World::new();
     let start = Requests { count: 2, ..LIST };
-    let watch = Requests { habit: with(|it| it.start = Start::Version), count: 2, ..WATCH };
+    let watch = Requests { habit: with(|habit| habit.start = Start::Version), count: 2, ..WATCH };
     world.run_hour(&[start, watch]);
     assert_eq!(world.rules(), [Rule::RelistLoop]);
     let evidence = &world.doctor.examine(world.now, &world.costs)[0].evidence;
@@ -57,7 +57,7 @@ fn a_program_that_crashes_again_and_again_is_found() {
 
 #[test]
 fn a_roll_out_is_no_crash() {
-    let watch = Requests { habit: with(|it| it.start = Start::Version), ..WATCH };
+    let watch = Requests { habit: with(|habit| habit.start = Start::Version), ..WATCH };
     // Twelve replicas, all begun within ten minutes. Each begins a new watch every seven minutes.
     let mut world = World::new();
     world.run(&[Requests { count: 12, ..LIST }, Requests { count: 12, ..watch }]);
@@ -85,7 +85,7 @@ fn a_roll_out_is_no_crash() {
 fn a_finding_goes_when_the_habit_goes_but_not_at_once() {
     let mut world = World::new();
     let consistent = Requests {
-        habit: with(|it| it.start = Start::Unset),
+        habit: with(|habit| habit.start = Start::Unset),
         is_forwarded: true,
         count: 12,
         ..LIST

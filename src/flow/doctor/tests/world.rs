@@ -63,10 +63,10 @@ impl World {
     pub(super) fn run(&mut self, all: &[Requests]) {
         for second in 0..600 {
             let mut batch = Batch::default();
-            for it in all {
-                let due = |second: u32| u64::from(second) * u64::from(it.count) / 600;
+            for requests in all {
+                let due = |second: u32| u64::from(second) * u64::from(requests.count) / 600;
                 for _ in due(second)..due(second + 1) {
-                    self.add(&mut batch, it);
+                    self.add(&mut batch, requests);
                 }
             }
             self.costs.add(self.now, &mut batch);
@@ -74,32 +74,43 @@ impl World {
         }
     }
 
-    pub(super) fn add(&self, batch: &mut Batch, it: &Requests) {
-        self.add_of(batch, "", it.resource, it);
+    pub(super) fn add(&self, batch: &mut Batch, requests: &Requests) {
+        self.add_of(batch, "", requests.resource, requests);
     }
 
-    pub(super) fn add_of(&self, batch: &mut Batch, user: &str, resource: &str, it: &Requests) {
+    pub(super) fn add_of(
+        &self,
+        batch: &mut Batch,
+        user: &str,
+        resource: &str,
+        requests: &Requests,
+    ) {
         let text = |text: &str| Text::new(&self.hasher, text);
         let origin = Origin {
             user: text(user),
-            agent: text(it.agent),
+            agent: text(requests.agent),
             schema: None,
             flow: text(""),
             resource: text(resource),
-            verb: it.verb,
-            habit: it.habit,
+            verb: requests.verb,
+            habit: requests.habit,
         };
         let mut cost = Cost {
             requests: 1.0,
-            forwarded: f64::from(u8::from(it.is_forwarded)),
-            bytes: it.bytes,
+            forwarded: f64::from(u8::from(requests.is_forwarded)),
+            bytes: requests.bytes,
             seat_seconds: 0.01,
             ..Cost::default()
         };
         cost.upstream_seconds =
-            cost.forwarded * (SECONDS_PER_REQUEST + it.bytes * SECONDS_PER_BYTE);
-        (it.sign)(&mut cost);
-        let hash = self.hasher.hash_one((it.agent, it.verb, it.resource, it.habit));
+            cost.forwarded * (SECONDS_PER_REQUEST + requests.bytes * SECONDS_PER_BYTE);
+        (requests.sign)(&mut cost);
+        let hash = self.hasher.hash_one((
+            requests.agent,
+            requests.verb,
+            requests.resource,
+            requests.habit,
+        ));
         batch.add(hash, &cost, || origin);
     }
 

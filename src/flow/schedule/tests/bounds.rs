@@ -9,8 +9,8 @@ fn backlogged(flow: u64, seats: u64, holds_ms: u32) -> Clients {
 }
 
 fn jain(served: &[u64]) -> f64 {
-    let sum: f64 = served.iter().map(|it| *it as f64).sum();
-    let squares: f64 = served.iter().map(|it| (*it as f64).powi(2)).sum();
+    let sum: f64 = served.iter().map(|seats| *seats as f64).sum();
+    let squares: f64 = served.iter().map(|seats| (*seats as f64).powi(2)).sum();
     sum * sum / (served.len() as f64 * squares)
 }
 
@@ -51,7 +51,7 @@ proptest! {
             .zip(&flows)
             .map(|(flow, (width, holds))| backlogged(flow, *width.min(&seats), *holds))
             .collect();
-        let cost = |it: &Clients| it.seats as i64 * i64::from(it.holds_ms);
+        let cost = |clients: &Clients| clients.seats as i64 * i64::from(clients.holds_ms);
         let longest = clients.iter().map(cost).max().unwrap_or(0);
         let mut ranges = vec![(0_i64, 0_i64); flows.len() * flows.len()];
         compete_while(&mut rig, &clients, 3000, |served| {
@@ -91,12 +91,12 @@ proptest! {
             .collect();
         let served = compete(&mut rig, &clients, TIME);
         let longest = counts.iter().map(|(_, holds)| *holds).max().unwrap_or(0);
-        for (place, (given, it)) in served.iter().zip(&clients).enumerate() {
+        for (place, (given, client)) in served.iter().zip(&clients).enumerate() {
             let mut demands: Vec<f64> = counts.iter().map(|(count, _)| *count as f64).collect();
             // Each of its requests waits for the end of another one at most.
-            demands[place] *= f64::from(it.holds_ms) / f64::from(it.holds_ms + longest);
+            demands[place] *= f64::from(client.holds_ms) / f64::from(client.holds_ms + longest);
             let least = fair_part(SEATS as f64, &demands, demands[place]) * f64::from(TIME);
-            let slack = (SEATS + 1) as f64 * f64::from(it.holds_ms + longest);
+            let slack = (SEATS + 1) as f64 * f64::from(client.holds_ms + longest);
             prop_assert!(*given as f64 + slack >= least, "{given} of {least}: {counts:?} {served:?}");
         }
     }
@@ -140,7 +140,7 @@ proptest! {
         let specs: Vec<LevelSpec> = parts
             .iter()
             .enumerate()
-            .map(|(number, it)| level(&number.to_string(), shares(it.0, it.1, None)))
+            .map(|(number, share)| level(&number.to_string(), shares(share.0, share.1, None)))
             .collect();
         let mut rig = Rig::new(200, &specs);
         let busy = |place| Clients { level: place / 2, count: 210, ..backlogged(place as u64, 1, 10) };
@@ -170,10 +170,10 @@ proptest! {
         while rejected < 20 {
             let one = request(1, 1, holds);
             match rig.scheduler.arrive(rig.now, rig.ids[0], one, false) {
-                Arrival::Rejected(it) => {
-                    prop_assert_eq!(it.reason, RejectReason::TimeOut);
-                    prop_assert!(it.retry_after >= last, "it does not fall while nothing ends");
-                    (last, retry, rejected) = (it.retry_after, it.retry_after, rejected + 1);
+                Arrival::Rejected(rejection) => {
+                    prop_assert_eq!(rejection.reason, RejectReason::TimeOut);
+                    prop_assert!(rejection.retry_after >= last, "it does not fall while nothing ends");
+                    (last, retry, rejected) = (rejection.retry_after, rejection.retry_after, rejected + 1);
                 }
                 Arrival::Started(ticket) => {
                     let key = WaitingKey { level: 0, flow: 1, holds: MS * holds };
@@ -198,12 +198,12 @@ fn fair_part(seats: f64, demands: &[f64], demand: f64) -> f64 {
     let mut sorted = demands.to_vec();
     sorted.sort_by(f64::total_cmp);
     let mut rest = seats;
-    for (place, it) in sorted.iter().enumerate() {
+    for (place, other) in sorted.iter().enumerate() {
         let equal = rest / (sorted.len() - place) as f64;
-        if *it >= equal {
+        if *other >= equal {
             return demand.min(equal);
         }
-        rest -= it;
+        rest -= other;
     }
     demand
 }

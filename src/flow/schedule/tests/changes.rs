@@ -184,18 +184,20 @@ impl Run {
         let Scheduler { levels, seats: all, .. } = &self.scheduler;
         let long_of = |level: usize| -> u64 {
             let of = self.running.iter().map(|(ticket, _)| ticket);
-            of.filter(|it| it.level == level && is_long(it.guess)).map(|it| it.seats).sum()
+            of.filter(|request| request.level == level && is_long(request.guess))
+                .map(|request| request.seats)
+                .sum()
         };
         let (mut claimed, mut borrowed, mut borrowed_long) = (0, 0, 0);
-        for (place, it) in levels.iter().enumerate() {
-            let Limits { nominal, least, .. } = it.limits;
+        for (place, lender) in levels.iter().enumerate() {
+            let Limits { nominal, least, .. } = lender.limits;
             if self.is_exempt(place) {
                 claimed += least;
                 continue;
             }
             let more = if place == level { seats } else { 0 };
-            claimed += (it.in_use + more).max(least);
-            borrowed += (it.in_use + more).saturating_sub(nominal);
+            claimed += (lender.in_use + more).max(least);
+            borrowed += (lender.in_use + more).saturating_sub(nominal);
             borrowed_long += (long_of(place) + more).saturating_sub(nominal);
         }
         let own = (long_of(level) + seats).saturating_sub(levels[level].limits.nominal);
@@ -275,7 +277,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Four levels with queues, and an exempt one.
 fn specs(levels: &[(u32, u32, Option<u32>)]) -> Vec<LevelSpec> {
     let numbered = levels.iter().enumerate();
-    let limited = numbered.map(|(number, it)| level(&number.to_string(), shares(it.0, it.1, it.2)));
+    let limited = numbered
+        .map(|(number, share)| level(&number.to_string(), shares(share.0, share.1, share.2)));
     let mut exempt = level("exempt", shares(3, 50, None));
     exempt.manner = Manner::Exempt;
     limited.chain([exempt]).collect()
@@ -309,6 +312,6 @@ proptest! {
         run.pass(Duration::from_secs(3600));
         prop_assert!(run.running.is_empty() && run.waiting.is_empty(), "everything ends");
         prop_assert_eq!((run.scheduler.in_use, run.scheduler.waiting), (0, 0));
-        prop_assert!(run.scheduler.levels.iter().all(|it| it.is_empty() && it.in_use == 0));
+        prop_assert!(run.scheduler.levels.iter().all(|level| level.is_empty() && level.in_use == 0));
     }
 }

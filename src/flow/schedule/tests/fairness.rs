@@ -33,20 +33,20 @@ pub(super) fn compete_while(
         for key in running.chain(rig.waiting.values()) {
             *open.entry((key.level, key.flow)).or_default() += 1;
         }
-        for it in clients {
+        for client in clients {
             let request = Arriving {
                 wait_max: Duration::from_secs(600),
-                ..request(it.flow, it.seats, it.guess_ms)
+                ..request(client.flow, client.seats, client.guess_ms)
             };
-            for _ in open.get(&(it.level, it.flow)).copied().unwrap_or(0)..it.count {
-                rig.arrive(it.level, request, MS * it.holds_ms);
+            for _ in open.get(&(client.level, client.flow)).copied().unwrap_or(0)..client.count {
+                rig.arrive(client.level, request, MS * client.holds_ms);
             }
         }
-        for (given, it) in served.iter_mut().zip(clients) {
+        for (given, client) in served.iter_mut().zip(clients) {
             let own = rig
                 .running
                 .iter()
-                .filter(|(key, _, _)| (key.level, key.flow) == (it.level, it.flow));
+                .filter(|(key, _, _)| (key.level, key.flow) == (client.level, client.flow));
             *given += own.map(|(_, ticket, _)| ticket.seats).sum::<u64>();
         }
         show(&served);

@@ -57,7 +57,7 @@ proptest! {
         arrivals in proptest::collection::vec((0_usize..5, 1_u64..8, any::<bool>()), 1..150),
     ) {
         let specs: Vec<LevelSpec> = (shares_of.iter().enumerate())
-            .map(|(number, it)| level(&number.to_string(), shares(it.0, it.1, None)))
+            .map(|(number, share)| level(&number.to_string(), shares(share.0, share.1, None)))
             .collect();
         let mut run = Run::new(60, &specs);
         for (number, (place, seats, is_long)) in (0..).zip(arrivals) {

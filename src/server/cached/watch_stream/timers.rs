@@ -69,7 +69,8 @@ impl Timers {
     /// end of `schedule` forward.
     pub(super) fn poll(&mut self, schedule: &mut Schedule, context: &mut Context<'_>) {
         self.needs_poll = false;
-        if self.drain_started.as_mut().is_some_and(|it| it.as_mut().poll(context).is_ready()) {
+        if self.drain_started.as_mut().is_some_and(|drain| drain.as_mut().poll(context).is_ready())
+        {
             self.drain_started = None;
             schedule.leave(Instant::now());
         }

@@ -82,17 +82,17 @@ fn accept(key: &[u8]) -> String {
 fn protocol(headers: &HeaderMap, without_token: bool) -> Option<HeaderValue> {
     let mut lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
     if !without_token {
-        return lines.next().filter(|one| is_protocol(one.as_bytes())).cloned();
+        return lines.next().filter(|offered| is_protocol(offered.as_bytes())).cloned();
     }
-    let mut others = lines
+    let mut protocols = lines
         .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii)
-        .filter(|one| !one.starts_with(PROTOCOL_TOKEN_PREFIX.as_bytes()));
-    let one = others.next().filter(|one| is_protocol(one))?;
-    if others.next().is_some() {
+        .filter(|offered| !offered.starts_with(PROTOCOL_TOKEN_PREFIX.as_bytes()));
+    let offered = protocols.next().filter(|offered| is_protocol(offered))?;
+    if protocols.next().is_some() {
         return None;
     }
-    HeaderValue::from_bytes(one).ok()
+    HeaderValue::from_bytes(offered).ok()
 }
 
 /// Whether `bytes` are one sub-protocol, and not a bearer token.
@@ -107,7 +107,7 @@ fn is_protocol(bytes: &[u8]) -> bool {
 /// `url.ParseRequestURI` accepts more, and refuses `null` and `foo`.
 fn is_plain_origin(origin: &[u8]) -> bool {
     let Some((scheme, rest)) =
-        std::str::from_utf8(origin).ok().and_then(|all| all.split_once("://"))
+        std::str::from_utf8(origin).ok().and_then(|origin_text| origin_text.split_once("://"))
     else {
         return false;
     };

@@ -64,7 +64,9 @@ impl Chunks {
             (Self::Size(size), _) => {
                 let digit = hex_digit(byte).ok_or(Malformed)?;
                 Self::Size(
-                    size.checked_mul(16).and_then(|it| it.checked_add(digit)).ok_or(Malformed)?,
+                    size.checked_mul(16)
+                        .and_then(|shifted| shifted.checked_add(digit))
+                        .ok_or(Malformed)?,
                 )
             }
             (Self::Extension(_), b'\n') => return Err(Malformed),

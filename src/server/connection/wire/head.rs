@@ -176,7 +176,7 @@ fn split(
     mut head: Vec<u8>,
     fields: &[Header<'_>],
 ) -> Result<(Vec<u8>, Option<Box<HeaderMap>>), RefusedHead> {
-    let (mut others, mut kept) = (HeaderMap::new(), 0);
+    let (mut other_fields, mut kept) = (HeaderMap::new(), 0);
     for Header { name, value } in fields {
         if READ_BY_HYPER.iter().any(|other| name.eq_ignore_ascii_case(other.as_str())) {
             kept += 1;
@@ -187,14 +187,15 @@ fn split(
         }
         let name = HeaderName::from_bytes(name.as_bytes()).ok();
         let value = HeaderValue::from_bytes(value).ok();
-        let added = name.zip(value).and_then(|(name, value)| others.try_append(name, value).ok());
+        let added =
+            name.zip(value).and_then(|(name, value)| other_fields.try_append(name, value).ok());
         added.ok_or_else(RefusedHead::too_many_fields)?;
     }
     if kept > FIELDS_USUAL_MAX {
         return Err(RefusedHead::too_many_fields());
     }
     head.extend_from_slice(b"\r\n");
-    Ok((head, Some(Box::new(others))))
+    Ok((head, Some(Box::new(other_fields))))
 }
 
 /// Returns the target as `http::Uri` carries it; `None` if it carries it as it is.
@@ -266,7 +267,9 @@ fn framing(is_http11: bool, fields: &[Header<'_>]) -> Result<(BodyFraming, bool)
     // As Go's server, which looks at the first value alone.
     let is_token = |token: &[u8]| token.eq_ignore_ascii_case(b"100-continue");
     let separates = |byte: &u8| matches!(byte, b' ' | b'\t' | b',');
-    if expectation.is_some_and(|it| !it.is_empty() && !it.split(separates).any(is_token)) {
+    if expectation.is_some_and(|expectation| {
+        !expectation.is_empty() && !expectation.split(separates).any(is_token)
+    }) {
         return Err(RefusedHead::expectation_failed());
     }
     let body = match length {
@@ -283,7 +286,7 @@ fn framing(is_http11: bool, fields: &[Header<'_>]) -> Result<(BodyFraming, bool)
 fn content_length(value: &[u8]) -> Result<u64, RefusedHead> {
     let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let text = str::from_utf8(value).ok().filter(|_| is_number);
-    let length = text.and_then(|text| text.parse().ok()).filter(|it| *it <= LENGTH_MAX);
+    let length = text.and_then(|text| text.parse().ok()).filter(|length| *length <= LENGTH_MAX);
     length.ok_or_else(|| RefusedHead::bad_request("its Content-Length is not a number"))
 }
 

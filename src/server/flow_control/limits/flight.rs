@@ -58,10 +58,12 @@ impl Flight {
     pub(in crate::server::flow_control) fn new(
         limits: &Arc<ServerLimits>,
         queue: &Arc<Queue>,
-        of: FlightOf,
+        target: FlightOf,
     ) -> Option<Arc<Self>> {
         let (limits, queue) = (Arc::clone(limits), Arc::clone(queue));
-        limits.adapts().then(|| Arc::new(Self { limits, queue, of, attempt: Mutex::default() }))
+        limits
+            .adapts()
+            .then(|| Arc::new(Self { limits, queue, of: target, attempt: Mutex::default() }))
     }
 
     fn give_back(&self, attempt: Attempt) {
@@ -151,7 +153,7 @@ fn refusal(status: StatusCode, headers: &HeaderMap, is_of_core: bool) -> Option<
         return None;
     }
     if let Some(shed) = headers.get(SHED_HEADER) {
-        return LOAD_REASONS.iter().any(|it| shed == it).then_some(Refusal::OfLevel);
+        return LOAD_REASONS.iter().any(|reason| shed == reason).then_some(Refusal::OfLevel);
     }
     let has_level = headers.contains_key(PRIORITY_LEVEL_UID);
     let refusal = if has_level { Refusal::OfLevel } else { Refusal::OfServer };
@@ -169,7 +171,7 @@ mod tests {
 
     #[test]
     fn only_the_filters_of_the_api_server_say_that_it_has_too_much_to_do() {
-        let of = |status: u16, headers: &[(&str, &str)], is_of_core| {
+        let judge = |status: u16, headers: &[(&str, &str)], is_of_core| {
             let mut map = HeaderMap::new();
             for (name, value) in headers {
                 let name: http::HeaderName = name.parse().unwrap();
@@ -196,7 +198,7 @@ mod tests {
             (503, &[text, level], true, None),
             (200, &[text, level], true, None),
         ] {
-            assert_eq!(of(status, headers, is_of_core), expected, "{status} {headers:?}");
+            assert_eq!(judge(status, headers, is_of_core), expected, "{status} {headers:?}");
         }
     }
 }

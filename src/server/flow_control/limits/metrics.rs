@@ -109,8 +109,8 @@ impl Drop for LimitMetrics {
             drop(limits.remove_label_values(&[&*self.url, limit]));
         }
         drop(seats.remove_label_values(&[&self.url]));
-        for of in [OF_LEVEL, OF_SERVER] {
-            drop(refusals.remove_label_values(&[&*self.url, of]));
+        for scope in [OF_LEVEL, OF_SERVER] {
+            drop(refusals.remove_label_values(&[&*self.url, scope]));
         }
     }
 }

@@ -36,7 +36,7 @@ async fn nothing_waits_longer_than_it_may_and_all_seats_come_back() {
             let wait_max = Duration::from_millis(120 * number);
             let began = Instant::now();
             let rejected = acquire(&queue, request(&level, number, wait_max)).await.err();
-            assert_eq!(rejected.map(|it| it.reason), Some(RejectReason::TimeOut));
+            assert_eq!(rejected.map(|rejection| rejection.reason), Some(RejectReason::TimeOut));
             let over = began.elapsed().saturating_sub(wait_max);
             assert!(began.elapsed() >= wait_max && over <= Duration::from_millis(50));
         });

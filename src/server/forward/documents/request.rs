@@ -198,16 +198,16 @@ mod tests {
             assert!(parse("/openapi/v2", &[(name, value)]).is_none(), "{name}: {value}");
         }
         assert!(parse("/openapi/v2", &[("accept", "a/b"), ("accept", "c/d")]).is_none());
-        let known = parse("/openapi/v2", &[("if-none-match", "\"A\"")]).unwrap().client_etag;
-        assert_eq!(known.unwrap(), "\"A\"");
+        let etag = parse("/openapi/v2", &[("if-none-match", "\"A\"")]).unwrap().client_etag;
+        assert_eq!(etag.unwrap(), "\"A\"");
     }
 
     #[test]
     fn keys_differ_where_the_response_may_differ() {
         let key = |headers: &[(&str, &str)]| {
-            let mut all = vec![("accept", AGGREGATED)];
-            all.extend(headers);
-            parse("/apis", &all).unwrap().key
+            let mut fields = vec![("accept", AGGREGATED)];
+            fields.extend(headers);
+            parse("/apis", &fields).unwrap().key
         };
         let plain = key(&[]);
         assert_eq!(plain, key(&[("user-agent", "kubectl/v1.36"), ("authorization", "Bearer x")]));

@@ -92,9 +92,9 @@ impl Names {
 
     /// Removes all identity headers.
     pub(super) fn remove_from(&self, headers: &mut HeaderMap) {
-        let found: Vec<HeaderName> =
+        let names: Vec<HeaderName> =
             headers.keys().filter(|name| self.contain(name)).cloned().collect();
-        for name in found {
+        for name in names {
             headers.remove(name);
         }
     }

@@ -15,12 +15,12 @@ pub(crate) struct ClientIds {
 
 impl ClientIds {
     /// Returns the client of a gateway. `user` is the key of a user's name.
-    pub(crate) fn of_address(address: Option<IpAddr>, user: Option<UserKey>) -> Self {
-        Self { first: ClientId::of_address(address), user: user.map(ClientId::User) }
+    pub(crate) fn from_address(address: Option<IpAddr>, user: Option<UserKey>) -> Self {
+        Self { first: ClientId::from_address(address), user: user.map(ClientId::User) }
     }
 
     /// Returns the client of a sidecar.
-    pub(crate) fn of_connection(number: u64) -> Self {
+    pub(crate) fn from_connection(number: u64) -> Self {
         Self { first: ClientId::Connection(number), user: None }
     }
 

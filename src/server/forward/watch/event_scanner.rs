@@ -113,8 +113,8 @@ impl EventScanner {
         };
         let room = BOOKMARK_BYTES_MAX - self.bookmark.len();
         self.bookmark.extend_from_slice(part.get(..room).unwrap_or(part));
-        let known = self.bookmark.len().min(start.len());
-        self.may_be_bookmark = self.bookmark.get(..known) == start.get(..known)
+        let length = self.bookmark.len().min(start.len());
+        self.may_be_bookmark = self.bookmark.get(..length) == start.get(..length)
             && self.bookmark.len() < BOOKMARK_BYTES_MAX;
         if !self.may_be_bookmark {
             self.bookmark = Vec::new();

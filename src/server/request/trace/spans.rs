@@ -133,7 +133,8 @@ impl RequestTrace {
                 (SpanKind::Internal, Some(KeyValue::new("weir.wait.cause", cause)), false)
             }
             StageKind::Upstream(status) => {
-                let attribute = status.map(|it| KeyValue::new("http.response.status_code", it));
+                let attribute =
+                    status.map(|status| KeyValue::new("http.response.status_code", status));
                 (SpanKind::Client, attribute, status.is_none_or(|status| status >= 400))
             }
         };
@@ -205,7 +206,7 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
 
 /// Returns a method that every client may use; others are the client's own words.
 fn method(method: &str) -> &'static str {
-    METHODS.into_iter().find(|known| *known == method).unwrap_or("_OTHER")
+    METHODS.into_iter().find(|standard| *standard == method).unwrap_or("_OTHER")
 }
 
 /// Returns the `tracestate`, if it is text and not too long. Several headers are one list.

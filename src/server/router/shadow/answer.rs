@@ -159,11 +159,11 @@ impl Beside<'_> {
         let is_found = whole.head.status == StatusCode::OK;
         let answered = match &self.request.decision {
             Decision::List(plan, _) if is_found => {
-                let at = version::of_list(&whole.body).ok_or(Cause::Malformed)?;
+                let at = version::list_version(&whole.body).ok_or(Cause::Malformed)?;
                 list_at(read, plan, at, permits).await
             }
             Decision::Get(_) if is_found => {
-                let object = version::of_object(&whole.body).ok_or(Cause::Malformed)?;
+                let object = version::identify(&whole.body).ok_or(Cause::Malformed)?;
                 get_at(read, object.at, permits).await
             }
             Decision::Get(_) => absent_since(read, self.request.began, permits).await,

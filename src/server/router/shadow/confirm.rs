@@ -34,7 +34,7 @@ impl Beside<'_> {
     ) -> Outcome {
         let unconfirmed = Outcome::NotComparable(Cause::Unconfirmed);
         let query = self.request.parts.uri.query().unwrap_or_default();
-        let query = match (&self.request.decision, version::of_list(&whole.body)) {
+        let query = match (&self.request.decision, version::list_version(&whole.body)) {
             (Decision::List(plan, _), Some(at)) if plan.start_key.is_none() => {
                 exact_query(query, at, plan.limit.is_some())
             }
@@ -56,10 +56,15 @@ impl Beside<'_> {
         }
         // Only the same state can show that the upstream contradicts itself.
         let at = |status, body| {
-            (status == StatusCode::OK).then_some(()).and(version::of_object(body)).map(|it| it.at)
+            (status == StatusCode::OK)
+                .then_some(())
+                .and(version::identify(body))
+                .map(|identified| identified.at)
         };
         let is_same_state = match &self.request.decision {
-            Decision::List(..) => version::of_list(&body) == version::of_list(&whole.body),
+            Decision::List(..) => {
+                version::list_version(&body) == version::list_version(&whole.body)
+            }
             _ => {
                 at(status, &body).is_some()
                     && at(status, &body) == at(whole.head.status, &whole.body)
@@ -93,7 +98,9 @@ impl Beside<'_> {
         match repeated {
             None => unconfirmed,
             // The next event is another one, or none: there is no event here.
-            Some(Some((shown, _))) if shown != at && frame.is_empty() => Outcome::Different,
+            Some(Some((event_version, _))) if event_version != at && frame.is_empty() => {
+                Outcome::Different
+            }
             Some(None) if frame.is_empty() => Outcome::Different,
             Some(Some((_, again))) if again == *frame => Outcome::Different,
             Some(_) => Outcome::UpstreamInconsistent,
@@ -108,7 +115,8 @@ impl Beside<'_> {
     ) -> Option<Response<pool::Body>> {
         let path = self.request.parts.uri.path();
         let target = if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") };
-        let parsed = target.parse::<PathAndQuery>().ok().filter(|it| it.as_str() == target)?;
+        let parsed =
+            target.parse::<PathAndQuery>().ok().filter(|parsed| parsed.as_str() == target)?;
         context.parts.uri = Uri::from(parsed);
         let prepared = self.router.prepare(context, caller).await.ok()?;
         let forwarder = &self.router.forwarder;
@@ -126,11 +134,11 @@ async fn first_event(
         let Some(chunk) = body.frame().await else { return Some(None) };
         let Ok(chunk) = chunk.ok()?.into_data() else { continue };
         let Some(frame) = cutter.push(&chunk).ok()?.into_iter().next() else { continue };
-        let raw = version::of_frame(encoding, frame.clone())?;
+        let raw = version::parse_frame(encoding, frame.clone())?;
         return match &*raw.event {
             "BOOKMARK" => Some(None),
             "ERROR" => None,
-            _ => Some(Some((version::of_object(&raw.object)?.at, frame))),
+            _ => Some(Some((version::identify(&raw.object)?.at, frame))),
         };
     }
 }

@@ -37,8 +37,8 @@ impl UpstreamFrames {
             self.bytes += chunk.bytes.len() as u64;
             let cut = self.cutter.push(&chunk.bytes).map_err(|_| Cause::Malformed)?;
             let read = |bytes: Bytes| {
-                let raw = version::of_frame(self.encoding, bytes.clone())?;
-                let at = version::of_object(&raw.object).map(|object| object.at);
+                let raw = version::parse_frame(self.encoding, bytes.clone())?;
+                let at = version::identify(&raw.object).map(|object| object.at);
                 Some(UpstreamFrame { bytes, raw, at })
             };
             let frames: Option<Vec<_>> = cut.into_iter().map(read).collect();

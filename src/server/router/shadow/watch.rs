@@ -154,7 +154,7 @@ impl Beside<'_> {
             return Err(Cause::Malformed.into());
         };
         let content_type = read.target.form.encoding.content_type(true);
-        if headers.get(CONTENT_TYPE).is_none_or(|it| it != content_type) {
+        if headers.get(CONTENT_TYPE).is_none_or(|value| value != content_type) {
             return Err(End::Start(DifferingPart::Header(CONTENT_TYPE.as_str().to_owned())));
         }
         let _begun = match plan.start {
@@ -187,7 +187,7 @@ impl Beside<'_> {
             let mut read = read.into_iter();
             let mut end = None;
             for frame in read.by_ref() {
-                let key = version::of_object(&frame.raw.object).map(|object| object.key);
+                let key = version::identify(&frame.raw.object).map(|object| object.key);
                 let continues = &*frame.raw.event == EventType::Added.as_str()
                     && key.as_ref().map(|key| key.as_str().to_owned()) > last_key;
                 if !continues {
@@ -250,7 +250,7 @@ impl Beside<'_> {
                     Some(frames) => both.add(read, frames)?,
                     None => both.is_ended = true,
                 },
-                () = both.watcher.woken(), if both.may_read() => {}
+                () = both.watcher.until_woken(), if both.may_read() => {}
                 () = sleep_until(late_at), if late_at.is_some() => {
                     return Err(Cause::Slow.into());
                 }
@@ -284,12 +284,14 @@ impl BothWatches {
                 "BOOKMARK" => {
                     let (at, ends_start) =
                         bookmark::read(&frame.raw.object).ok_or(Cause::Malformed)?;
-                    let own = self.handle.bookmark(at, ends_start, read.target.form.view);
-                    if own.is_none() {
+                    let own_bookmark = self.handle.bookmark(at, ends_start, read.target.form.view);
+                    if own_bookmark.is_none() {
                         // The next one can be compared.
                         self.handle.expect_bookmark();
                     }
-                    if let Some(differs) = own.and_then(|own| difference(&frame.bytes, &own)) {
+                    if let Some(differs) = own_bookmark
+                        .and_then(|own_bookmark| difference(&frame.bytes, &own_bookmark))
+                    {
                         let what =
                             DifferingPart::Event("other bytes of a bookmark", at.0, Some(differs));
                         return Err(End::Bookmark(what));
@@ -321,8 +323,8 @@ impl BothWatches {
                     }
                     for chunk in chunks {
                         for frame in self.cutter.push(&chunk).map_err(|_| Cause::Malformed)? {
-                            let raw = version::of_frame(self.encoding, frame.clone());
-                            let object = raw.and_then(|raw| version::of_object(&raw.object));
+                            let raw = version::parse_frame(self.encoding, frame.clone());
+                            let object = raw.and_then(|raw| version::identify(&raw.object));
                             self.matcher.cache(object.ok_or(Cause::Malformed)?.at, frame)?;
                         }
                     }

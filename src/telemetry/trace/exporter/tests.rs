@@ -26,7 +26,7 @@ impl Collect for Script {
         let response = {
             let mut state = self.0.lock();
             let request = ExportTraceServiceRequest::decode(batch).unwrap();
-            let scopes = request.resource_spans.iter().flat_map(|it| &it.scope_spans);
+            let scopes = request.resource_spans.iter().flat_map(|spans| &spans.scope_spans);
             state.received.push((Instant::now(), scopes.map(|scope| scope.spans.len()).sum()));
             state.responses.pop_front()
         };

@@ -91,7 +91,7 @@ impl Probed for Server {
         self.health.lock().next_probe(last, interval)
     }
 
-    async fn changed(&self) {
+    async fn until_changed(&self) {
         self.changed.notified().await;
     }
 

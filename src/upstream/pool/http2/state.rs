@@ -92,7 +92,7 @@ impl State {
         is_free: impl Fn(&Connection) -> bool,
     ) -> Option<Arc<Connection>> {
         let mut least: Option<(usize, &Arc<Connection>)> = None;
-        for connection in self.usable.iter().filter(|it| is_free(it)) {
+        for connection in self.usable.iter().filter(|connection| is_free(connection)) {
             let resets = connection.recent_resets(now);
             if resets < resets_max {
                 return Some(Arc::clone(connection));

@@ -10,7 +10,7 @@ pub(super) fn kind_of(field: &str) -> Option<NameKind> {
         return Some(NameKind::Path);
     }
     let field: String =
-        field.chars().filter(|it| it.is_alphanumeric()).collect::<String>().to_lowercase();
+        field.chars().filter(|letter| letter.is_alphanumeric()).collect::<String>().to_lowercase();
     FIELDS.iter().find(|(_, fields)| fields.contains(&field.as_str())).map(|(kind, _)| *kind)
 }
 

@@ -119,8 +119,8 @@ impl Names {
         if name.parse::<IpAddr>().is_ok() {
             return self.add_ips(name);
         }
-        let known = self.0.entry(name.to_owned()).or_insert(kind);
-        *known = kind.min(*known);
+        let stored = self.0.entry(name.to_owned()).or_insert(kind);
+        *stored = kind.min(*stored);
     }
 
     /// Adds the host of an address, of a URL or of a network. Those of every host stay.
@@ -151,14 +151,14 @@ impl Names {
             // It may have a port, or end a sentence.
             let part = part.trim_end_matches(['.', ':']);
             let host = part.rsplit_once(':').map(|(host, _)| host);
-            let found = [Some(part), host].into_iter().flatten().find_map(|part| {
+            let address = [Some(part), host].into_iter().flatten().find_map(|part| {
                 let address: IpAddr = part.parse().ok()?;
                 (!address.is_loopback() && !address.is_unspecified()).then_some(part)
             });
-            if let Some(found) = found {
+            if let Some(address) = address {
                 let kind = NameKind::Address;
-                let known = self.0.entry(found.to_owned()).or_insert(kind);
-                *known = kind.min(*known);
+                let stored = self.0.entry(address.to_owned()).or_insert(kind);
+                *stored = kind.min(*stored);
             }
         }
     }

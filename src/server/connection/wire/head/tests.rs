@@ -223,7 +223,7 @@ fn hyper_gets_few_of_very_many_fields() {
     let expected = "PUT /a%23 HTTP/1.1\r\nContent-Length: 3\r\nconnection: close\r\n\r\n";
     assert_eq!(String::from_utf8(read.replacement.unwrap()).unwrap(), expected);
     let fields = read.fields.unwrap();
-    let values: Vec<_> = fields.get_all("x").iter().map(|it| it.to_str().unwrap()).collect();
+    let values: Vec<_> = fields.get_all("x").iter().map(|value| value.to_str().unwrap()).collect();
     assert_eq!(values, (0..200).map(|number| number.to_string()).collect::<Vec<_>>());
     assert_eq!((fields.len(), fields["host"].as_bytes()), (201, &b"h"[..]));
     let alone = format!("GET / HTTP/1.1\r\n{}\r\n", "TE: x\r\n".repeat(101));

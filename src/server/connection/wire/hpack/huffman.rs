@@ -143,20 +143,20 @@ struct Codes {
 
 #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, within the tables")]
 const fn codes() -> [Codes; LONGEST as usize + 1] {
-    let mut all = [Codes { first: 0, count: 0, sorted: 0 }; LONGEST as usize + 1];
+    let mut codes = [Codes { first: 0, count: 0, sorted: 0 }; LONGEST as usize + 1];
     let mut symbol = 0;
     while symbol < 256 {
-        all[LENGTHS[symbol] as usize].count += 1;
+        codes[LENGTHS[symbol] as usize].count += 1;
         symbol += 1;
     }
     let mut length = 1;
-    while length < all.len() {
-        let shorter = all[length - 1];
-        all[length].first = (shorter.first + shorter.count) << 1;
-        all[length].sorted = shorter.sorted + shorter.count;
+    while length < codes.len() {
+        let shorter = codes[length - 1];
+        codes[length].first = (shorter.first + shorter.count) << 1;
+        codes[length].sorted = shorter.sorted + shorter.count;
         length += 1;
     }
-    all
+    codes
 }
 
 /// Returns all symbols in the order of their codes.
@@ -250,7 +250,7 @@ pub(in super::super) fn encode(text: &[u8]) -> Vec<u8> {
     let mut bits = String::new();
     for symbol in text {
         let length = LENGTHS[usize::from(*symbol)] as usize;
-        let place = SORTED.iter().position(|it| it == symbol).unwrap() as u32;
+        let place = SORTED.iter().position(|sorted| sorted == symbol).unwrap() as u32;
         let codes = CODES[length];
         bits.push_str(&format!("{:0length$b}", codes.first + place - codes.sorted));
     }
@@ -292,7 +292,7 @@ mod tests {
             (0x16, 30, 0x3FFF_FFFE),
         ] {
             let codes = CODES[length];
-            let place = SORTED.iter().position(|it| *it == symbol).unwrap() as u32;
+            let place = SORTED.iter().position(|sorted| *sorted == symbol).unwrap() as u32;
             assert_eq!(codes.first + place - codes.sorted, code, "{symbol}");
             assert_eq!(u32::from(LENGTHS[usize::from(symbol)]), length as u32);
         }

@@ -153,8 +153,10 @@ impl Table {
         }
         let Some(back) = index.checked_sub(FIRST_INDEX) else { return Place::Same };
         let number = self.inserted.saturating_sub(back as u64 + 1);
-        match self.absent.binary_search_by_key(&number, |it| it.number) {
-            Ok(place) => self.absent.get(place).map_or(Place::Same, |it| Place::Absent(&it.field)),
+        match self.absent.binary_search_by_key(&number, |field| field.number) {
+            Ok(place) => {
+                self.absent.get(place).map_or(Place::Same, |field| Place::Absent(&field.field))
+            }
             Err(place) if place == self.absent.len() => Place::Same,
             Err(place) => Place::Moved(index - (self.absent.len() - place)),
         }
@@ -198,7 +200,7 @@ impl Table {
         {
             self.size -= usize::from(oldest.size);
             let number = self.inserted - self.entries.len() as u64 - 1;
-            self.absent.pop_front_if(|it| it.number == number);
+            self.absent.pop_front_if(|oldest| oldest.number == number);
         }
     }
 }

@@ -136,8 +136,9 @@ fn read_by_h2(parts: Vec<Vec<u8>>) -> Read {
 fn is_meant(request: &Request<()>, meaning: &Meaning) -> bool {
     let Meaning::Request { method, path, authority, headers } = meaning else { return false };
     request.method().as_str().as_bytes() == method
-        && request.uri().path_and_query().map(|it| it.as_str().as_bytes()) == Some(&path[..])
-        && request.uri().authority().map(|it| it.as_str()) == authority.as_deref()
+        && request.uri().path_and_query().map(|target| target.as_str().as_bytes())
+            == Some(&path[..])
+        && request.uri().authority().map(|authority| authority.as_str()) == authority.as_deref()
         && request.headers() == headers
 }
 

@@ -144,7 +144,7 @@ struct Message {
 fn target() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         4 => select(&b"abc/?&=%2#"[..]),
-        1 => any::<u8>().prop_filter("Go takes it", |it| *it > b' ' && *it != 0x7F),
+        1 => any::<u8>().prop_filter("Go takes it", |byte| *byte > b' ' && *byte != 0x7F),
     ];
     prop::collection::vec(byte, 0..40).prop_map(|tail| [b"/".to_vec(), tail].concat())
 }
@@ -152,17 +152,17 @@ fn target() -> impl Strategy<Value = Vec<u8>> {
 /// Returns the framing of a body, the body as it is sent, and the body itself.
 fn body() -> impl Strategy<Value = (String, Vec<u8>, Vec<u8>)> {
     let piece = || prop::collection::vec(any::<u8>(), 1..40);
-    let whole =
-        piece().prop_map(|it| (format!("Content-Length: {}\r\n", it.len()), it.clone(), it));
+    let whole = piece()
+        .prop_map(|piece| (format!("Content-Length: {}\r\n", piece.len()), piece.clone(), piece));
     let trailer = select(&["", "X: y\r\n", "X:\r\nA: b\r\n"][..]);
     let size = select(&["", ";a=b", " ", "\t;x"][..]);
     let chunks =
         (prop::collection::vec((piece(), size), 0..4), trailer).prop_map(|(all, trailer)| {
-            let sent = all.iter().flat_map(|(it, behind)| {
-                [format!("{:x}{behind}\r\n", it.len()).as_bytes(), it, b"\r\n"].concat()
+            let sent = all.iter().flat_map(|(chunk, behind)| {
+                [format!("{:x}{behind}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat()
             });
             let sent = sent.chain(format!("0\r\n{trailer}\r\n").into_bytes()).collect();
-            let body = all.into_iter().flat_map(|(it, _)| it).collect();
+            let body = all.into_iter().flat_map(|(chunk, _)| chunk).collect();
             ("Transfer-Encoding: chunked\r\n".to_owned(), sent, body)
         });
     prop_oneof![2 => Just(Default::default()), 1 => whole, 1 => chunks]
@@ -196,7 +196,7 @@ fn spoiled() -> impl Strategy<Value = Vec<u8>> {
     let odd = &b"\r\n\r\n: \t\0#?%;0aZ\x80\xFF,"[..];
     let change = (any::<prop::sample::Index>(), 0..3, select(odd));
     (messages(), prop::collection::vec(change, 0..6)).prop_map(|(messages, changes)| {
-        let mut bytes: Vec<u8> = messages.into_iter().flat_map(|it| it.bytes).collect();
+        let mut bytes: Vec<u8> = messages.into_iter().flat_map(|message| message.bytes).collect();
         for (place, kind, byte) in changes {
             let place = place.index(bytes.len());
             match kind {
@@ -213,8 +213,8 @@ proptest! {
     /// Pipelined requests with bodies, cut anywhere: hyper reads each, with its escaped target.
     #[test]
     fn hyper_reads_each_request_with_its_whole_target(messages in messages(), cuts in cuts()) {
-        let bytes: Vec<u8> = messages.iter().flat_map(|it| it.bytes.clone()).collect();
-        let expected: Vec<Seen> = messages.into_iter().map(|it| Ok(it.read)).collect();
+        let bytes: Vec<u8> = messages.iter().flat_map(|message| message.bytes.clone()).collect();
+        let expected: Vec<Seen> = messages.into_iter().map(|message| Ok(message.read)).collect();
         for detect in [false, true] {
             prop_assert_eq!(&requests(Pieces::cut(&bytes, &cuts), detect), &expected);
         }

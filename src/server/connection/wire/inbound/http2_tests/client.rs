@@ -76,8 +76,8 @@ pub(super) fn fields() -> impl Strategy<Value = Fields> {
         4 => proptest::sample::select(&[
             "/", "/api/v1/pods", "/api/v1/pods#", "/#x?dryRun=All", "/a?b=c>d", "/index.html", "*",
             "", "a#b", "/\x01#", "/\"`\"", "?#", "#",
-        ][..]).prop_map(|it| it.as_bytes().to_vec()),
-        1 => proptest::collection::vec(any::<u8>(), 0..30).prop_map(|it| [b"/", &*it].concat()),
+        ][..]).prop_map(|path| path.as_bytes().to_vec()),
+        1 => proptest::collection::vec(any::<u8>(), 0..30).prop_map(|bytes| [b"/", &*bytes].concat()),
         1 => (1_usize..3000).prop_map(|length| [b"/#", &*b"a".repeat(length)].concat()),
         1 => (16_000_usize..70_000).prop_map(|length| [b"/", &*b"#".repeat(length / 3)].concat()),
     ];
@@ -101,7 +101,7 @@ pub(super) fn fields() -> impl Strategy<Value = Fields> {
         |(path, authority, scheme, others, order, doubled)| {
             let pseudo = [
                 Some((&b":path"[..], path)),
-                authority.map(|it| (&b":authority"[..], it.as_bytes().to_vec())),
+                authority.map(|authority| (&b":authority"[..], authority.as_bytes().to_vec())),
                 Some((b":scheme", scheme.as_bytes().to_vec())),
                 Some((b":method", b"DELETE".to_vec())),
             ];
@@ -178,7 +178,11 @@ impl Client {
         }
         let named: Vec<usize> = (1..62)
             .filter(|index| NAMES[index - 1].as_bytes() == name)
-            .chain((0..self.table.len()).filter(|it| self.table[*it].0 == name).map(|it| it + 62))
+            .chain(
+                (0..self.table.len())
+                    .filter(|index| self.table[*index].0 == name)
+                    .map(|index| index + 62),
+            )
             .collect();
         let index = match choice() {
             pick if pick % 4 == 3 || named.is_empty() => 0,
@@ -223,8 +227,8 @@ fn string(text: &[u8], is_coded: bool, block: &mut Vec<u8>) {
 /// Returns the frames of a block: cut where the style says, and where a frame is full.
 fn frames(stream: u32, block: &[u8], style: &Style) -> Vec<u8> {
     const PART_MAX: usize = 16_000;
-    let mut ends: Vec<usize> = style.splits.iter().map(|it| *it.min(&block.len())).collect();
-    ends.extend((1..).map(|it| it * PART_MAX).take_while(|it| *it < block.len()));
+    let mut ends: Vec<usize> = style.splits.iter().map(|split| *split.min(&block.len())).collect();
+    ends.extend((1..).map(|part| part * PART_MAX).take_while(|part| *part < block.len()));
     ends.push(block.len());
     ends.sort_unstable();
     let mut bytes = Vec::new();

@@ -126,7 +126,7 @@ impl Reader {
             16 => b"gzip, deflate",
             _ => b"",
         };
-        if let Some(name) = index.checked_sub(1).and_then(|it| NAMES.get(it)) {
+        if let Some(name) = index.checked_sub(1).and_then(|place| NAMES.get(place)) {
             return Ok((name.as_bytes().to_vec(), value.to_vec()));
         }
         let back = index.checked_sub(62).ok_or(BadBlock)?;
@@ -194,14 +194,15 @@ fn meaning(fields: Vec<(Vec<u8>, Vec<u8>)>) -> Option<Meaning> {
     {
         return None;
     }
-    let authority = match pseudo.remove(&b":authority"[..]).filter(|it| !it.is_empty()) {
-        Some(authority) if authority.contains(&b'@') => return None,
-        Some(authority) => match Authority::try_from(&*authority) {
-            Ok(authority) => Some(authority.to_string()),
-            Err(_) => Some("invalid".to_owned()),
-        },
-        None => None,
-    };
+    let authority =
+        match pseudo.remove(&b":authority"[..]).filter(|authority| !authority.is_empty()) {
+            Some(authority) if authority.contains(&b'@') => return None,
+            Some(authority) => match Authority::try_from(&*authority) {
+                Ok(authority) => Some(authority.to_string()),
+                Err(_) => Some("invalid".to_owned()),
+            },
+            None => None,
+        };
     let mut path = target::escape(&path).ok()?.unwrap_or(path);
     if path.len() > 65_534 {
         path = header_block::TOO_LONG_PATH.as_bytes().to_vec();
