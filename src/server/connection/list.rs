@@ -83,7 +83,8 @@ impl ConnectionList {
         };
         open.sort_by_key(|(number, connection)| (std::cmp::Reverse(busy(connection)), *number));
         open.truncate(limit);
-        let items: Vec<_> = open.iter().map(|(number, shown)| shown.describe(*number)).collect();
+        let items: Vec<_> =
+            open.iter().map(|(number, connection)| connection.describe(*number)).collect();
         json!({
             "apiVersion": "weir.dev/v1alpha1",
             "kind": "ConnectionList",
