@@ -76,7 +76,7 @@ pub(super) struct Verdict {
 impl Verdict {
     /// Assesses the facts.
     pub(super) fn from_facts(facts: &Facts) -> Self {
-        let cases = [judge_process, judge_history, judge_caches, judge_load, judge_clients];
+        let cases = [check_process, check_history, check_caches, check_load, check_clients];
         cases.into_iter().find_map(|case| case(facts)).unwrap_or_else(|| well(facts))
     }
 
@@ -107,7 +107,7 @@ impl Verdict {
 }
 
 /// Starting, stopping, and an upstream that is away.
-fn judge_process(facts: &Facts) -> Option<Verdict> {
+fn check_process(facts: &Facts) -> Option<Verdict> {
     let fails = |name: &str| facts.failing.iter().any(|(check, _)| *check == name);
     if fails("shutdown") {
         let text = "Weir is stopping.".to_owned();
@@ -132,7 +132,7 @@ fn judge_process(facts: &Facts) -> Option<Verdict> {
 }
 
 /// The verdict on answers of caches that were wrong.
-fn judge_history(facts: &Facts) -> Option<Verdict> {
+fn check_history(facts: &Facts) -> Option<Verdict> {
     if facts.rewound.is_some() {
         let text = "The upstream's history was rewound; all caches started again.".to_owned();
         let verdict = Verdict::new(Level::Critical, "rewound", text).do_this(
@@ -151,7 +151,7 @@ fn judge_history(facts: &Facts) -> Option<Verdict> {
 }
 
 /// Caches that do not answer.
-fn judge_caches(facts: &Facts) -> Option<Verdict> {
+fn check_caches(facts: &Facts) -> Option<Verdict> {
     if let Some((cache, cause)) = facts.not_following.first() {
         let more = more(facts.not_following.len() - 1);
         let text = format!("The cache of {cache}{more} does not follow the upstream: {cause}.");
@@ -180,7 +180,7 @@ fn judge_caches(facts: &Facts) -> Option<Verdict> {
 }
 
 /// Weir has too much to do.
-fn judge_load(facts: &Facts) -> Option<Verdict> {
+fn check_load(facts: &Facts) -> Option<Verdict> {
     if facts.overload_stage >= SHEDS_FROM {
         let text = "Weir is overloaded and refuses some requests.".to_owned();
         let verdict = Verdict::new(Level::Warning, "overloaded", text);
@@ -200,7 +200,7 @@ fn judge_load(facts: &Facts) -> Option<Verdict> {
     Some(verdict.do_this(deed, "runbooks/WeirErrorBudgetBurn.md"))
 }
 
-fn judge_clients(facts: &Facts) -> Option<Verdict> {
+fn check_clients(facts: &Facts) -> Option<Verdict> {
     let finding = facts.critical_finding.as_ref()?;
     let text = format!("A client makes the API server work: {finding}.");
     let verdict = Verdict::new(Level::Warning, "client", text);

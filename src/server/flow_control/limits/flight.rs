@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn only_the_filters_of_the_api_server_say_that_it_has_too_much_to_do() {
-        let judge = |status: u16, headers: &[(&str, &str)], is_of_core| {
+        let read = |status: u16, headers: &[(&str, &str)], is_of_core| {
             let mut map = HeaderMap::new();
             for (name, value) in headers {
                 let name: http::HeaderName = name.parse().unwrap();
@@ -198,7 +198,7 @@ mod tests {
             (503, &[text, level], true, None),
             (200, &[text, level], true, None),
         ] {
-            assert_eq!(judge(status, headers, is_of_core), expected, "{status} {headers:?}");
+            assert_eq!(read(status, headers, is_of_core), expected, "{status} {headers:?}");
         }
     }
 }
