@@ -77,10 +77,11 @@ class ApiServer:
         key = directory / "service-accounts.key"
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         (directory / "tokens").write_text(f"{TOKEN},admin,admin,system:masters\n")
-        etcd = f"http://127.0.0.1:{clients}"
+        etcd, peer = f"http://127.0.0.1:{clients}", f"http://127.0.0.1:{peers}"
         self.start(
             ASSETS / "etcd", f"--data-dir={directory}/etcd", f"--listen-client-urls={etcd}",
-            f"--advertise-client-urls={etcd}", f"--listen-peer-urls=http://127.0.0.1:{peers}",
+            f"--advertise-client-urls={etcd}", f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}",
             "--unsafe-no-fsync", "--log-level=error",
         )  # fmt: skip
         self.url = f"https://127.0.0.1:{port}"
