@@ -21,7 +21,7 @@ use crate::{fire, nodes, wire};
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn()); 23] = [
+    let all: [(&str, fn()); 24] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
@@ -41,6 +41,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("figures_nodes", nodes::rehearsal),
         ("figures_failover", fire::figures::failover),
         ("figures_away", fire::figures::away),
+        ("shadow_mode_finds_no_difference_in_the_corpus", crate::shadow::corpus),
         ("a_minute_in_shadow", shadow::a_minute),
         ("ten_minutes_in_shadow", shadow::ten_minutes),
         ("many_raw_requests", wire::many_requests),

@@ -125,7 +125,6 @@ fn tests() -> Vec<Trial> {
             missing,
             definitions::nowhere,
         ),
-        trial("shadow_mode_finds_no_difference_in_the_corpus", missing, shadow::corpus),
         trial(
             "no_tenants_objects_change_what_another_reads",
             missing,
