@@ -130,7 +130,7 @@ impl SeenVersions {
 }
 
 /// Keeps the version up to date while `published` has receivers, and counts `changes`. A failure
-/// keeps the last version. Of several versions, `published` is the oldest.
+/// keeps the last version. `published` has the oldest of several versions.
 pub(super) async fn follow(
     upstream: Upstream,
     published: watch::Sender<Option<UpstreamVersion>>,

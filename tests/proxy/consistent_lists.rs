@@ -1,5 +1,6 @@
 //! Lists whose resourceVersion is unset come from the cache, with proof that it is fresh
-//! (`docs/decisions/proofs-of-freshness.md`). Whatever answers, they show every acknowledged write.
+//! (`docs/decisions/proofs-of-freshness.md`). They show every acknowledged write, also when they
+//! are forwarded.
 
 use std::time::Duration;
 

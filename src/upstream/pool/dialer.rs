@@ -62,7 +62,7 @@ impl Dialer {
         Ok(io)
     }
 
-    /// Opens a connection for a check of the server. Nothing that comes over it is kept, either.
+    /// Opens a connection for a check of the server, which keeps nothing either.
     pub(super) async fn connect_uncounted(
         &self,
         identity: &Identity,

@@ -16,7 +16,7 @@ use crate::suite::run::HIT;
 use crate::suite::wire::{Call, Connection, Endpoint};
 use crate::wait::eventually;
 
-/// What bounds these times.
+/// The settings that bound these times.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     /// How long a denial is cached.

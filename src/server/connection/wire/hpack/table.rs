@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use super::Text;
 use super::huffman::BadBlock;
 
-/// What a field is to h2. The first six are pseudo-header fields.
+/// The kinds of fields that h2 tells apart. The first six are pseudo-header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum FieldKind {
     Authority,
