@@ -139,8 +139,8 @@ impl Node {
     ) -> Option<Duration> {
         let version = versions.get(watch)?;
         let (path, selector) = self.target(watch);
-        let known = version.lock().clone();
-        let from = match known {
+        let last_version = version.lock().clone();
+        let from = match last_version {
             Some(from) => from,
             None => {
                 let list = format!("{path}?fieldSelector={selector}&resourceVersion=0");

@@ -94,17 +94,17 @@ const LONG: [(&str, &str); 2] = [
 
 /// The Markdown files below a directory, without the decisions.
 fn pages(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.ends_with("decisions") {
-            found.extend(pages(&path));
+            paths.extend(pages(&path));
         } else if path.extension().is_some_and(|end| end == "md") {
-            found.push(path);
+            paths.push(path);
         }
     }
-    found.sort();
-    found
+    paths.sort();
+    paths
 }
 
 fn root() -> &'static Path {

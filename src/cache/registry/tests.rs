@@ -193,15 +193,16 @@ async fn concurrent_calls_share_a_probe_and_reads_wait_for_a_proof() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_affects_only_its_own_resource() {
-    let source = ScriptedSource::new(vec![config_maps(), resource("pods", "Pod")], |known, _| {
-        let script = Arc::new(Script::default());
-        if &*known.kind == "Pod" {
-            script.keep(full(&script, 1));
-        } else {
-            script.panic_on_watch();
-        }
-        script
-    });
+    let source =
+        ScriptedSource::new(vec![config_maps(), resource("pods", "Pod")], |resource, _| {
+            let script = Arc::new(Script::default());
+            if &*resource.kind == "Pod" {
+                script.keep(full(&script, 1));
+            } else {
+                script.panic_on_watch();
+            }
+            script
+        });
     let rig = Rig::new(config(), source);
     assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Unreadable);
     rig.ready("pods", "").await.unwrap();
@@ -213,9 +214,9 @@ async fn warm_caches_start_without_requests_and_do_not_idle() {
     let warm = ["warm", "refused"].map(|name| GroupVersionResource::new("", "v1", name)).to_vec();
     let source = ScriptedSource::new(
         vec![resource("warm", "Kind"), resource("refused", "Kind")],
-        |known, _| {
+        |resource, _| {
             let script = Arc::new(Script::default());
-            if &*known.gvr.resource == "warm" {
+            if &*resource.gvr.resource == "warm" {
                 script.keep(full(&script, 1));
             } else {
                 script.forbid();

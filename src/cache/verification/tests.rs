@@ -267,23 +267,23 @@ proptest! {
     ) {
         let mut rig = Rig::new(&keys.into_iter().collect::<Vec<_>>(), page, start);
         prop_assert!(rig.corrupt(CORRUPTIONS[kind], id));
-        let (mut found, mut is_round) = (0, false);
+        let (mut differences, mut is_round) = (0, false);
         for step in steps {
             match step {
                 Step::Write(id, is_delete) => rig.write(id, is_delete),
                 Step::Deliver(count) => rig.deliver(count),
                 Step::Check if !is_round => {
                     let (compared, is_complete) = rig.check();
-                    (found, is_round) = (found + compared.count, is_complete);
+                    (differences, is_round) = (differences + compared.count, is_complete);
                 }
                 Step::Check => {}
             }
         }
         while !is_round {
             let (compared, is_complete) = rig.check();
-            (found, is_round) = (found + compared.count, is_complete);
+            (differences, is_round) = (differences + compared.count, is_complete);
         }
-        prop_assert!(found > 0 || rig.is_right());
+        prop_assert!(differences > 0 || rig.is_right());
     }
 
     /// The comparison finds exactly what a look at each key finds.
@@ -295,8 +295,8 @@ proptest! {
         has_more in any::<bool>(),
         is_whole in any::<bool>(),
     ) {
-        let world = |of: BTreeMap<u8, (u64, u64)>| -> World {
-            of.into_iter().map(|(id, state)| (key(id), state)).collect()
+        let world = |versions: BTreeMap<u8, (u64, u64)>| -> World {
+            versions.into_iter().map(|(id, state)| (key(id), state)).collect()
         };
         let after = after.map(key);
         let (held, mut listed) = (world(held), world(listed));
@@ -320,10 +320,10 @@ proptest! {
         // The texts differ, so that whole objects always differ.
         keys.retain(|key| is_whole || held.get(key) != listed.get(key));
         prop_assert_eq!(compared.count, keys.len());
-        for (key, found) in keys.iter().zip(compared.differences) {
+        for (key, difference) in keys.iter().zip(compared.differences) {
             let version = |world: &World| world.get(key).map(|(at, _)| ResourceVersion(*at));
             let (held, upstream) = (version(&held), version(&listed));
-            prop_assert_eq!(found, KeyDifference { key: key.clone(), held, upstream });
+            prop_assert_eq!(difference, KeyDifference { key: key.clone(), held, upstream });
         }
     }
 }
@@ -371,7 +371,7 @@ fn objects_that_cannot_be_read_are_not_compared() {
     };
     assert_eq!(compared(1, &[], true), (0, Some(key(2))));
     assert_eq!(compared(0, &[], true).1, None);
-    let [known, other] = [9, 12].map(|id| proper(&key(id), (1, 1)));
-    assert_eq!(compared(0, &[known], false).0, 0);
+    let [compared_before, other] = [9, 12].map(|id| proper(&key(id), (1, 1)));
+    assert_eq!(compared(0, &[compared_before], false).0, 0);
     assert_eq!(compared(0, &[other], false).0, 1);
 }

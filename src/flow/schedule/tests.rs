@@ -113,8 +113,8 @@ impl Rig {
     }
 
     fn in_use(&self, level: usize) -> u64 {
-        let of = self.running.iter().filter(|(key, _, _)| key.level == level);
-        of.map(|(_, ticket, _)| ticket.seats).sum()
+        let running = self.running.iter().filter(|(key, _, _)| key.level == level);
+        running.map(|(_, ticket, _)| ticket.seats).sum()
     }
 
     /// Holds the invariants of the module against what runs.

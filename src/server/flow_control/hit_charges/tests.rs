@@ -54,8 +54,8 @@ impl Fixture {
         let costs = self.flow.costs.lock();
         let users = costs.windows()[1].summary(Dimension::User).heaviest();
         let is_of = |key: &[(&str, Box<str>)]| *key[0].1 == user(name).name;
-        let found = users.into_iter().find(|counter| is_of(&counter.key));
-        found.map_or((0.0, 0.0), |counter| (counter.cost.requests, counter.cost.bytes))
+        let counter = users.into_iter().find(|counter| is_of(&counter.key));
+        counter.map_or((0.0, 0.0), |counter| (counter.cost.requests, counter.cost.bytes))
     }
 
     /// Returns the requests that the metrics have counted.
