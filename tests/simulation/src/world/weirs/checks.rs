@@ -38,7 +38,10 @@ impl Weirs {
             let is_events = family.name() == "weir_notable_events_total";
             for metric in family.get_metric().iter().filter(|_| is_checks || is_events) {
                 let has = |name: &str, value: &str| {
-                    metric.get_label().iter().any(|label| label.name() == name && label.value() == value)
+                    metric
+                        .get_label()
+                        .iter()
+                        .any(|label| label.name() == name && label.value() == value)
                 };
                 let count = metric.get_counter().get_value();
                 if is_checks && !has("check", "count") && has("outcome", "equal") {
