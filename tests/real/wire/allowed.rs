@@ -77,7 +77,8 @@ const RULES: [Rule; 30] = [
             && matches!(look.direct.outcome.answer.status, 400 | 431)
             && look.weir.outcome.end == End::Reset("PROTOCOL_ERROR".to_owned())
             && (["connection", "upgrade", "transfer-encoding"].into_iter().any(is_of_connection)
-                || look.has("te", |value| value != b"trailers"))
+                || look.has("te", |value| value != b"trailers")
+                || look.case.fields.iter().filter(|field| field.is("te")).count() > 1)
     }),
     (
         "Go ends a connection where h2 only resets a stream (docs/decisions/raw-targets.md)",

@@ -239,13 +239,16 @@ struct FieldCheck {
 impl FieldCheck {
     fn push(&mut self, kind: FieldKind) {
         const REGULAR: u16 = 1 << FieldKind::Regular as u16;
-        let bit = match kind {
-            FieldKind::Te => REGULAR,
-            kind => 1 << kind as u16,
+        let bit = 1 << kind as u16;
+        let bits = match kind {
+            FieldKind::Te => bit | REGULAR,
+            _ => bit,
         };
-        self.is_bad |= kind == FieldKind::Connection;
-        self.is_bad |= bit != REGULAR && self.kinds & (bit | REGULAR) != 0;
-        self.kinds |= bit;
+        // Go takes `te` once.
+        self.is_bad |=
+            kind == FieldKind::Connection || kind == FieldKind::Te && self.kinds & bit != 0;
+        self.is_bad |= bits & REGULAR == 0 && self.kinds & (bit | REGULAR) != 0;
+        self.kinds |= bits;
     }
 
     /// Whether this is a request without `:path`, but not a CONNECT, which has no scheme.

@@ -174,6 +174,7 @@ fn a_field_of_the_connection_resets_the_stream() {
     assert_eq!(read(&mut blocks, &[0x82, 0xB9]), Some(vec![0x82, 0xB9, STREAM_ERROR]));
     assert_eq!(read(&mut blocks, &[GET, &named("te", b"trailers")].concat()), None);
     assert_eq!(read(&mut blocks, &[0x82, 0xBE]), None);
+    assert_eq!(read(&mut blocks, &[0x82, 0xBE, 0xBE]), Some(vec![0x82, 0xBE, 0xBE, STREAM_ERROR]));
     let other = [GET, &field(0, 4, 62, b"gzip")].concat();
     assert_eq!(read(&mut blocks, &other), Some([&*other, &[STREAM_ERROR]].concat()));
 }
