@@ -18,7 +18,7 @@ use crate::cache::registry::inner::Inner;
 use crate::cache::verification::check::{Checked, WHOLE_EVERY_MAX, check, pages, whole_every};
 use crate::cache::verification::findings::WrongSide;
 use crate::cache::verification::pace::{Candidate, CheckEnd, ETCD_PAGE_GAP, PAGE_GAP, Pace};
-use crate::cache::verification::walk::{RoundPages, WholePages};
+use crate::cache::verification::walk::RoundPages;
 use crate::codec::object::Key;
 use crate::config::VerifyMode;
 use crate::upstream::version::UpstreamVersion;
