@@ -338,12 +338,6 @@ impl CachedResource {
         PROBE_GAP_MIN.max(PROBE_GAP_PER_OBJECT.saturating_mul(objects))
     }
 
-    /// Whether the reflector fills the cache by a list that shows neither a bookmark nor whether
-    /// there are watch-lists.
-    pub(crate) fn streams_lists(&self) -> bool {
-        self.proofs.upstream.streams_lists()
-    }
-
     /// Whether the configuration keeps the cache running without users.
     pub(crate) fn is_warm(&self) -> bool {
         self.context.is_warm(&self.key)
