@@ -301,8 +301,8 @@ const PAGES_USUAL: u32 = 50;
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The most bytes of a page of whole objects, which has at least one object.
 const WHOLE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The most rounds in which all bytes are compared.
-pub(crate) const WHOLE_EVERY_MAX: u32 = 50;
+/// The most runs of a collection. Two rounds more compare all bytes: at most 50.
+pub(crate) const WHOLE_EVERY_MAX: u32 = 48;
 /// Pages of so few bytes always have whole objects, which then cost hardly more than metadata.
 const SMALL_BYTES: usize = 64 * 1024;
 /// How long the cache's watch and the cluster may take to be confirmed.
