@@ -254,12 +254,13 @@ async fn a_missing_watch_list_is_looked_for_again() {
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     rig.registry.inner.context.watch_list.set_unsupported();
-    assert_eq!(handle.upstream_has_watch_list(), Some(false));
+    let support = &rig.registry.inner.context.watch_list;
+    assert_eq!(handle.upstream_has_watch_list(WAIT).await, Some(false));
     tokio::time::sleep(Duration::from_secs(50)).await;
     assert_eq!(script.watches.lock().len(), 1);
     // A rejection is believed for a minute: a feature gate may be switched on.
     let attempt = script.on_watch_at(1000);
-    eventually("the answer", || handle.upstream_has_watch_list() == Some(true)).await;
+    eventually("the answer", || support.last_answer() == Some(true)).await;
     eventually("its end", || !attempt.is_held()).await;
     assert!(script.watches.lock()[1].match_nothing);
     drop(feed);

@@ -261,23 +261,6 @@ async fn no_bytes_are_compared_while_the_upstream_has_two_versions() {
     assert_eq!(checked.wrong(), Some(WrongSide::Cache));
 }
 
-/// So that an upstream that gives cause for them all the time is not asked without end.
-#[tokio::test(start_paused = true)]
-async fn suspicions_hurry_one_round_after_another_of_the_usual_time() {
-    let checked = checked(VerifyMode::Observe).await;
-    let findings = &checked._handle.cached_resource().findings;
-    findings.suspect();
-    eventually_every(STEP, "it was compared", || checked.outcomes("equal") == 1).await;
-    let began = Instant::now();
-    for count in 2..5 {
-        findings.suspect();
-        eventually_every(STEP, "it was compared again", || checked.outcomes("equal") == count)
-            .await;
-        assert!(findings.is_suspected() || began.elapsed() >= ROUND);
-    }
-    assert!(began.elapsed() >= 2 * ROUND, "{:?}", began.elapsed());
-}
-
 /// Such as a page that is too large.
 #[tokio::test(start_paused = true)]
 async fn whole_objects_that_cannot_be_read_do_not_stop_the_comparison() {
