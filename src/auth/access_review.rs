@@ -7,19 +7,18 @@
 //!
 //! There is no client-side rate limit: a request that waits costs more than a review, and the API
 //! server throttles by itself. Instead, the number of concurrent reviews and the wait for one of
-//! these slots are bounded ([`reviewer`]), and one user has only a part of the pending reviews
-//! ([`limits`]), so that no user delays the others.
+//! these slots are bounded ([`reviewer`]), and one user has only a part of the pending reviews, so
+//! that no user delays the others.
 //!
 //! A review that fails is not a decision: the request is forwarded and the API server decides. The
 //! failure is cached briefly ([`decision_cache`]), so that a failing upstream is not asked for
 //! every request. An upstream that throttles gets no reviews for a while ([`ReviewBackoff`]).
 //!
-//! Lock order: the map of reviews in flight, then the limits. Neither is held across an await.
+//! Lock order: the map of reviews in flight, then the counter of pending ones. Neither is held across an await.
 //!
 //! [`ReviewBackoff`]: crate::auth::review_backoff::ReviewBackoff
 
 mod decision_cache;
-mod limits;
 pub mod metrics;
 pub(crate) mod review;
 mod reviewer;
@@ -35,7 +34,6 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::auth::access_review::decision_cache::CachedDecision;
-use crate::auth::access_review::limits::ReviewLimits;
 use crate::auth::access_review::metrics::{AccessReviewMetrics, ReviewOutcome};
 use crate::auth::access_review::review::{
     ReviewDecision, ReviewFailure, ReviewKey, ReviewKind, ReviewResult,
@@ -43,8 +41,9 @@ use crate::auth::access_review::review::{
 use crate::auth::access_review::reviewer::{IN_FLIGHT_MAX, Reviewer};
 use crate::auth::attributes::Attributes;
 use crate::auth::decision::{Decision, DecisionSource};
-use crate::auth::user::User;
+use crate::auth::user::{User, UserKey};
 use crate::config::AuthorizationConfig;
+use crate::tasks::keyed_counter::KeyedCounter;
 use crate::tasks::single_flight::{RunLost, SharedOutcome, SingleFlight};
 use crate::upstream::Upstream;
 
@@ -52,7 +51,8 @@ use crate::upstream::Upstream;
 pub(crate) struct AccessReviews {
     reviewer: Arc<Reviewer>,
     in_flight: SingleFlight<ReviewKey, ReviewResult>,
-    limits: Arc<ReviewLimits>,
+    /// The reviews that run or wait, by user.
+    pending: KeyedCounter<UserKey>,
 }
 
 impl AccessReviews {
@@ -63,17 +63,17 @@ impl AccessReviews {
         metrics: AccessReviewMetrics,
     ) -> Self {
         let reviewer = Arc::new(Reviewer::new(config, upstream, metrics));
-        Self { reviewer, in_flight: SingleFlight::default(), limits: Arc::default() }
+        Self { reviewer, in_flight: SingleFlight::default(), pending: KeyedCounter::default() }
     }
 
     /// Returns the number of reviews that run or wait.
     pub(crate) fn pending(&self) -> usize {
-        self.limits.pending()
+        self.pending.total()
     }
 
     /// Whether some reviews wait until others have ended.
     pub(crate) fn some_wait(&self) -> bool {
-        self.limits.pending() > IN_FLIGHT_MAX
+        self.pending() > IN_FLIGHT_MAX
     }
 
     /// Decides from the cache or by a review. Ignores cached decisions that allow and were reviewed
@@ -180,9 +180,12 @@ impl AccessReviews {
             return Err(ReviewFailure::Refused);
         }
         let admit = || {
-            self.limits.try_acquire(key.user).ok_or_else(|| {
+            self.pending.try_add(key.user, |before| {
+                if before.total < REVIEWS_MAX && before.count < USER_REVIEWS_MAX {
+                    return Ok(());
+                }
                 self.reviewer.metrics.reviewed(ReviewOutcome::Limited);
-                ReviewFailure::Limited
+                Err(ReviewFailure::Limited)
             })
         };
         let (outcome, run) = self.in_flight.try_join(key, admit)?;
@@ -216,3 +219,10 @@ impl fmt::Debug for AccessReviews {
 /// A review that was in flight when a permission was revoked is repeated once. The second one is
 /// sent after the revocation and always counts.
 const ATTEMPTS_MAX: usize = 2;
+/// Pending reviews in total: many times those in flight at once, and a few megabytes (64 MiB if all
+/// had the longest attributes). Beyond this limit, GETs are forwarded at once, and lists and
+/// watches get 429.
+const REVIEWS_MAX: usize = 4096;
+/// Pending reviews of one user: more than any client needs at once, and too few to use up the total
+/// or to delay the reviews of others for long.
+const USER_REVIEWS_MAX: usize = 256;

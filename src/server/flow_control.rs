@@ -33,7 +33,6 @@ mod signs;
 pub(crate) mod source;
 mod twins;
 mod upstream_cost;
-mod watches_by_flow;
 
 use std::fmt;
 use std::hash::BuildHasher as _;
