@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::decision_cache::{ALLOWED_MAX_BYTES, CachedDecision, DENIED_MAX_BYTES, DecisionCache};
 use super::metrics::ReviewOutcome;
-use super::reviewer::evaluate;
 use super::testing::{attributes, config, pass, user};
 use super::{ReviewDecision, ReviewFailure, ReviewKey, ReviewResult, wire};
 use crate::auth::user::User;
@@ -50,7 +49,7 @@ fn a_review_has_the_json_of_the_upstreams_own() {
 
 #[test]
 fn responses_are_evaluated_as_in_the_upstream() {
-    let evaluate = |status: &str| evaluate(&format!(r#"{{"status":{status}}}"#).into());
+    let evaluate = |status: &str| wire::evaluate(&format!(r#"{{"status":{status}}}"#).into());
     let rows = [
         (r#"{"allowed":true}"#, ReviewOutcome::Allowed, Ok(true)),
         (r#"{"allowed":true,"evaluationError":"x"}"#, ReviewOutcome::Allowed, Ok(true)),

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use crate::auth::review_backoff::{BACKOFF, Failure, Outage, is_outage, throttle_pause};
+use crate::auth::reviewer::backoff::{BACKOFF, Failure, Outage, is_outage, throttle_pause};
 use crate::upstream::error::UpstreamError;
 
 /// Returns how to back off after a failed review. All reviews pause only if the failure cannot be
