@@ -28,7 +28,6 @@
 
 mod answer;
 mod cache;
-mod failure;
 mod flow_key;
 mod forwarded;
 mod memo;
@@ -303,9 +302,9 @@ impl Inner {
             }
             Err(error) => {
                 self.metrics.reviewed(ReviewResult::Unavailable);
-                let failure = failure::backoff(&error);
+                let failure = answer::backoff(&error);
                 if self.reviewer.failed(key, failure, returns) {
-                    failure::log(&error);
+                    answer::log_failure(&error);
                 }
                 let is_down = failure.outage.is_some();
                 let unanswered = Unanswered { is_down, returns };

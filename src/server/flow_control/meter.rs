@@ -24,7 +24,7 @@ use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::doctor::SECONDS_PER_REQUEST;
 use crate::flow::habit::Start;
-use crate::flow::seats::{CollectionSize, Work};
+use crate::flow::work::{CollectionSize, Work};
 use crate::server::flow_control::plan::Class;
 use crate::server::flow_control::rules::Admission;
 use crate::server::flow_control::twins::OpenTwin;
