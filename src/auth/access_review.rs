@@ -8,7 +8,7 @@
 //! server throttles by itself.
 //!
 //! A review that fails is not a decision: the request is forwarded and the API server decides. The
-//! failure is cached briefly ([`decision_cache`]), so that a failing upstream is not asked for
+//! failure is remembered briefly, so that a failing upstream is not asked for
 //! every request. An upstream that throttles gets no reviews for a while.
 
 mod decision_cache;
@@ -25,7 +25,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::auth::access_review::decision_cache::{CachedDecision, DecisionCache};
+use crate::auth::access_review::decision_cache::{
+    CachedDecision, DecisionCache, is_cached, weight,
+};
 use crate::auth::access_review::metrics::{AccessReviewMetrics, ReviewOutcome};
 use crate::auth::access_review::review::{
     ReviewDecision, ReviewFailure, ReviewKey, ReviewKind, ReviewResult,
@@ -59,7 +61,7 @@ impl AccessReviews {
         upstream: Upstream,
         metrics: AccessReviewMetrics,
     ) -> Self {
-        let reviewer = Reviewer::new(upstream, PATH, PENDING_MAX);
+        let reviewer = Reviewer::new(upstream, PATH, PENDING_MAX, |key| weight(key, 0));
         let inner = Inner { reviewer, cache: DecisionCache::new(config), metrics };
         Self { inner: Arc::new(inner) }
     }
@@ -108,9 +110,7 @@ impl AccessReviews {
         sent_at: Instant,
     ) {
         let allowed = ReviewDecision { allowed: true, reason: Arc::default() };
-        let result = ReviewResult { sent_at, decision: Ok(allowed) };
-        let returns = self.inner.reviewer.availability.returns();
-        self.inner.cache.store(&ReviewKey::new(user, attributes), &result, returns).await;
+        self.inner.cache.store(&ReviewKey::new(user, attributes), allowed, sent_at).await;
     }
 
     /// Sends a review regardless of the cache, to compare its decision with one of RBAC. An allowed
@@ -145,9 +145,9 @@ impl AccessReviews {
         last_revocation: Option<Instant>,
         has_expired: bool,
     ) -> Result<ReviewDecision, ReviewFailure> {
-        let Inner { reviewer, cache, .. } = &*self.inner;
-        if let Some(failure) = cache.failure(key, reviewer.availability.returns()).await {
-            return Err(failure);
+        let reviewer = &self.inner.reviewer;
+        if let Some(is_down) = reviewer.recent_failure(key).await {
+            return Err(ReviewFailure::new(is_down));
         }
         for _ in 0..ATTEMPTS_MAX {
             let outcome = self.join(user, key, ReviewKind::Decision);
@@ -210,15 +210,20 @@ impl Inner {
         let returns = self.reviewer.availability.returns();
         let (outcome, decision) = self.send(user, key, returns).await;
         self.metrics.reviewed(outcome);
-        let result = ReviewResult { sent_at, decision };
-        let allowed = result.decision.as_ref().is_ok_and(|decision| decision.allowed);
-        if !allowed || kind == ReviewKind::Decision {
-            self.cache.store(key, &result, returns).await;
+        match &decision {
+            Err(failure) if is_cached(key) => {
+                let is_down = *failure == ReviewFailure::UpstreamDown;
+                self.reviewer.remember_failure(key.clone(), is_down, returns).await;
+            }
+            Ok(made) if !made.allowed || kind == ReviewKind::Decision => {
+                self.cache.store(key, made.clone(), sent_at).await;
+            }
+            _ => {}
         }
         for allowed in [false, true] {
             self.metrics.set_cached_bytes(allowed, self.cache.bytes(allowed));
         }
-        result
+        ReviewResult { sent_at, decision }
     }
 
     async fn send(
@@ -240,10 +245,7 @@ impl Inner {
                 let failure = review::backoff(&error, started.elapsed());
                 self.reviewer.failed(key.clone(), failure, returns);
                 tracing::debug!(%error, "an access review failed");
-                let is_down = is_outage(&error);
-                let failure =
-                    if is_down { ReviewFailure::UpstreamDown } else { ReviewFailure::Refused };
-                (review::outcome(&error), Err(failure))
+                (review::outcome(&error), Err(ReviewFailure::new(is_outage(&error))))
             }
         }
     }

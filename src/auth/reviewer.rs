@@ -4,7 +4,8 @@
 //! Concurrent callers with the same key share one review. It runs in a task of its own, so that a
 //! cancelled caller does not cancel it for the others. The reviews that run and wait are bounded,
 //! in total and for one flow ([`admission`]). After failures the upstream counts as down, or gets no
-//! review for a while ([`backoff`]); both end when it comes back.
+//! review for a while ([`backoff`]), and a review that failed is not repeated at once. All of this
+//! ends when it comes back.
 //!
 //! What a verdict means, and for how long it is kept, is that of each kind:
 //! [`token_review`](super::token_review) and [`access_review`](super::access_review).
@@ -22,10 +23,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use tokio::time::timeout;
+use moka::future::Cache;
+use tokio::time::{Instant, timeout};
 
 use crate::auth::reviewer::admission::{Admission, FlowLimits, QueueFull};
-use crate::auth::reviewer::backoff::{Failure, ReviewBackoff};
+use crate::auth::reviewer::backoff::{BACKOFF, Failure, ReviewBackoff};
 use crate::tasks::single_flight::{SharedOutcome, SingleFlight};
 use crate::upstream::Upstream;
 use crate::upstream::availability::Availability;
@@ -40,8 +42,21 @@ pub(super) struct Reviewer<K, V, F> {
     pub(super) in_flight: SingleFlight<K, V>,
     pub(super) admission: Admission<F>,
     pub(super) backoff: ReviewBackoff<K>,
+    /// The reviews that failed a moment ago.
+    failed: Cache<K, FailedReview>,
     /// How often the upstream had come back when `backoff` was last asked.
     returns: AtomicU64,
+}
+
+/// A review that failed.
+#[derive(Clone, Copy, Debug)]
+struct FailedReview {
+    /// Whether the upstream was down.
+    is_down: bool,
+    /// How often the upstream had come back before.
+    returns: u64,
+    /// Until when it is not repeated. moka's own expiry only frees memory.
+    until: Instant,
 }
 
 /// Posts a review and reads the body of its response.
@@ -65,26 +80,39 @@ where
 {
     /// Creates a reviewer that posts to `path`, with the identity of `upstream`. At most `slots_max`
     /// reviews run and wait.
-    pub(super) fn new(upstream: Upstream, path: &'static str, slots_max: usize) -> Self {
+    /// A key weighs `weigh` bytes.
+    pub(super) fn new(
+        upstream: Upstream,
+        path: &'static str,
+        slots_max: usize,
+        weigh: fn(&K) -> u32,
+    ) -> Self {
         let availability = upstream.availability().clone();
         let post = move |body| -> BoxFuture<'static, _> {
             let upstream = upstream.clone();
             Box::pin(async move { post_review(&upstream, path, body, RESPONSE_BYTES_MAX).await })
         };
-        Self::with_post(Arc::new(post), availability, slots_max)
+        Self::with_post(Arc::new(post), availability, slots_max, weigh)
     }
 
     pub(super) fn with_post(
         post: PostReview,
         availability: Availability,
         slots_max: usize,
+        weigh: fn(&K) -> u32,
     ) -> Self {
+        let failed = Cache::builder()
+            .max_capacity(FAILED_BYTES_MAX)
+            .weigher(move |key, _: &FailedReview| weigh(key))
+            .time_to_live(FAILED_KEPT_FOR)
+            .build();
         Self {
             post,
             availability,
             in_flight: SingleFlight::default(),
             admission: Admission::new(slots_max),
             backoff: ReviewBackoff::default(),
+            failed,
             returns: AtomicU64::new(0),
         }
     }
@@ -134,6 +162,25 @@ where
         self.backoff.is_paused()
     }
 
+    /// Returns whether the upstream was down for the review of this key, if that failed less than
+    /// [`BACKOFF`] ago. Such a review is not repeated, unless the upstream was down and is back.
+    pub(super) async fn recent_failure(&self, key: &K) -> Option<bool> {
+        let FailedReview { is_down, returns, until } = self.failed.get(key).await?;
+        let is_over = is_down && returns != self.availability.returns();
+        (!is_over && Instant::now() < until).then_some(is_down)
+    }
+
+    /// Remembers that a review failed that was sent when the upstream had come back `returns` times.
+    pub(super) async fn remember_failure(&self, key: K, is_down: bool, returns: u64) {
+        let until = Instant::now() + BACKOFF;
+        self.failed.insert(key, FailedReview { is_down, returns, until }).await;
+    }
+
+    /// Returns the approximate number of reviews that failed a moment ago.
+    pub(super) fn failed_count(&self) -> u64 {
+        self.failed.entry_count()
+    }
+
     /// Notes that a review failed that was sent when the upstream had come back `returns` times.
     /// Returns whether this is the first failure since a review was answered.
     pub(super) fn failed(&self, key: K, failure: Failure, returns: u64) -> bool {
@@ -146,6 +193,32 @@ where
 /// The longest wait of a review for its permit. An upstream that is this far behind will not answer
 /// the next review quickly either.
 pub(super) const WAIT_MAX: Duration = Duration::from_secs(2);
+/// The memory of reviews that failed a moment ago.
+const FAILED_BYTES_MAX: u64 = 4 << 20;
+/// Longer than [`BACKOFF`], since moka's clock is not tokio's.
+const FAILED_KEPT_FOR: Duration = Duration::from_secs(10);
 /// A response repeats the review, escaped (at worst six times as long), and lists at most about a
 /// thousand groups, or has a line of managed fields for each of its fields.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upstream::testing::availability;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_counts_for_a_second_or_until_the_upstream_is_back() {
+        let availability = availability();
+        let post: PostReview = Arc::new(|_| Box::pin(async { Ok(Bytes::new()) }));
+        let reviewer = Reviewer::<_, (), ()>::with_post(post, availability.clone(), 1, |_| 1);
+        reviewer.remember_failure("down", true, 0).await;
+        reviewer.remember_failure("refused", false, 0).await;
+        assert_eq!(reviewer.recent_failure(&"down").await, Some(true));
+        availability.note_check(Instant::now(), false);
+        availability.note_check(Instant::now(), true);
+        assert_eq!(reviewer.recent_failure(&"down").await, None);
+        assert_eq!(reviewer.recent_failure(&"refused").await, Some(false));
+        tokio::time::advance(BACKOFF).await;
+        assert_eq!(reviewer.recent_failure(&"refused").await, None);
+    }
+}

@@ -12,7 +12,7 @@
 //!
 //! If a review fails, the token is neither accepted nor refused
 //! ([`AuthenticationError::Unavailable`]): the request is forwarded with its token, and the
-//! upstream decides. The failure is remembered for [`BACKOFF`], so that not every request adds to
+//! upstream decides. The failure is remembered for a second, so that not every request adds to
 //! the load of a failing upstream. It always applies to this token, and to all tokens if the token
 //! cannot be the cause (no connection, a missing permission, too many requests). Otherwise one
 //! token that makes the upstream fail would disable reviews of the others.
@@ -48,10 +48,9 @@ use crate::auth::bearer::BearerToken;
 #[cfg(test)]
 use crate::auth::reviewer::PostReview;
 use crate::auth::reviewer::admission::QueueFull;
-use crate::auth::reviewer::backoff::BACKOFF;
 use crate::auth::reviewer::{Reviewer, WhenAbandoned};
 use crate::auth::token_review::answer::ReviewStatus;
-use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, TokenKey, Unanswered};
+use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, TokenKey};
 pub(crate) use crate::auth::token_review::flow_key::FlowKey;
 pub(crate) use crate::auth::token_review::memo::TokenMemo;
 use crate::auth::token_review::metrics::{
@@ -100,7 +99,7 @@ impl TokenReviews {
         upstream: Upstream,
         metrics: TokenReviewMetrics,
     ) -> Self {
-        let reviewer = Reviewer::new(upstream, PATH, flow_key::SLOTS_MAX);
+        let reviewer = Reviewer::new(upstream, PATH, flow_key::SLOTS_MAX, |_| FAILED_KEY_BYTES);
         Self::with_reviewer(config, stale_grace, reviewer, metrics)
     }
 
@@ -124,7 +123,8 @@ impl TokenReviews {
         availability: Availability,
         metrics: TokenReviewMetrics,
     ) -> Self {
-        let reviewer = Reviewer::with_post(post, availability, flow_key::SLOTS_MAX);
+        let reviewer =
+            Reviewer::with_post(post, availability, flow_key::SLOTS_MAX, |_| FAILED_KEY_BYTES);
         Self::with_reviewer(config, stale_grace, reviewer, metrics)
     }
 
@@ -154,7 +154,7 @@ impl TokenReviews {
                 inner.metrics.looked_up(LookupResult::Refused);
                 return Err(AuthenticationError::Unauthorized);
             }
-            Lookup::Unanswered(Unanswered { is_down, .. }) => {
+            Lookup::Unanswered { is_down } => {
                 inner.metrics.looked_up(LookupResult::Unavailable);
                 return inner.resolve(&key, TokenVerdict::Unanswered { is_down }).await;
             }
@@ -215,15 +215,15 @@ impl Inner {
         self.reviewer.join(&key, (flow, flow.limits()), WhenAbandoned::Drop, run)
     }
 
-    /// Looks a token up. A failure counts no longer once the upstream is back.
+    /// Looks a token up.
     async fn lookup(&self, key: &TokenKey) -> Lookup {
-        let cached = self.cache.get(key).await;
-        if let Lookup::Unanswered(Unanswered { is_down: true, returns }) = cached
-            && returns != self.reviewer.availability.returns()
-        {
-            return Lookup::Miss;
+        match self.cache.get(key).await {
+            Lookup::Miss => match self.reviewer.recent_failure(key).await {
+                Some(is_down) => Lookup::Unanswered { is_down },
+                None => Lookup::Miss,
+            },
+            cached => cached,
         }
-        cached
     }
 
     /// Runs one review, if it has a permit, and returns the verdict.
@@ -234,9 +234,7 @@ impl Inner {
             match self.lookup(&key).await {
                 Lookup::Fresh(identity) => TokenVerdict::Authenticated(identity),
                 Lookup::Refused => TokenVerdict::Refused,
-                Lookup::Unanswered(Unanswered { is_down, .. }) => {
-                    TokenVerdict::Unanswered { is_down }
-                }
+                Lookup::Unanswered { is_down } => TokenVerdict::Unanswered { is_down },
                 Lookup::Miss if self.reviewer.is_paused() => self.not_reviewed(),
                 Lookup::Miss => self.send_review(key, token).await,
             }
@@ -244,7 +242,8 @@ impl Inner {
             self.metrics.limited(ReviewLimit::WaitTime);
             self.not_reviewed()
         };
-        self.metrics.set_cached(self.cache.counts());
+        let (good, refused, bytes) = self.cache.counts();
+        self.metrics.set_cached((good, refused + self.reviewer.failed_count(), bytes));
         verdict
     }
 
@@ -288,8 +287,7 @@ impl Inner {
                     // The upstream's clock is behind, or it is lenient (a minute for service
                     // accounts). Only the upstream may accept such a token.
                     Err(cache::Expired) => {
-                        let unanswered = Unanswered { is_down: false, returns };
-                        self.cache.insert_unanswered(key, unanswered, BACKOFF).await;
+                        self.reviewer.remember_failure(key, false, returns).await;
                         TokenVerdict::Unanswered { is_down: false }
                     }
                 }
@@ -307,8 +305,7 @@ impl Inner {
                     answer::log_failure(&error);
                 }
                 let is_down = failure.outage.is_some();
-                let unanswered = Unanswered { is_down, returns };
-                self.cache.insert_unanswered(key, unanswered, BACKOFF).await;
+                self.reviewer.remember_failure(key, is_down, returns).await;
                 TokenVerdict::Unanswered { is_down }
             }
         }
@@ -332,3 +329,5 @@ const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Service account tokens have about 1 KiB, tokens of identity providers with many groups about 10
 /// KiB. A longer token is left to the upstream, whose limit is that of a request's headers (1 MiB).
 const TOKEN_BYTES_MAX: usize = 32 << 10;
+/// The memory of a token whose review failed a moment ago, with moka's overhead.
+const FAILED_KEY_BYTES: u32 = 256;

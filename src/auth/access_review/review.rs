@@ -61,6 +61,13 @@ pub(crate) enum ReviewFailure {
     Limited,
 }
 
+impl ReviewFailure {
+    /// Returns the failure of a review that was sent.
+    pub(super) fn new(is_down: bool) -> Self {
+        if is_down { Self::UpstreamDown } else { Self::Refused }
+    }
+}
+
 impl ReviewKey {
     /// Creates the key of a user's request.
     pub(crate) fn new(user: &User, attributes: &Attributes) -> Self {
