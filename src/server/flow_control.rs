@@ -13,6 +13,7 @@
 //! Lock order: the doctor, then a batch, then the costs; `sources`, then the [`queue`], whose lock is
 //! otherwise taken alone. No lock is held across an await.
 
+mod hit_charges;
 mod last_hits;
 pub(crate) mod limits;
 pub(crate) mod memo;

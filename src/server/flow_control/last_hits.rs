@@ -1,52 +1,38 @@
-//! GETs that a cache answers, charged by what the last ones of their connection had in common.
+//! The last GETs of a connection that a cache answered, by what they have in common.
 //!
 //! To classify a GET takes some 2,000 instructions, 4 % of what the whole GET takes. So a connection
 //! remembers its last [`Pattern`]s: a GET of the same sender, user agent, resource and namespace has
-//! the same class, flow and origin. Nothing is a sample.
-//!
-//! Lock order: the patterns of a connection, alone; then a batch, and then the costs.
+//! the same class, flow and origin. Nothing is a sample. [`hit_charges`](super::hit_charges) charges
+//! them.
 
-use std::hash::BuildHasher as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::HeaderValue;
-use http::header::WARNING;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::ApiResource;
-use crate::auth::user::User;
-use crate::flow::cost::Cost;
-use crate::flow::costs::Origin;
-use crate::flow::habit::Habit;
-use crate::server::flow_control::meter::{Answered, short_body};
 use crate::server::flow_control::plan::Class;
 use crate::server::flow_control::requester::Requester;
-use crate::server::flow_control::{Classified, FlowControl, placement};
-use crate::server::metrics::CacheStatus;
-use crate::server::request::auth::AuthContext;
-use crate::server::request::context::RequestContext;
 
 /// The patterns of the last GETs of a connection, the latest last.
 #[derive(Default)]
-pub(super) struct LastHits(Vec<Pattern>);
+pub(super) struct LastHits(pub(super) Vec<Pattern>);
 
 /// What GETs have in common that are charged alike.
-struct Pattern {
+pub(super) struct Pattern {
     /// The number of the plan.
-    plan: u64,
-    sender: Requester,
-    agent: Option<HeaderValue>,
+    pub(super) plan: u64,
+    pub(super) sender: Requester,
+    pub(super) agent: Option<HeaderValue>,
     /// As discovery described it: the same one until discovery changes.
-    resource: Arc<ApiResource>,
-    namespace: Arc<str>,
-    class: Arc<Class>,
+    pub(super) resource: Arc<ApiResource>,
+    pub(super) namespace: Arc<str>,
+    pub(super) class: Arc<Class>,
     /// Stand for the origins of objects that were not read just before, and of the others.
-    origins: [u64; 2],
-    objects: LastObjects,
+    pub(super) origins: [u64; 2],
+    pub(super) objects: LastObjects,
 }
 
 /// Hashes of the last objects that were read, and until when a GET reads one again. A client that
@@ -54,91 +40,9 @@ struct Pattern {
 #[derive(Default)]
 pub(super) struct LastObjects(SmallVec<[(u64, Instant); OBJECTS_MAX]>);
 
-impl FlowControl {
-    /// Charges a request if it is a GET that a cache answered and that nothing else has to see.
-    /// Returns whether it is.
-    pub(super) fn charge_hit(&self, context: &RequestContext<'_>, answered: &Answered<'_>) -> bool {
-        if answered.status != CacheStatus::Hit || context.info.verb != Verb::Get {
-            return false;
-        }
-        let subject = (&context.info.resource, &context.resource);
-        let (Some(bytes), (Some(request), Some(resource))) =
-            (short_body(answered.response), subject)
-        else {
-            return false;
-        };
-        let memo = &context.client.flows;
-        if !request.subresource.is_empty()
-            || memo.has_refusals(context.started)
-            || answered.response.headers().contains_key(WARNING)
-        {
-            return false;
-        }
-        let plan = self.plan_number.load(Ordering::Acquire);
-        let object = self.hasher.hash_one(&request.name);
-        let add = |pattern: &mut Pattern| pattern.add(object, context.started, bytes);
-        let is_of = |pattern: &&mut Pattern| {
-            pattern.plan == plan && pattern.is_of(context, resource, request)
-        };
-        let added = memo.last_hits().0.iter_mut().find(is_of).map(add);
-        let (origin, is_read_again) = match added {
-            Some(added) => added,
-            None => {
-                let subject = (resource, request);
-                let Some(mut pattern) = self.pattern(context, subject, plan) else { return false };
-                let added = add(&mut pattern);
-                memo.last_hits().push(pattern);
-                added
-            }
-        };
-        let (bytes, cpu_seconds) = (bytes as f64, answered.busy.as_secs_f64());
-        let cost = Cost { requests: 1.0, bytes, cpu_seconds, ..Cost::default() };
-        self.add_cost(origin, &cost, || self.hit_origin(context, is_read_again));
-        true
-    }
-
-    /// Returns the pattern of a GET; `None` if it is not worth its memory.
-    #[inline(never)]
-    fn pattern(
-        &self,
-        context: &RequestContext<'_>,
-        (resource, request): (&Arc<ApiResource>, &ResourceRequest),
-        plan: u64,
-    ) -> Option<Pattern> {
-        // A copy: the header is a part of the whole head, which would stay in memory.
-        let agent = match &context.agent {
-            Some(agent) if agent.len() > AGENT_BYTES_MAX => return None,
-            Some(agent) => Some(HeaderValue::from_bytes(agent.as_bytes()).ok()?),
-            None => None,
-        };
-        let sender = Self::requester(context);
-        let client = self.client(context, &sender);
-        let Classified { class, origin, hash, habit } =
-            self.classify(context, &sender, client, false);
-        let again = self.hasher.hash_one((origin, Habit { is_repeated: true, ..habit }));
-        Some(Pattern {
-            plan,
-            sender,
-            agent,
-            resource: Arc::clone(resource),
-            namespace: Arc::clone(&request.namespace),
-            class,
-            origins: [hash, again],
-            objects: LastObjects::default(),
-        })
-    }
-
-    #[inline(never)]
-    fn hit_origin(&self, context: &RequestContext<'_>, is_repeated: bool) -> Origin {
-        let sender = Self::requester(context);
-        let active = self.active.load();
-        let class = placement(&active, context, &sender).class;
-        self.origin(context, &sender, class, Habit { is_repeated, ..context.habit })
-    }
-}
-
 impl LastHits {
-    fn push(&mut self, pattern: Pattern) {
+    /// Remembers a pattern, in place of the oldest one if there are many.
+    pub(super) fn push(&mut self, pattern: Pattern) {
         if self.0.len() >= PATTERNS_MAX {
             self.0.remove(0);
         }
@@ -149,24 +53,11 @@ impl LastHits {
 impl Pattern {
     /// Counts a GET of an object, which arrived at `now`. Returns what stands for its origin, and
     /// whether the object was read just before.
-    fn add(&mut self, object: u64, now: Instant, bytes: u64) -> (u64, bool) {
+    pub(super) fn add(&mut self, object: u64, now: Instant, bytes: u64) -> (u64, bool) {
         self.class.metrics.add_hit(bytes);
         let is_read_again = self.objects.is_read_again(object, now);
         let [once, again] = self.origins;
         (if is_read_again { again } else { once }, is_read_again)
-    }
-
-    /// Whether a request is like those of the pattern.
-    fn is_of(
-        &self,
-        context: &RequestContext<'_>,
-        resource: &Arc<ApiResource>,
-        request: &ResourceRequest,
-    ) -> bool {
-        Arc::ptr_eq(&self.resource, resource)
-            && self.namespace == request.namespace
-            && self.agent == context.agent
-            && has_sent(&self.sender, &context.auth)
     }
 }
 
@@ -185,25 +76,8 @@ impl LastObjects {
     }
 }
 
-/// Whether somebody sent the request of which `auth` is known.
-fn has_sent(sender: &Requester, auth: &AuthContext) -> bool {
-    let is_user =
-        |user: &Arc<User>, other: &Arc<User>| Arc::ptr_eq(user, other) || user.key() == other.key();
-    match (sender, &auth.identity, &auth.requester) {
-        (Requester::User(user), Some(identity), _) => is_user(user, &identity.user),
-        (_, Some(_), _) => false,
-        (Requester::User(user), None, Requester::User(other)) => is_user(user, other),
-        (Requester::Token(hash), None, Requester::Token(other)) => hash == other,
-        (Requester::Unidentified, None, Requester::Unidentified)
-        | (Requester::Sidecar, None, Requester::Sidecar) => true,
-        _ => false,
-    }
-}
-
-/// A longer user agent is not kept.
-const AGENT_BYTES_MAX: usize = 1024;
 /// The patterns of a connection. One that alternates between more has each GET classified.
-const PATTERNS_MAX: usize = 4;
+pub(super) const PATTERNS_MAX: usize = 4;
 /// A loop reads few objects. One over more than these is not found: each GET from a cache looks
 /// through them.
 const OBJECTS_MAX: usize = 4;
@@ -211,4 +85,20 @@ const OBJECTS_MAX: usize = 4;
 const READ_AGAIN_WITHIN: Duration = Duration::from_millis(1500);
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_is_read_each_second_is_read_again() {
+        let (mut objects, start) = (LastObjects::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        assert!(!objects.is_read_again(1, start));
+        assert!(objects.is_read_again(1, start + second));
+        assert!(!objects.is_read_again(1, start + 3 * second), "a leader election");
+        for object in 2..20 {
+            assert!(!objects.is_read_again(object, start + 3 * second), "many objects");
+        }
+        assert!(!objects.is_read_again(1, start + 3 * second));
+        assert_eq!(objects.0.len(), OBJECTS_MAX);
+    }
+}

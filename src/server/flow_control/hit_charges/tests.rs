@@ -1,5 +1,7 @@
 //! Tests of the hits that are charged by a pattern.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::Request;
@@ -13,6 +15,7 @@ use crate::config::endpoints::EndpointsConfig;
 use crate::config::{Config, FlowControlMode, UpstreamConfig};
 use crate::flow::costs::Dimension;
 use crate::flow::plan::Plan;
+use crate::server::flow_control::last_hits::PATTERNS_MAX;
 use crate::server::flow_control::metrics::FlowMetrics;
 use crate::server::flow_control::sample::SampleClient;
 use crate::upstream::Upstream;
@@ -119,20 +122,6 @@ async fn a_long_user_agent_is_not_kept() {
     let client = fixture.connect(0);
     hit(&client, 0, &"a".repeat(AGENT_BYTES_MAX + 1));
     assert_eq!((patterns(&client), fixture.charged(0).0), (0, 1.0));
-}
-
-#[test]
-fn an_object_that_is_read_each_second_is_read_again() {
-    let (mut objects, start) = (LastObjects::default(), Instant::now());
-    let second = Duration::from_secs(1);
-    assert!(!objects.is_read_again(1, start));
-    assert!(objects.is_read_again(1, start + second));
-    assert!(!objects.is_read_again(1, start + 3 * second), "a leader election");
-    for object in 2..20 {
-        assert!(!objects.is_read_again(object, start + 3 * second), "many objects");
-    }
-    assert!(!objects.is_read_again(1, start + 3 * second));
-    assert_eq!(objects.0.len(), OBJECTS_MAX);
 }
 
 proptest! {

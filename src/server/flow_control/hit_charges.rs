@@ -1,0 +1,142 @@
+//! Charges GETs that a cache answers, by the last ones of their connection that were like them
+//! ([`last_hits`](super::last_hits)).
+//!
+//! Lock order: the patterns of a connection, alone; then a batch, and then the costs.
+
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use http::HeaderValue;
+use http::header::WARNING;
+
+use crate::api::request_info::{ResourceRequest, Verb};
+use crate::api::resource::ApiResource;
+use crate::auth::user::User;
+use crate::flow::cost::Cost;
+use crate::flow::costs::Origin;
+use crate::flow::habit::Habit;
+use crate::server::flow_control::last_hits::{LastObjects, Pattern};
+use crate::server::flow_control::meter::{Answered, short_body};
+use crate::server::flow_control::requester::Requester;
+use crate::server::flow_control::{Classified, FlowControl, placement};
+use crate::server::metrics::CacheStatus;
+use crate::server::request::auth::AuthContext;
+use crate::server::request::context::RequestContext;
+
+impl FlowControl {
+    /// Charges a request if it is a GET that a cache answered and that nothing else has to see.
+    /// Returns whether it is.
+    pub(super) fn charge_hit(&self, context: &RequestContext<'_>, answered: &Answered<'_>) -> bool {
+        if answered.status != CacheStatus::Hit || context.info.verb != Verb::Get {
+            return false;
+        }
+        let subject = (&context.info.resource, &context.resource);
+        let (Some(bytes), (Some(request), Some(resource))) =
+            (short_body(answered.response), subject)
+        else {
+            return false;
+        };
+        let memo = &context.client.flows;
+        if !request.subresource.is_empty()
+            || memo.has_refusals(context.started)
+            || answered.response.headers().contains_key(WARNING)
+        {
+            return false;
+        }
+        let plan = self.plan_number.load(Ordering::Acquire);
+        let object = self.hasher.hash_one(&request.name);
+        let add = |pattern: &mut Pattern| pattern.add(object, context.started, bytes);
+        let is_of = |pattern: &&mut Pattern| {
+            pattern.plan == plan && is_of(pattern, context, resource, request)
+        };
+        let added = memo.last_hits().0.iter_mut().find(is_of).map(add);
+        let (origin, is_read_again) = match added {
+            Some(added) => added,
+            None => {
+                let subject = (resource, request);
+                let Some(mut pattern) = self.pattern(context, subject, plan) else { return false };
+                let added = add(&mut pattern);
+                memo.last_hits().push(pattern);
+                added
+            }
+        };
+        let (bytes, cpu_seconds) = (bytes as f64, answered.busy.as_secs_f64());
+        let cost = Cost { requests: 1.0, bytes, cpu_seconds, ..Cost::default() };
+        self.add_cost(origin, &cost, || self.hit_origin(context, is_read_again));
+        true
+    }
+
+    /// Returns the pattern of a GET; `None` if it is not worth its memory.
+    #[inline(never)]
+    fn pattern(
+        &self,
+        context: &RequestContext<'_>,
+        (resource, request): (&Arc<ApiResource>, &ResourceRequest),
+        plan: u64,
+    ) -> Option<Pattern> {
+        // A copy: the header is a part of the whole head, which would stay in memory.
+        let agent = match &context.agent {
+            Some(agent) if agent.len() > AGENT_BYTES_MAX => return None,
+            Some(agent) => Some(HeaderValue::from_bytes(agent.as_bytes()).ok()?),
+            None => None,
+        };
+        let sender = Self::requester(context);
+        let client = self.client(context, &sender);
+        let Classified { class, origin, hash, habit } =
+            self.classify(context, &sender, client, false);
+        let again = self.hasher.hash_one((origin, Habit { is_repeated: true, ..habit }));
+        Some(Pattern {
+            plan,
+            sender,
+            agent,
+            resource: Arc::clone(resource),
+            namespace: Arc::clone(&request.namespace),
+            class,
+            origins: [hash, again],
+            objects: LastObjects::default(),
+        })
+    }
+
+    #[inline(never)]
+    fn hit_origin(&self, context: &RequestContext<'_>, is_repeated: bool) -> Origin {
+        let sender = Self::requester(context);
+        let active = self.active.load();
+        let class = placement(&active, context, &sender).class;
+        self.origin(context, &sender, class, Habit { is_repeated, ..context.habit })
+    }
+}
+
+/// Whether a request is like those of the pattern.
+fn is_of(
+    pattern: &Pattern,
+    context: &RequestContext<'_>,
+    resource: &Arc<ApiResource>,
+    request: &ResourceRequest,
+) -> bool {
+    Arc::ptr_eq(&pattern.resource, resource)
+        && pattern.namespace == request.namespace
+        && pattern.agent == context.agent
+        && has_sent(&pattern.sender, &context.auth)
+}
+
+/// Whether somebody sent the request of which `auth` is known.
+fn has_sent(sender: &Requester, auth: &AuthContext) -> bool {
+    let is_user =
+        |user: &Arc<User>, other: &Arc<User>| Arc::ptr_eq(user, other) || user.key() == other.key();
+    match (sender, &auth.identity, &auth.requester) {
+        (Requester::User(user), Some(identity), _) => is_user(user, &identity.user),
+        (_, Some(_), _) => false,
+        (Requester::User(user), None, Requester::User(other)) => is_user(user, other),
+        (Requester::Token(hash), None, Requester::Token(other)) => hash == other,
+        (Requester::Unidentified, None, Requester::Unidentified)
+        | (Requester::Sidecar, None, Requester::Sidecar) => true,
+        _ => false,
+    }
+}
+
+/// A longer user agent is not kept.
+const AGENT_BYTES_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests;
