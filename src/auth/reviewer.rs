@@ -3,9 +3,9 @@
 //!
 //! Concurrent callers with the same key share one review. It runs in a task of its own, so that a
 //! cancelled caller does not cancel it for the others. The reviews that run and wait are bounded,
-//! in total and for one flow ([`admission`]). After failures the upstream counts as down, or gets no
-//! review for a while ([`backoff`]), and a review that failed is not repeated at once. All of this
-//! ends when it comes back.
+//! in total and for one flow ([`admission`]). After failures the upstream counts as down, or gets
+//! no review for a while ([`backoff`]), and a review that failed is not repeated at once. All of
+//! this ends when it comes back.
 //!
 //! What a verdict means, and for how long it is kept, is that of each kind:
 //! [`token_review`](super::token_review) and [`access_review`](super::access_review).
@@ -78,9 +78,8 @@ where
     V: Clone + Send + Sync + 'static,
     F: Clone + Eq + Hash + Send + Sync + 'static,
 {
-    /// Creates a reviewer that posts to `path`, with the identity of `upstream`. At most `slots_max`
-    /// reviews run and wait.
-    /// A key weighs `weigh` bytes.
+    /// Creates a reviewer that posts to `path`, with the identity of `upstream`. At most
+    /// `slots_max` reviews run and wait. A key weighs `weigh` bytes.
     pub(super) fn new(
         upstream: Upstream,
         path: &'static str,
@@ -117,10 +116,10 @@ where
         }
     }
 
-    /// Joins the review of this key that is in flight. If there is none, starts one, unless too many
-    /// run and wait: `run` sends it once it has a permit. It is told whether it got one within
-    /// [`WAIT_MAX`]. A review that was sent runs to its end: a cancelled request costs the upstream
-    /// more than a completed one.
+    /// Joins the review of this key that is in flight. If there is none, starts one, unless too
+    /// many run and wait: `run` sends it once it has a permit. Its argument is whether it got one
+    /// within [`WAIT_MAX`]. A review that was sent runs to its end: a cancelled request costs the
+    /// upstream more than a completed one.
     pub(super) fn join<R>(
         &self,
         key: &K,
@@ -170,7 +169,8 @@ where
         (!is_over && Instant::now() < until).then_some(is_down)
     }
 
-    /// Remembers that a review failed that was sent when the upstream had come back `returns` times.
+    /// Remembers that a review failed that was sent when the upstream had come back `returns`
+    /// times.
     pub(super) async fn remember_failure(&self, key: K, is_down: bool, returns: u64) {
         let until = Instant::now() + BACKOFF;
         self.failed.insert(key, FailedReview { is_down, returns, until }).await;

@@ -6,8 +6,8 @@
 //! and a flood of bad tokens evicts no good one, because the two are cached separately.
 //!
 //! Reviews are shared, bounded in total and for one client address, and given up as in
-//! [`reviewer`](super::reviewer). A review that still waits is dropped with its last request. Cached
-//! tokens skip admission. Recently good tokens and open watches have their own limits
+//! [`reviewer`](super::reviewer). A review that still waits is dropped with its last request.
+//! Cached tokens skip admission. Recently good tokens and open watches have their own limits
 //! ([`flow_key`]).
 //!
 //! If a review fails, the token is neither accepted nor refused

@@ -10,8 +10,8 @@
 //! full batch is added to the windows. A GET that a cache answers is charged as the last one of its
 //! connection that was like it ([`last_hits`]).
 //!
-//! Lock order: the doctor, then a batch, then the costs; `sources`, then the [`queue`], whose lock is
-//! otherwise taken alone. No lock is held across an await.
+//! Lock order: the doctor, then a batch, then the costs; `sources`, then the [`queue`], whose lock
+//! is otherwise taken alone. No lock is held across an await.
 
 mod hit_charges;
 mod last_hits;

@@ -103,8 +103,8 @@ impl DecisionCache {
         (!stored.decision.predates(stored.sent_at, propagated)).then_some(stored)
     }
 
-    /// Stores the decision of a review. Its lifetime counts from the moment when the review was sent:
-    /// a permission may have been revoked while the answer was on its way.
+    /// Stores the decision of a review. Its lifetime counts from the moment when the review was
+    /// sent: a permission may have been revoked while the answer was on its way.
     pub(super) async fn store(&self, key: &ReviewKey, decision: ReviewDecision, sent_at: Instant) {
         if !is_cached(key) {
             return;

@@ -114,8 +114,8 @@ impl<K: PartialEq> State<K> {
         (self.down_until, self.last_lost) = (None, None);
     }
 
-    /// Notes that the upstream was down for a review. It is considered down until `until` if that is
-    /// certain, or if a different review failed before.
+    /// Notes that the upstream was down for a review. It is considered down until `until` if that
+    /// is certain, or if a different review failed before.
     fn lost(&mut self, key: K, is_certain: bool, until: Instant) {
         let is_first = self.last_lost.as_ref().is_none_or(|last| *last == key);
         if is_certain || !is_first {

@@ -10,8 +10,8 @@
 //! Invariant: a connection counts for its address, or for its user and for its user at this
 //! address, or it is evicted and counts for nothing.
 //!
-//! Locks: that of a permit's user, then that of the table, then that of the counter of users, held for
-//! a look-up only.
+//! Locks: that of a permit's user, then that of the table, then that of the counter of users, held
+//! for a look-up only.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

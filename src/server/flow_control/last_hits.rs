@@ -1,9 +1,9 @@
 //! The last GETs of a connection that a cache answered, by what they have in common.
 //!
-//! To classify a GET takes some 2,000 instructions, 4 % of what the whole GET takes. So a connection
-//! remembers its last [`Pattern`]s: a GET of the same sender, user agent, resource and namespace has
-//! the same class, flow and origin. Nothing is a sample. [`hit_charges`](super::hit_charges) charges
-//! them.
+//! To classify a GET takes some 2,000 instructions, 4 % of what the whole GET takes. So a
+//! connection remembers its last [`Pattern`]s: a GET of the same sender, user agent, resource and
+//! namespace has the same class, flow and origin. Nothing is a sample.
+//! [`hit_charges`](super::hit_charges) charges them.
 
 use std::sync::Arc;
 use std::time::Duration;

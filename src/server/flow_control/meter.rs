@@ -94,8 +94,8 @@ impl FlowControl {
         self.charge_alone(context, answered)
     }
 
-    /// Does the same for a request that is like no other. It has a frame of its own, so that a hit does
-    /// not pay for it.
+    /// Does the same for a request that is like no other. It has a frame of its own, so that a hit
+    /// does not pay for it.
     #[inline(never)]
     fn charge_alone(
         self: &Arc<Self>,

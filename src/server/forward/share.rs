@@ -53,6 +53,8 @@ mod tests {
         assert!(others.into_iter().all(|other| acquire(other).is_some()));
         drop(held);
         assert_eq!(shares.0.keys(), 0);
+        assert!(shares.try_acquire(key(1, "pods", false), 0).is_none());
+        assert_eq!(shares.0.keys(), 0, "a refusal keeps nothing");
         assert!(shares.try_acquire(key(1, "pods", false), 1).is_some(), "half of one is one");
     }
 }
