@@ -133,8 +133,8 @@ impl Rig {
                 level.spec.name
             );
         }
-        let mut sums = Standing::default();
-        self.scheduler.levels.iter().for_each(|level| sums.add(level.standing()));
+        let mut sums = SeatSums::default();
+        self.scheduler.levels.iter().for_each(|level| sums.add(level.sums()));
         assert_eq!(sums, self.scheduler.sums);
         let claimed = sums.claimed;
         let without = self.scheduler.levels.iter().filter(|level| level.limits.least == 0).count();

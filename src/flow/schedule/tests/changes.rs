@@ -128,7 +128,7 @@ impl Run {
             .sum();
         assert_eq!(all, self.scheduler.in_use);
         let without_least = levels.iter().filter(|level| level.limits.least == 0).count() as u64;
-        let claimed: u64 = levels.iter().map(|level| level.standing().claimed).sum();
+        let claimed: u64 = levels.iter().map(|level| level.sums().claimed).sum();
         for (place, seats) in in_use.iter().enumerate() {
             let has_started = *seats > before.get(place).copied().unwrap_or(0);
             if !has_started || self.is_exempt(place) {
