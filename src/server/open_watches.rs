@@ -22,7 +22,7 @@ use crate::flow::departures::Departures;
 use crate::server::connection::client_id::ClientId;
 use crate::server::http::refusal;
 use crate::server::metrics::ServerMetrics;
-use crate::server::request::bypass::Rejection;
+use crate::server::request::rejection::Rejection;
 use crate::telemetry::log_throttle::LogThrottle;
 
 /// The open watches of all clients.

@@ -24,7 +24,6 @@ use tokio::time::Instant;
 
 use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::ApiResource;
-use crate::auth::user::User;
 use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::server::flow_control::hits::{Alike, Hits, Pattern, Patterns, Sum, UnchargedHits};
@@ -33,7 +32,6 @@ use crate::server::flow_control::meter::{Answered, short_body};
 use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::{Classified, FlowControl};
 use crate::server::metrics::CacheStatus;
-use crate::server::request::auth::AuthContext;
 use crate::server::request::context::RequestContext;
 
 impl FlowControl {
@@ -108,12 +106,11 @@ impl FlowControl {
         (resource, namespace): (&Arc<ApiResource>, &Arc<str>),
         plan: u64,
     ) -> Pattern {
-        let sender = Self::requester(context);
-        let client = self.client(context, &sender);
+        let client = self.client(context);
         let sum = |is_read_again| {
-            let classified = self.classify(context, &sender, client, is_read_again);
-            let Classified { class, hash, habit, .. } = classified;
-            let origin = Arc::new(self.origin(context, &sender, &class, habit));
+            let Classified { class, hash, habit, .. } =
+                self.classify(context, client, is_read_again);
+            let origin = Arc::new(self.origin(context, habit));
             (class, Sum { origin, hash, hits: Hits::default() })
         };
         let ((class, once), (_, again)) = (sum(false), sum(true));
@@ -122,7 +119,7 @@ impl FlowControl {
             agent,
             resource: Arc::clone(resource),
             namespace: Arc::clone(namespace),
-            sender,
+            sender: context.sender().clone(),
         };
         let (sums, gets) = ([once, again], LastGets::default());
         Pattern { alike, class, sums, gets, is_used: false, age: 0 }
@@ -209,20 +206,16 @@ fn is_of(
     Arc::ptr_eq(&alike.resource, resource)
         && alike.namespace == request.namespace
         && alike.agent == context.agent
-        && has_sent(&alike.sender, &context.auth)
+        && is_same(&alike.sender, context.sender())
 }
 
-/// Whether somebody sent the request of which `auth` is known.
-fn has_sent(sender: &Requester, auth: &AuthContext) -> bool {
-    let is_user =
-        |user: &Arc<User>, other: &Arc<User>| Arc::ptr_eq(user, other) || user.key() == other.key();
-    match (sender, &auth.identity, &auth.requester) {
-        (Requester::User(user), Some(identity), _) => is_user(user, &identity.user),
-        (_, Some(_), _) => false,
-        (Requester::User(user), None, Requester::User(other)) => is_user(user, other),
-        (Requester::Token(hash), None, Requester::Token(other)) => hash == other,
-        (Requester::Unidentified, None, Requester::Unidentified)
-        | (Requester::Sidecar, None, Requester::Sidecar) => true,
+/// Whether two senders are one. A user's objects with other fields are not.
+fn is_same(one: &Requester, other: &Requester) -> bool {
+    match (one, other) {
+        (_, Requester::User(user)) => one.is_user(user),
+        (Requester::Token(one), Requester::Token(other)) => one == other,
+        (Requester::Unidentified, Requester::Unidentified)
+        | (Requester::Sidecar, Requester::Sidecar) => true,
         _ => false,
     }
 }
