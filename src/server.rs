@@ -1,8 +1,8 @@
 //! The server: accepts clients, and answers their requests from the caches or the upstream.
 //!
 //! The modules in the order of a request's way: [`accept`] takes connections, [`connection`] serves
-//! HTTP on them, [`mod@router`] parses each request and has it checked ([`request`]), and
-//! [`delegate`] decides between the caches ([`cached`]) and the upstream ([`forward`]). [`http`]
+//! HTTP on them, [`mod@router`] resolves each request ([`request`]), [`delegate`] decides between the
+//! caches ([`cached`]) and the upstream ([`forward`]), and [`admission`] has the limits. [`http`]
 //! holds what both share. In [`shadow`] mode every read is forwarded, and compared with
 //! the caches.
 //!
@@ -10,6 +10,7 @@
 //! spread over nine tenths of the deadline, and aborts what remains at the deadline.
 
 pub(crate) mod accept;
+mod admission;
 mod appointments;
 mod cached;
 pub(crate) mod connection;
@@ -48,8 +49,7 @@ use crate::server::accept::listener::{Listener, Socket};
 #[cfg(feature = "simulation")]
 pub use crate::server::accept::pipe::PipeListener;
 use crate::server::appointments::HerdAppointments;
-pub use crate::server::cached::compress::Compressor;
-pub use crate::server::cached::compress::metrics::GzipMetrics;
+pub use crate::server::cached::compress::{Compressor, GzipMetrics};
 use crate::server::cached::drop_rules::DropRules;
 use crate::server::cached::read::CacheServices;
 use crate::server::cached::response_budget::ResponseBudget;

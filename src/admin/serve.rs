@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::query::Query;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::cork::Cork;
-use crate::server::connection::guarded_body::GuardedBody;
+use crate::server::connection::guarded_body::{BodyGuards, GuardedBody};
 use crate::server::connection::wire::aside::RefusedHead;
 use crate::server::http::body::Body;
 use crate::server::http::response::error_response;
@@ -57,7 +57,9 @@ pub(super) async fn serve<S, A, F>(
         };
         async move {
             let response = answered.await;
-            Ok::<_, Infallible>(response.map(|body| GuardedBody::new(body, None, guard)))
+            Ok::<_, Infallible>(
+                response.map(|body| GuardedBody::new(body, guard, BodyGuards::default(), None)),
+            )
         }
     });
     let io = TokioIo::new(Cork::new(stream, activity.clone(), HEAD_BYTES_MAX));

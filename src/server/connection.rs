@@ -45,18 +45,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::codec::held_bytes::HeldBytes;
 use crate::config::ServerConfig;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::client::Client;
 use crate::server::connection::cork::Cork;
-use crate::server::connection::guarded_body::GuardedBody;
 use crate::server::connection::http_limits::{HEAD_BYTES_MAX, IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
 use crate::server::connection::large_heads::LargeHeads;
 use crate::server::connection::list::ConnectionList;
 use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::connection::send_timeouts::SendTimeouts;
-use crate::server::lanes::{self, Lane};
+use crate::server::lanes;
 use crate::server::overload::Overload;
 use crate::server::router::Router;
 use crate::streams::{ConnectionTasks, Stopped};
@@ -129,15 +127,12 @@ impl ConnectionServer {
             let large = large_heads.enter(&mut request);
             let guard = requests.begin_request();
             let timeouts = (request.version() == Version::HTTP_2).then(|| timeouts.clone());
-            let answered = Arc::clone(&router).handle(Arc::clone(&client), request);
+            let part = (guard, timeouts);
+            let answered = Arc::clone(&router).handle(Arc::clone(&client), request, part);
             // An `async` block that awaits the future would have room for it twice.
-            Box::pin(answered.map(move |(mut response, sent, meter)| {
+            Box::pin(answered.map(move |response| {
                 drop(large);
-                let held = response.extensions_mut().remove::<HeldBytes>();
-                let lane = response.extensions_mut().remove::<Lane>();
-                let guarded = |body| GuardedBody::new(body, timeouts, guard).paced_by(held);
-                let guarded = |body| guarded(body).counted_by(sent).metered_by(meter).in_lane(lane);
-                Ok::<_, Infallible>(response.map(guarded))
+                Ok::<_, Infallible>(response)
             }))
         });
         let Self { header_read_timeout, abort, .. } = self;

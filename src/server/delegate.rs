@@ -1,18 +1,17 @@
 //! Decides whether a request is served from the cache or forwarded, and for which reason. No other
 //! module decides this.
 //!
-//! There are two steps, both pure. [`decide`] reads the request alone, by the tables in [`get`],
-//! [`list`] and [`watch`] (`docs/semantics.md` §1.4 to §1.6). [`Target::resolve`] needs the
-//! resource from discovery: its scope, the form of its responses, its selectable fields. A request
-//! that either step does not fully understand is forwarded, so that the API server writes the
-//! response (`docs/decisions/own-errors.md`).
+//! There are two steps, both pure. [`decide`] reads the request alone, by the tables in
+//! [`freshness`], [`list`] and [`watch`] (`docs/semantics.md` §1.4 to §1.6). [`Target::resolve`]
+//! needs the resource from discovery: its scope, the form of its responses, its selectable fields.
+//! A request that either step does not fully understand is forwarded, so that the API server writes
+//! the response (`docs/decisions/own-errors.md`).
 
-mod get;
+mod freshness;
 mod list;
 mod parameters;
 mod reason;
 mod target;
-mod version;
 mod watch;
 
 use http::request::Parts;
@@ -22,14 +21,33 @@ use crate::api::list_options::ListOptions;
 use crate::api::query::Query;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::config::ConsistentLists;
+pub(crate) use crate::server::delegate::freshness::Freshness;
 pub(crate) use crate::server::delegate::list::{ListPlan, ReadAt};
 pub(crate) use crate::server::delegate::reason::Reason;
 pub(crate) use crate::server::delegate::target::Target;
-pub(crate) use crate::server::delegate::version::Freshness;
 pub(crate) use crate::server::delegate::watch::{Start, WatchPlan};
 use crate::server::http::headers::{self, bypasses_cache};
 
-impl Decision {
+/// How a cache answers a read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CachedDecision {
+    /// With one object.
+    Get(Freshness),
+    /// With a list.
+    List(Box<ListPlan>, Box<ListOptions>),
+    /// With a watch.
+    Watch(Box<WatchPlan>, Box<ListOptions>),
+}
+
+impl CachedDecision {
+    /// Returns the options of a list or a watch.
+    pub(crate) fn options(&self) -> Option<&ListOptions> {
+        match self {
+            Self::Get(_) => None,
+            Self::List(_, options) | Self::Watch(_, options) => Some(options),
+        }
+    }
+
     /// Whether it is a list that a cache may answer with a proof that it is not older than the
     /// request.
     pub(crate) fn is_consistent_list(&self) -> bool {
@@ -40,7 +58,6 @@ impl Decision {
     /// of caches.
     pub(crate) fn copies(&self, target: &Target) -> bool {
         match self {
-            Self::Forward(_) => false,
             Self::Get(_) => target.form.pretty,
             Self::List(..) => true,
             Self::Watch(plan, _) => {
@@ -50,38 +67,13 @@ impl Decision {
     }
 }
 
-/// The decision about a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
-    /// Returns one object from the cache.
-    Get(Freshness),
-    /// Returns a list from the cache.
-    List(ListPlan, ListOptions),
-    /// Returns a watch from the cache.
-    Watch(WatchPlan, ListOptions),
-    /// Forwards the request to the upstream.
-    Forward(Reason),
-}
-
-/// Decides by the request alone.
+/// Decides by the request alone: how a cache answers it, or why it is forwarded.
 pub(crate) fn decide(
     parts: &Parts,
     has_body: bool,
     info: &RequestInfo,
     consistent_lists: ConsistentLists,
-) -> Decision {
-    match decide_read(parts, has_body, info, consistent_lists) {
-        Ok(decision) => decision,
-        Err(reason) => Decision::Forward(reason),
-    }
-}
-
-fn decide_read(
-    parts: &Parts,
-    has_body: bool,
-    info: &RequestInfo,
-    consistent_lists: ConsistentLists,
-) -> Result<Decision, Reason> {
+) -> Result<CachedDecision, Reason> {
     let (path, headers) = (parts.uri.path(), &parts.headers);
     let resource = info.resource.as_ref().ok_or(Reason::NonResource)?;
     if !matches!(info.verb, Verb::Get | Verb::List | Verb::Watch) {
@@ -116,21 +108,23 @@ fn decide_read(
     if info.query.is_lossy() || !parameters::are_known(&info.query) {
         return Err(Reason::Request);
     }
-    let options = || ListOptions::decode(&info.query).ok_or(Reason::Options);
+    let options = || ListOptions::decode(&info.query).map(Box::new).ok_or(Reason::Options);
     match info.verb {
         Verb::Get => {
             check_timeout(&info.query)?;
             let resource_version = info.query.first("resourceVersion").unwrap_or_default();
-            get::decide(resource_version).map(Decision::Get)
+            Freshness::decide(resource_version).map(CachedDecision::Get)
         }
         Verb::List => {
             check_timeout(&info.query)?;
             let options = options()?;
-            Ok(Decision::List(ListPlan::decide(&options, consistent_lists)?, options))
+            let plan = ListPlan::decide(&options, consistent_lists)?;
+            Ok(CachedDecision::List(Box::new(plan), options))
         }
         _ => {
             let options = options()?;
-            Ok(Decision::Watch(WatchPlan::decide(&options)?, options))
+            let plan = WatchPlan::decide(&options)?;
+            Ok(CachedDecision::Watch(Box::new(plan), options))
         }
     }
 }

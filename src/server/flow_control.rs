@@ -54,12 +54,12 @@ use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
 use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::metrics::FlowMetrics;
-use crate::server::flow_control::plan::{ActivePlan, Class, Placement};
+pub(crate) use crate::server::flow_control::plan::Placement;
+use crate::server::flow_control::plan::{ActivePlan, Class};
 use crate::server::flow_control::queue::Queue;
-use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::rules::Rules;
 use crate::server::flow_control::twins::TwinWatches;
-use crate::server::request::context::RequestContext;
+use crate::server::request::resolved::Resolved;
 use crate::upstream::Upstream;
 
 /// Classifies requests and adds up their costs.
@@ -206,22 +206,26 @@ impl FlowControl {
         findings
     }
 
+    /// Returns the class of a request and its flow, found once.
+    fn placement<'a>(&self, request: &'a Resolved<'_>) -> &'a Placement {
+        request.placement(|| {
+            let active = self.active.load();
+            let Some(user) = request.user() else { return active.unidentified() };
+            let candidates = request.client.flows.candidates(&active, user);
+            let place = active.plan.classify(&candidates, &request.info);
+            active.place(place, user, requester::agent(request.agent.as_ref()), &request.info)
+        })
+    }
+
     /// Classifies a request whose sender is known as far as it will be.
     /// `client` is what [`Self::client`] returns.
-    fn classify(
-        &self,
-        context: &RequestContext<'_>,
-        requester: &Requester,
-        client: u64,
-        is_read_again: bool,
-    ) -> Classified {
-        let active = self.active.load();
-        let info = &context.info;
-        let Placement { class, flow, .. } = placement(&active, context, requester);
+    fn classify(&self, request: &Resolved<'_>, client: u64, is_read_again: bool) -> Classified {
+        let info = &request.info;
+        let Placement { class, flow, .. } = self.placement(request);
         let path = requester::path(info);
         let mut hash = self.hasher.hash_one((client, &class.schema, flow, path, info.verb_label()));
-        let mut habit = context.habit;
-        habit.is_repeated = is_read_again || self.is_list_repeated(context, hash, habit);
+        let mut habit = request.habit;
+        habit.is_repeated = is_read_again || self.is_list_repeated(request, hash, habit);
         let origin = hash;
         if matches!(info.verb, Verb::List | Verb::Watch) || habit.is_repeated {
             hash = self.hasher.hash_one((hash, habit));
@@ -230,30 +234,23 @@ impl FlowControl {
     }
 
     /// Returns what stands for the sender of a request, its user agent and the resource.
-    fn client(&self, context: &RequestContext<'_>, requester: &Requester) -> u64 {
-        let agent = context.agent.as_ref().map(HeaderValue::as_bytes);
+    fn client(&self, request: &Resolved<'_>) -> u64 {
+        let agent = request.agent.as_ref().map(HeaderValue::as_bytes);
         let resource =
-            context.info.resource.as_ref().map(|resource| (&resource.gvr, &resource.subresource));
-        self.hasher.hash_one((requester, agent, resource))
+            request.info.resource.as_ref().map(|resource| (&resource.gvr, &resource.subresource));
+        self.hasher.hash_one((request.sender(), agent, resource))
     }
 
     /// Returns the origin of a request.
-    fn origin(
-        &self,
-        context: &RequestContext<'_>,
-        requester: &Requester,
-        class: &Class,
-        habit: Habit,
-    ) -> Origin {
+    fn origin(&self, request: &Resolved<'_>, habit: Habit) -> Origin {
         let text = |text: &str| Text::new(&self.hasher, text);
-        let info = &context.info;
-        let active = self.active.load();
-        let Placement { flow, .. } = placement(&active, context, requester);
+        let info = &request.info;
+        let Placement { class, flow, .. } = self.placement(request);
         Origin {
-            user: text(&requester.name()),
-            agent: text(requester::agent(context.agent.as_ref())),
+            user: text(&request.sender().name()),
+            agent: text(requester::agent(request.agent.as_ref())),
             schema: class.schema.clone(),
-            flow: text(&flow),
+            flow: text(flow),
             resource: text(&requester::resource(info)),
             verb: info.verb_label(),
             habit,
@@ -313,18 +310,6 @@ fn collection_habit(info: &RequestInfo, headers: &HeaderMap) -> Habit {
         takes_gzip: text(ACCEPT_ENCODING).contains("gzip"),
         is_repeated: false,
     }
-}
-
-/// Returns the class of a request, and its flow.
-fn placement<'a>(
-    active: &'a ActivePlan,
-    context: &'a RequestContext<'_>,
-    requester: &'a Requester,
-) -> Placement<'a> {
-    let Some(user) = requester.user() else { return active.unidentified() };
-    let candidates = context.client.flows.candidates(active, user);
-    let place = active.plan.classify(&candidates, &context.info);
-    active.place(place, user, requester::agent(context.agent.as_ref()), &context.info)
 }
 
 impl fmt::Debug for FlowControl {

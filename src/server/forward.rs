@@ -11,7 +11,6 @@
 pub(crate) mod claim;
 pub(crate) mod documents;
 pub(crate) mod forwarder;
-pub(crate) mod guards;
 pub(crate) mod identity;
 pub(crate) mod list_times;
 mod packed_head;

@@ -2,7 +2,6 @@
 
 pub(crate) mod audit_id;
 pub(crate) mod body;
-pub(crate) mod cache_header;
 pub(crate) mod headers;
 pub(crate) mod list_body;
 pub(crate) mod refusal;

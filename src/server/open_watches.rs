@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::server::connection::client_id::ClientId;
 use crate::server::http::refusal;
 use crate::server::metrics::ServerMetrics;
-use crate::server::request::bypass::Rejection;
+use crate::server::request::rejection::Rejection;
 use crate::server::watch_counter::{self, WatchCounter};
 use crate::telemetry::log_throttle::LogThrottle;
 

@@ -25,7 +25,7 @@ use crate::server::http::refusal;
 use crate::server::lanes::{Lane, Lanes};
 pub(crate) use crate::server::overload::demand::Demand;
 pub use crate::server::overload::metrics::OverloadMetrics;
-use crate::server::request::bypass::Rejection;
+use crate::server::request::rejection::Rejection;
 use crate::telemetry::events::EventKind;
 
 /// The present stage of overload.

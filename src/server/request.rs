@@ -4,11 +4,11 @@
 pub(crate) mod access;
 pub(crate) mod audit;
 pub(crate) mod auth;
-pub(crate) mod bypass;
 pub(crate) mod context;
 pub(crate) mod explain;
 pub(crate) mod framing;
 pub(crate) mod host;
-pub(crate) mod refusal_reason;
+pub(crate) mod rejection;
+pub(crate) mod resolved;
 mod route;
 pub(crate) mod trace;

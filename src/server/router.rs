@@ -1,51 +1,55 @@
-//! One request from its head to the head of its response: parsed once, checked, answered from the
-//! cache or forwarded, counted.
+//! One request from its head to the head of its response: resolved, checked, answered from a cache
+//! or forwarded, counted.
+//!
+//! A request goes one way: [`answer`] decides whether Weir answers it, from a cache in most cases,
+//! or why the API server does; then [`forward`] has it prepared, given seats, and sent.
 //!
 //! After a failed upgrade the client's connection is closed, whoever refused the upgrade. The
 //! client may have sent bytes of the new protocol, which must never be parsed as another request
 //! (CVE-2018-1002105).
 
-mod caller;
-mod counts;
+mod answer;
 mod forward;
-mod handle;
-mod seats;
 pub(crate) mod shadow;
-mod unanswered;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::{Method, Response, StatusCode, Version};
+use http::header::USER_AGENT;
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
+use http_body::Body as _;
 use hyper::body::Incoming;
+use prometheus::IntCounter;
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
-use crate::cache::refusal::Refusal;
-use crate::server::accept::listener::ListenerKind;
-use crate::server::cached::read::{CacheServices, CachedRead};
-use crate::server::cached::response_budget::too_much_held;
-use crate::server::cached::websocket::{Handshake, Sockets};
-use crate::server::cached::{get, list, watch};
-use crate::server::delegate::{self, Decision, Reason, Target};
-use crate::server::flow_control::FlowControl;
-use crate::server::forward::documents::{DocumentRequest, Documents};
+use crate::codec::rope::PIECE_BYTES;
+use crate::server::cached::read::CacheServices;
+use crate::server::cached::websocket::Sockets;
+use crate::server::connection::activity::RequestGuard;
+use crate::server::connection::client::Client;
+use crate::server::connection::guarded_body::{BodyGuards, GuardedBody};
+use crate::server::connection::list::ListedConnection;
+use crate::server::connection::send_timeouts::SendTimeouts;
+use crate::server::flow_control::meter::{Answered as ChargedAnswer, Busy, Meter, Timed};
+use crate::server::flow_control::{FlowControl, habit};
+use crate::server::forward::documents::Documents;
 use crate::server::forward::forwarder::Forwarder;
-use crate::server::forward::upstream_gate::{self, FAILOVER_WAIT_MAX};
+use crate::server::forward::upgrade::{close_if_not_upgraded, requested_upgrade};
 use crate::server::http::audit_id::AUDIT_ID;
 use crate::server::http::body::Body;
-use crate::server::http::headers;
-use crate::server::http::refusal;
-use crate::server::http::response::Reply;
-use crate::server::metrics::ServerMetrics;
+use crate::server::http::response::{Reply, set_cache_header};
+use crate::server::metrics::{AnsweredRequest, CacheStatus, ServerMetrics};
 use crate::server::open_watches::OpenWatches;
 use crate::server::request::access::Access;
 use crate::server::request::audit::Auditor;
-use crate::server::request::auth::Caller;
-use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
-use crate::server::request::framing;
-use crate::server::request::refusal_reason::RefusalReason;
-use crate::server::request::trace::RequestTracer;
-use crate::server::router::unanswered::Unanswered;
+use crate::server::request::explain::{Ending, Explanation};
+use crate::server::request::resolved::Resolved;
+use crate::server::request::trace::{AnswerSummary, RequestTrace, RequestTracer};
+use crate::server::router::answer::Answer;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::availability::Availability;
 
 /// Answers the requests of all connections.
@@ -66,217 +70,231 @@ pub(crate) struct Router {
     pub(crate) shadow: Option<Arc<crate::server::shadow::Shadow>>,
 }
 
+/// A request until its response is known.
+struct OpenRequest<'a> {
+    in_flight: GaugeGuard,
+    /// The connection, if it is the first request there.
+    first: Option<&'a ListedConnection>,
+    upgrade_requested: bool,
+    /// The span of the log.
+    span: Span,
+}
+
+/// What the connection of a request gives to its body: the guard of the request, and time-outs for
+/// a stream of HTTP/2.
+type ConnectionPart = (RequestGuard, Option<SendTimeouts>);
+
 impl Router {
-    /// Answers a request, unless it is one for the API server.
-    async fn answer(
-        &self,
-        context: &mut RequestContext<'_>,
-        body: Incoming,
-    ) -> Result<Reply, Unanswered> {
-        let parts = &*context.parts;
-        if parts.method == Method::CONNECT {
-            let message = "weir is not a proxy for CONNECT".to_owned();
-            let code = StatusCode::METHOD_NOT_ALLOWED;
-            let status = refusal::refusal(code, "MethodNotAllowed", message);
-            return Ok(Reply::error(&parts.headers, &status, RefusalReason::Connect.as_str()));
-        }
-        if let Err(status) = framing::check(parts, context.has_body) {
-            return Ok(framing::rejected(parts, &status));
-        }
-        if let Err(status) = self.forwarder.check_hops(&parts.headers) {
-            return Ok(Reply::error(&parts.headers, &status, RefusalReason::Loop.as_str()));
-        }
-        if context.client.listener != ListenerKind::Unix
-            && let Err(status) = self.caches.live.load().hosts.check(parts)
-        {
-            return Ok(Reply::error(&parts.headers, &status, RefusalReason::Host.as_str()));
-        }
-        let caller = match self.caller(context) {
-            Ok(caller) => caller,
-            Err(rejection) => return Ok(self.reject(context, &rejection).await),
-        };
-        context.ended("identify");
-        if let Some(shadow) = &self.shadow {
-            return Err(Unanswered { caller, body, reason: self.copy_answer(shadow, context) });
-        }
-        let RequestContext { parts, has_body, info, .. } = &*context;
-        if let Some(document) = DocumentRequest::parse(parts, *has_body, info) {
-            if let Some(reply) = self.document_from_memory(context, &caller, &document).await {
-                return Ok(reply);
-            }
-            if let Err(rejection) = upstream_gate::pass(self.availability(), context).await {
-                return Ok(self.reject(context, &rejection).await);
-            }
-            let prepared = match self.prepare(context, &caller).await {
-                Ok(prepared) => prepared,
-                Err(rejection) => return Ok(self.reject(context, &rejection).await),
+    /// Answers a request. Never fails: an error is a response as well.
+    ///
+    /// A request may wait in this future, and each is as large as what lives in it at once. So its
+    /// steps are futures of their own, it is no `async fn`, which would have its arguments twice,
+    /// and nothing that a step returns lives beside the next one.
+    pub(crate) fn handle(
+        self: Arc<Self>,
+        client: Arc<Client>,
+        request: Request<Incoming>,
+        part: ConnectionPart,
+    ) -> impl Future<Output = Response<GuardedBody>> + Send {
+        let (mut parts, body) = request.into_parts();
+        async move {
+            let in_flight = self.metrics.in_flight();
+            let first = client.listed.as_ref().filter(|listed| listed.begin_request());
+            let upgrade_requested = requested_upgrade(&parts).is_some();
+            let has_body = !body.is_end_stream();
+            let context = &mut self.begin(&client, &mut parts, has_body, first.is_some());
+            let span = RequestTrace::log_span(context.trace.as_deref(), context.parts);
+            let open = OpenRequest { in_flight, first, upgrade_requested, span };
+            let busy = Busy::new(self.charges());
+            let (forwarding, busy) = {
+                let answered = self.answer(context, body).instrument(open.span.clone());
+                match Timed::new(Box::pin(answered), busy).await {
+                    (Answer::Own(reply), busy) => {
+                        return self.end(context, open, (*reply, busy), part);
+                    }
+                    (Answer::Forward(forwarding), busy) => (forwarding, busy),
+                }
             };
-            if let Err(rejection) = self.apply_rules(context, true) {
-                return Ok(self.reject(context, &rejection).await);
-            }
-            context.forwarded = Some(Instant::now());
-            let reply = self.documents.serve(&self.forwarder, prepared, context, body, document);
-            let reply = Box::pin(reply).await;
-            if matches!(reply.response.status(), StatusCode::OK | StatusCode::NOT_MODIFIED) {
-                self.access.learn_allowed(context, &caller).await;
-            }
-            return Ok(reply);
+            let (sendable, busy) = {
+                let prepared = self.prepare_forwarded(context, forwarding);
+                let prepared = prepared.instrument(open.span.clone());
+                match Timed::new(Box::pin(prepared), busy).await {
+                    (Ok(sendable), busy) => (sendable, busy),
+                    (Err(reply), busy) => return self.end(context, open, (*reply, busy), part),
+                }
+            };
+            let forwarded = self.forward(context, sendable).instrument(open.span.clone());
+            let answered = Timed::new(Box::pin(forwarded), busy).await;
+            self.end(context, open, answered, part)
         }
-        let served = self.serve_cached(context, &caller).await;
-        context.ended_in_cache(served.is_ok());
-        let reason = match served {
-            Ok(response) => return Ok(Reply::hit(response)),
-            Err(Bypass::Refuse(rejection)) => return Ok(self.reject(context, &rejection).await),
-            Err(Bypass::Forward(reason)) => reason,
-        };
-        Err(Unanswered { caller, body, reason })
     }
 
-    /// Returns a document from memory while no API server is usable. Returns `None` if one is, or
-    /// if there is no document for this client.
-    async fn document_from_memory(
+    /// Returns the context of a request that has just arrived. `is_first` is whether it is the
+    /// first of its connection.
+    fn begin<'a>(
         &self,
-        context: &mut RequestContext<'_>,
-        caller: &Caller,
-        request: &DocumentRequest,
-    ) -> Option<Reply> {
-        let deadline = context.started + FAILOVER_WAIT_MAX;
-        if upstream_gate::returns_soon(self.availability(), deadline).await {
-            return None;
+        client: &'a Arc<Client>,
+        parts: &'a mut Parts,
+        has_body: bool,
+        is_first: bool,
+    ) -> RequestContext<'a> {
+        let registry = &self.caches.registry;
+        let consistent_lists = registry.config().consistent_lists;
+        let mut resolved = Resolved::new(client, parts, has_body, consistent_lists);
+        let is_charged = self.charges();
+        if is_charged {
+            resolved.habit = habit(&resolved.info, &parts.headers);
         }
-        match self.admit(context, caller).await {
-            Ok(_) => self.documents.serve_unverified(&context.parts.headers, request).await,
-            Err(Bypass::Refuse(rejection)) => Some(self.reject(context, &rejection).await),
-            Err(Bypass::Forward(_)) => None,
+        if is_charged || is_first {
+            resolved.agent = parts.headers.get(USER_AGENT).cloned();
         }
+        let gvr = resolved.info.resource.as_ref().map(|resource| &resource.gvr);
+        let resource = gvr.and_then(|gvr| registry.peek(gvr));
+        // Clients choose the names of unknown resources, which must not become label values.
+        let metrics = self.metrics.resource(gvr.filter(|_| resource.is_some()));
+        let started = resolved.started;
+        let is_timed = self.caches.live.load().slow_request.is_some();
+        let explanation = Explanation::take(&mut parts.headers, started, is_timed);
+        let trace = self.tracer.begin(parts, &resolved.info, resource.is_some(), started);
+        let context = RequestContext::new(resolved, parts, metrics);
+        RequestContext { resource, explanation, trace, ..context }
     }
 
-    fn availability(&self) -> &Availability {
+    /// Whether clients' costs are added up.
+    fn charges(&self) -> bool {
+        self.flow_control.as_ref().is_some_and(|flow| flow.charges())
+    }
+
+    pub(super) fn availability(&self) -> &Availability {
         self.caches.registry.availability()
     }
 
-    /// Returns the response of a cache, or why there is none.
-    async fn serve_cached(
+    /// Counts a request whose response is known. `busy` is for how long Weir has worked for it.
+    fn end(
         &self,
         context: &mut RequestContext<'_>,
-        caller: &Caller,
-    ) -> Result<Response<Body>, Bypass> {
-        let consistent_lists = self.caches.registry.config().consistent_lists;
-        let decision =
-            delegate::decide(context.parts, context.has_body, &context.info, consistent_lists);
-        let options = match &decision {
-            Decision::Forward(reason) => return Err(self.caches.noted(*reason, context).into()),
-            Decision::Get(_) => None,
-            Decision::List(_, options) | Decision::Watch(_, options) => Some(options),
-        };
-        let of_collection = options.is_some();
-        // Only a watch can ask for an upgrade here.
-        let handshake = match headers::upgrade(&context.parts.headers) {
-            None => None,
-            Some(_) => {
-                let by_token = caller.has_protocol_token(&context.parts.headers);
-                Some(Handshake::parse(context.parts, by_token).ok_or(Reason::Upgrade)?)
-            }
-        };
-        let was_usable = self.availability().is_usable();
-        if let Err(reason) = self.find_resource(context).await {
-            if decision.is_consistent_list() {
-                return Err(Reason::Consistent.into());
-            }
-            if !reason.wants_cache() {
-                return Err(reason.into());
-            }
-            // A client that may not read the resource uses none of its forward budget.
-            self.admit(context, caller).await?;
-            let is_back = !was_usable && self.availability().is_usable();
-            if !is_back || self.find_resource(context).await.is_err() {
-                return Err(reason.into());
-            }
+        open: OpenRequest<'_>,
+        (reply, busy): (Reply, Busy),
+        (guard, timeouts): ConnectionPart,
+    ) -> Response<GuardedBody> {
+        let OpenRequest { in_flight, first, upgrade_requested, span } = open;
+        let Reply { mut response, cache_status, reason, unwritten, lane } = reply;
+        first.inspect(|listed| note_client(listed, context));
+        if !self.availability().is_usable() {
+            self.availability().metrics().response(cache_status.as_str());
         }
-        let resource = context.resource.as_deref().ok_or(NOT_FOUND)?;
-        context.ended_without_span("discover");
-        let mut target = Target::resolve(context.parts, &context.info, options, resource)?;
-        self.caches.drop_by_rule(&mut target, context);
-        let reauthorization = self.admit(context, caller).await?;
-        context.ended("authorize");
-        self.apply_rules(context, false)?;
-        self.count_watch(context)?;
-        let account = |client| self.caches.responses.account(client);
-        let held = context.client.held(context.auth.user(), account);
-        let copies = decision.copies(&target);
-        if copies && held.is_full() {
-            return Err(too_much_held().into());
+        close_if_not_upgraded(upgrade_requested, &mut response);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            context.client.keep();
         }
-        // Over HTTP/2 a slow client holds one piece by itself.
-        let paced = (context.parts.version != Version::HTTP_2 && copies).then(|| held.response());
-        let lane = copies.then(|| self.lane(context)).flatten();
-        let read = CachedRead {
-            context: &*context,
-            services: &self.caches,
-            request: context.info.resource.as_ref().ok_or(Reason::NonResource)?,
-            resource: context.resource.as_ref().ok_or(NOT_FOUND)?,
-            target,
-            held: paced.as_ref().unwrap_or(&held),
-            lane: lane.as_ref(),
-            reauthorization,
-        };
-        let encoding = read.target.form.encoding;
-        let mut response = match decision {
-            Decision::Forward(reason) => return Err(reason.into()),
-            Decision::Get(freshness) => get::serve(&read, freshness).await?,
-            Decision::List(plan, _) => list::serve(&read, plan).await?,
-            Decision::Watch(plan, _) => watch::serve(read, &plan).await?,
-        };
-        if let (true, Some(request)) = (of_collection, &context.info.resource) {
-            self.caches.herd.served(Some(&request.gvr));
+        let now = Instant::now();
+        let duration = now.saturating_duration_since(context.started);
+        let code = response.status().as_u16();
+        let sent = count(context, &response, (cache_status, reason), duration);
+        let headers = response.headers();
+        context.finish_trace(&AnswerSummary { code, status: cache_status, reason, headers });
+        let status = cache_status.as_str();
+        span.in_scope(|| tracing::debug!(code, cache_status = status, reason, ?duration));
+        let live = self.caches.live.load();
+        if let Some(explanation) = context.explanation.take() {
+            let (upstream, is_stale) = (context.upstream_time, context.auth.is_stale());
+            let ending = Ending { status: cache_status, reason, upstream, is_stale };
+            if live.slow_request.is_some_and(|limit| duration > limit) {
+                let timing = explanation.timing(&ending);
+                span.in_scope(|| log_slow(context, &response, &ending, (duration, &timing)));
+            }
+            explanation.add_to(response.headers_mut(), &ending);
         }
-        let Some(handshake) = handshake else {
-            let extensions = response.extensions_mut();
-            paced.map(|paced| extensions.insert(paced));
-            lane.map(|lane| extensions.insert(lane));
-            let code = response.status();
-            return Ok(self.auditor.log_response(context, response, code).await);
-        };
-        let code = StatusCode::SWITCHING_PROTOCOLS;
-        let response = self.auditor.log_response(context, response, code).await;
-        // Rules count the watch until the WebSocket is closed.
-        let admission = context.admission.take();
-        Ok(self.sockets.open(handshake, response, encoding, held, admission)?)
+        set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
+        drop(in_flight);
+        let meter = self.charge(context, &response, cache_status, busy.run_time(duration));
+        let guards = BodyGuards { timeouts, unwritten, sent, meter };
+        response.map(|body| GuardedBody::new(body, guard, guards, lane))
     }
 
-    /// Returns a refusal of Weir's own, and logs it to the audit log.
-    async fn reject(&self, context: &RequestContext<'_>, rejection: &Rejection) -> Reply {
-        let Rejection { status, reason, .. } = rejection;
-        let (parts, info) = (&context.parts, &context.info);
-        let mut reply = Reply::refusal(&parts.headers, &info.query, status, reason.as_str());
-        if let Some(shed) = rejection.shed() {
-            self.mark_shed(context, shed, reply.response.headers_mut());
-            self.hold_back(context, reply.response.headers_mut()).await;
-        }
-        let audit_id = reply.response.headers().get(AUDIT_ID).cloned();
-        self.auditor.log_refusal(context, status, audit_id).await;
-        reply
-    }
-
-    /// Asks discovery for the requested resource, unless it is known. This does not use the
-    /// registry of caches: a request that is forwarded because of its format must not start a
-    /// cache.
-    async fn find_resource(&self, context: &mut RequestContext<'_>) -> Result<(), Reason> {
-        if context.resource.is_some() {
-            return Ok(());
-        }
-        let request = context.info.resource.as_ref().ok_or(Reason::NonResource)?;
-        let deadline = context.started + FAILOVER_WAIT_MAX;
-        let handle = tokio::select! {
-            biased;
-            handle = self.caches.registry.find(&request.gvr) => handle.ok(),
-            () = self.availability().until_unusable(deadline) => None,
-        };
-        let resource = handle.ok_or(Reason::Refused(Refusal::NotReady))?;
-        context.resource = Some(resource.ok_or(NOT_FOUND)?);
-        Ok(())
+    /// Charges a request to its sender. Returns the meter of a longer response.
+    fn charge(
+        &self,
+        context: &mut RequestContext<'_>,
+        response: &Response<Body>,
+        status: CacheStatus,
+        busy: Duration,
+    ) -> Option<Box<Meter>> {
+        let flow = self.flow_control.as_ref().filter(|flow| flow.charges())?;
+        let size = context.forwarded.and_then(|_| context.size(&self.caches.registry));
+        flow.charge_request(context, &ChargedAnswer { response, status, busy, size })
     }
 }
 
-/// Discovery does not know the resource.
-const NOT_FOUND: Reason = Reason::Refused(Refusal::Unknown);
+/// Counts a request. Returns the counter of the bytes of its response, unless that is short, or is
+/// counted where it is made.
+fn count(
+    context: &RequestContext<'_>,
+    response: &Response<Body>,
+    (cache_status, reason): (CacheStatus, &'static str),
+    duration: Duration,
+) -> Option<IntCounter> {
+    if let Some(upstream) = context.upstream_time {
+        context.metrics.forward_overhead(duration.saturating_sub(upstream));
+    }
+    context.metrics.request(&AnsweredRequest {
+        verb: context.info.verb_label(),
+        scope: context.info.scope(),
+        cache_status,
+        reason,
+        code: response.status().as_u16(),
+        duration,
+        bytes: short(context, response.body()),
+    })
+}
+
+/// Notes the client of a connection's first request in the list for operators.
+fn note_client(listed: &ListedConnection, context: &RequestContext<'_>) {
+    let user = context.auth.user().map_or("", |user| &user.name);
+    let agent = context.agent.as_ref().and_then(|agent| agent.to_str().ok());
+    listed.note_client(user, agent.unwrap_or_default());
+}
+
+/// Returns the length of a body that needs no counter.
+fn short(context: &RequestContext<'_>, body: &Body) -> Option<u64> {
+    match body {
+        // Counted with its events.
+        Body::Watch(_) => Some(0),
+        // Its length is that of the GET.
+        _ if context.parts.method == Method::HEAD => Some(0),
+        _ => body.size_hint().exact().filter(|bytes| *bytes <= PIECE_BYTES as u64),
+    }
+}
+
+/// Logs a request that took longer than `logging.slowRequest`. Its line names no user, object or
+/// selector: `audit_id` leads to the audit log.
+fn log_slow(
+    context: &RequestContext<'_>,
+    response: &Response<Body>,
+    ending: &Ending,
+    (duration, stages): (Duration, &str),
+) {
+    let info = &context.info;
+    let gvr = info.resource.as_ref().map(|resource| &resource.gvr);
+    let resource = gvr.filter(|_| context.resource.is_some()).map(tracing::field::display);
+    // A client may choose it.
+    let is_id = |id: &&str| {
+        id.len() <= AUDIT_ID_BYTES_MAX
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    let audit_id = response.headers().get(AUDIT_ID).and_then(|id| id.to_str().ok()).filter(is_id);
+    tracing::warn!(
+        verb = info.verb_label(),
+        resource,
+        code = response.status().as_u16(),
+        cache_status = ending.status.as_str(),
+        reason = ending.reason,
+        audit_id,
+        ?duration,
+        stages,
+        "a request was slow"
+    );
+}
+
+/// Longer than a UUID.
+const AUDIT_ID_BYTES_MAX: usize = 64;

@@ -16,6 +16,7 @@ mod links;
 mod page;
 mod reference;
 mod session;
+mod ways;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,20 +6,19 @@
 //! takes less time than a hand-over to another thread and back. Compression itself runs on threads
 //! that may block.
 
-pub(crate) mod metrics;
-
 use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
+use prometheus::{IntCounter, IntGauge, Registry};
 
 use crate::cache::refusal::Refusal;
 use crate::codec::gzip::segment_cache::{PendingList, SegmentCache};
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::list::SplicedList;
-use crate::server::cached::compress::metrics::GzipMetrics;
 use crate::server::delegate::Reason;
 use crate::tasks::blocking::spawn_blocking;
+use crate::telemetry::metrics::{counter, gauge, saturating_i64};
 
 /// Compresses lists. Cheap to clone: clones share the cached segments.
 #[derive(Clone)]
@@ -78,6 +77,60 @@ impl Compressor {
             pending.member()
         });
         completed.await.ok().flatten().ok_or(FAILED)
+    }
+}
+
+/// The metrics of compressed segments. Cheap to clone: clones share the metrics.
+#[derive(Clone, Debug)]
+pub struct GzipMetrics {
+    segments: IntGauge,
+    bytes: IntGauge,
+    bytes_limit: IntGauge,
+    hits: IntCounter,
+    misses: IntCounter,
+}
+
+impl GzipMetrics {
+    /// Registers the metrics. May be called once per registry.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauge = |name: &str, help: &str| gauge(registry, name, help);
+        let counter = |name: &str, help: &str| counter(registry, name, help);
+        Ok(Self {
+            segments: gauge("weir_gzip_segments", "Compressed segments of lists in the cache.")?,
+            bytes: gauge(
+                "weir_gzip_segments_bytes",
+                "Size of the compressed segments of lists in the cache, in bytes.",
+            )?,
+            bytes_limit: gauge(
+                "weir_gzip_segments_bytes_limit",
+                "Limit on the size of the compressed segments of lists in the cache, in bytes.",
+            )?,
+            hits: counter(
+                "weir_gzip_segment_hits_total",
+                "Segments of compressed lists that were in the cache.",
+            )?,
+            misses: counter(
+                "weir_gzip_segment_misses_total",
+                "Segments of compressed lists that had to be compressed.",
+            )?,
+        })
+    }
+
+    /// Sets the limit on the size of the cache.
+    pub fn limit(&self, bytes_max: usize) {
+        self.bytes_limit.set(saturating_i64(bytes_max));
+    }
+
+    /// Counts the segments of a list, of which `missing` were not in the cache.
+    pub fn looked_up(&self, segments: usize, missing: usize) {
+        self.hits.inc_by(segments.saturating_sub(missing) as u64);
+        self.misses.inc_by(missing as u64);
+    }
+
+    /// Sets the number of segments in the cache, and their bytes.
+    pub fn kept(&self, segments: u64, bytes: u64) {
+        self.segments.set(saturating_i64(segments));
+        self.bytes.set(saturating_i64(bytes));
     }
 }
 

@@ -5,19 +5,32 @@
 //! cached segments, so that the same list for many clients is in memory once. Small objects,
 //! metadata alone and indented lists are copied or rendered piece by piece, while the list is sent
 //! (`docs/decisions/response-bodies.md`).
+//!
+//! A list whose resourceVersion is unset is consistent, and worth a proof of freshness only if it
+//! takes long to forward it, or if many arrive (`docs/decisions/proofs-of-freshness.md`). The time
+//! is measured with each one that is forwarded ([`ListTimes`]). So the first list of its kind is
+//! forwarded, and starts no cache: who lists everything once fills no caches. A list without a proof
+//! is forwarded as it would be without a cache: it draws on no forward budget, and never becomes an
+//! error.
+//!
+//! [`ListTimes`]: crate::server::forward::list_times::ListTimes
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use http::Response;
 
 use crate::api::media_type::{Form, View};
 use crate::api::resource::ApiResource;
+use crate::cache::core::watch_cache::State;
+use crate::cache::handle::CacheHandle;
+use crate::cache::proof::consistent_list::NoProof;
 use crate::cache::refusal::Refusal;
 use crate::codec::gzip;
 use crate::codec::gzip::segment_cache::PendingList;
 use crate::codec::list::{self, SplicedList};
+use crate::config::ConsistentLists;
 use crate::server::cached::compress::Compressor;
-use crate::server::cached::consistent;
 use crate::server::cached::page::{Selected, select};
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::{accepts_gzip, compressed, plain, rendered};
@@ -25,7 +38,7 @@ use crate::server::delegate::{ListPlan, ReadAt, Reason};
 use crate::server::http::body::Body;
 use crate::server::http::list_body::ListBody;
 use crate::server::lanes::Slot;
-use crate::server::metrics::ResourceMetrics;
+use crate::server::metrics::{ResourceMetrics, WaitCause};
 use crate::tasks::blocking::spawn_blocking;
 
 /// Returns the response, or the reason to forward the request.
@@ -42,7 +55,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
             let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
             (handle, state)
         }
-        ReadAt::Consistent => consistent::fresh_state(read).await?,
+        ReadAt::Consistent => proved_state(read).await?,
         ReadAt::Exact(at) => read.cache_holding(at).await?.ok_or(plan.unavailable())?,
     };
     let is_covered = match plan.read_at {
@@ -104,6 +117,38 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
             Ok(compressed(read, &handle, body))
         }
     }
+}
+
+/// Returns the cache, and a state of it that is not older than the request.
+async fn proved_state(read: &CachedRead<'_>) -> Result<(CacheHandle, Arc<State>), Reason> {
+    let services = read.services;
+    if !services.registry.availability().is_usable() {
+        return Err(Reason::Consistent);
+    }
+    let forwarding = services.list_times.expected(read.context.parts);
+    let starts_cache = forwarding.is_some()
+        || services.registry.config().consistent_lists == ConsistentLists::Always;
+    let handle = match starts_cache {
+        true => read.cache().await.map(Some),
+        false => read.running_cache(),
+    };
+    let handle = handle.map_err(without_budget)?;
+    let handle = handle.filter(CacheHandle::is_ready).ok_or(Reason::Consistent)?;
+    let (since, timeout) = (read.context.started, services.freshness_timeout());
+    let fresh = {
+        let fresh = pin!(handle.consistent_state(since, forwarding, timeout));
+        read.waiting(WaitCause::Freshness, fresh).await
+    };
+    match fresh {
+        Ok(state) => Ok((handle, state)),
+        Err(NoProof::NotTried) => Err(Reason::Consistent),
+        Err(NoProof::Late) => Err(Reason::Unproved),
+    }
+}
+
+/// Returns the reason to forward a consistent list. It draws on no forward budget.
+fn without_budget(reason: Reason) -> Reason {
+    if reason.wants_cache() { Reason::Consistent } else { reason }
 }
 
 fn count(metrics: &ResourceMetrics, selected: &Selected, view: View) {

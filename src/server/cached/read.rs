@@ -60,7 +60,7 @@ impl CacheServices {
 
     /// Leaves managed fields out of a read for which an operator's rule says so.
     pub(crate) fn drop_by_rule(&self, target: &mut Target, context: &RequestContext<'_>) {
-        let RequestContext { info, parts, .. } = context;
+        let (info, parts) = (&context.info, &context.parts);
         // No rule applies to a GET, and most reads are GETs: these need no configuration.
         if info.verb == Verb::Get {
             return;
@@ -75,7 +75,7 @@ impl CacheServices {
 
     /// Notes a request that changes an object. Returns the reason for which it is forwarded.
     pub(crate) fn noted(&self, reason: Reason, context: &RequestContext<'_>) -> Reason {
-        let RequestContext { info, parts, .. } = context;
+        let (info, parts) = (&context.info, &context.parts);
         if let (Reason::Write, Some(request)) = (reason, &info.resource) {
             let rules = &self.registry.config().drop_managed_fields;
             self.drop_rules.note_write(rules, info.verb, &parts.headers, request);

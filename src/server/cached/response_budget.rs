@@ -15,8 +15,7 @@ use crate::codec::held_bytes::{HeldBytes, WeakHeldBytes};
 use crate::config::Mode;
 use crate::server::connection::client_id::ClientId;
 use crate::server::http::refusal;
-use crate::server::request::bypass::Rejection;
-use crate::server::request::refusal_reason::RefusalReason;
+use crate::server::request::rejection::{Rejection, RejectionCause};
 
 /// The accounts of the bytes that responses hold.
 #[derive(Debug)]
@@ -66,7 +65,7 @@ impl ResponseBudget {
 pub(crate) fn too_much_held() -> Rejection {
     let message =
         "weir: too many bytes of responses wait for their clients to read them; try again later";
-    Rejection::new(refusal::too_many_requests(message), RefusalReason::ResponseMemory)
+    Rejection::new(refusal::too_many_requests(message), RejectionCause::ResponseMemory)
 }
 
 /// The table is not pruned while it is small.

@@ -104,7 +104,11 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
         CacheBookmarks(handle.clone(), form.encoding, form.view),
         schedule,
         end_bookmark,
-        read.context.client.drain.watch(plan.bookmarks).counted_by(read.context.watch.clone()),
+        read.context
+            .client
+            .drain
+            .watch(plan.bookmarks)
+            .counted_by(read.context.holds.watch.clone()),
         read.context.metrics.clone(),
     )
     .with_revocation(

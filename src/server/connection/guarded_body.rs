@@ -35,17 +35,23 @@ use crate::upstream::pool::BodyError;
 #[derive(Debug)]
 pub(crate) struct GuardedBody {
     body: Source,
-    /// `None` for HTTP/1.1.
-    timeouts: Option<SendTimeouts>,
-    /// Counts the bytes of an HTTP/1.1 response that hyper has not written.
-    unwritten: Option<HeldBytes>,
-    /// Counts the bytes of the response, unless they are counted already.
-    sent: Option<IntCounter>,
-    /// Counts what the response costs, if that is wanted.
-    meter: Option<Box<Meter>>,
-    /// Lets a large response take turns with others.
     lane: Option<Box<LaneUse>>,
+    guards: BodyGuards,
     request: RequestGuard,
+}
+
+/// What watches over a body while it is sent.
+#[derive(Debug, Default)]
+pub(crate) struct BodyGuards {
+    /// `None` for HTTP/1.1: it never times out.
+    pub(crate) timeouts: Option<SendTimeouts>,
+    /// Counts the bytes of an HTTP/1.1 response that hyper has not written. The body waits with
+    /// each piece until there are few.
+    pub(crate) unwritten: Option<HeldBytes>,
+    /// Counts the bytes of the response, unless they are counted already.
+    pub(crate) sent: Option<IntCounter>,
+    /// Counts what the response costs, if that is wanted.
+    pub(crate) meter: Option<Box<Meter>>,
 }
 
 #[derive(Debug)]
@@ -57,38 +63,18 @@ enum Source {
 }
 
 impl GuardedBody {
-    /// Wraps `body`. Without `timeouts` it never times out.
-    pub(crate) fn new(body: Body, timeouts: Option<SendTimeouts>, request: RequestGuard) -> Self {
-        let body = Source::Own(body);
-        Self { body, timeouts, unwritten: None, sent: None, meter: None, lane: None, request }
-    }
-
-    /// Waits with each piece until few bytes of the response are held.
-    pub(crate) fn paced_by(mut self, unwritten: Option<HeldBytes>) -> Self {
-        self.unwritten = unwritten;
-        self
-    }
-
-    /// Counts the bytes of the response.
-    pub(crate) fn counted_by(mut self, sent: Option<IntCounter>) -> Self {
-        self.sent = sent;
-        self
-    }
-
-    /// Counts what the response costs.
-    pub(crate) fn metered_by(mut self, meter: Option<Box<Meter>>) -> Self {
-        self.meter = meter;
-        self
-    }
-
-    /// Takes turns with others, if the response is longer than a piece.
-    pub(crate) fn in_lane(mut self, lane: Option<Lane>) -> Self {
+    /// Wraps `body`. In a `lane` it takes turns with others, if it is longer than a piece.
+    pub(crate) fn new(
+        body: Body,
+        request: RequestGuard,
+        guards: BodyGuards,
+        lane: Option<Lane>,
+    ) -> Self {
         let is_short =
             |hint: &SizeHint| hint.exact().is_some_and(|length| length <= PIECE_BYTES as u64);
-        if !self.is_end_stream() && !is_short(&self.size_hint()) {
-            self.lane = lane.map(|lane| Box::new(LaneUse::new(lane)));
-        }
-        self
+        let lane = lane.filter(|_| !body.is_end_stream() && !is_short(&body.size_hint()));
+        let lane = lane.map(|lane| Box::new(LaneUse::new(lane)));
+        Self { body: Source::Own(body), lane, guards, request }
     }
 
     /// Returns `read` of the body, or `default` if the body timed out.
@@ -109,14 +95,14 @@ impl http_body::Body for GuardedBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Rope>, BodyError>>> {
         let this = self.get_mut();
-        if let Some(unwritten) = &this.unwritten
+        if let Some(unwritten) = &this.guards.unwritten
             && unwritten.poll_below(UNWRITTEN_BYTES_MAX, context).is_pending()
         {
             this.set_writes_wait(false);
             return Poll::Pending;
         }
         ready!(this.poll_lane(context));
-        let began = this.meter.as_mut().and_then(|meter| meter.begin_poll());
+        let began = this.guards.meter.as_mut().and_then(|meter| meter.begin_poll());
         let polled = this.poll_piece(context);
         if let Some(lane) = &mut this.lane {
             match piece_bytes(&polled) {
@@ -124,10 +110,10 @@ impl http_body::Body for GuardedBody {
                 None => lane.rested(),
             }
         }
-        if let Some((sent, bytes)) = this.sent.as_ref().zip(piece_bytes(&polled)) {
+        if let Some((sent, bytes)) = this.guards.sent.as_ref().zip(piece_bytes(&polled)) {
             sent.inc_by(bytes as u64);
         }
-        if let Some(meter) = &mut this.meter {
+        if let Some(meter) = &mut this.guards.meter {
             if meter.may_expire()
                 && let Poll::Ready(Some(Ok(frame))) = &polled
                 && frame.data_ref().is_some_and(|data| is_expired(data.chunk()))
@@ -151,7 +137,7 @@ impl http_body::Body for GuardedBody {
 impl GuardedBody {
     /// Sets whether the connection writes what is left of this response.
     fn set_writes_wait(&self, wait: bool) {
-        if self.lane.is_some() && self.timeouts.is_none() {
+        if self.lane.is_some() && self.guards.timeouts.is_none() {
             self.request.set_writes_wait(wait);
         }
     }
@@ -177,7 +163,7 @@ impl GuardedBody {
                 let polled = Pin::new(&mut *body).poll_frame(context);
                 if let Some(bytes) = piece_bytes(&polled) {
                     let rest = std::mem::replace(body, Body::empty());
-                    match &self.timeouts {
+                    match &self.guards.timeouts {
                         // The last piece: hyper keeps the body until it is sent, but nothing of it
                         // is needed any more.
                         _ if rest.is_end_stream() => drop(rest),
@@ -201,7 +187,7 @@ impl GuardedBody {
                 if ended {
                     *body = Body::empty();
                 }
-                let unsent = self.timeouts.as_ref().zip(bytes).filter(|_| !ended);
+                let unsent = self.guards.timeouts.as_ref().zip(bytes).filter(|_| !ended);
                 tracked.deadline = unsent.map(|(timeouts, bytes)| timeouts.deadline(bytes));
                 polled
             }
@@ -212,7 +198,7 @@ impl GuardedBody {
 impl Drop for GuardedBody {
     fn drop(&mut self) {
         self.set_writes_wait(false);
-        if let (Source::Tracked(id, _), Some(timeouts)) = (&self.body, &self.timeouts) {
+        if let (Source::Tracked(id, _), Some(timeouts)) = (&self.body, &self.guards.timeouts) {
             timeouts.remove(*id);
         }
     }

@@ -7,8 +7,8 @@ use crate::api::continue_token::ContinueToken;
 use crate::api::list_options::ListOptions;
 use crate::api::resource_version::ResourceVersion;
 use crate::config::ConsistentLists;
+use crate::server::delegate::freshness::{Freshness, RequestedVersion};
 use crate::server::delegate::reason::Reason;
-use crate::server::delegate::version::{Freshness, RequestedVersion};
 
 /// The plan by which a list is served from the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,11 @@ use http::{HeaderValue, Request};
 use super::*;
 use crate::api::resource_version::ResourceVersion;
 
-fn decide_with(method: &Method, uri: &str, given: &[(&'static str, &'static str)]) -> Decision {
+fn decide_with(
+    method: &Method,
+    uri: &str,
+    given: &[(&'static str, &'static str)],
+) -> Result<CachedDecision, Reason> {
     let mut request = Request::builder().method(method).uri(uri);
     for (name, value) in given {
         request = request.header(*name, HeaderValue::from_static(value));
@@ -22,13 +26,13 @@ fn info_of(parts: &Parts) -> RequestInfo {
     RequestInfo::parse(&parts.method, parts.uri.path(), parts.uri.query().unwrap_or_default())
 }
 
-fn decision(uri: &str) -> Decision {
+fn decision(uri: &str) -> Result<CachedDecision, Reason> {
     decide_with(&Method::GET, uri, &[])
 }
 
 #[track_caller]
 fn forwarded(uri: &str, reason: Reason) {
-    assert_eq!(decision(uri), Decision::Forward(reason), "{uri}");
+    assert_eq!(decision(uri), Err(reason), "{uri}");
 }
 
 /// Asserts the plan or the reason for a URI. `P` is the plan of a list, a GET or a watch of config
@@ -36,13 +40,10 @@ fn forwarded(uri: &str, reason: Reason) {
 #[track_caller]
 fn row<P: PartialEq + std::fmt::Debug>(
     uri: &str,
-    plan: impl Fn(Decision) -> Option<P>,
+    plan: impl Fn(CachedDecision) -> Option<P>,
     expected: &Result<P, Reason>,
 ) {
-    let decided = match decision(uri) {
-        Decision::Forward(reason) => Err(reason),
-        other => Ok(plan(other).expect("a decision of another verb")),
-    };
+    let decided = decision(uri).map(|decision| plan(decision).expect("a decision of another verb"));
     assert_eq!(&decided, expected, "{uri}");
 }
 
@@ -78,7 +79,7 @@ fn get_parameters_choose_cache_or_upstream() {
         ("resourceVersion=0&export=", Err(Request)),
     ] {
         let plan = |decision| match decision {
-            Decision::Get(freshness) => Some(freshness),
+            CachedDecision::Get(freshness) => Some(freshness),
             _ => None,
         };
         row(&format!("/api/v1/namespaces/a/pods/p?{query}"), plan, &expected);
@@ -153,7 +154,7 @@ fn list_parameters_choose_cache_or_upstream() {
     ];
     for (name, query, expected) in rows {
         let plan = |decision| match decision {
-            Decision::List(plan, _) => {
+            CachedDecision::List(plan, _) => {
                 let limit = plan.limit.map_or(0, std::num::NonZero::get);
                 assert!(plan.start_key.as_deref().is_none_or(|key| key == "a/p\0"), "{name}");
                 Some((plan.read_at, limit, plan.start_key.is_some(), plan.collection_only))
@@ -181,17 +182,18 @@ fn consistent_lists_may_come_from_the_cache() {
         let uri = format!("/api/v1/pods?{query}");
         let (parts, ()) = Request::get(&uri).body(()).unwrap().into_parts();
         let decided = decide(&parts, false, &info_of(&parts), ConsistentLists::Auto);
-        assert_eq!(decided.is_consistent_list(), expected.is_ok(), "{uri}");
+        let is_consistent = decided.as_ref().is_ok_and(CachedDecision::is_consistent_list);
+        assert_eq!(is_consistent, expected.is_ok(), "{uri}");
         let decided = match decided {
-            Decision::List(plan, _) => Ok(plan.limit.map_or(0, std::num::NonZero::get)),
-            Decision::Forward(reason) => Err(reason),
+            Ok(CachedDecision::List(plan, _)) => Ok(plan.limit.map_or(0, std::num::NonZero::get)),
+            Err(reason) => Err(reason),
             other => panic!("{uri}: {other:?}"),
         };
         assert_eq!(&decided, expected, "{uri}");
     }
     let (parts, ()) = Request::get("/api/v1/nodes/n").body(()).unwrap().into_parts();
     let decided = decide(&parts, false, &info_of(&parts), ConsistentLists::Auto);
-    assert_eq!(decided, Decision::Forward(Reason::Consistent));
+    assert_eq!(decided, Err(Reason::Consistent));
 }
 
 #[test]
@@ -214,11 +216,11 @@ fn a_time_out_of_a_list_must_be_a_duration_of_go() {
     ];
     for (text, served) in rows {
         let decided = decision(&format!("/api/v1/pods?resourceVersion=0&timeout={text}"));
-        assert_eq!(matches!(decided, Decision::List(..)), served, "{text}: {decided:?}");
+        assert_eq!(matches!(decided, Ok(CachedDecision::List(..))), served, "{text}: {decided:?}");
     }
     // The time-out of a watch is a different parameter.
     let watch = decision("/api/v1/pods?resourceVersion=0&watch=1&timeout=abc");
-    assert!(matches!(watch, Decision::Watch(..)));
+    assert!(matches!(watch, Ok(CachedDecision::Watch(..))));
 }
 
 const NOT_OLDER: &str = "resourceVersionMatch=NotOlderThan";
@@ -231,7 +233,7 @@ type Started = (Start, bool);
 fn watch_rows(path: &str, rows: &[(&[&str], Result<Started, Reason>)]) {
     for (query, expected) in rows {
         let plan = |decision| match decision {
-            Decision::Watch(plan, _) => {
+            CachedDecision::Watch(plan, _) => {
                 assert!(plan.bookmarks);
                 Some((plan.start, plan.marks_initial_end))
             }
@@ -322,8 +324,8 @@ fn a_watch_has_the_time_out_that_the_upstream_makes_of_its_seconds() {
     let timeout = |seconds: i64| {
         let query = format!("/api/v1/pods?watch=1&resourceVersion=7&timeoutSeconds={seconds}");
         match decision(&query) {
-            Decision::Watch(plan, _) => Ok(plan.timeout),
-            Decision::Forward(reason) => Err(reason),
+            Ok(CachedDecision::Watch(plan, _)) => Ok(plan.timeout),
+            Err(reason) => Err(reason),
             other => panic!("{other:?}"),
         }
     };
@@ -374,10 +376,10 @@ fn requests_that_are_not_plain_reads_are_forwarded() {
     }
     for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
         let decided = decide_with(&method, "/api/v1/namespaces/a/pods/p?resourceVersion=0", &[]);
-        assert_eq!(decided, Decision::Forward(Reason::Write), "{method}");
+        assert_eq!(decided, Err(Reason::Write), "{method}");
     }
     let head = decide_with(&Method::HEAD, "/api/v1/namespaces/a/pods/p?resourceVersion=0", &[]);
-    assert_eq!(head, Decision::Forward(Reason::Request));
+    assert_eq!(head, Err(Reason::Request));
 }
 
 #[test]
@@ -392,7 +394,7 @@ fn headers_that_require_the_upstream() {
         (&[("range", "bytes=0-1")], Reason::Request),
         (&[("if-none-match", "x")], Reason::Request),
     ] {
-        assert_eq!(decide_with(&Method::GET, uri, headers), Decision::Forward(reason));
+        assert_eq!(decide_with(&Method::GET, uri, headers), Err(reason));
     }
     for headers in [
         &[("connection", "Upgrade"), ("upgrade", "h2c")][..],
@@ -400,7 +402,7 @@ fn headers_that_require_the_upstream() {
         &[("x-weir-cache", "hit")],
         &[("authorization", "Bearer x")],
     ] {
-        assert!(matches!(decide_with(&Method::GET, uri, headers), Decision::List(..)));
+        assert!(matches!(decide_with(&Method::GET, uri, headers), Ok(CachedDecision::List(..))));
     }
 }
 
@@ -409,5 +411,5 @@ fn a_request_with_a_body_is_forwarded() {
     let request = Request::get("/api/v1/pods?resourceVersion=0").body(()).unwrap();
     let (parts, ()) = request.into_parts();
     let decided = decide(&parts, true, &info_of(&parts), ConsistentLists::Forward);
-    assert_eq!(decided, Decision::Forward(Reason::Request));
+    assert_eq!(decided, Err(Reason::Request));
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::api::list_options::ListOptions;
 use crate::api::resource_version::ResourceVersion;
+use crate::server::delegate::freshness::{Freshness, RequestedVersion};
 use crate::server::delegate::reason::Reason;
-use crate::server::delegate::version::{Freshness, RequestedVersion};
 
 /// The plan of a watch: its start and its end.
 #[derive(Clone, Debug, PartialEq, Eq)]

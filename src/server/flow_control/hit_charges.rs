@@ -12,16 +12,14 @@ use http::header::WARNING;
 
 use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::ApiResource;
-use crate::auth::user::User;
 use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::habit::Habit;
 use crate::server::flow_control::last_hits::{LastObjects, Pattern};
 use crate::server::flow_control::meter::{Answered, short_body};
 use crate::server::flow_control::requester::Requester;
-use crate::server::flow_control::{Classified, FlowControl, placement};
+use crate::server::flow_control::{Classified, FlowControl};
 use crate::server::metrics::CacheStatus;
-use crate::server::request::auth::AuthContext;
 use crate::server::request::context::RequestContext;
 
 impl FlowControl {
@@ -81,14 +79,12 @@ impl FlowControl {
             Some(agent) => Some(HeaderValue::from_bytes(agent.as_bytes()).ok()?),
             None => None,
         };
-        let sender = Self::requester(context);
-        let client = self.client(context, &sender);
-        let Classified { class, origin, hash, habit } =
-            self.classify(context, &sender, client, false);
+        let client = self.client(context);
+        let Classified { class, origin, hash, habit } = self.classify(context, client, false);
         let again = self.hasher.hash_one((origin, Habit { is_repeated: true, ..habit }));
         Some(Pattern {
             plan,
-            sender,
+            sender: context.sender().clone(),
             agent,
             resource: Arc::clone(resource),
             namespace: Arc::clone(&request.namespace),
@@ -100,10 +96,7 @@ impl FlowControl {
 
     #[inline(never)]
     fn hit_origin(&self, context: &RequestContext<'_>, is_repeated: bool) -> Origin {
-        let sender = Self::requester(context);
-        let active = self.active.load();
-        let class = placement(&active, context, &sender).class;
-        self.origin(context, &sender, class, Habit { is_repeated, ..context.habit })
+        self.origin(context, Habit { is_repeated, ..context.habit })
     }
 }
 
@@ -117,20 +110,16 @@ fn is_of(
     Arc::ptr_eq(&pattern.resource, resource)
         && pattern.namespace == request.namespace
         && pattern.agent == context.agent
-        && has_sent(&pattern.sender, &context.auth)
+        && is_same(&pattern.sender, context.sender())
 }
 
-/// Whether somebody sent the request of which `auth` is known.
-fn has_sent(sender: &Requester, auth: &AuthContext) -> bool {
-    let is_user =
-        |user: &Arc<User>, other: &Arc<User>| Arc::ptr_eq(user, other) || user.key() == other.key();
-    match (sender, &auth.identity, &auth.requester) {
-        (Requester::User(user), Some(identity), _) => is_user(user, &identity.user),
-        (_, Some(_), _) => false,
-        (Requester::User(user), None, Requester::User(other)) => is_user(user, other),
-        (Requester::Token(hash), None, Requester::Token(other)) => hash == other,
-        (Requester::Unidentified, None, Requester::Unidentified)
-        | (Requester::Sidecar, None, Requester::Sidecar) => true,
+/// Whether two senders are one. A user's objects with other fields are not.
+fn is_same(one: &Requester, other: &Requester) -> bool {
+    match (one, other) {
+        (_, Requester::User(user)) => one.is_user(user),
+        (Requester::Token(one), Requester::Token(other)) => one == other,
+        (Requester::Unidentified, Requester::Unidentified)
+        | (Requester::Sidecar, Requester::Sidecar) => true,
         _ => false,
     }
 }

@@ -77,8 +77,8 @@ pub(crate) struct Answered<'a> {
     pub(crate) status: CacheStatus,
     /// For how long Weir worked for it.
     pub(crate) busy: Duration,
-    /// The number of its resource's objects and their bytes, if known.
-    pub(crate) size: Option<(u64, u64)>,
+    /// The size of its collection, if known.
+    pub(crate) size: Option<CollectionSize>,
 }
 
 impl FlowControl {
@@ -88,7 +88,7 @@ impl FlowControl {
         context: &mut RequestContext<'_>,
         answered: &Answered<'_>,
     ) -> Option<Box<Meter>> {
-        if context.admission.is_none() && self.charge_hit(context, answered) {
+        if context.holds.rules.is_none() && self.charge_hit(context, answered) {
             return None;
         }
         self.charge_alone(context, answered)
@@ -102,19 +102,18 @@ impl FlowControl {
         context: &mut RequestContext<'_>,
         answered: &Answered<'_>,
     ) -> Option<Box<Meter>> {
-        let admission = context.admission.take();
+        let admission = context.holds.rules.take();
         let context = &*context;
-        let requester = &Self::requester(context);
         let body = answered.response.body();
         let is_watch = context.info.verb == Verb::Watch && !body.is_end_stream();
         let short = short_body(answered.response);
-        let client = self.client(context, requester);
+        let client = self.client(context);
         let is_read_again = self.is_read_again(context, client);
         let Classified { class, origin: sign, hash, habit } =
-            self.classify(context, requester, client, is_read_again);
+            self.classify(context, client, is_read_again);
         let mut upstream = context.forwarded.filter(|_| context.takes_seats());
         let (mut cost, seconds_per_byte) = begin_cost(answered, short.unwrap_or(0));
-        let objects = answered.size.map(|(objects, _)| objects);
+        let objects = answered.size.map(|size| size.objects);
         let is_forwarded = answered.status == CacheStatus::Forward;
         let mut huge_from = is_forwarded
             .then(|| upstream_cost::huge_from(context, answered.response, objects))
@@ -124,10 +123,9 @@ impl FlowControl {
             huge_from = None;
         }
         self.add_signs(context, answered.response, sign, &mut cost);
-        let origin = || self.origin(context, requester, &class, habit);
+        let origin = || self.origin(context, habit);
         self.note_warning(context, answered.response, &mut cost, origin);
-        let size = answered.size.map(|(objects, bytes)| CollectionSize { objects, bytes });
-        let work = upstream.map(|_| Work::from_request(&context.info, size));
+        let work = upstream.map(|_| Work::from_request(&context.info, answered.size));
         // A watch takes seats until it begins.
         if let Some(((since, work), bytes)) =
             upstream.zip(work).zip(short.or(is_watch.then_some(0)))
@@ -142,7 +140,7 @@ impl FlowControl {
         }
         let origin = origin();
         let watch = is_watch.then(|| {
-            let opened = self.open_twin(context, requester);
+            let opened = self.open_twin(context);
             cost.twin_watches +=
                 f64::from(u8::from(opened.as_ref().is_some_and(|opened| opened.1)));
             let reader = self.open_reader(context, answered.response, &origin);

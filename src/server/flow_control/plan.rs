@@ -25,7 +25,7 @@ pub(super) struct ActivePlan {
     /// The class of requests whose user is unknown.
     pub(super) unidentified: Arc<Class>,
     /// The rules that give another level.
-    level_rules: Vec<LevelRule>,
+    level_rules: Vec<Arc<LevelRule>>,
 }
 
 /// What requests of one FlowSchema have in common, or those to which a rule gives another level.
@@ -52,17 +52,18 @@ struct LevelRule {
 }
 
 /// The class of a request, and its flow in it; empty if the class is one flow.
-pub(super) struct Placement<'a> {
-    pub(super) class: &'a Arc<Class>,
-    pub(super) flow: Cow<'a, str>,
-    /// The metrics of the rule that gave the class, or would have, and what it did.
-    effect: Option<(&'a RuleMetrics, &'static str, bool)>,
+#[derive(Debug)]
+pub(crate) struct Placement {
+    pub(super) class: Arc<Class>,
+    pub(super) flow: Box<str>,
+    /// The rule that gave the class, or would have, and what it did.
+    effect: Option<(Arc<LevelRule>, &'static str, bool)>,
 }
 
 impl ActivePlan {
     /// Returns the placement of requests whose user is unknown.
-    pub(super) fn unidentified(&self) -> Placement<'_> {
-        Placement { class: &self.unidentified, flow: "".into(), effect: None }
+    pub(super) fn unidentified(&self) -> Placement {
+        Placement { class: Arc::clone(&self.unidentified), flow: "".into(), effect: None }
     }
 
     /// Resolves the metrics of all schemas.
@@ -96,7 +97,8 @@ impl ActivePlan {
                 return None;
             }
             let class = class(&rule.name, level, [None, None]);
-            Some(LevelRule { rule: rule.clone(), class, metrics: metrics.rule(&rule.name) })
+            let (rule, metrics) = (rule.clone(), metrics.rule(&rule.name));
+            Some(Arc::new(LevelRule { rule, class, metrics }))
         });
         let level_rules = level_rules.collect();
         let unidentified = Arc::new(Class {
@@ -124,41 +126,44 @@ impl ActivePlan {
     /// Returns the class of a known user's request, of which FlowSchemas have said `class`: that of
     /// the first rule with a level that matches. A rule that matches by user agent cannot give a
     /// better level, since the client chooses that.
-    pub(super) fn place<'a>(
-        &'a self,
+    pub(super) fn place(
+        &self,
         place: usize,
-        user: &'a User,
-        agent: &'a str,
-        info: &'a RequestInfo,
-    ) -> Placement<'a> {
+        user: &User,
+        agent: &str,
+        info: &RequestInfo,
+    ) -> Placement {
         let class = self.classes.get(place).unwrap_or(&self.unidentified);
         let identity = Some((&*user.name, &*user.groups));
         let mut effect = None;
-        for LevelRule { rule, class: other, metrics } in &self.level_rules {
+        for level_rule in &self.level_rules {
+            let LevelRule { rule, class: other, .. } = &**level_rule;
             if !rule.matches(identity, agent, info) {
                 continue;
             }
+            let effect_of = |effect, is_enforced| (Arc::clone(level_rule), effect, is_enforced);
             if !rule.agents.is_empty() && other.rank < class.rank {
-                effect = effect.or(Some((metrics, "better-level", false)));
+                effect = effect.or_else(|| Some(effect_of("better-level", false)));
                 continue;
             }
             if rule.enforces {
-                let flow = flow_by(rule.flow_by, user, agent, info);
-                return Placement { class: other, flow, effect: Some((metrics, "level", true)) };
+                let flow = flow_by(rule.flow_by, user, agent, info).into();
+                let effect = Some(effect_of("level", true));
+                return Placement { class: Arc::clone(other), flow, effect };
             }
-            effect = effect.or(Some((metrics, "level", false)));
+            effect = effect.or_else(|| Some(effect_of("level", false)));
         }
         let schema = self.plan.schemas().get(place);
         let flow = schema.map_or("", |schema| schema.flow(&user.name, info));
-        Placement { class, flow: flow.into(), effect }
+        Placement { class: Arc::clone(class), flow: flow.into(), effect }
     }
 }
 
-impl Placement<'_> {
+impl Placement {
     /// Counts the effect of a rule, once for a request.
     pub(super) fn count_effect(&self) {
-        if let Some((metrics, effect, is_enforced)) = self.effect {
-            metrics.count(effect, is_enforced);
+        if let Some((level_rule, effect, is_enforced)) = &self.effect {
+            level_rule.metrics.count(effect, *is_enforced);
         }
     }
 }

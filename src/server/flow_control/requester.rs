@@ -48,6 +48,11 @@ impl Requester {
         }
     }
 
+    /// Whether it is this user.
+    pub(crate) fn is_user(&self, other: &Arc<User>) -> bool {
+        matches!(self, Self::User(user) if Arc::ptr_eq(user, other) || user.key() == other.key())
+    }
+
     /// Returns the name for operators.
     pub(super) fn name(&self) -> Cow<'_, str> {
         match self {

@@ -167,6 +167,11 @@ impl Rules {
 }
 
 impl Admission {
+    /// Ends what counts a watch: the request is refused.
+    pub(crate) fn end_watches(&mut self) {
+        self.watches.clear();
+    }
+
     /// Charges bytes of the response.
     pub(super) fn charge(&self, bytes: u64) {
         let Some(began) = self.began.filter(|_| bytes > 0) else { return };

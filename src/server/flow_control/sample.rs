@@ -13,22 +13,23 @@ use http::{HeaderMap, Response, StatusCode};
 use prometheus::Registry;
 use tokio::time::Instant;
 
-use crate::api::request_info::RequestInfo;
 use crate::api::resource::{ApiResource, GroupVersionResource, built_in};
 use crate::auth::peer::Peer;
 use crate::auth::user::{Credential, Identity, User};
+use crate::config::ConsistentLists;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::connection::client::{Client, ConnectionStanding};
 use crate::server::drain::Drain;
 use crate::server::flow_control::memo::FlowMemo;
 use crate::server::flow_control::meter::{Answered, Busy, Timed};
 use crate::server::flow_control::reading::Reading;
+use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::seats::Seats;
 use crate::server::flow_control::{FlowControl, habit};
 use crate::server::http::body::Body;
 use crate::server::metrics::{CacheStatus, ServerMetrics};
-use crate::server::request::auth::AuthContext;
 use crate::server::request::context::RequestContext;
+use crate::server::request::resolved::Resolved;
 use crate::upstream::Upstream;
 
 /// A client, to which flow control was never busy.
@@ -91,31 +92,11 @@ impl SampleClient {
         parts: &'a mut Parts,
         body: Bytes,
     ) -> Result<SampleRequest<'a>, prometheus::Error> {
-        let query = parts.uri.query().unwrap_or_default();
-        let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
         let metrics = ServerMetrics::register(&Registry::new())?.resource(None);
-        let auth = AuthContext { identity: Some(self.identity.clone()), ..AuthContext::new() };
-        let context = RequestContext {
-            started: Instant::now(),
-            client: &self.client,
-            version: parts.version,
-            parts,
-            has_body: false,
-            info,
-            resource: Some(Arc::clone(&self.resource)),
-            metrics,
-            auth,
-            agent: None,
-            habit: Default::default(),
-            admission: None,
-            watch: None,
-            is_checked: false,
-            forwarded: None,
-            upstream_time: None,
-            explanation: None,
-            trace: None,
-            copy: None,
-        };
+        let resolved = Resolved::new(&self.client, parts, false, ConsistentLists::Auto);
+        let mut context = RequestContext::new(resolved, parts, metrics);
+        context.resource = Some(Arc::clone(&self.resource));
+        context.auth.identity = Some(self.identity.clone());
         let response = Response::new(Body::chunks(vec![body]));
         let servers = self.upstream.endpoints().servers();
         let server = servers.first().map_or(0, |server| server.key);
@@ -127,7 +108,7 @@ impl SampleRequest<'_> {
     /// Does what flow control does for a request that is answered from a cache. It came `later`
     /// than the last one.
     pub async fn hit(&mut self, later: Duration) {
-        self.context.started += later;
+        self.context.resolved.started += later;
         let busy = self.begin().await;
         self.end(CacheStatus::Hit, busy);
     }
@@ -152,8 +133,10 @@ impl SampleRequest<'_> {
 
     async fn begin(&mut self) -> Duration {
         let Self { client, context, .. } = self;
-        context.habit = habit(&context.info, &context.parts.headers);
-        context.agent = context.parts.headers.get(USER_AGENT).cloned();
+        let resolved = &mut context.resolved;
+        resolved.habit = habit(&resolved.info, &context.parts.headers);
+        resolved.agent = context.parts.headers.get(USER_AGENT).cloned();
+        resolved.identify(Requester::User(Arc::clone(&client.identity.user)));
         context.forwarded = None;
         let busy = Busy::new(client.flow.charges());
         let ((), busy) = Timed::new(ready(()), busy).await;

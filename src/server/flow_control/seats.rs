@@ -12,36 +12,35 @@ use http::HeaderValue;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::config::units::parse_duration;
 use crate::flow::rules::{self, FlowBy, Rule};
-use crate::flow::schedule::request::Rejected;
 use crate::flow::work::{CollectionSize, Work};
+use crate::server::flow_control::FlowControl;
 use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::limits::flight::{Flight, FlightOf};
 use crate::server::flow_control::plan::{Class, Placement};
 use crate::server::flow_control::queue::{Answer, Queue, SeatHold, SeatRequest, Waiter};
 use crate::server::flow_control::requester::{self, Requester};
-use crate::server::flow_control::rules::{RuleRefusal, Subject};
-use crate::server::flow_control::{FlowControl, placement};
+use crate::server::flow_control::rules::Subject;
 use crate::server::request::context::RequestContext;
+use crate::server::request::rejection::Rejection;
+use crate::server::request::resolved::Resolved;
 use crate::upstream::endpoints::Endpoints;
 use crate::upstream::send_options::AttemptObserver;
 
 impl FlowControl {
     /// Asks whether a request may be forwarded. `endpoints` are the API servers. `size` is that of
-    /// the request's resource, in objects and bytes, if known. An error is a refusal.
+    /// the request's collection, if known.
     pub(crate) fn ask_for_seats(
         &self,
         context: &RequestContext<'_>,
-        size: Option<(u64, u64)>,
+        size: Option<CollectionSize>,
         endpoints: &Endpoints,
-    ) -> Result<Seats, Rejected> {
+    ) -> Result<Seats, Rejection> {
         let queue = &self.queue;
         if !context.takes_seats() {
             return Ok(Seats::Now(None));
         }
-        let requester = Self::requester(context);
-        let (class, flow) = self.flow_of(context, &requester);
+        let (class, flow) = self.flow_of(context);
         let info = &context.info;
-        let size = size.map(|(objects, bytes)| CollectionSize { objects, bytes });
         // While flow control is off, seats only limit the number of requests, as in an API server
         // without priority and fairness.
         let seats_max = if self.charges() { class.seats_max } else { 1 };
@@ -79,16 +78,14 @@ impl FlowControl {
     }
 
     /// Returns the rank of a request's priority level: a lower one is better.
-    pub(crate) fn rank(&self, context: &RequestContext<'_>) -> u8 {
-        let requester = Self::requester(context);
-        placement(&self.active.load(), context, &requester).class.rank
+    pub(crate) fn rank(&self, request: &Resolved<'_>) -> u8 {
+        self.placement(request).class.rank
     }
 
     /// Returns the uids of the FlowSchema and the priority level of a request, as far as these are
     /// objects of the cluster.
-    pub(crate) fn uids(&self, context: &RequestContext<'_>) -> [Option<HeaderValue>; 2] {
-        let requester = Self::requester(context);
-        placement(&self.active.load(), context, &requester).class.uids.clone()
+    pub(crate) fn uids(&self, request: &Resolved<'_>) -> [Option<HeaderValue>; 2] {
+        self.placement(request).class.uids.clone()
     }
 
     /// Whether operators have rules.
@@ -103,10 +100,10 @@ impl FlowControl {
         context: &mut RequestContext<'_>,
         bytes: Option<u64>,
         is_forwarded: bool,
-    ) -> Result<(), RuleRefusal> {
-        let requester = Self::requester(context);
-        let is_known = context.admission.is_some();
-        let mut admission = context.admission.take().unwrap_or_default();
+    ) -> Result<(), Rejection> {
+        let is_known = context.holds.rules.is_some();
+        let mut admission = context.holds.rules.take().unwrap_or_default();
+        let requester = context.sender();
         let (info, peer) = (&context.info, context.client.peer.address);
         let agent = requester::agent(context.agent.as_ref());
         let user = requester.user();
@@ -120,7 +117,7 @@ impl FlowControl {
         };
         let unknown = user.is_none().then_some(peer);
         let flow_of = |rule: &Rule| {
-            let sender = (&requester, unknown);
+            let sender = (requester, unknown);
             let namespace = info.resource.as_ref().map_or("", |resource| &resource.namespace);
             let agent = rules::product(agent);
             match rule.flow_by {
@@ -132,34 +129,25 @@ impl FlowControl {
             }
         };
         let applied = self.rules.load().apply(&subject, flow_of, &mut admission);
-        context.admission = Some(admission);
-        applied
-    }
-
-    /// Returns who sent a request.
-    pub(super) fn requester(context: &RequestContext<'_>) -> Requester {
-        match &context.auth.identity {
-            Some(identity) => Requester::User(Arc::clone(&identity.user)),
-            None => context.auth.requester.clone(),
-        }
+        context.holds.rules = Some(admission);
+        applied.map_err(|refusal| Rejection::with_shed(refusal.status(), refusal.as_str()))
     }
 
     /// Returns the class of a request and a hash that stands for its flow. A flow of a sidecar is
     /// an agent on a connection; that of an unknown user is a credential at an address.
-    fn flow_of(&self, context: &RequestContext<'_>, requester: &Requester) -> (Arc<Class>, u64) {
-        let active = self.active.load();
-        let placement = placement(&active, context, requester);
+    fn flow_of<'a>(&self, request: &'a Resolved<'_>) -> (&'a Arc<Class>, u64) {
+        let placement = self.placement(request);
         placement.count_effect();
         let Placement { class, flow, .. } = placement;
-        let flow = match (&class.schema, requester) {
+        let flow = match (&class.schema, request.sender()) {
             (Some(schema), Requester::User(_)) => self.hasher.hash_one((schema, flow)),
             (_, Requester::Sidecar) => {
-                let agent = requester::agent(context.agent.as_ref());
-                self.hasher.hash_one((agent, context.client.number))
+                let agent = requester::agent(request.agent.as_ref());
+                self.hasher.hash_one((agent, request.client.number))
             }
-            _ => self.hasher.hash_one((requester, context.client.peer.address)),
+            (_, sender) => self.hasher.hash_one((sender, request.client.peer.address)),
         };
-        (Arc::clone(class), flow)
+        (class, flow)
     }
 }
 
@@ -181,10 +169,10 @@ pub(crate) struct SeatWait {
 
 impl SeatWait {
     /// Waits until the request may be forwarded. An error is a refusal.
-    pub(crate) fn wait(self) -> impl Future<Output = Result<Option<SeatHold>, Rejected>> + Send {
+    pub(crate) fn wait(self) -> impl Future<Output = Result<Option<SeatHold>, Rejection>> + Send {
         let Self { waiter, of: target, queue, limits } = self;
         let seated = move |hold| Some(observed(hold, &limits, &queue, target));
-        waiter.wait().map(|waited| waited.map(seated))
+        waiter.wait().map(|waited| waited.map(seated).map_err(Rejection::from))
     }
 }
 

@@ -15,18 +15,19 @@ use crate::flow::costs::Origin;
 use crate::flow::deprecation::deprecation_of;
 use crate::flow::doctor::says_who;
 use crate::flow::habit::{Habit, Start};
-use crate::server::flow_control::requester::{self, Requester};
+use crate::server::flow_control::requester;
 use crate::server::flow_control::twins::OpenTwin;
 use crate::server::flow_control::{FlowControl, selectors};
 use crate::server::http::body::Body;
 use crate::server::request::context::RequestContext;
+use crate::server::request::resolved::Resolved;
 
 impl FlowControl {
     /// Whether the same list was asked for several times before over the same connection. `origin`
     /// stands for the client, the verb and the resource.
     pub(super) fn is_list_repeated(
         &self,
-        context: &RequestContext<'_>,
+        context: &Resolved<'_>,
         origin: u64,
         habit: Habit,
     ) -> bool {
@@ -118,11 +119,7 @@ impl FlowControl {
     /// Counts a watch of a collection among the open ones of its process, if that is known. Returns
     /// also whether two others of the same were open. A watch of one object costs hardly anything,
     /// and each program that delegates its authentication has three of a config map of kube-system.
-    pub(super) fn open_twin(
-        &self,
-        context: &RequestContext<'_>,
-        requester: &Requester,
-    ) -> Option<(OpenTwin, bool)> {
+    pub(super) fn open_twin(&self, context: &RequestContext<'_>) -> Option<(OpenTwin, bool)> {
         let agent = requester::agent(context.agent.as_ref());
         let client = context.client;
         let is_remote = |address: &IpAddr| !address.is_loopback();
@@ -137,7 +134,7 @@ impl FlowControl {
         }
         let subject = info.resource.as_ref().map(|resource| (&resource.gvr, &resource.namespace));
         let form = context.habit.form;
-        let watch = (process, requester, agent, subject, selectors(info), form);
+        let watch = (process, context.sender(), agent, subject, selectors(info), form);
         self.twins.open(self.hasher.hash_one(watch))
     }
 }

@@ -24,12 +24,14 @@
 //! and a resourceVersion the client has nothing to resume from. Such a watch goes on when a cache
 //! can take over, and only releases its permit.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use crate::api::request_info::{RequestInfo, ResourceRequest};
@@ -38,11 +40,10 @@ use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
 use crate::server::cached::read::CacheServices;
 use crate::server::connection::client_id::ClientId;
-use crate::server::delegate::{self, Decision, Reason, Start, Target};
+use crate::server::delegate::{CachedDecision, Reason, Start, Target};
 use crate::server::forward::share::{ForwardShares, ShareKey, SharedPermit};
-use crate::server::request::bypass::Rejection;
 use crate::server::request::context::RequestContext;
-use crate::server::request::refusal_reason::RefusalReason;
+use crate::server::request::rejection::{Rejection, RejectionCause};
 
 /// The part of a forward budget that one forwarded request has.
 pub(crate) struct ForwardClaim {
@@ -54,7 +55,10 @@ pub(crate) struct ForwardClaim {
 /// The part of a forward budget that a running watch has.
 pub(super) struct WatchClaim {
     permit: Option<SharedPermit>,
-    rules: WatchRules,
+    /// Whether the permit counts only until the watch has begun.
+    until_begun: bool,
+    beginning: Beginning,
+    takeover: BoxFuture<'static, ()>,
     taken_over: bool,
     /// Whether the bookmark that ends the initial events was relayed.
     marked: bool,
@@ -67,8 +71,9 @@ struct WatchRules {
     /// Whether it counts only until the watch has begun.
     until_begun: bool,
     beginning: Beginning,
-    /// Completes when a cache can take over, or when its resource is discovered.
-    takeover: BoxFuture<'static, ()>,
+    /// Completes when a cache can take over, or when its resource is discovered. Nobody takes the
+    /// lock, which makes it `Sync`.
+    takeover: Mutex<BoxFuture<'static, ()>>,
 }
 
 /// When a watch has begun, so that its client can resume it.
@@ -102,7 +107,7 @@ impl ForwardClaim {
             let waiting = registry.waiting(&request.gvr, &request.namespace);
             let seconds = caches.herd.for_cache(served_gvr, waiting);
             let status = Status { retry_after_seconds: Some(seconds), ..Status::initializing() };
-            Rejection::new(status, RefusalReason::Forward(reason))
+            Rejection::new(status, RejectionCause::Forward(reason))
         };
         let share = match client {
             None => None,
@@ -144,28 +149,33 @@ impl ForwardClaim {
         let mut watch = WatchRules::new(registry, context, request, (false, is_refused))?;
         if is_unreviewed {
             let (until, takeover) = (UNREVIEWED_FOR.mul_f64(1.0 + fastrand::f64()), watch.takeover);
-            watch.takeover = async move {
+            let unreviewed = async move {
                 tokio::time::sleep(until).await;
-                takeover.await;
-            }
-            .boxed();
+                takeover.into_inner().await;
+            };
+            watch.takeover = Mutex::new(unreviewed.boxed());
         }
         Some(Self { permit: None, watch: Some(watch) })
     }
 
-    /// Returns the permit of a response that holds it until its end.
-    pub(super) fn into_permit(self) -> Option<SharedPermit> {
-        self.permit
+    /// Whether it is that of a watch, which may give its permit back before its end.
+    pub(super) fn is_watch(&self) -> bool {
+        self.watch.is_some()
     }
 
-    /// Returns the claim of a watch whose response has arrived; `None` if the permit stays with the
-    /// response.
-    pub(super) fn into_watch(self) -> Result<WatchClaim, Option<SharedPermit>> {
-        let Some(rules) = self.watch else { return Err(self.permit) };
-        let permit =
-            self.permit.filter(|_| !(rules.until_begun && rules.beginning == Beginning::Head));
-        let settled = Box::pin(tokio::time::sleep(SETTLED_AFTER));
-        Ok(WatchClaim { permit, rules, taken_over: false, marked: false, settled })
+    /// Returns the claim of a watch whose response has arrived; `None` if it is that of no watch.
+    pub(super) fn into_watch(self) -> Option<WatchClaim> {
+        let WatchRules { until_begun, beginning, takeover } = self.watch?;
+        let permit = self.permit.filter(|_| !(until_begun && beginning == Beginning::Head));
+        Some(WatchClaim {
+            permit,
+            until_begun,
+            beginning,
+            takeover: takeover.into_inner(),
+            taken_over: false,
+            marked: false,
+            settled: Box::pin(tokio::time::sleep(SETTLED_AFTER)),
+        })
     }
 }
 
@@ -178,15 +188,15 @@ impl WatchRules {
         request: &ResourceRequest,
         (until_begun, retries): (bool, bool),
     ) -> Option<Self> {
-        let RequestContext { parts, has_body, info, resource, .. } = context;
-        let consistent_lists = registry.config().consistent_lists;
-        let decision = delegate::decide(parts, *has_body, info, consistent_lists);
-        let Decision::Watch(plan, options) = decision else { return None };
-        let takeover = match resource.as_deref() {
+        let Ok(decision @ CachedDecision::Watch(plan, _)) = &context.decision else {
+            return None;
+        };
+        let takeover = match context.resource.as_deref() {
             None => registry.discovered(&request.gvr).boxed(),
             Some(resource) => {
-                let target = Target::resolve(parts, info, Some(&options), resource).ok()?;
-                let representation = resource.representation(target.form);
+                let options = decision.options();
+                let target = Target::resolve(context.parts, &context.info, options, resource);
+                let representation = resource.representation(target.ok()?.form);
                 let namespace = &request.namespace;
                 registry.takeover(&request.gvr, namespace, representation, retries).boxed()
             }
@@ -200,7 +210,7 @@ impl WatchRules {
                 Beginning::Unknown
             }
         };
-        Some(Self { until_begun, beginning, takeover })
+        Some(Self { until_begun, beginning, takeover: Mutex::new(takeover) })
     }
 }
 
@@ -212,8 +222,8 @@ impl WatchClaim {
         if marked && !std::mem::replace(&mut self.marked, true) {
             self.settled.as_mut().reset(Instant::now() + RESUMABLE_AFTER);
         }
-        if self.rules.until_begun && self.permit.is_some() {
-            let has_begun = match self.rules.beginning {
+        if self.until_begun && self.permit.is_some() {
+            let has_begun = match self.beginning {
                 Beginning::Head => true,
                 Beginning::Bookmark => marked,
                 Beginning::Unknown => self.settled.as_mut().poll(context).is_ready(),
@@ -223,12 +233,12 @@ impl WatchClaim {
             }
         }
         if !self.taken_over {
-            self.taken_over = self.rules.takeover.as_mut().poll(context) == Poll::Ready(());
+            self.taken_over = self.takeover.as_mut().poll(context) == Poll::Ready(());
         }
         if !self.taken_over {
             return false;
         }
-        match self.rules.beginning {
+        match self.beginning {
             Beginning::Head => true,
             Beginning::Bookmark => marked && self.settled.as_mut().poll(context).is_ready(),
             Beginning::Unknown => {
@@ -236,6 +246,12 @@ impl WatchClaim {
                 false
             }
         }
+    }
+}
+
+impl fmt::Debug for ForwardClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForwardClaim").field("permit", &self.permit).finish_non_exhaustive()
     }
 }
 

@@ -34,6 +34,7 @@ use tokio::sync::Semaphore;
 use crate::api::status::Status;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
+use crate::server::admission::Holds;
 use crate::server::delegate::Reason;
 use crate::server::forward::documents::document::StoredDocument;
 pub(crate) use crate::server::forward::documents::request::DocumentRequest;
@@ -43,7 +44,7 @@ use crate::server::forward::relay::relay_response;
 use crate::server::http::audit_id::audit_id;
 use crate::server::http::headers::{self, StateAge};
 use crate::server::http::response::Reply;
-use crate::server::metrics::{CacheStatus, ServerMetrics};
+use crate::server::metrics::ServerMetrics;
 use crate::server::request::context::RequestContext;
 use crate::upstream::bounded::read_body;
 use crate::upstream::error::UpstreamError;
@@ -140,7 +141,7 @@ impl Documents {
         };
         match reply {
             Some(reply) => reply,
-            None => forwarder.forward(context, body, prepared, REASON, (None, None)).await,
+            None => forwarder.forward(context, body, prepared, REASON).await,
         }
     }
 
@@ -161,7 +162,7 @@ impl Documents {
         let not_modified = request.client_etag.as_ref() == Some(&document.etag);
         let mut response = document.unverified(audit_id(headers), not_modified);
         response.extensions_mut().insert(StateAge { age, is_away: true });
-        Some(Reply { response, cache_status: CacheStatus::Hit, reason: "upstream-away" })
+        Some(Reply::hit(response, "upstream-away"))
     }
 
     /// Asks the upstream whether a document is current. Returns `None` if the request must be
@@ -185,8 +186,7 @@ impl Documents {
             let mut fresh = std::mem::take(response.headers_mut());
             let _kept = headers::remove_hop_by_hop(&mut fresh);
             let response = document.revalidated(fresh, not_modified);
-            let (cache_status, reason) = (CacheStatus::Hit, "revalidated");
-            return Some(Reply { response, cache_status, reason });
+            return Some(Reply::hit(response, "revalidated"));
         }
         match self.read(fetcher, response, request).await {
             FetchOutcome::Stored(document, reply) => {
@@ -242,7 +242,9 @@ impl Documents {
         request: &DocumentRequest,
     ) -> FetchOutcome {
         let relay = |response| {
-            let response = relay_response(response, fetcher.prepared.guards(), None, None);
+            let quota = fetcher.context.holds.quota.clone();
+            let holds = Box::new(Holds { quota, ..Holds::default() });
+            let response = relay_response(response, holds, None);
             Reply::forwarded(response, REASON.as_str())
         };
         let large = response.body().size_hint().lower() > DOCUMENT_BYTES_MAX as u64;

@@ -22,12 +22,10 @@ use tokio::time::Instant;
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
 use crate::auth::standing::Standing;
+use crate::server::admission::Holds;
 use crate::server::connection::client_id::ClientId;
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::delegate::Reason;
-use crate::server::flow_control::queue::SeatHold;
-use crate::server::forward::claim::ForwardClaim;
-use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::packed_head::{PackedHeaders, detach_target};
@@ -42,6 +40,7 @@ use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::request::context::RequestContext;
+use crate::server::request::rejection::{Rejection, RejectionCause};
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::HEAD_TIMEOUT;
@@ -71,14 +70,14 @@ pub(crate) struct Forwarder {
     pub(crate) list_times: Arc<ListTimes>,
 }
 
-/// A request that is ready to be sent: its headers, its connections, and its permit for them.
+/// A request that is ready to be sent: its headers and its connections.
 pub(crate) struct PreparedRequest<'a> {
     upstream: &'a Upstream,
     headers: HeaderMap,
     class: TrafficClass,
     /// The protocol of the upgrade that it asks for.
     upgrade: Option<Box<HeaderValue>>,
-    quota: Arc<QuotaPermit>,
+    client: ClientIds,
     place: Place,
     is_read: bool,
     /// Whether an answer that comes later than [`HEAD_TIMEOUT`] never comes.
@@ -100,8 +99,9 @@ struct Place {
 impl PreparedRequest<'_> {
     /// Returns how it uses the connections, which is made when it is sent: it takes more memory
     /// than what follows from the request, and requests may wait.
-    fn options(&self, context: &RequestContext<'_>, seat: Option<&SeatHold>) -> SendOptions {
-        let reset_observer: Arc<dyn ResetObserver> = self.quota.clone();
+    fn options(&self, context: &RequestContext<'_>) -> SendOptions {
+        let Holds { quota, seats, .. } = &context.holds;
+        let reset_observer = quota.clone().map(|quota| quota as Arc<dyn ResetObserver>);
         let Place { pin, is_stale, collection } = &self.place;
         SendOptions {
             purpose: RequestPurpose::Forward,
@@ -112,14 +112,9 @@ impl PreparedRequest<'_> {
             collection: collection.clone(),
             wait_until: Some(context.started + FAILOVER_WAIT_MAX),
             answer_timeout: self.is_answered_in_time.then_some(HEAD_TIMEOUT),
-            reset_observer: Some(reset_observer),
-            attempt_observer: seat.and_then(SeatHold::observer),
+            reset_observer,
+            attempt_observer: seats.as_ref().and_then(|seats| seats.observer()),
         }
-    }
-
-    /// Returns the guards of a relayed response to it.
-    pub(super) fn guards(&self) -> BodyGuards {
-        BodyGuards { _quota: Some(Arc::clone(&self.quota)), ..BodyGuards::default() }
     }
 
     /// Makes the request small while it waits for seats. `head` is that of its client, and has no
@@ -157,18 +152,6 @@ impl Forwarder {
             true => ClientIds::from_connection(context.client.number),
             false => ClientIds::from_address(address, standing.user),
         };
-        let unproven = !standing.is_proven;
-        let capacity = Capacity {
-            streams_max: upstream.streams_max(class, unproven),
-            resets_max: Upstream::resets_max(class),
-        };
-        let quota = self.quota.try_acquire(client, class, unproven, capacity);
-        let quota = Arc::new(quota.map_err(|limit| {
-            refusal::too_many_requests(match limit {
-                AtLimit::Open => TOO_MANY_OPEN,
-                AtLimit::Cancelled => TOO_MANY_CANCELLED,
-            })
-        })?);
         let is_stale = may_be_stale(&context.info);
         let has_pin = is_stale || class == TrafficClass::Stream;
         let pin = has_pin.then(|| self.quota.pin(client));
@@ -182,20 +165,42 @@ impl Forwarder {
             is_read: upgrade.is_none() && is_read(&context.info),
             is_answered_in_time: is_answered_in_time(&context.info),
             upgrade: upgrade.map(Box::new),
-            quota,
+            client,
             place,
             standing,
             packed: None,
         })
     }
 
-    /// Returns whom a request counts for in the forward budgets, and the counts; `None` in sidecar
-    /// mode, where all clients are one.
-    pub(crate) fn share_of(
+    /// Takes the part of the upstream that a request needs, of which one client may have half.
+    pub(crate) fn take_quota(
         &self,
         prepared: &PreparedRequest<'_>,
+    ) -> Result<Arc<QuotaPermit>, Rejection> {
+        let PreparedRequest { upstream, class, client, standing, .. } = prepared;
+        let unproven = !standing.is_proven;
+        let capacity = Capacity {
+            streams_max: upstream.streams_max(*class, unproven),
+            resets_max: Upstream::resets_max(*class),
+        };
+        let quota = self.quota.try_acquire(*client, *class, unproven, capacity);
+        quota.map(Arc::new).map_err(|limit| {
+            let message = match limit {
+                AtLimit::Open => TOO_MANY_OPEN,
+                AtLimit::Cancelled => TOO_MANY_CANCELLED,
+            };
+            Rejection::new(refusal::too_many_requests(message), RejectionCause::Quota)
+        })
+    }
+
+    /// Returns whom a request with a quota counts for in the forward budgets, and the counts;
+    /// `None` in sidecar mode, where all clients are one.
+    pub(crate) fn share_of(
+        &self,
+        context: &RequestContext<'_>,
     ) -> Option<(&ForwardShares, ClientId)> {
-        (!self.shares_identity).then(|| (&self.shares, prepared.quota.client()))
+        let quota = context.holds.quota.as_ref().filter(|_| !self.shares_identity)?;
+        Some((&self.shares, quota.client()))
     }
 
     /// Refuses a request that came back to this Weir, or through too many.
@@ -210,23 +215,22 @@ impl Forwarder {
         })
     }
 
-    /// Sends a request, and relays the response, which holds `claim` and `seat`. Takes the head of
-    /// the request out of `context`.
+    /// Sends a request, and relays the response. Takes the head of the request out of `context`,
+    /// and what the body of the response holds.
     pub(crate) async fn forward(
         &self,
         context: &mut RequestContext<'_>,
         body: Incoming,
         prepared: PreparedRequest<'_>,
         reason: Reason,
-        (claim, seat): (Option<ForwardClaim>, Option<SeatHold>),
     ) -> Reply {
         let (empty, ()) = Request::new(()).into_parts();
         let mut parts = std::mem::replace(context.parts, empty);
         let is_list = context.info.verb == Verb::List;
         let is_consistent = matches!(reason, Reason::Consistent | Reason::Unproved);
         let timer = (is_list && is_consistent).then(|| self.list_times.time(&parts)).flatten();
-        let options = prepared.options(context, seat.as_ref());
-        let PreparedRequest { upstream, headers, class, upgrade, quota, standing, .. } = prepared;
+        let options = prepared.options(context);
+        let PreparedRequest { upstream, headers, class, upgrade, standing, .. } = prepared;
         let original = std::mem::replace(&mut parts.headers, headers);
         let refuse = |status: &Status| Reply::error(&original, status, reason.as_str());
         if let Some(protocol) = upgrade {
@@ -258,8 +262,8 @@ impl Forwarder {
                 // A 101 without a requested upgrade is a protocol error.
                 let client_upgrade = client_upgrade.filter(|_| class == TrafficClass::Upgrade);
                 // A watch over a WebSocket counts until the WebSocket is closed.
-                let guards = (quota, context.watch.take(), context.admission.take());
-                match self.splicer.splice(client_upgrade, response, guards) {
+                let holds = context.holds.take_for_upgrade();
+                match self.splicer.splice(client_upgrade, response, holds) {
                     Some(response) => Reply::forwarded(response, reason.as_str()),
                     None => refuse(&Status::upstream_lost()),
                 }
@@ -268,30 +272,21 @@ impl Forwarder {
                 let is_watch = context.info.verb == Verb::Watch;
                 let drain = is_watch.then(|| context.client.drain.watch(false));
                 let timer = timer.filter(|_| response.status() == StatusCode::OK);
+                let mut holds = context.holds.take_for_body();
                 // As in kube-apiserver, a watch takes seats until it has begun.
-                let seat = seat.filter(|_| !is_watch);
-                let (budget, _watch) = (None, context.watch.take());
-                let copy = context.copy.take().map(|mut copy| {
+                holds.seats.take_if(|_| is_watch);
+                holds.timer = timer.map(Box::new);
+                if let Some(copy) = &mut holds.copy {
                     copy.begin(&response);
-                    copy
-                });
-                let guards = BodyGuards { budget, _quota: Some(quota), seat, _watch, timer, copy };
-                let response = relay_response(response, guards, drain, claim);
+                }
+                let response = relay_response(response, holds, drain);
                 Reply::forwarded(response, reason.as_str())
             }
-            // The client caused the error, so only the client is informed. After a broken body
-            // HTTP/2 resets its stream and hides the cause.
-            Err(mut error) if error.is_request_error() || broken.load(Ordering::Relaxed) => {
-                if !error.is_request_error() {
-                    error = UpstreamError::Request("its body broke off".to_owned());
-                }
-                tracing::debug!(%error, "a request could not be forwarded");
-                refuse(&request_error(&error))
+            // After a broken body HTTP/2 resets its stream and hides the cause.
+            Err(error) if broken.load(Ordering::Relaxed) && !error.is_request_error() => {
+                refuse(&self.failed(&UpstreamError::Request("its body broke off".to_owned())))
             }
-            Err(error) => {
-                self.log_failure(&error);
-                refuse(&upstream_error(&error))
-            }
+            Err(error) => refuse(&self.failed(&error)),
         }
     }
 
@@ -314,41 +309,32 @@ impl Forwarder {
         }
         *request.uri_mut() = path_only(parts.uri.clone());
         // A document is read without an effect.
-        let options = SendOptions { is_read: true, ..prepared.options(context, None) };
+        let options = SendOptions { is_read: true, ..prepared.options(context) };
         let PreparedRequest { upstream, standing, .. } = prepared;
         let call = context.begin_call(request.headers_mut());
         let sent = upstream.send_with(TrafficClass::Request, request, &options).await;
         context.end_call(call, &sent);
-        let response = sent.map_err(|error| {
-            if error.is_request_error() {
-                return refuse(&request_error(&error));
-            }
-            self.log_failure(&error);
-            refuse(&upstream_error(&error))
-        })?;
+        let response = sent.map_err(|error| refuse(&self.failed(&error)))?;
         standing.answered(response.status()).await;
         Ok(response)
     }
 
-    fn log_failure(&self, error: &UpstreamError) {
+    /// Returns the status for a request that could not be forwarded, and logs it. Of an error that
+    /// the client caused, only the client is informed. If nothing was sent, the client may retry. If
+    /// the request was sent and lost, only the client knows whether it may.
+    fn failed(&self, error: &UpstreamError) -> Status {
+        if error.is_request_error() {
+            tracing::debug!(%error, "a request could not be forwarded");
+            return refusal::bad_request(format!("weir: {error}"));
+        }
         if let Some(suppressed) = self.failures.try_acquire() {
             tracing::warn!(%error, suppressed, "a request could not be forwarded");
         }
-    }
-}
-
-/// Returns the status for an error that the client caused.
-fn request_error(error: &UpstreamError) -> Status {
-    refusal::bad_request(format!("weir: {error}"))
-}
-
-/// Returns the status for a failure of the upstream. If nothing was sent, the client may retry. If
-/// the request was sent and lost, only the client knows whether it may.
-fn upstream_error(error: &UpstreamError) -> Status {
-    match error {
-        error if error.is_not_sent() => refusal::unreachable(),
-        UpstreamError::Timeout(_) => Status::upstream_timeout(),
-        _ => Status::upstream_lost(),
+        match error {
+            error if error.is_not_sent() => refusal::unreachable(),
+            UpstreamError::Timeout(_) => Status::upstream_timeout(),
+            _ => Status::upstream_lost(),
+        }
     }
 }
 

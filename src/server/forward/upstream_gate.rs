@@ -12,9 +12,8 @@ use tokio::time::Instant;
 use crate::api::request_info::Verb;
 use crate::server::http::headers;
 use crate::server::http::refusal::unreachable;
-use crate::server::request::bypass::Rejection;
 use crate::server::request::context::RequestContext;
-use crate::server::request::refusal_reason::RefusalReason;
+use crate::server::request::rejection::{Rejection, RejectionCause};
 use crate::upstream::availability::Availability;
 
 /// Waits for an API server, and fails with a 503 if none is usable in time.
@@ -30,7 +29,11 @@ pub(crate) async fn pass(
         true => availability.usable_by(deadline).await,
         false => returns_soon(availability, deadline).await,
     };
-    if is_usable { Ok(()) } else { Err(Rejection::new(unreachable(), RefusalReason::UpstreamAway)) }
+    if is_usable {
+        Ok(())
+    } else {
+        Err(Rejection::new(unreachable(), RejectionCause::UpstreamAway))
+    }
 }
 
 /// Waits until an API server is usable, and returns whether one is. Returns false at `deadline`,

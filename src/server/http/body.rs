@@ -12,8 +12,8 @@ use http_body::{Frame, SizeHint};
 
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
+use crate::server::admission::Holds;
 use crate::server::flow_control::reading::Reading;
-use crate::server::forward::guards::BodyGuards;
 use crate::server::forward::watch::ForwardedWatch;
 use crate::server::http::list_body::ListBody;
 use crate::server::http::rendered::Rendered;
@@ -27,12 +27,12 @@ pub(crate) enum Body {
     List(Box<ListBody>),
     /// A body that is indented or compressed while it is sent.
     Rendered(Box<Rendered>),
-    /// A body of the upstream, with the guards that it holds until its end.
-    Upstream { body: Box<pool::Body>, guards: Box<BodyGuards> },
-    /// A body of the upstream that holds seats, with the other guards that it holds until its end.
-    Seated { reading: Arc<Reading>, guards: Box<BodyGuards> },
-    /// A watch of the upstream, with the guards that it holds until its end.
-    ForwardedWatch { body: Box<ForwardedWatch>, guards: Box<BodyGuards> },
+    /// A body of the upstream.
+    Upstream { body: Box<pool::Body>, holds: Box<Holds> },
+    /// A body of the upstream that holds seats.
+    Seated { reading: Arc<Reading>, holds: Box<Holds> },
+    /// A watch of the upstream.
+    ForwardedWatch { body: Box<ForwardedWatch>, holds: Box<Holds> },
     /// A watch of a cache.
     Watch(Frames),
 }
@@ -218,19 +218,19 @@ impl http_body::Body for Body {
                 let next = stream.as_mut().poll_next(context);
                 return next.map(|next| next.map(|frames| Ok(Frame::data(frames))));
             }
-            Self::Upstream { body, guards } => {
+            Self::Upstream { body, holds } => {
                 let polled = Pin::new(&mut *body).poll_frame(context);
-                guards.observe(&polled, body.is_end_stream());
+                holds.observe(&polled, body.is_end_stream());
                 polled
             }
-            Self::Seated { reading, guards } => {
+            Self::Seated { reading, holds } => {
                 let polled = reading.poll_frame(context);
-                guards.observe(&polled, reading.is_end_stream());
+                holds.observe(&polled, reading.is_end_stream());
                 polled
             }
-            Self::ForwardedWatch { body, guards } => {
+            Self::ForwardedWatch { body, holds } => {
                 let polled = Pin::new(&mut *body).poll_frame(context);
-                guards.observe(&polled, body.is_end_stream());
+                holds.observe(&polled, body.is_end_stream());
                 polled
             }
         };

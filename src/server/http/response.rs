@@ -8,29 +8,39 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use crate::api::media_type::{self, ErrorForm};
 use crate::api::query::Query;
 use crate::api::status::Status;
+use crate::codec::held_bytes::HeldBytes;
 use crate::codec::{pretty, protobuf};
 use crate::server::http::audit_id::{AUDIT_ID, audit_id};
 use crate::server::http::body::Body;
+use crate::server::http::headers::{CACHE_HEADER, StateAge};
+use crate::server::lanes::Lane;
 use crate::server::metrics::CacheStatus;
 
 /// A response, and the labels under which it is counted.
-#[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) response: Response<Body>,
     pub(crate) cache_status: CacheStatus,
     /// Why it has this cache status; empty for a hit of a watch cache.
     pub(crate) reason: &'static str,
+    /// Waits with each piece until few bytes of the response are held.
+    pub(crate) unwritten: Option<HeldBytes>,
+    /// The lane of a response that may be large.
+    pub(crate) lane: Option<Lane>,
 }
 
 impl Reply {
-    /// Returns a reply of the cache.
-    pub(crate) fn hit(response: Response<Body>) -> Self {
-        Self { response, cache_status: CacheStatus::Hit, reason: "" }
+    /// Returns a reply of a cache, or of a document in memory for `reason`.
+    pub(crate) fn hit(response: Response<Body>, reason: &'static str) -> Self {
+        Self::new(response, CacheStatus::Hit, reason)
+    }
+
+    fn new(response: Response<Body>, cache_status: CacheStatus, reason: &'static str) -> Self {
+        Self { response, cache_status, reason, unwritten: None, lane: None }
     }
 
     /// Returns a reply of the upstream.
     pub(crate) fn forwarded(response: Response<Body>, reason: &'static str) -> Self {
-        Self { response, cache_status: CacheStatus::Forward, reason }
+        Self::new(response, CacheStatus::Forward, reason)
     }
 
     /// Returns an error of Weir's own.
@@ -46,8 +56,7 @@ impl Reply {
         status: &Status,
         reason: &'static str,
     ) -> Self {
-        let response = error_response(request, query, status);
-        Self { response, cache_status: CacheStatus::Error, reason }
+        Self::new(error_response(request, query, status), CacheStatus::Error, reason)
     }
 }
 
@@ -104,6 +113,33 @@ fn set_common_headers(request: &HeaderMap, content_type: &'static str, response:
     response.insert(AUDIT_ID, audit_id(request));
     response.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+}
+
+/// Sets the header `X-Weir-Cache`: by the origin of the response and the reason of a forwarded one.
+pub(crate) fn set_cache_header(
+    response: &mut Response<Body>,
+    cache_status: CacheStatus,
+    reason: &'static str,
+    stale: bool,
+) {
+    let age = response.extensions_mut().remove::<StateAge>();
+    let value = match cache_status {
+        CacheStatus::Hit => hit_value(stale, age),
+        CacheStatus::Forward => {
+            let text = format!("forward; reason={reason}");
+            HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("forward"))
+        }
+        CacheStatus::Error => return,
+    };
+    response.headers_mut().insert(CACHE_HEADER, value);
+}
+
+fn hit_value(stale: bool, age: Option<StateAge>) -> HeaderValue {
+    let hit = if stale { "hit; decision=stale" } else { "hit" };
+    let Some(StateAge { age, is_away }) = age else { return HeaderValue::from_static(hit) };
+    let away = if is_away { "; upstream=away" } else { "" };
+    let text = format!("{hit}{away}; age={}", age.as_secs());
+    HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static(hit))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! forwarded requests (`docs/semantics.md` §12).
 //!
 //! In sidecar mode there is none: every client acts as Weir. In gateway mode no response comes from
-//! a cache before [`Access::admit`] has allowed it, and no request is forwarded but with the
+//! a cache before [`Access::authorize`] has allowed it, and no request is forwarded but with the
 //! identity that [`Access::forwarded_identity`] returns. Both use the one parse of the request's
 //! path ([`RequestContext::info`]), so that what is authorized is what is served.
 //!
@@ -29,12 +29,13 @@ use crate::config::Anonymous;
 use crate::server::appointments::HerdAppointments;
 use crate::server::connection::client::Client;
 use crate::server::delegate::Reason;
+use crate::server::flow_control::requester::Requester;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames};
 use crate::server::http::refusal;
 use crate::server::request::auth::Caller;
-use crate::server::request::bypass::{Bypass, Rejection};
 use crate::server::request::context::RequestContext;
-use crate::server::request::refusal_reason::RefusalReason;
+use crate::server::request::rejection::{Bypass, Rejection, RejectionCause};
+use crate::server::request::resolved::Resolved;
 
 /// The access control of a server.
 pub struct Access {
@@ -95,14 +96,14 @@ impl Access {
     pub(crate) fn caller(&self, context: &RequestContext<'_>) -> Result<Caller, Rejection> {
         let Some(gateway) = &self.gateway else { return Ok(Caller::Weir) };
         let unauthorized =
-            || Err(Rejection::new(forbidden::unauthorized(), RefusalReason::Unauthenticated));
+            || Err(Rejection::new(forbidden::unauthorized(), RejectionCause::Unauthenticated));
         match gateway
             .authenticator
             .presented_credential(&context.client.peer, &context.parts.headers)
         {
             PresentedCredential::Invalid => unauthorized(),
             PresentedCredential::Unknown => {
-                Err(Rejection::new(refusal::settings_unknown(), RefusalReason::Identity))
+                Err(Rejection::new(refusal::settings_unknown(), RejectionCause::Identity))
             }
             PresentedCredential::None if gateway.anonymous == Anonymous::Refuse => unauthorized(),
             presented => Ok(Caller::Client(presented)),
@@ -149,13 +150,13 @@ impl Access {
     /// Authenticates and authorizes a request that a cache could answer. For a watch it returns how
     /// the watch is authorized again. Call this before a cache is used, so that no client starts a
     /// cache that it may not read.
-    pub(crate) async fn admit(
+    pub(crate) async fn authorize(
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
         herd: &HerdAppointments,
     ) -> Result<Option<Reauthorization>, Bypass> {
-        let RequestContext { client, info, auth, .. } = context;
+        let RequestContext { resolved, auth, .. } = context;
         let (gateway, presented) = match (&self.gateway, caller) {
             (Some(gateway), Caller::Client(presented)) => (gateway, presented),
             (None, Caller::Weir) => return Ok(None),
@@ -163,18 +164,22 @@ impl Access {
             _ => return Err(Reason::Identity.into()),
         };
         let authenticator = &gateway.authenticator;
-        let identity = authenticator.authenticate_from(presented, &client.peer).await;
+        let identity = authenticator.authenticate_from(presented, &resolved.client.peer).await;
         let identity = identity.map_err(|error| match error {
             AuthenticationError::Unauthorized => {
-                Rejection::new(forbidden::unauthorized(), RefusalReason::Unauthenticated).into()
+                Rejection::new(forbidden::unauthorized(), RejectionCause::Unauthenticated).into()
             }
             AuthenticationError::Unavailable => Bypass::Forward(Reason::Identity),
             AuthenticationError::TooManyRequests => {
-                Rejection::new(refusal::too_many_requests(TOO_MANY), RefusalReason::Throttled)
+                Rejection::new(refusal::too_many_requests(TOO_MANY), RejectionCause::Throttled)
                     .into()
             }
         })?;
         let identity = &*auth.identity.insert(identity);
+        if !resolved.sender().is_user(&identity.user) {
+            resolved.identify(Requester::User(Arc::clone(&identity.user)));
+        }
+        let Resolved { client, info, .. } = &*resolved;
         let attributes = Attributes::from_request(info);
         let decision = gateway.authorizer.authorize(&identity.user, &attributes).await;
         let decision = decision.map_err(|failure| match failure {
@@ -182,7 +187,7 @@ impl Access {
                 let seconds = herd.for_review(gateway.authorizer.pending_reviews());
                 Rejection::new(
                     refusal::come_again(seconds, TOO_MANY_REVIEWS),
-                    RefusalReason::Reviews,
+                    RejectionCause::Reviews,
                 )
                 .into()
             }
@@ -194,7 +199,7 @@ impl Access {
         let decision = auth.decision.insert(decision);
         if !decision.allowed {
             let status = forbidden::forbidden(&identity.user, &attributes, &decision.reason);
-            return Err(Rejection::new(status, RefusalReason::Forbidden).into());
+            return Err(Rejection::new(status, RejectionCause::Forbidden).into());
         }
         if info.verb != Verb::Watch {
             return Ok(None);

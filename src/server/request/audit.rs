@@ -71,8 +71,8 @@ impl Auditor {
 
     /// Returns the log, if the policy selects the request.
     fn wanted<'a>(&self, context: &'a RequestContext<'_>) -> Option<(&AuditLog, AuditSubject<'a>)> {
-        let RequestContext { parts, info, auth, .. } = context;
-        let subject = AuditSubject { parts, info, user: auth.user() };
+        let RequestContext { resolved, parts, auth, .. } = context;
+        let subject = AuditSubject { parts, info: &resolved.info, user: auth.user() };
         self.log.as_deref().filter(|log| log.should_log(&subject)).map(|log| (log, subject))
     }
 }

@@ -64,15 +64,12 @@ pub(crate) struct AuthContext {
     pub(crate) decision: Option<Decision>,
     /// When the request's head was read.
     pub(crate) received: SystemTime,
-    /// The sender, for accounting alone. It may be known where `identity` is not.
-    pub(crate) requester: Requester,
 }
 
 impl AuthContext {
     /// Returns the context of a request that was just received.
     pub(crate) fn new() -> Self {
-        let requester = Requester::default();
-        Self { identity: None, decision: None, received: SystemTime::now(), requester }
+        Self { identity: None, decision: None, received: SystemTime::now() }
     }
 
     /// Whether the identity or the decision was used beyond its time because the upstream is

@@ -1,68 +1,77 @@
 //! One request, and what Weir has learnt about it.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Response, Version};
+use http::{HeaderMap, Response};
 use tokio::time::Instant;
 
-use crate::api::request_info::{RequestInfo, Verb};
+use crate::api::request_info::Verb;
 use crate::api::resource::ApiResource;
 use crate::auth::user::User;
-use crate::flow::habit::Habit;
-use crate::server::connection::client::Client;
+use crate::server::admission::Holds;
 use crate::server::flow_control::requester::Requester;
-use crate::server::flow_control::rules::Admission;
 use crate::server::metrics::ResourceMetrics;
-use crate::server::open_watches::CountedWatch;
 use crate::server::request::auth::AuthContext;
 use crate::server::request::explain::Explanation;
+use crate::server::request::resolved::Resolved;
 use crate::server::request::trace::{AnswerSummary, RequestTrace, UpstreamCall};
-use crate::server::shadow::copy::AnswerCopy;
 use crate::upstream::error::UpstreamError;
 
-/// One request, and what Weir has learnt about it.
+/// One request, and what Weir has learnt about it. It derefs to what the request is.
 pub(crate) struct RequestContext<'a> {
-    /// When its head was read.
-    pub(crate) started: Instant,
-    /// The client that sent it.
-    pub(crate) client: &'a Arc<Client>,
+    pub(crate) resolved: Resolved<'a>,
     /// Its head, which lies where the request does and not a second time in each future that has a
     /// context. Forwarding takes it out.
     pub(crate) parts: &'a mut Parts,
-    /// Whether it has a body.
-    pub(crate) has_body: bool,
-    /// The one parse of its path and query, which is what is authorized and what is served.
-    pub(crate) info: RequestInfo,
     /// Its resource as discovery describes it, looked up once. `None` if it is not known yet.
     pub(crate) resource: Option<Arc<ApiResource>>,
     /// The metrics of the resource.
     pub(crate) metrics: Arc<ResourceMetrics>,
     /// The results of authentication and authorization.
     pub(crate) auth: AuthContext,
-    /// Its User-Agent, if clients' costs are added up. Forwarding takes the head out.
-    pub(crate) agent: Option<HeaderValue>,
-    /// The version of HTTP. Forwarding takes the head out.
-    pub(crate) version: Version,
-    /// How a list or a watch is asked for, if clients' costs are added up.
-    pub(crate) habit: Habit,
     /// The explanation for the client, if it asks for one.
     pub(crate) explanation: Option<Box<Explanation>>,
     /// Its trace, if it is sampled.
     pub(crate) trace: Option<Box<RequestTrace>>,
-    /// What it holds since operators' rules were applied; `None` before, and without rules.
-    pub(crate) admission: Option<Box<Admission>>,
-    /// Counts it among the open watches of its sender; `None` before, and for other verbs.
-    pub(crate) watch: Option<Arc<CountedWatch>>,
-    /// Whether the present stage of overload admitted it already, as a request for a cache.
-    pub(crate) is_checked: bool,
+    /// What it holds since it was admitted.
+    pub(crate) holds: Holds,
     /// When it was forwarded; `None` before.
     pub(crate) forwarded: Option<Instant>,
     /// For how long the API server had it, until the head of the response; `None` if it sent none.
     pub(crate) upstream_time: Option<Duration>,
-    /// Copies its answer for a comparison with the cache.
-    pub(crate) copy: Option<Box<AnswerCopy>>,
+}
+
+impl<'a> Deref for RequestContext<'a> {
+    type Target = Resolved<'a>;
+
+    fn deref(&self) -> &Resolved<'a> {
+        &self.resolved
+    }
+}
+
+impl<'a> RequestContext<'a> {
+    /// Returns the context of a request that has just arrived.
+    pub(crate) fn new(
+        resolved: Resolved<'a>,
+        parts: &'a mut Parts,
+        metrics: Arc<ResourceMetrics>,
+    ) -> Self {
+        Self {
+            resolved,
+            parts,
+            resource: None,
+            metrics,
+            auth: AuthContext::new(),
+            explanation: None,
+            trace: None,
+            holds: Holds::default(),
+            forwarded: None,
+            upstream_time: None,
+        }
+    }
 }
 
 impl RequestContext<'_> {
@@ -112,7 +121,7 @@ impl RequestContext<'_> {
     /// Decides whether its trace is sampled, if its sender is known.
     pub(crate) fn settle_trace(&self) {
         if let Some(trace) = &self.trace
-            && self.auth.user().or(self.auth.requester.user()).is_some()
+            && self.user().is_some()
         {
             trace.settle_for(self.is_trusted_parent());
         }
@@ -146,16 +155,9 @@ impl RequestContext<'_> {
     /// for those for whom it does in kube-apiserver: others could make Weir export whatever they
     /// want.
     pub(crate) fn is_trusted_parent(&self) -> bool {
-        let AuthContext { requester, .. } = &self.auth;
         let is_trusted =
             |user: &User| user.groups.iter().any(|group| TRUSTED_GROUPS.contains(&&**group));
-        matches!(requester, Requester::Sidecar)
-            || self.auth.user().or(requester.user()).is_some_and(is_trusted)
-    }
-
-    /// Whether the API server's priority and fairness counts it: all but long-lived connections.
-    pub(crate) fn takes_seats(&self) -> bool {
-        self.info.verb == Verb::Watch || !self.info.is_long_running()
+        matches!(self.sender(), Requester::Sidecar) || self.user().is_some_and(is_trusted)
     }
 }
 

@@ -17,7 +17,7 @@
 //! The client's connection is closed after a rejection, since the bytes that follow cannot be
 //! trusted.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Version};
@@ -28,8 +28,6 @@ use crate::api::status::Status;
 use crate::server::connection::wire::aside::RefusedHead;
 use crate::server::connection::wire::header_block::TOO_LONG_PATH;
 use crate::server::http::refusal;
-use crate::server::http::response::Reply;
-use crate::server::request::refusal_reason::RefusalReason;
 
 /// Checks the target and the framing of a request.
 pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
@@ -56,15 +54,6 @@ pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
         return Err(refusal::not_understood("its Content-Length is not that of its body"));
     }
     Ok(())
-}
-
-/// Returns the response to a rejected request.
-pub(crate) fn rejected(request: &Parts, status: &Status) -> Reply {
-    let mut reply = Reply::error(&request.headers, status, RefusalReason::Framing.as_str());
-    if request.version < Version::HTTP_2 {
-        reply.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    }
-    reply
 }
 
 /// Accepts a path, or `*`. Go parses any other target as neither. It refuses a path with a bad

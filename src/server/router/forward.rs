@@ -4,24 +4,33 @@
 //! its own, which ends before the wait, and a request that has to wait is packed meanwhile
 //! (`docs/decisions/fair-queueing.md`).
 
+use std::pin::pin;
+
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::Router;
-use super::unanswered::Unanswered;
-use crate::flow::schedule::request::Rejected;
 use crate::server::delegate::Reason;
 use crate::server::flow_control::queue::SeatHold;
+use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::seats::Seats;
-use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::forwarder::PreparedRequest;
 use crate::server::forward::upstream_gate;
 use crate::server::http::response::Reply;
+use crate::server::metrics::WaitCause;
 use crate::server::request::auth::Caller;
-use crate::server::request::bypass::Rejection;
 use crate::server::request::context::RequestContext;
+use crate::server::request::rejection::{Rejection, RejectionCause};
+
+/// A request for the API server.
+pub(super) struct Forwarding {
+    pub(super) caller: Caller,
+    pub(super) body: Incoming,
+    /// Why it is forwarded.
+    pub(super) reason: Reason,
+}
 
 /// A request that is sent as soon as there are seats for it.
 pub(super) struct Sendable<'a> {
@@ -32,7 +41,7 @@ pub(super) struct Sendable<'a> {
 }
 
 /// Seats, if a request needs any, or a refusal.
-type SeatResult = Result<Option<SeatHold>, Rejected>;
+type SeatResult = Result<Option<SeatHold>, Rejection>;
 
 /// The next step of a request that asks for seats.
 enum NextStep<'a, 'b> {
@@ -43,35 +52,51 @@ enum NextStep<'a, 'b> {
 }
 
 impl Router {
-    /// Prepares a request once an API server is usable, and admits it as far as rules and limits
-    /// go. An error is a refusal.
+    /// Prepares a request once an API server is usable, and admits it as far as nothing has to be
+    /// waited for. An error is a refusal.
     pub(super) async fn prepare_forwarded(
         &self,
         context: &mut RequestContext<'_>,
-        Unanswered { caller, body, reason }: Unanswered,
+        Forwarding { caller, body, reason }: Forwarding,
     ) -> Result<Box<Sendable<'_>>, Box<Reply>> {
-        let prepared = self.prepare_admitted(context, &caller).await;
-        match prepared {
-            Ok(prepared) => Ok(Box::new(Sendable { prepared, body, reason })),
-            Err(rejection) => Err(Box::new(self.reject(context, &rejection).await)),
-        }
-    }
-
-    async fn prepare_admitted(
-        &self,
-        context: &mut RequestContext<'_>,
-        caller: &Caller,
-    ) -> Result<PreparedRequest<'_>, Rejection> {
-        let usable = upstream_gate::pass(self.availability(), context).await;
-        let prepared = match usable {
-            Ok(()) => self.prepare(context, caller).await,
+        let prepared = match upstream_gate::pass(self.availability(), context).await {
+            Ok(()) => self.prepare(context, &caller).await,
             Err(rejection) => Err(rejection),
         };
         // Also where it fails: a refusal may come after a wait for an API server.
         context.ended("prepare");
-        let prepared = prepared?;
-        self.admit_forwarded(context)?;
-        Ok(prepared)
+        let admitted = prepared.and_then(|prepared| {
+            self.admit(context, Some(&prepared))?;
+            Ok(Box::new(Sendable { prepared, body, reason }))
+        });
+        match admitted {
+            Ok(sendable) => Ok(sendable),
+            Err(rejection) => Err(Box::new(self.reject(context, &rejection).await)),
+        }
+    }
+
+    /// Prepares a request to be forwarded with the identity of its sender.
+    pub(super) async fn prepare(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<PreparedRequest<'_>, Rejection> {
+        let identity = self.access.forwarded_identity(caller);
+        let standing = pin!(self.access.standing(context.client, caller));
+        let standing = context.metrics.waiting(WaitCause::Review, standing).await;
+        if let Some(sender) = Requester::from_token(&standing) {
+            if context.auth.identity.is_none() {
+                context.resolved.identify(sender);
+            }
+            context.settle_trace();
+        }
+        if let Some(user) = standing.token_user_key() {
+            let moved = context.client.move_to(user);
+            moved.map_err(|at_limit| self.too_many_connections(at_limit))?;
+        }
+        let prepare = |identity| self.forwarder.prepare(&identity, standing, context);
+        let prepared = identity.and_then(prepare);
+        prepared.map_err(|status| Rejection::new(status, RejectionCause::Identity))
     }
 
     /// Forwards a request as soon as there are seats for it.
@@ -118,7 +143,7 @@ impl Router {
                     }
                 }
             }
-            Err(shed) => Err(shed),
+            Err(rejection) => Err(rejection),
         };
         context.ended_wait("seats", false);
         NextStep::Decided(self.decided(context, request, seat))
@@ -133,8 +158,11 @@ impl Router {
         seat: SeatResult,
     ) -> BoxFuture<'a, Reply> {
         match seat {
-            Ok(seat) => self.forward_seated(context, request, seat).boxed(),
-            Err(shed) => self.shed(context, shed).boxed(),
+            Ok(seat) => {
+                context.holds.seats = seat.map(Box::new);
+                self.forward_seated(context, request).boxed()
+            }
+            Err(rejection) => async move { self.reject(context, &rejection).await }.boxed(),
         }
     }
 
@@ -143,21 +171,12 @@ impl Router {
         &self,
         context: &mut RequestContext<'_>,
         request: Box<Sendable<'_>>,
-        seat: Option<SeatHold>,
     ) -> Reply {
         let Sendable { prepared, body, reason } = *request;
-        let client = self.forwarder.share_of(&prepared);
-        match ForwardClaim::acquire(&self.caches, context, reason, client) {
-            Ok(claim) => {
-                context.forwarded = Some(Instant::now());
-                self.forwarder.forward(context, body, prepared, reason, (claim, seat)).await
-            }
-            Err(rejection) => {
-                // A rejection may wait, for the audit log or to hold its client back. Others use
-                // the seats meanwhile.
-                drop((seat, prepared));
-                Box::pin(self.reject(context, &rejection)).await
-            }
+        if let Err(rejection) = self.draw_on_budget(context, reason) {
+            return Box::pin(self.reject(context, &rejection)).await;
         }
+        context.forwarded = Some(Instant::now());
+        self.forwarder.forward(context, body, prepared, reason).await
     }
 }

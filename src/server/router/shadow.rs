@@ -12,8 +12,8 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Response;
 use http::request::Parts;
-use http::{Response, Version};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -21,17 +21,17 @@ use super::Router;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::codec::held_bytes::HeldBytes;
 use crate::config::ConsistentLists;
-use crate::flow::habit::Habit;
 use crate::server::cached::at_state::NoAnswer;
 use crate::server::cached::read::CachedRead;
-use crate::server::delegate::{self, Decision, Freshness, Reason, Target};
+use crate::server::delegate::{self, CachedDecision, Freshness, Reason, Target};
 use crate::server::forward::documents::DocumentRequest;
 use crate::server::http::body::Body;
 use crate::server::http::headers;
 use crate::server::http::response::error_response;
-use crate::server::request::auth::{AuthContext, Caller};
-use crate::server::request::bypass::Bypass;
+use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
+use crate::server::request::rejection::Bypass;
+use crate::server::request::resolved::Resolved;
 use crate::server::shadow::comparison::Comparison;
 use crate::server::shadow::copy::AnswerCopy;
 use crate::server::shadow::ledger::{DifferingPart, Measured};
@@ -39,62 +39,53 @@ use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::request::{ReadKind, ShadowRequest, head_of};
 use crate::server::shadow::{Charged, Shadow};
 
-impl Router {
-    /// Prepares the copy of a read's answer, if it is to be compared. Returns the reason to forward
-    /// the request, which every one is.
-    pub(super) fn copy_answer(
-        &self,
-        shadow: &Arc<Shadow>,
-        context: &mut RequestContext<'_>,
-    ) -> Reason {
-        let RequestContext { parts, has_body, info, .. } = &*context;
-        let policy = self.caches.registry.config().consistent_lists;
-        let decide = |policy| delegate::decide(parts, *has_body, info, policy);
-        let decision = decide(policy);
-        let is_read = matches!(info.verb, Verb::Get | Verb::List | Verb::Watch);
-        let forwards = match decision {
-            Decision::Forward(reason) => Some(reason),
-            _ => None,
-        };
-        let decision = match forwards {
-            None => decision,
-            // A cache has the same states, and lacks only the proof that they are fresh.
-            Some(Reason::Consistent) if info.verb == Verb::Get => Decision::Get(Freshness::Any),
-            Some(Reason::Consistent) => decide(ConsistentLists::Always),
-            Some(_) => decision,
-        };
-        let forwards = forwards.filter(|reason| *reason == Reason::Consistent);
-        let is_document = DocumentRequest::parse(parts, *has_body, info).is_some();
-        if let Decision::Forward(reason) = decision
-            && !is_document
-        {
-            let is_counted =
-                !matches!(reason, Reason::Write | Reason::NonResource | Reason::Subresource);
-            if is_counted && is_read {
-                let kind = ReadKind::from_request(info, &parts.headers);
-                shadow.record(&kind, Outcome::NotHeld(reason), &Measured::default());
-            }
-            return reason;
+/// Prepares the copy of a read's answer, if it is to be compared. Returns the reason to forward
+/// the request, which every one is.
+pub(super) fn copy_answer(shadow: &Arc<Shadow>, context: &mut RequestContext<'_>) -> Reason {
+    let (parts, info) = (&*context.parts, &context.info);
+    let is_read = matches!(info.verb, Verb::Get | Verb::List | Verb::Watch);
+    let forwards = context.decision.as_ref().err().copied();
+    let decision = match forwards {
+        // A cache has the same states, and lacks only the proof that they are fresh.
+        Some(Reason::Consistent) if info.verb == Verb::Get => {
+            Ok(CachedDecision::Get(Freshness::Any))
         }
-        let request = ShadowRequest {
-            client: Arc::clone(context.client),
-            parts: head_of(parts),
-            decision,
-            forwards,
-            began: context.started,
-            kind: ReadKind::from_request(info, &parts.headers),
-        };
-        match headers::upgrade(&parts.headers) {
-            Some(_) => shadow.count(&request, Cause::WebSocket.into()),
-            None => {
-                let copy = AnswerCopy::new(Arc::clone(shadow), Box::new(request));
-                context.copy = Some(Box::new(copy));
-            }
+        Some(Reason::Consistent) => {
+            delegate::decide(parts, context.has_body, info, ConsistentLists::Always)
         }
-        match is_document {
-            true => Reason::NonResource,
-            false => forwards.unwrap_or(Reason::Shadow),
+        _ => context.decision.clone(),
+    };
+    let forwards = forwards.filter(|reason| *reason == Reason::Consistent);
+    let is_document = DocumentRequest::parse(parts, context.has_body, info).is_some();
+    if let Err(reason) = decision
+        && !is_document
+    {
+        let is_counted =
+            !matches!(reason, Reason::Write | Reason::NonResource | Reason::Subresource);
+        if is_counted && is_read {
+            let kind = ReadKind::from_request(info, &parts.headers);
+            shadow.record(&kind, Outcome::NotHeld(reason), &Measured::default());
         }
+        return reason;
+    }
+    let request = ShadowRequest {
+        client: Arc::clone(context.client),
+        parts: head_of(parts),
+        decision,
+        forwards,
+        began: context.started,
+        kind: ReadKind::from_request(info, &parts.headers),
+    };
+    match headers::upgrade(&parts.headers) {
+        Some(_) => shadow.count(&request, Cause::WebSocket.into()),
+        None => {
+            let copy = AnswerCopy::new(Arc::clone(shadow), Box::new(request));
+            context.holds.copy = Some(Box::new(copy));
+        }
+    }
+    match is_document {
+        true => Reason::NonResource,
+        false => forwards.unwrap_or(Reason::Shadow),
     }
 }
 
@@ -190,29 +181,11 @@ impl<'a> Beside<'a> {
     where
         'a: 'b,
     {
-        let info = self.info();
-        let mut context = RequestContext {
-            started: tokio::time::Instant::now(),
-            client: &self.request.client,
-            parts,
-            has_body: false,
-            info,
-            resource: None,
-            // Comparisons are not the work that the metrics of a resource count.
-            metrics: self.router.metrics.resource(None),
-            auth: AuthContext::new(),
-            agent: None,
-            version: Version::HTTP_11,
-            habit: Habit::default(),
-            explanation: None,
-            trace: None,
-            admission: None,
-            watch: None,
-            is_checked: true,
-            forwarded: None,
-            upstream_time: None,
-            copy: None,
-        };
+        let client = &self.request.client;
+        let resolved = Resolved::new(client, parts, false, ConsistentLists::Always);
+        // Comparisons are not the work that the metrics of a resource count.
+        let metrics = self.router.metrics.resource(None);
+        let mut context = RequestContext::new(resolved, parts, metrics);
         self.router.find_resource(&mut context).await?;
         Ok(context)
     }
@@ -229,7 +202,7 @@ impl<'a> Beside<'a> {
         context: &mut RequestContext<'_>,
         caller: &Caller,
     ) -> Result<Option<Response<Body>>, Outcome> {
-        match self.router.admit(context, caller).await {
+        match self.router.review(context, caller).await {
             Ok(_) => Ok(None),
             Err(Bypass::Forward(reason)) => Err(Outcome::NotHeld(reason)),
             Err(Bypass::Refuse(rejection)) if rejection.shed().is_some() => {
@@ -248,10 +221,7 @@ impl<'a> Beside<'a> {
         context: &'b RequestContext<'b>,
         held: &'b HeldBytes,
     ) -> Result<CachedRead<'b>, Reason> {
-        let options = match &self.request.decision {
-            Decision::List(_, options) | Decision::Watch(_, options) => Some(options),
-            Decision::Get(_) | Decision::Forward(_) => None,
-        };
+        let options = self.request.decision.as_ref().ok().and_then(CachedDecision::options);
         let resource = context.resource.as_ref().ok_or(Reason::NonResource)?;
         let mut target = Target::resolve(context.parts, &context.info, options, resource)?;
         // The upstream's answers have them.

@@ -11,14 +11,14 @@ use tokio::time::Instant;
 use crate::api::request_info::RequestInfo;
 use crate::flow::rules::product;
 use crate::server::connection::client::Client;
-use crate::server::delegate::{Decision, Reason};
+use crate::server::delegate::{CachedDecision, Reason};
 
 /// A read whose answer is compared.
 pub(crate) struct ShadowRequest {
     pub(crate) client: Arc<Client>,
     pub(crate) parts: Parts,
     /// How a cache would answer it.
-    pub(crate) decision: Decision,
+    pub(crate) decision: Result<CachedDecision, Reason>,
     /// Why a cache would forward it although its answer can be compared.
     pub(crate) forwards: Option<Reason>,
     pub(crate) began: Instant,

@@ -17,7 +17,6 @@ use tokio_util::task::TaskTracker;
 
 use super::harness::SOON;
 use super::recorder::{Recorded, Recorder};
-use crate::api::request_info::RequestInfo;
 use crate::auth::peer::Peer;
 use crate::auth::standing::Standing;
 use crate::auth::user::User;
@@ -35,8 +34,8 @@ use crate::server::forward::share::ForwardShares;
 use crate::server::forward::upgrade::{Splicer, close_if_not_upgraded, requested_upgrade};
 use crate::server::http::body::Body;
 use crate::server::metrics::ServerMetrics;
-use crate::server::request::auth::AuthContext;
 use crate::server::request::context::RequestContext;
+use crate::server::request::resolved::Resolved;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::testing::eventually;
 use crate::upstream::Upstream;
@@ -124,8 +123,6 @@ async fn forward(
     request: Request<Incoming>,
 ) -> http::Response<Body> {
     let (mut parts, body) = request.into_parts();
-    let query = parts.uri.query().unwrap_or_default();
-    let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
     let (peer, drain) = (Peer::default(), Drain::default().connect());
     let (standing, flows) = (ConnectionStanding::default(), FlowMemo::default());
     let listener = ListenerKind::Tls;
@@ -133,30 +130,12 @@ async fn forward(
     let client = Arc::new(client);
     let upgrade_requested = requested_upgrade(&parts).is_some();
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
-    let mut context = RequestContext {
-        started: tokio::time::Instant::now(),
-        client: &client,
-        parts: &mut parts,
-        has_body: !http_body::Body::is_end_stream(&body),
-        info,
-        resource: None,
-        metrics: metrics.resource(None),
-        auth: AuthContext::new(),
-        agent: None,
-        version: http::Version::default(),
-        habit: Default::default(),
-        explanation: None,
-        trace: None,
-        admission: None,
-        watch: None,
-        is_checked: false,
-        forwarded: None,
-        upstream_time: None,
-        copy: None,
-    };
+    let has_body = !http_body::Body::is_end_stream(&body);
+    let resolved = Resolved::new(&client, &parts, has_body, ConsistentLists::Auto);
+    let mut context = RequestContext::new(resolved, &mut parts, metrics.resource(None));
     let prepared = forwarder.prepare(identity, Standing::own(), &context).unwrap();
-    let forwarded =
-        forwarder.forward(&mut context, body, prepared, Reason::NonResource, (None, None));
+    context.holds.quota = Some(forwarder.take_quota(&prepared).unwrap());
+    let forwarded = forwarder.forward(&mut context, body, prepared, Reason::NonResource);
     let mut response = Box::pin(forwarded).await.response;
     close_if_not_upgraded(upgrade_requested, &mut response);
     response

@@ -9,7 +9,7 @@ use super::page;
 use crate::admin::api::json::DOCUMENTATION;
 use crate::cache::refusal::Refusal;
 use crate::server::delegate::Reason;
-use crate::server::request::refusal_reason::RefusalReason;
+use crate::server::request::rejection::RejectionCause;
 
 #[test]
 fn each_reason_is_explained() {
@@ -18,13 +18,13 @@ fn each_reason_is_explained() {
         let explanation = explain("forward", reason);
         assert!(explanation.meaning.ends_with('.') && !explanation.change.is_empty(), "{reason}");
     }
-    for reason in RefusalReason::ALL.map(RefusalReason::as_str) {
+    for reason in RejectionCause::ALL.map(RejectionCause::as_str) {
         let explanation = explain("error", reason);
         assert!(explanation.meaning.ends_with('.') && !explanation.change.is_empty(), "{reason}");
     }
     assert_eq!(FORWARDED.len(), Reason::ALL.len() + Refusal::ALL.len());
-    assert_eq!(REFUSED.len(), RefusalReason::ALL.len());
-    assert_eq!(explain("error", RefusalReason::Forward(Reason::Exact).as_str()), &FAILED);
+    assert_eq!(REFUSED.len(), RejectionCause::ALL.len());
+    assert_eq!(explain("error", RejectionCause::Forward(Reason::Exact).as_str()), &FAILED);
     assert_eq!(explain("forward", "x").meaning, "");
 }
 

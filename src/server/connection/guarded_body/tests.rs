@@ -20,7 +20,11 @@ fn guarded(body: Body) -> (SendTimeouts, GuardedBody) {
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
     let timeouts = SendTimeouts::new(TIMEOUT, metrics);
     let request = ConnActivity::new().begin_request();
-    (timeouts.clone(), GuardedBody::new(body, Some(timeouts), request))
+    (timeouts.clone(), GuardedBody::new(body, request, timed_by(timeouts), None))
+}
+
+fn timed_by(timeouts: SendTimeouts) -> BodyGuards {
+    BodyGuards { timeouts: Some(timeouts), ..BodyGuards::default() }
 }
 
 fn pieces(count: usize) -> Body {
@@ -109,8 +113,8 @@ async fn an_http1_body_waits_until_its_pieces_were_written() {
         futures_util::stream::repeat_with(move || Rope::from(copied.hold(vec![7; PIECE_BYTES])));
     let request = ConnActivity::new().begin_request();
     let body = Body::Watch(Box::pin(FixedFrames(frames)));
-    let body = GuardedBody::new(body, None, request);
-    let mut body = body.paced_by(Some(held.clone()));
+    let guards = BodyGuards { unwritten: Some(held.clone()), ..BodyGuards::default() };
+    let mut body = GuardedBody::new(body, request, guards, None);
     let first = body.frame().await.unwrap().unwrap();
     let _second = body.frame().await.unwrap().unwrap();
     assert!(body.frame().now_or_never().is_none());
@@ -126,8 +130,8 @@ async fn while_an_http1_body_waits_for_its_turn_its_connection_writes_nothing() 
     let lanes = Lanes::new(1);
     let others = lanes.lane(1).slot().await;
     let activity = ConnActivity::new();
-    let body = GuardedBody::new(pieces(3), None, activity.begin_request());
-    let mut body = body.in_lane(Some(lanes.lane(2)));
+    let (request, guards) = (activity.begin_request(), BodyGuards::default());
+    let mut body = GuardedBody::new(pieces(3), request, guards, Some(lanes.lane(2)));
     body.frame().await.unwrap().unwrap();
     assert!(!activity.writes_wait());
     assert!(body.frame().now_or_never().is_none());
@@ -142,8 +146,8 @@ async fn while_an_http1_body_waits_for_its_turn_its_connection_writes_nothing() 
     drop(body);
     assert!(!activity.writes_wait());
     let (timeouts, _) = guarded(pieces(0));
-    let body = GuardedBody::new(pieces(3), Some(timeouts), activity.begin_request());
-    let mut body = body.in_lane(Some(lanes.lane(2)));
+    let (request, guards) = (activity.begin_request(), timed_by(timeouts));
+    let mut body = GuardedBody::new(pieces(3), request, guards, Some(lanes.lane(2)));
     body.frame().await.unwrap().unwrap();
     assert!(body.frame().now_or_never().is_none());
     assert!(!activity.writes_wait());

@@ -14,7 +14,7 @@ use super::{Beside, Compared};
 use crate::cache::refusal::Refusal;
 use crate::server::cached::at_state::{StateAnswer, absent_since, get_at, list_at};
 use crate::server::cached::read::CachedRead;
-use crate::server::delegate::{Decision, Reason};
+use crate::server::delegate::{CachedDecision, Reason};
 use crate::server::forward::documents::DocumentRequest;
 use crate::server::http::body::Body;
 use crate::server::shadow::body::{Comparer, difference, header_difference, joined};
@@ -158,16 +158,16 @@ impl Beside<'_> {
         let permits = &self.shadow.short_watches;
         let is_found = whole.head.status == StatusCode::OK;
         let answered = match &self.request.decision {
-            Decision::List(plan, _) if is_found => {
+            Ok(CachedDecision::List(plan, _)) if is_found => {
                 let at = version::list_version(&whole.body).ok_or(Cause::Malformed)?;
                 list_at(read, plan, at, permits).await
             }
-            Decision::Get(_) if is_found => {
+            Ok(CachedDecision::Get(_)) if is_found => {
                 let object = version::identify(&whole.body).ok_or(Cause::Malformed)?;
                 get_at(read, object.at, permits).await
             }
-            Decision::Get(_) => absent_since(read, self.request.began, permits).await,
-            Decision::List(..) | Decision::Watch(..) | Decision::Forward(_) => {
+            Ok(CachedDecision::Get(_)) => absent_since(read, self.request.began, permits).await,
+            Ok(CachedDecision::List(..) | CachedDecision::Watch(..)) | Err(_) => {
                 return Err(Cause::UpstreamError.into());
             }
         };

@@ -14,7 +14,7 @@ use super::answer::WholeAnswer;
 use super::{Beside, CONFIRM_TIMEOUT};
 use crate::api::media_type::Encoding;
 use crate::api::resource_version::ResourceVersion;
-use crate::server::delegate::{Decision, Reason};
+use crate::server::delegate::{CachedDecision, Reason};
 use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
 use crate::server::shadow::body::joined;
@@ -35,7 +35,7 @@ impl Beside<'_> {
         let unconfirmed = Outcome::NotComparable(Cause::Unconfirmed);
         let query = self.request.parts.uri.query().unwrap_or_default();
         let query = match (&self.request.decision, version::list_version(&whole.body)) {
-            (Decision::List(plan, _), Some(at)) if plan.start_key.is_none() => {
+            (Ok(CachedDecision::List(plan, _)), Some(at)) if plan.start_key.is_none() => {
                 exact_query(query, at, plan.limit.is_some())
             }
             _ => query.to_owned(),
@@ -62,7 +62,7 @@ impl Beside<'_> {
                 .map(|identified| identified.at)
         };
         let is_same_state = match &self.request.decision {
-            Decision::List(..) => {
+            Ok(CachedDecision::List(..)) => {
                 version::list_version(&body) == version::list_version(&whole.body)
             }
             _ => {

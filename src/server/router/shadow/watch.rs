@@ -22,7 +22,7 @@ use crate::codec::frame::{self, EventType};
 use crate::codec::held_bytes::Claim;
 use crate::server::cached::at_state::{WAIT_MAX, begin, follow_from, start_at};
 use crate::server::cached::read::CachedRead;
-use crate::server::delegate::{Decision, Start};
+use crate::server::delegate::{CachedDecision, Start};
 use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
 use crate::server::shadow::body::difference;
@@ -150,7 +150,7 @@ impl Beside<'_> {
         headers: &HeaderMap,
         frames: &mut UpstreamFrames,
     ) -> Result<std::convert::Infallible, End> {
-        let Decision::Watch(plan, _) = &self.request.decision else {
+        let Ok(CachedDecision::Watch(plan, _)) = &self.request.decision else {
             return Err(Cause::Malformed.into());
         };
         let content_type = read.target.form.encoding.content_type(true);

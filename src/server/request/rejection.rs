@@ -1,11 +1,34 @@
-//! The reasons for which Weir itself refuses a request. The set is bounded, since they are values
-//! of the label `reason`; the live page and `docs/reference/headers.md` explain each of them.
+//! Why Weir itself refuses a request: to the client, in the log and in the metrics.
+//!
+//! The set of causes is bounded, since they are values of the label `reason`; the live page and
+//! `docs/reference/headers.md` explain each of them.
 
+use http::StatusCode;
+
+use crate::api::status::Status;
+use crate::flow::schedule::request::Rejected;
 use crate::server::delegate::Reason;
+use crate::server::http::refusal;
 
-/// The reason for which Weir refuses a request.
+/// A refusal of Weir's own.
+#[derive(Debug)]
+pub(crate) struct Rejection {
+    pub(crate) status: Box<Status>,
+    pub(crate) cause: RejectionCause,
+}
+
+/// Why a request is not answered from a cache.
+#[derive(Debug)]
+pub(crate) enum Bypass {
+    /// The upstream answers it.
+    Forward(Reason),
+    /// Weir refuses it.
+    Refuse(Rejection),
+}
+
+/// The cause for which Weir refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RefusalReason {
+pub(crate) enum RejectionCause {
     /// The method is CONNECT.
     Connect,
     /// Another proxy or the API server could parse the request differently.
@@ -32,13 +55,52 @@ pub(crate) enum RefusalReason {
     ResponseMemory,
     /// No API server is usable.
     UpstreamAway,
-    /// Flow control, a rule or Weir's own overload sheds it: `X-Weir-Shed` has more.
-    Shed,
+    /// Flow control, a rule or Weir's own overload sheds it: the word in `X-Weir-Shed`.
+    Shed(&'static str),
     /// Too many requests are forwarded for this reason.
     Forward(Reason),
 }
 
-impl RefusalReason {
+impl Rejection {
+    /// Creates a rejection that is counted under `cause`.
+    pub(crate) fn new(status: Status, cause: RejectionCause) -> Self {
+        Self { status: Box::new(status), cause }
+    }
+
+    /// Creates the rejection of a request that flow control sheds.
+    pub(crate) fn with_shed(status: Status, shed: &'static str) -> Self {
+        Self::new(status, RejectionCause::Shed(shed))
+    }
+
+    /// Returns the value of `X-Weir-Shed`: each 429 has one.
+    pub(crate) fn shed(&self) -> Option<&'static str> {
+        match self.cause {
+            RejectionCause::Shed(shed) => Some(shed),
+            cause => (self.status.code == StatusCode::TOO_MANY_REQUESTS).then(|| cause.as_str()),
+        }
+    }
+}
+
+/// There were no seats of an API server for it.
+impl From<Rejected> for Rejection {
+    fn from(rejected: Rejected) -> Self {
+        Self::with_shed(refusal::shed(rejected.retry_after), rejected.reason.as_str())
+    }
+}
+
+impl From<Reason> for Bypass {
+    fn from(reason: Reason) -> Self {
+        Self::Forward(reason)
+    }
+}
+
+impl From<Rejection> for Bypass {
+    fn from(rejection: Rejection) -> Self {
+        Self::Refuse(rejection)
+    }
+}
+
+impl RejectionCause {
     /// All but those of forwarded requests.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 14] = [
@@ -55,7 +117,7 @@ impl RefusalReason {
         Self::Connections,
         Self::ResponseMemory,
         Self::UpstreamAway,
-        Self::Shed,
+        Self::Shed(""),
     ];
 
     /// Returns the value of the label.
@@ -74,7 +136,7 @@ impl RefusalReason {
             Self::Connections => "connections",
             Self::ResponseMemory => "response-memory",
             Self::UpstreamAway => "upstream-away",
-            Self::Shed => "shed",
+            Self::Shed(_) => "shed",
             Self::Forward(reason) => reason.as_str(),
         }
     }
@@ -86,7 +148,7 @@ mod tests {
 
     #[test]
     fn all_are_listed() {
-        let named = include_str!("refusal_reason.rs").matches(" => \"").count();
-        assert_eq!(named, RefusalReason::ALL.len());
+        let named = include_str!("rejection.rs").matches(" => \"").count();
+        assert_eq!(named, RejectionCause::ALL.len());
     }
 }

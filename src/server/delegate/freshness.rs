@@ -1,4 +1,5 @@
-//! The `resourceVersion` parameter, and the freshness that it asks for.
+//! The `resourceVersion` parameter, the freshness that it asks for, and the rows of
+//! `docs/semantics.md` §1.6.3: those of a GET.
 
 use crate::api::resource_version::ResourceVersion;
 use crate::server::delegate::reason::Reason;
@@ -10,6 +11,25 @@ pub(crate) enum Freshness {
     Any,
     /// A state that is not older than this.
     NotOlderThan(ResourceVersion),
+}
+
+impl Freshness {
+    /// Decides about a GET, of which `resourceVersionMatch`, `limit`, `watch` and selectors are
+    /// ignored.
+    ///
+    /// | resourceVersion | decision | reason |
+    /// |---|---|---|
+    /// | unset | forward | a consistent read: etcd answers |
+    /// | `0` | any state of the cache | |
+    /// | N | the cache, once it is at N | |
+    /// | anything else | forward | the upstream's 500 |
+    pub(super) fn decide(resource_version: &str) -> Result<Self, Reason> {
+        match RequestedVersion::parse(resource_version)? {
+            RequestedVersion::Unset => Err(Reason::Consistent),
+            RequestedVersion::Any => Ok(Self::Any),
+            RequestedVersion::At(at) => Ok(Self::NotOlderThan(at)),
+        }
+    }
 }
 
 /// The `resourceVersion` parameter of a request.

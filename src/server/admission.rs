@@ -1,0 +1,346 @@
+//! Whether a request is admitted, and what it holds from then on.
+//!
+//! The limits in their order, each of which may refuse a request:
+//!
+//! | limit | asked before a cache | asked before the API server |
+//! |---|---|---|
+//! | the client's part of the upstream ([`Router::admit`]) | | yes |
+//! | Weir's own overload | once, as soon as the sender is known | yes |
+//! | operators' rules | yes | those about it; all, unless they were applied |
+//! | the open watches of the client | yes | yes, unless the watch is counted |
+//! | the unread bytes of the client ([`Router::share`]) | yes | |
+//! | seats of the API server ([`Router::ask_for_seats`]) | | yes |
+//! | the forward budget of a cache that is missing ([`Router::draw_on_budget`]) | | yes |
+//!
+//! What a request takes from others is in its [`Holds`], which move into the body of its response.
+//! Invariant: those of a refused request are given back before anything is awaited.
+
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::header::CONNECTION;
+use http::{HeaderMap, HeaderValue, Version};
+use http_body::Frame;
+
+use crate::api::request_info::Verb;
+use crate::auth::user::Credential;
+use crate::codec::held_bytes::HeldBytes;
+use crate::flow::rules::rank;
+use crate::server::cached::response_budget::too_much_held;
+use crate::server::connection::client_id::ClientId;
+use crate::server::delegate::Reason;
+use crate::server::flow_control::FlowControl;
+use crate::server::flow_control::queue::SeatHold;
+use crate::server::flow_control::rules::Admission;
+use crate::server::flow_control::seats::Seats;
+use crate::server::forward::claim::ForwardClaim;
+use crate::server::forward::forwarder::PreparedRequest;
+use crate::server::forward::list_times::ListTimer;
+use crate::server::forward::quota::QuotaPermit;
+use crate::server::http::audit_id::AUDIT_ID;
+use crate::server::http::headers::{FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID, SHED_HEADER};
+use crate::server::http::response::Reply;
+use crate::server::lanes::Lane;
+use crate::server::open_watches::CountedWatch;
+use crate::server::overload::Demand;
+use crate::server::request::context::RequestContext;
+use crate::server::request::rejection::Rejection;
+use crate::server::router::Router;
+use crate::server::shadow::copy::AnswerCopy;
+
+/// What a request holds until its response has ended.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    /// Whether the present stage of overload has admitted it, as a request for a cache.
+    pub(crate) passed_overload: bool,
+    /// What operators' rules count; `None` before they were applied, and without rules.
+    pub(crate) rules: Option<Box<Admission>>,
+    /// Counts a watch among the open ones of its client.
+    pub(crate) watch: Option<Arc<CountedWatch>>,
+    /// The client's part of the upstream.
+    pub(crate) quota: Option<Arc<QuotaPermit>>,
+    /// Seats of the API server.
+    pub(crate) seats: Option<Box<SeatHold>>,
+    /// Its part of a forward budget, and when a watch gives it back.
+    pub(crate) budget: Option<Box<ForwardClaim>>,
+    /// Measures how long the response takes.
+    pub(crate) timer: Option<Box<ListTimer>>,
+    /// Copies the response for a comparison with the cache.
+    pub(crate) copy: Option<Box<AnswerCopy>>,
+}
+
+impl Holds {
+    /// Takes what the body of a forwarded response holds. What rules count stays for the meter of
+    /// its bytes.
+    pub(crate) fn take_for_body(&mut self) -> Box<Self> {
+        let rules = self.rules.take();
+        let holds = std::mem::take(self);
+        self.rules = rules;
+        Box::new(holds)
+    }
+
+    /// Takes what an upgraded connection holds until it is closed. It needs neither seats nor a
+    /// budget any more.
+    pub(crate) fn take_for_upgrade(&mut self) -> Self {
+        let mut holds = std::mem::take(self);
+        (holds.seats, holds.budget) = (None, None);
+        holds
+    }
+
+    /// Gives everything back. The account of rules stays: the refusal itself is charged.
+    fn release(&mut self) {
+        let mut rules = self.rules.take();
+        rules.iter_mut().for_each(|rules| rules.end_watches());
+        *self = Self::default();
+        self.rules = rules;
+    }
+
+    /// Notes what a poll of the body returned.
+    pub(crate) fn observe<E>(
+        &mut self,
+        polled: &Poll<Option<Result<Frame<Bytes>, E>>>,
+        is_end_stream: bool,
+    ) {
+        if let Some(timer) = &mut self.timer {
+            timer.observe(polled, is_end_stream);
+        }
+        if let Some(copy) = &mut self.copy {
+            copy.observe(polled, is_end_stream);
+        }
+    }
+}
+
+/// The share of a response from a cache: of the memory for its client, and of the connections'
+/// time.
+pub(crate) struct ResponseShare {
+    /// Counts what the response holds in memory.
+    pub(crate) held: HeldBytes,
+    /// Whether `held` is of this response alone, which waits until its last pieces were written.
+    /// Over HTTP/2 a slow client holds one piece by itself.
+    pub(crate) is_paced: bool,
+    /// The lane of the response, if that may be large.
+    pub(crate) lane: Option<Lane>,
+}
+
+impl Router {
+    /// Admits a request to a cache, or to the API server if it is `prepared` for that, as far as
+    /// nothing has to be waited for.
+    pub(super) fn admit(
+        &self,
+        context: &mut RequestContext<'_>,
+        prepared: Option<&PreparedRequest<'_>>,
+    ) -> Result<(), Rejection> {
+        let is_forwarded = prepared.is_some();
+        if let Some(prepared) = prepared {
+            context.holds.quota = Some(self.forwarder.take_quota(prepared)?);
+        }
+        if is_forwarded || !context.holds.passed_overload {
+            self.check_overload(context, is_forwarded)?;
+        }
+        self.apply_rules(context, is_forwarded)?;
+        self.count_watch(context)
+    }
+
+    /// Admits a request whose sender is known by the request alone, as far as Weir's own overload
+    /// goes. This costs no request to the API server.
+    pub(super) fn admit_early(&self, context: &mut RequestContext<'_>) -> Result<(), Rejection> {
+        self.check_overload(context, false)?;
+        context.holds.passed_overload = true;
+        Ok(())
+    }
+
+    /// Refuses a request that the present stage of Weir's own overload does not admit.
+    fn check_overload(
+        &self,
+        context: &RequestContext<'_>,
+        is_forwarded: bool,
+    ) -> Result<(), Rejection> {
+        let overload = &self.caches.overload;
+        if !overload.has_checks() {
+            return Ok(());
+        }
+        overload.admit(&Demand {
+            info: &context.info,
+            rank: self.flow_control.as_ref().map(|flow| flow.rank(context)),
+            bytes: context.size(&self.caches.registry).map(|size| size.bytes),
+            is_forwarded,
+            is_checked: context.holds.passed_overload,
+            flow: self.lane_flow(context),
+        })
+    }
+
+    /// Applies operators' rules to a request whose sender is known as far as it will be.
+    fn apply_rules(
+        &self,
+        context: &mut RequestContext<'_>,
+        is_forwarded: bool,
+    ) -> Result<(), Rejection> {
+        let Some(flow) = self.flow_control.as_ref().filter(|flow| flow.has_rules()) else {
+            return Ok(());
+        };
+        let size = context.size(&self.caches.registry);
+        flow.apply_rules(context, size.map(|size| size.bytes), is_forwarded)
+    }
+
+    /// Counts a watch for its sender, once, and refuses it if its sender has too many.
+    fn count_watch(&self, context: &mut RequestContext<'_>) -> Result<(), Rejection> {
+        let is_new = context.info.verb == Verb::Watch && context.holds.watch.is_none();
+        if let Some(watches) = self.watches.as_ref().filter(|_| is_new) {
+            let client =
+                ClientId::from_user_or_address(context.user(), context.client.peer.address);
+            context.holds.watch = Some(watches.open(client)?);
+        }
+        Ok(())
+    }
+
+    /// Returns the share of a response from a cache, and refuses one whose client has too many
+    /// bytes unread. `copies` is whether the response is mostly made for this request alone.
+    pub(super) fn share(
+        &self,
+        context: &RequestContext<'_>,
+        copies: bool,
+    ) -> Result<ResponseShare, Rejection> {
+        let account = |client| self.caches.responses.account(client);
+        let held = context.client.held(context.auth.user(), account);
+        if copies && held.is_full() {
+            return Err(too_much_held());
+        }
+        let is_paced = copies && context.version != Version::HTTP_2;
+        let held = if is_paced { held.response() } else { held };
+        // Exempt requests have no lane.
+        let is_exempt = |flow: &Arc<FlowControl>| flow.rank(context) <= rank("exempt");
+        let has_lane = copies && !self.flow_control.as_ref().is_some_and(is_exempt);
+        let lane = has_lane.then(|| self.caches.overload.lane(self.lane_flow(context)));
+        Ok(ResponseShare { held, is_paced, lane })
+    }
+
+    /// A user's answers are one flow; without users, those of a connection.
+    fn lane_flow(&self, context: &RequestContext<'_>) -> u64 {
+        let overload = &self.caches.overload;
+        match context.auth.user() {
+            Some(user) => overload.flow(&user.name),
+            None => overload.flow(context.client.number),
+        }
+    }
+
+    /// Asks flow control whether a request may be forwarded.
+    pub(super) fn ask_for_seats(&self, context: &RequestContext<'_>) -> Result<Seats, Rejection> {
+        let Some(flow) = &self.flow_control else { return Ok(Seats::Now(None)) };
+        let size = context.size(&self.caches.registry);
+        flow.ask_for_seats(context, size, self.forwarder.upstreams.own.endpoints())
+    }
+
+    /// Takes what a request that is forwarded for `reason` needs of the forward budgets.
+    pub(super) fn draw_on_budget(
+        &self,
+        context: &mut RequestContext<'_>,
+        reason: Reason,
+    ) -> Result<(), Rejection> {
+        let client = self.forwarder.share_of(context);
+        let claim = ForwardClaim::acquire(&self.caches, context, reason, client)?;
+        context.holds.budget = claim.map(Box::new);
+        Ok(())
+    }
+
+    /// Returns a refusal of Weir's own, and logs it to the audit log.
+    pub(super) async fn reject(
+        &self,
+        context: &mut RequestContext<'_>,
+        rejection: &Rejection,
+    ) -> Reply {
+        context.holds.release();
+        let Rejection { status, cause } = rejection;
+        let (parts, info) = (&context.parts, &context.info);
+        let mut reply = Reply::refusal(&parts.headers, &info.query, status, cause.as_str());
+        if let Some(shed) = rejection.shed() {
+            self.mark_shed(context, shed, reply.response.headers_mut());
+            self.hold_back(context, reply.response.headers_mut()).await;
+        }
+        let audit_id = reply.response.headers().get(AUDIT_ID).cloned();
+        self.auditor.log_refusal(context, status, audit_id).await;
+        reply
+    }
+
+    /// Says on the response why a request was shed, and how it was classified, as kube-apiserver
+    /// does: by the uids of its FlowSchema and its priority level.
+    fn mark_shed(&self, context: &RequestContext<'_>, shed: &'static str, headers: &mut HeaderMap) {
+        headers.insert(SHED_HEADER, HeaderValue::from_static(shed));
+        let uids = self.flow_control.as_ref().map(|flow| flow.uids(context));
+        let names = [FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID].into_iter();
+        for (name, uid) in names.zip(uids.into_iter().flatten()) {
+            uid.map(|uid| headers.insert(name, uid));
+        }
+    }
+
+    /// Holds back a client that has too many requests refused: the next ones are read later, and it
+    /// is asked to use another connection. A proxy's connection is that of many clients, who are
+    /// not held back for one.
+    async fn hold_back(&self, context: &RequestContext<'_>, headers: &mut HeaderMap) {
+        let client = context.client;
+        let identity = context.auth.identity.as_ref();
+        let is_proxied =
+            identity.is_some_and(|identity| identity.credential == Credential::FrontProxy);
+        if is_proxied || client.standing.is_shared() {
+            return;
+        }
+        let Some(pace) = client.standing.refusal_pace() else { return };
+        let Some(pause) = pace.refuse() else { return };
+        self.metrics.limits().connections_slowed.inc();
+        if context.version == Version::HTTP_2 {
+            pace.ask_to_leave();
+        } else {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use prometheus::Registry;
+
+    use super::*;
+    use crate::server::forward::quota::{Capacity, ClientIds, UpstreamQuota};
+    use crate::server::metrics::ServerMetrics;
+    use crate::server::open_watches::OpenWatches;
+    use crate::upstream::TrafficClass;
+
+    /// A refusal waits for the audit log, or to hold its client back. Others use what it held.
+    #[test]
+    fn a_refused_request_holds_only_the_account_of_its_bytes() {
+        let watches = OpenWatches::new(1, ServerMetrics::register(&Registry::new()).unwrap());
+        let quota = UpstreamQuota::new();
+        let address = Some(IpAddr::from([192, 0, 2, 1]));
+        let open = || watches.open(ClientId::from_address(address)).ok();
+        let send = || {
+            let capacity = Capacity { streams_max: 2, resets_max: 2 };
+            let client = ClientIds::from_address(address, None);
+            quota.try_acquire(client, TrafficClass::Stream, false, capacity).ok().map(Arc::new)
+        };
+        let mut holds = Holds {
+            passed_overload: true,
+            rules: Some(Box::default()),
+            watch: open(),
+            quota: send(),
+            ..Holds::default()
+        };
+        assert!(holds.watch.is_some() && holds.quota.is_some());
+        assert!(open().is_none() && send().is_none());
+        holds.release();
+        assert!(holds.rules.is_some());
+        assert!(open().is_some() && send().is_some());
+    }
+
+    /// The meter charges the bytes of a response to the account of rules, and an upgraded connection
+    /// counts until it is closed.
+    #[test]
+    fn a_body_leaves_the_account_of_rules_and_an_upgrade_takes_it() {
+        let admitted = || Holds { rules: Some(Box::default()), ..Holds::default() };
+        let mut holds = admitted();
+        assert!(holds.take_for_body().rules.is_none() && holds.rules.is_some());
+        assert!(holds.take_for_upgrade().rules.is_some() && holds.rules.is_none());
+    }
+}

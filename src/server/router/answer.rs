@@ -1,0 +1,340 @@
+//! A request that Weir answers itself: with a refusal, from a document in memory, or from a cache.
+//!
+//! The first review that shows a user moves the connection from its address to this user
+//! (`docs/decisions/limits-by-user.md`).
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use http::header::CONNECTION;
+use http::{HeaderValue, Method, StatusCode, Version};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::{Router, shadow};
+use crate::api::request_info::Verb;
+use crate::auth::reauthorization::Reauthorization;
+use crate::cache::refusal::Refusal;
+use crate::server::accept::listener::ListenerKind;
+use crate::server::cached::read::CachedRead;
+use crate::server::cached::websocket::Handshake;
+use crate::server::cached::{get, list, watch};
+use crate::server::connection::permits::UserAtLimit;
+use crate::server::delegate::{CachedDecision, ListPlan, Reason, Target};
+use crate::server::forward::documents::DocumentRequest;
+use crate::server::forward::upstream_gate::{self, FAILOVER_WAIT_MAX};
+use crate::server::http::headers;
+use crate::server::http::refusal;
+use crate::server::http::response::Reply;
+use crate::server::metrics::WaitCause;
+use crate::server::request::auth::Caller;
+use crate::server::request::context::RequestContext;
+use crate::server::request::framing;
+use crate::server::request::rejection::{Bypass, Rejection, RejectionCause};
+use crate::server::router::forward::Forwarding;
+
+/// What becomes of a request.
+pub(super) enum Answer {
+    /// Weir answers it.
+    Own(Box<Reply>),
+    /// The API server answers it.
+    Forward(Forwarding),
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Self::Own(Box::new(reply))
+    }
+}
+
+impl Router {
+    /// Answers a request, unless it is one for the API server.
+    pub(super) async fn answer(&self, context: &mut RequestContext<'_>, body: Incoming) -> Answer {
+        if let Err(rejection) = self.check(context) {
+            return refuse_unheard(context, &rejection).into();
+        }
+        let caller = match self.caller(context) {
+            Ok(caller) => caller,
+            Err(rejection) => return self.reject(context, &rejection).await.into(),
+        };
+        context.ended("identify");
+        if let Some(comparing) = &self.shadow {
+            let reason = shadow::copy_answer(comparing, context);
+            return Answer::Forward(Forwarding { caller, body, reason });
+        }
+        if let Some(document) =
+            DocumentRequest::parse(context.parts, context.has_body, &context.info)
+        {
+            let served = Box::pin(self.serve_document(context, &caller, body, document)).await;
+            return match served {
+                Ok(reply) => reply.into(),
+                Err(rejection) => self.reject(context, &rejection).await.into(),
+            };
+        }
+        let served = self.serve_cached(context, &caller).await;
+        context.ended_in_cache(served.is_ok());
+        match served {
+            Ok(reply) => reply.into(),
+            Err(Bypass::Refuse(rejection)) => self.reject(context, &rejection).await.into(),
+            Err(Bypass::Forward(reason)) => Answer::Forward(Forwarding { caller, body, reason }),
+        }
+    }
+
+    /// Refuses what is not even read as a request of its client.
+    fn check(&self, context: &RequestContext<'_>) -> Result<(), Rejection> {
+        let parts = &*context.parts;
+        if parts.method == Method::CONNECT {
+            let message = "weir is not a proxy for CONNECT".to_owned();
+            let code = StatusCode::METHOD_NOT_ALLOWED;
+            let status = refusal::refusal(code, "MethodNotAllowed", message);
+            return Err(Rejection::new(status, RejectionCause::Connect));
+        }
+        let refuse = |cause| move |status| Rejection::new(status, cause);
+        framing::check(parts, context.has_body).map_err(refuse(RejectionCause::Framing))?;
+        self.forwarder.check_hops(&parts.headers).map_err(refuse(RejectionCause::Loop))?;
+        if context.client.listener != ListenerKind::Unix {
+            let checked = self.caches.live.load().hosts.check(parts);
+            checked.map_err(refuse(RejectionCause::Host))?;
+        }
+        Ok(())
+    }
+
+    /// Returns the sender of a request, without a review. A known one whose request the present
+    /// stage of overload does not admit is refused.
+    pub(super) fn caller(&self, context: &mut RequestContext<'_>) -> Result<Caller, Rejection> {
+        let caller = self.access.caller(context)?;
+        context.auth.identity = caller.identity().cloned();
+        context.resolved.identify(caller.requester());
+        context.settle_trace();
+        self.prove(context)?;
+        if caller.is_known() {
+            self.admit_early(context)?;
+        }
+        Ok(caller)
+    }
+
+    /// Returns a document that the API server revalidates. While none is usable, returns the one in
+    /// memory, if there is one for this client.
+    async fn serve_document(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+        body: Incoming,
+        document: DocumentRequest,
+    ) -> Result<Reply, Rejection> {
+        let deadline = context.started + FAILOVER_WAIT_MAX;
+        if !upstream_gate::returns_soon(self.availability(), deadline).await {
+            match self.review(context, caller).await {
+                Ok(_) => {
+                    let headers = &context.parts.headers;
+                    let reply = self.documents.serve_unverified(headers, &document).await;
+                    if let Some(reply) = reply {
+                        return Ok(reply);
+                    }
+                }
+                Err(Bypass::Refuse(rejection)) => return Err(rejection),
+                Err(Bypass::Forward(_)) => {}
+            }
+        }
+        upstream_gate::pass(self.availability(), context).await?;
+        let prepared = self.prepare(context, caller).await?;
+        self.admit(context, Some(&prepared))?;
+        context.forwarded = Some(Instant::now());
+        let reply = self.documents.serve(&self.forwarder, prepared, context, body, document);
+        let reply = Box::pin(reply).await;
+        context.holds.quota = None;
+        if matches!(reply.response.status(), StatusCode::OK | StatusCode::NOT_MODIFIED) {
+            self.access.learn_allowed(context, caller).await;
+        }
+        Ok(reply)
+    }
+
+    /// Returns the response of a cache, or why there is none.
+    async fn serve_cached(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<Reply, Bypass> {
+        let is_consistent = match &context.decision {
+            Err(reason) => return Err(self.caches.noted(*reason, context).into()),
+            Ok(decision) => decision.is_consistent_list(),
+        };
+        // Only a watch can ask for an upgrade here.
+        let handshake = match headers::upgrade(&context.parts.headers) {
+            None => None,
+            Some(_) => {
+                let by_token = caller.has_protocol_token(&context.parts.headers);
+                Some(Handshake::parse(context.parts, by_token).ok_or(Reason::Upgrade)?)
+            }
+        };
+        self.discover(context, caller, is_consistent).await?;
+        context.ended_without_span("discover");
+        let resource = Arc::clone(context.resource.as_ref().ok_or(NOT_FOUND)?);
+        let options = context.decision.as_ref().ok().and_then(CachedDecision::options);
+        let mut target = Target::resolve(context.parts, &context.info, options, &resource)?;
+        self.caches.drop_by_rule(&mut target, context);
+        let reauthorization = self.review(context, caller).await?;
+        context.ended("authorize");
+        self.admit(context, None)?;
+        let decision = context.decision.as_ref().map_err(|reason| *reason)?;
+        let share = self.share(context, decision.copies(&target))?;
+        let read = CachedRead {
+            context: &*context,
+            services: &self.caches,
+            request: context.info.resource.as_ref().ok_or(Reason::NonResource)?,
+            resource: &resource,
+            target,
+            held: &share.held,
+            lane: share.lane.as_ref(),
+            reauthorization,
+        };
+        let encoding = read.target.form.encoding;
+        let response = match decision {
+            CachedDecision::Get(freshness) => get::serve(&read, *freshness).await?,
+            CachedDecision::List(plan, _) => list::serve(&read, ListPlan::clone(plan)).await?,
+            CachedDecision::Watch(plan, _) => watch::serve(read, plan).await?,
+        };
+        if let (true, Some(request)) = (decision.options().is_some(), &context.info.resource) {
+            self.caches.herd.served(Some(&request.gvr));
+        }
+        let Some(handshake) = handshake else {
+            let code = response.status();
+            let response = self.auditor.log_response(context, response, code).await;
+            let unwritten = share.is_paced.then_some(share.held);
+            return Ok(Reply { unwritten, lane: share.lane, ..Reply::hit(response, "") });
+        };
+        let code = StatusCode::SWITCHING_PROTOCOLS;
+        let response = self.auditor.log_response(context, response, code).await;
+        // Rules count the watch until the WebSocket is closed.
+        let holds = context.holds.take_for_upgrade();
+        let response = self.sockets.open(handshake, response, encoding, share.held, holds)?;
+        Ok(Reply::hit(response, ""))
+    }
+
+    /// Finds the requested resource before a cache is used. One that is not found because no API
+    /// server is usable is looked up again when one is back.
+    async fn discover(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+        is_consistent_list: bool,
+    ) -> Result<(), Bypass> {
+        let was_usable = self.availability().is_usable();
+        let Err(reason) = self.find_resource(context).await else { return Ok(()) };
+        if is_consistent_list {
+            return Err(Reason::Consistent.into());
+        }
+        if !reason.wants_cache() {
+            return Err(reason.into());
+        }
+        // A client that may not read the resource uses none of its forward budget.
+        self.review(context, caller).await?;
+        let is_back = !was_usable && self.availability().is_usable();
+        if !is_back || self.find_resource(context).await.is_err() {
+            return Err(reason.into());
+        }
+        Ok(())
+    }
+
+    /// Asks discovery for the requested resource, unless it is known. This does not use the
+    /// registry of caches: a request that is forwarded because of its format must not start a
+    /// cache.
+    pub(super) async fn find_resource(
+        &self,
+        context: &mut RequestContext<'_>,
+    ) -> Result<(), Reason> {
+        if context.resource.is_some() {
+            return Ok(());
+        }
+        let request = context.info.resource.as_ref().ok_or(Reason::NonResource)?;
+        let deadline = context.started + FAILOVER_WAIT_MAX;
+        let handle = tokio::select! {
+            biased;
+            handle = self.caches.registry.find(&request.gvr) => handle.ok(),
+            () = self.availability().until_unusable(deadline) => None,
+        };
+        let resource = handle.ok_or(Reason::Refused(Refusal::NotReady))?;
+        context.resource = Some(resource.ok_or(NOT_FOUND)?);
+        Ok(())
+    }
+
+    /// Authenticates and authorizes a request ([`Access::authorize`]). While no API server is
+    /// usable, it waits for a review no longer than it would wait to be forwarded. A list or watch
+    /// whose review found none is reviewed again when one is back, since a herd of them would be
+    /// forwarded then.
+    ///
+    /// [`Access::authorize`]: crate::server::request::access::Access::authorize
+    pub(super) async fn review(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<Option<Reauthorization>, Bypass> {
+        let availability = self.availability();
+        let returns = availability.returns();
+        let reviewed = self.review_once(context, caller).await;
+        let is_unreviewed =
+            matches!(reviewed, Err(Bypass::Forward(Reason::Identity | Reason::Authorization)));
+        let is_of_herd = matches!(context.info.verb, Verb::List | Verb::Watch);
+        let was_usable = availability.is_usable() && availability.returns() == returns;
+        if !is_unreviewed || !is_of_herd || was_usable {
+            return reviewed;
+        }
+        match availability.usable_by(context.started + FAILOVER_WAIT_MAX).await {
+            true => self.review_once(context, caller).await,
+            false => reviewed,
+        }
+    }
+
+    async fn review_once(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<Option<Reauthorization>, Bypass> {
+        let deadline = context.started + FAILOVER_WAIT_MAX;
+        let metrics = Arc::clone(&context.metrics);
+        let reviewed = {
+            let reviewed = pin!(self.access.authorize(context, caller, &self.caches.herd));
+            let reviewed = metrics.waiting(WaitCause::Review, reviewed);
+            tokio::select! {
+                biased;
+                reviewed = reviewed => reviewed,
+                () = self.availability().until_unusable(deadline) => Err(Reason::Authorization.into()),
+            }
+        };
+        // A user who is denied is known as well.
+        context.settle_trace();
+        self.prove(context)?;
+        reviewed
+    }
+
+    /// Counts the connection for the user of the request, if known.
+    fn prove(&self, context: &RequestContext<'_>) -> Result<(), Rejection> {
+        let Some(identity) = &context.auth.identity else { return Ok(()) };
+        let proved = context.client.prove(identity);
+        proved.map_err(|at_limit| self.too_many_connections(at_limit))
+    }
+
+    pub(super) fn too_many_connections(&self, _: UserAtLimit) -> Rejection {
+        self.metrics.connection_refused(USER_LIMIT);
+        let status = refusal::too_many_requests(TOO_MANY_CONNECTIONS);
+        Rejection::new(status, RejectionCause::Connections)
+    }
+}
+
+/// Returns the refusal of a request before its client is known, which is not in the audit log. After
+/// one whose framing is wrong, the bytes that follow cannot be trusted.
+fn refuse_unheard(context: &RequestContext<'_>, rejection: &Rejection) -> Reply {
+    let Rejection { status, cause } = rejection;
+    let mut reply = Reply::error(&context.parts.headers, status, cause.as_str());
+    if *cause == RejectionCause::Framing && context.version < Version::HTTP_2 {
+        reply.response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    reply
+}
+
+/// Discovery does not know the resource.
+const NOT_FOUND: Reason = Reason::Refused(Refusal::Unknown);
+const TOO_MANY_CONNECTIONS: &str =
+    "weir: this user has too many connections open; this one is closed";
+/// The cause of the refused connection in metrics.
+const USER_LIMIT: &str = "user-limit";
