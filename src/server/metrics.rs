@@ -8,6 +8,7 @@
 mod cache_status;
 mod connections;
 mod families;
+mod figures;
 mod held;
 mod resource;
 mod waits;
@@ -24,6 +25,7 @@ use crate::server::appointments::AppointmentMetrics;
 pub(crate) use crate::server::metrics::cache_status::CacheStatus;
 use crate::server::metrics::connections::{ConnectionMetrics, LimitMetrics};
 use crate::server::metrics::families::ResourceFamilies;
+pub use crate::server::metrics::figures::{RequestCount, ServerFigures};
 use crate::server::metrics::held::held_gauges;
 pub(crate) use crate::server::metrics::resource::ResourceMetrics;
 pub(crate) use crate::server::metrics::resource::{AnsweredRequest, WatchOutcome};
