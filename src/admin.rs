@@ -12,6 +12,7 @@ mod api;
 mod connections;
 mod detail;
 mod details;
+mod figures;
 mod gate;
 pub mod health;
 mod index;
@@ -40,9 +41,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use crate::admin::api::Details;
-pub use crate::admin::api::moment::{ConfigurationFigures, Figures};
 use crate::admin::api::{Api, Kind};
 use crate::admin::connections::OpenConnections;
+pub use crate::admin::figures::{ConfigurationFigures, Figures};
 use crate::admin::gate::DetailGate;
 use crate::admin::health::{Checks, Endpoint};
 use crate::admin::index::INDEX;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admin::api::moment::Figures;
+use crate::admin::figures::Figures;
 use crate::cache::metrics::CacheTotals;
 use crate::server::RequestCount;
 use crate::telemetry::metrics::buckets::Buckets;

@@ -40,7 +40,6 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::Now;
 use crate::cache::handle::CacheHandle;
-use crate::cache::key::CacheKey;
 use crate::cache::metrics::{CacheMetrics, CacheTotals};
 use crate::cache::refusal::Refusal;
 pub use crate::cache::registry::forward_budget::ForwardPermit;
@@ -116,15 +115,7 @@ impl Registry {
 
     /// Returns the caches that answer nothing, whether they run or not.
     pub fn suspended(&self) -> Suspended {
-        let Inner { quarantines, over_budget, .. } = &*self.inner;
-        let names = |keys: Vec<CacheKey>| {
-            let name = |key: CacheKey| (Box::from(&*key.gvr.resource), key.namespace().into());
-            let mut names: Vec<_> = keys.into_iter().map(name).collect();
-            names.sort_unstable();
-            names.dedup();
-            names
-        };
-        Suspended { quarantined: names(quarantines.keys()), over_budget: names(over_budget.keys()) }
+        Suspended::new(&self.inner)
     }
 
     /// Returns the figures of all caches together.

@@ -8,7 +8,7 @@
 mod cache_status;
 mod connections;
 mod families;
-mod figures;
+pub(crate) mod figures;
 mod held;
 mod resource;
 mod waits;
@@ -25,7 +25,6 @@ use crate::server::appointments::AppointmentMetrics;
 pub(crate) use crate::server::metrics::cache_status::CacheStatus;
 use crate::server::metrics::connections::{ConnectionMetrics, LimitMetrics};
 use crate::server::metrics::families::ResourceFamilies;
-pub use crate::server::metrics::figures::{RequestCount, ServerFigures};
 use crate::server::metrics::held::held_gauges;
 pub(crate) use crate::server::metrics::resource::ResourceMetrics;
 pub(crate) use crate::server::metrics::resource::{AnsweredRequest, WatchOutcome};

@@ -1,5 +1,5 @@
-//! What this process takes of its host, as the system shows it. `/metrics` has the same figures, from
-//! Prometheus' own collector.
+//! What this process takes of its host, as the system shows it. `/metrics` has the same figures,
+//! from Prometheus' own collector.
 
 use std::fs;
 

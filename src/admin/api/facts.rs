@@ -127,8 +127,8 @@ const STARTS_WITHIN: Duration = Duration::from_secs(60);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::api::moment::Figures;
     use crate::admin::api::tests::{cache, moment};
+    use crate::admin::figures::Figures;
     use crate::admin::totals::Totals;
     use crate::cache::registry::LastFailure;
 

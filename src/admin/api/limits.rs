@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use crate::admin::api::json::{items, number, object, optional};
-use crate::admin::api::moment::{Figures, Moment};
+use crate::admin::api::moment::Moment;
+use crate::admin::figures::Figures;
 
 /// Returns the content of `/api/limits`.
 pub(super) fn content(moment: &Moment) -> Map<String, Value> {

@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value};
 
 use crate::admin::api::json::{fields, number, object, optional, time};
-use crate::admin::api::moment::{ConfigurationFigures, Moment};
+use crate::admin::api::moment::Moment;
 use crate::admin::api::verdict::{Facts, Verdict};
+use crate::admin::figures::ConfigurationFigures;
 use crate::admin::totals::Totals;
 use crate::cache::registry::{CacheDescription, Registry};
 use crate::flow::doctor::{SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST};

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 pub use crate::cache::cached_resource::status::LastFailure;
+use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheFigures;
 use crate::cache::registry::inner::Inner;
 pub use crate::cache::verification::findings::{CacheDifference, CheckReport};
@@ -48,6 +49,22 @@ pub struct Suspended {
     pub quarantined: Vec<(Box<str>, Box<str>)>,
     /// Those that exceed a byte budget.
     pub over_budget: Vec<(Box<str>, Box<str>)>,
+}
+
+impl Suspended {
+    pub(super) fn new(inner: &Inner) -> Self {
+        let names = |keys: Vec<CacheKey>| {
+            let name = |key: CacheKey| (Box::from(&*key.gvr.resource), key.namespace().into());
+            let mut names: Vec<_> = keys.into_iter().map(name).collect();
+            names.sort_unstable();
+            names.dedup();
+            names
+        };
+        Self {
+            quarantined: names(inner.quarantines.keys()),
+            over_budget: names(inner.over_budget.keys()),
+        }
+    }
 }
 
 /// A running cache in all detail.
