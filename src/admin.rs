@@ -12,11 +12,11 @@ mod api;
 mod connections;
 mod detail;
 mod details;
+mod figures;
 mod gate;
 pub mod health;
 mod index;
 mod local;
-mod numbers;
 mod page;
 pub(crate) mod ready_metric;
 mod respond;
@@ -43,6 +43,7 @@ use tokio_util::task::TaskTracker;
 pub use crate::admin::api::Details;
 use crate::admin::api::{Api, Kind};
 use crate::admin::connections::OpenConnections;
+pub use crate::admin::figures::{ConfigurationFigures, Figures};
 use crate::admin::gate::DetailGate;
 use crate::admin::health::{Checks, Endpoint};
 use crate::admin::index::INDEX;
@@ -50,7 +51,7 @@ use crate::admin::local::LocalSocket;
 use crate::admin::page::PageFile;
 use crate::admin::respond::{detailed, method_not_allowed, not_found, respond, shared, text};
 use crate::admin::serve::serve;
-pub use crate::admin::zpages::ZPages;
+pub use crate::admin::zpages::{MemoryFigures, ZPages};
 use crate::admin::zpages::{ZAnswer, ZPage};
 use crate::server::accept::bind_error::BindError;
 use crate::server::connection::activity::ConnActivity;
@@ -305,7 +306,7 @@ impl Pages {
 
     fn sample(&self) {
         if let Some(api) = &self.api {
-            api.sample(&self.checks, &self.registry);
+            api.sample(&self.checks);
         }
     }
 }

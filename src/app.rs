@@ -39,6 +39,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::admin::health::Checks;
 use crate::admin::{Admin, Details};
 use crate::app::announcement::Announcement;
+use crate::app::certificates::{Expiries, register_expiries};
 use crate::app::cgroup::Limits;
 use crate::app::gateway::Identities;
 use crate::app::introspection::{Given, show};
@@ -149,11 +150,14 @@ impl App {
         };
         let server = Server::bind(&config.server, services, sockets)?;
         let listeners = server.local_addresses();
-        let expiries = certificates::watch(&metrics, &upstream, front_proxy, &server)?;
+        let expiries = certificates::expiries(&upstream, front_proxy, &server);
+        register_expiries(&metrics.registry, expiries.clone())
+            .context("cannot register metrics")?;
 
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
         let checks = checks((&probe, &discovery, &registry), &config, [&started, &stopping]);
-        let details = details(&config, &flow_control, &registry, &metrics, (&server, &shadow));
+        let shown = (flow_control.clone(), registry.clone(), shadow.clone());
+        let details = details(&config, shown, &metrics, &server, expiries.clone());
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = bind_admin(&config, checks, metrics.registry.clone(), details).await?;
         let admin = admin.map(|(admin, address)| {
@@ -167,7 +171,7 @@ impl App {
         }
         let measuring = measure(overload, &registry, &compressor, flow_control);
         endpoints.spawn(monitor::run(upstream.clone(), config.upstream.endpoints.clone()));
-        endpoints.spawn(expiries);
+        endpoints.spawn(certificates::run(expiries, metrics.events.clone()));
         let served = (upstream, &registry);
         let announcement = Announcement::new(&probe, served, permissions, &running, &listeners);
         let probe = tokio::spawn(probe.run());
@@ -353,17 +357,20 @@ fn shadow(config: &Config, metrics: &Metrics) -> Option<Arc<Shadow>> {
 /// Returns what the admin listener shows to local clients; `None` if it shows nothing to them.
 fn details(
     config: &Config,
-    flow_control: &Option<Arc<FlowControl>>,
-    registry: &Registry,
+    (flow_control, registry, shadow): (Option<Arc<FlowControl>>, Registry, Option<Arc<Shadow>>),
     metrics: &Metrics,
-    (server, shadow): (&Server, &Option<Arc<Shadow>>),
+    server: &Server,
+    expiries: Expiries,
 ) -> Option<Details> {
+    let figures = metrics.clone();
     (config.admin_detail == AdminDetail::Local).then(|| Details {
-        clients: flow_control.clone().filter(|flow| flow.charges()),
-        caches: registry.clone(),
+        version: build_info::VERSION,
+        figures: Box::new(move || figures.figures(&expiries)),
+        clients: flow_control.filter(|flow| flow.charges()),
+        caches: registry,
         events: metrics.events.clone(),
         connections: server.connections(),
-        shadow: shadow.clone(),
+        shadow,
     })
 }
 

@@ -7,5 +7,6 @@ pub mod log_filter;
 pub(crate) mod log_throttle;
 pub mod logging;
 pub mod metrics;
+pub(crate) mod process;
 pub mod recent_lines;
 pub mod trace;

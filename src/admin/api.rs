@@ -3,7 +3,7 @@
 //!
 //! A response is made at most once a second for each query, and shared by all who ask. Its ETag
 //! stands for the content without the time, so that a client that polls gets a 304 where nothing
-//! changed. Numbers are those of `/metrics`.
+//! changed. Its figures are values of the parts of Weir, of which `/metrics` has the same.
 //!
 //! Memory: the totals of the last minute, and [`SHARED_MAX`] responses.
 //!
@@ -19,7 +19,6 @@ mod limits;
 mod moment;
 mod overview;
 mod reasons;
-mod relists;
 mod verdict;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -31,27 +30,29 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use parking_lot::Mutex;
-use prometheus::Registry as MetricRegistry;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use crate::admin::api::facts::facts;
 use crate::admin::api::json::time;
 use crate::admin::api::moment::Moment;
-use crate::admin::api::relists::{RelistSamples, relists};
 use crate::admin::api::verdict::{Facts, Verdict};
 use crate::admin::detail;
+use crate::admin::figures::Figures;
 use crate::admin::health::{Checks, Endpoint};
-use crate::admin::numbers::Numbers;
 use crate::admin::totals::{Samples, Totals};
 use crate::cache::registry::Registry;
 use crate::codec::gzip::MemberWriter;
 use crate::server::{ConnectionList, FlowControl, Shadow};
 use crate::telemetry::events::Events;
+use crate::telemetry::process::ProcessFigures;
 
 /// The sources of the details.
-#[derive(Debug)]
 pub struct Details {
+    /// The version of this Weir.
+    pub version: &'static str,
+    /// Reads what the parts of Weir show.
+    pub figures: Box<dyn Fn() -> Figures + Send + Sync>,
     /// The costs of clients; `None` if nothing is added up.
     pub clients: Option<Arc<FlowControl>>,
     /// The caches.
@@ -62,6 +63,12 @@ pub struct Details {
     pub connections: ConnectionList,
     /// The comparisons of shadow mode; `None` if Weir is not in it.
     pub shadow: Option<Arc<Shadow>>,
+}
+
+impl std::fmt::Debug for Details {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Details").field("version", &self.version).finish_non_exhaustive()
+    }
 }
 
 /// Makes and shares the responses.
@@ -114,7 +121,6 @@ pub(super) struct Answer {
 struct Moments {
     last: Option<Arc<Moment>>,
     samples: Samples,
-    relists: RelistSamples,
 }
 
 impl Api {
@@ -133,8 +139,8 @@ impl Api {
     /// Takes a sample for the rates, and notes since when the verdict is what it is. Call this
     /// every ten seconds or more often, so that the first response has both. It takes some
     /// milliseconds with many caches.
-    pub(super) fn sample(&self, checks: &Checks, registry: &MetricRegistry) {
-        let moment = self.moment(checks, registry);
+    pub(super) fn sample(&self, checks: &Checks) {
+        let moment = self.moment(checks);
         self.verdict(&moment);
     }
 
@@ -148,16 +154,11 @@ impl Api {
 
     /// Returns a response; `None` if what it is about is off. It takes some milliseconds with many
     /// caches, so call it on a blocking thread.
-    pub(super) fn answer(
-        &self,
-        query: Query,
-        checks: &Checks,
-        registry: &MetricRegistry,
-    ) -> Option<Arc<Answer>> {
+    pub(super) fn answer(&self, query: Query, checks: &Checks) -> Option<Arc<Answer>> {
         if let Some(answer) = self.shared(&query) {
             return Some(answer);
         }
-        let moment = self.moment(checks, registry);
+        let moment = self.moment(checks);
         let answer = Arc::new(self.make(&query, &moment)?);
         let mut shared = self.shared.lock();
         if shared.len() < SHARED_MAX {
@@ -172,14 +173,14 @@ impl Api {
     }
 
     fn make(&self, query: &Query, moment: &Moment) -> Option<Answer> {
-        let Details { clients, caches, events, connections, shadow } = &self.details;
+        let Details { version, clients, caches, events, connections, shadow, .. } = &self.details;
         let content = match query.kind {
             Kind::Overview => {
-                overview::content(moment, caches, &self.verdict(moment), clients.is_some())
+                let is_counting = clients.is_some();
+                let verdict = self.verdict(moment);
+                overview::content(moment, caches, &verdict, (version, is_counting))
             }
-            Kind::Caches => {
-                caches::content(moment, &caches.descriptions(), query.limit, query.sort.as_deref())
-            }
+            Kind::Caches => caches::content(moment, query.limit, query.sort.as_deref()),
             Kind::Clients => {
                 let limit = query.limit.unwrap_or(CLIENTS_DEFAULT);
                 clients::content(clients.as_ref()?, connections, limit)
@@ -225,7 +226,7 @@ impl Api {
     }
 
     /// Returns the present numbers, which are read at most once a second.
-    fn moment(&self, checks: &Checks, registry: &MetricRegistry) -> Arc<Moment> {
+    fn moment(&self, checks: &Checks) -> Arc<Moment> {
         let mut moments = self.moments.lock();
         let at = self.started.elapsed();
         if let Some(last) = &moments.last
@@ -233,17 +234,22 @@ impl Api {
         {
             return Arc::clone(last);
         }
-        let numbers = Numbers::gather(registry);
-        let totals = Arc::new(Totals::from_numbers(&numbers));
+        let figures = (self.details.figures)();
+        let all_caches = self.details.caches.figures();
+        let totals = Arc::new(Totals::from_figures(&figures, &all_caches));
         let rates = [TEN_SECONDS, MINUTE].map(|length| moments.samples.rates(at, &totals, length));
         moments.samples.add(at, &totals);
-        let failing = checks.failing(Endpoint::Ready);
-        let time = SystemTime::now();
-        let relists = relists(&numbers);
-        let of_hour = moments.relists.in_last_hour(&relists);
-        moments.relists.add(at, &relists);
-        let relists = [relists, of_hour];
-        let moment = Arc::new(Moment { at, time, numbers, totals, rates, relists, failing });
+        let moment = Arc::new(Moment {
+            at,
+            time: SystemTime::now(),
+            figures,
+            caches: self.details.caches.descriptions(),
+            all_caches,
+            process: ProcessFigures::read(),
+            totals,
+            rates,
+            failing: checks.failing(Endpoint::Ready),
+        });
         moments.last = Some(Arc::clone(&moment));
         moment
     }

@@ -58,7 +58,7 @@ impl Pages {
     ) -> Option<Option<Arc<Answer>>> {
         let pages = Arc::clone(self);
         let work = move || {
-            let answer = pages.api.as_ref()?.answer(query, &pages.checks, &pages.registry)?;
+            let answer = pages.api.as_ref()?.answer(query, &pages.checks)?;
             // The answer keeps the compressed form, so that the connection's thread does not
             // compress it.
             let _compressed = is_compressed.then(|| answer.gzip());

@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::admin::numbers::{Buckets, Labels, Numbers};
+use crate::admin::figures::Figures;
+use crate::cache::metrics::CacheTotals;
+use crate::server::RequestCount;
+use crate::telemetry::metrics::buckets::Buckets;
 
 /// Counters of a moment; or their differences between two moments, for a second.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,46 +58,45 @@ pub(super) struct Samples {
 }
 
 impl Totals {
-    /// Adds up the metrics of a moment.
-    pub(super) fn from_numbers(numbers: &Numbers) -> Self {
+    /// Adds up the figures of a moment.
+    pub(super) fn from_figures(figures: &Figures, caches: &CacheTotals) -> Self {
+        let Figures { server, upstream, .. } = figures;
         let mut totals = Self {
-            upstream_requests: numbers.sum("weir_upstream_requests_total", &[]),
-            upstream_bytes: numbers.sum("weir_upstream_received_bytes_total", &[]),
-            reflector_bytes: numbers
-                .sum("weir_upstream_received_bytes_total", &[("purpose", "cache")]),
-            reflector_events: numbers.sum("weir_reflector_events_total", &[]),
-            reflector_event_bytes: numbers.sum("weir_reflector_bytes_total", &[]),
-            delays: numbers.buckets("weir_watch_delivery_delay_seconds", &[("stage", "written")]),
-            upstream_latencies: numbers
-                .buckets("weir_upstream_request_duration_seconds", &[("traffic_class", "request")]),
+            upstream_requests: upstream.requests,
+            upstream_bytes: upstream.received,
+            reflector_bytes: upstream.received_by_caches,
+            reflector_events: caches.events,
+            reflector_event_bytes: caches.event_bytes,
+            delays: caches.delays.clone(),
+            upstream_latencies: upstream.latencies.clone(),
             ..Self::default()
         };
-        for (labels, count) in numbers.each("weir_requests_total") {
-            let status = labels.get("cache_status");
+        for request in &server.requests {
+            let RequestCount { verb, resource, cache_status, reason, code, count } = request;
             totals.requests += count;
-            match status {
+            match &**cache_status {
                 "hit" => {
                     totals.hits += count;
-                    totals.resources.entry(resource(labels)).or_default()[0] += count;
+                    totals.resources.entry(resource.clone()).or_default()[0] += count;
+                    if &**verb == "get" {
+                        totals.cached_gets += count;
+                    }
                 }
                 "forward" => totals.forwards += count,
-                _ if labels.get("code").starts_with('5') => totals.errors += count,
+                _ if code.starts_with('5') => totals.errors += count,
                 _ => totals.refusals += count,
             }
-            if status == "hit" && labels.get("verb") == "get" {
-                totals.cached_gets += count;
-            }
-            let reason = [status.into(), labels.get("reason").into()];
+            let reason = [cache_status.clone(), reason.clone()];
             *totals.reasons.entry(reason).or_default() += count;
         }
-        for (labels, count) in numbers.each("weir_watch_events_total") {
+        for (resource, count) in &server.watch_events {
             totals.watch_events += count;
-            totals.resources.entry(resource(labels)).or_default()[1] += count;
+            totals.resources.entry(resource.clone()).or_default()[1] += count;
         }
-        for (labels, count) in numbers.each("weir_response_bytes_total") {
-            match (labels.get("cache_status"), labels.get("verb")) {
-                ("hit", "watch") => totals.watch_bytes += count,
-                ("hit", _) => totals.cached_bytes += count,
+        for ([verb, status], bytes) in &server.response_bytes {
+            match (&**status, &**verb) {
+                ("hit", "watch") => totals.watch_bytes += bytes,
+                ("hit", _) => totals.cached_bytes += bytes,
                 _ => {}
             }
         }
@@ -165,10 +167,6 @@ impl Samples {
     }
 }
 
-fn resource(labels: Labels<'_>) -> [Box<str>; 3] {
-    ["group", "version", "resource"].map(|name| labels.get(name).into())
-}
-
 /// The longest window of rates.
 const KEPT_FOR: Duration = Duration::from_secs(60);
 /// Closer samples would take memory, and a window of ten seconds needs none.
@@ -203,18 +201,21 @@ mod tests {
 
     #[test]
     fn only_a_status_of_500_and_above_is_an_error() {
-        let registry = prometheus::Registry::new();
-        let labels = ["verb", "group", "version", "resource", "cache_status", "reason", "code"];
-        let name = "weir_requests_total";
-        let requests =
-            crate::telemetry::metrics::counter_vec(&registry, name, "Tests.", &labels).unwrap();
-        for (status, code, times) in
-            [("error", "403", 9), ("error", "429", 5), ("error", "503", 2), ("forward", "500", 4)]
-        {
-            let labels = ["list", "", "v1", "pods", status, "", code];
-            requests.with_label_values(&labels).inc_by(times);
-        }
-        let totals = Totals::from_numbers(&Numbers::gather(&registry));
+        let request = |(status, code, count): (&str, &str, f64)| RequestCount {
+            cache_status: status.into(),
+            code: code.into(),
+            count,
+            ..RequestCount::default()
+        };
+        let requests = [
+            ("error", "403", 9.0),
+            ("error", "429", 5.0),
+            ("error", "503", 2.0),
+            ("forward", "500", 4.0),
+        ];
+        let mut figures = Figures::default();
+        figures.server.requests = requests.map(request).into();
+        let totals = Totals::from_figures(&figures, &CacheTotals::default());
         assert_eq!((totals.requests, totals.forwards), (20.0, 4.0));
         assert_eq!((totals.refusals, totals.errors), (14.0, 2.0));
     }

@@ -23,11 +23,13 @@ use tokio::time::Instant;
 
 use self::accept::{Form, negotiate};
 use self::caches::CacheNames;
+pub use self::memory::MemoryFigures;
 use crate::api::query::Query;
 use crate::cache::registry::Registry as CacheRegistry;
 use crate::telemetry::events::{EventKind, Events};
 use crate::telemetry::log_filter::LogFilter;
 use crate::telemetry::logging::Log;
+use crate::telemetry::process::ProcessFigures;
 use crate::telemetry::recent_lines::RecentLines;
 
 /// The content of the z-pages of a Weir.
@@ -45,6 +47,8 @@ pub struct ZPages {
     lines: Option<RecentLines>,
     /// Returns at most this number of the clients' connections.
     connections: Option<Connections>,
+    /// Returns what takes memory.
+    memory: Box<dyn Fn() -> MemoryFigures + Send + Sync>,
     caches: Option<CacheRegistry>,
     /// The changes by operators.
     events: Events,
@@ -91,6 +95,7 @@ impl ZPages {
             log: None,
             lines: None,
             connections: None,
+            memory: Box::new(MemoryFigures::default),
             caches: None,
             events: Events::default(),
         }
@@ -107,6 +112,15 @@ impl ZPages {
         connections: impl Fn(usize) -> Value + Send + Sync + 'static,
     ) -> Self {
         self.connections = Some(Box::new(connections));
+        self
+    }
+
+    /// Shows what takes memory.
+    pub fn with_memory(
+        mut self,
+        memory: impl Fn() -> MemoryFigures + Send + Sync + 'static,
+    ) -> Self {
+        self.memory = Box::new(memory);
         self
     }
 
@@ -143,7 +157,7 @@ impl ZPages {
             ZPage::Configz => ZAnswer::json(&(self.configuration)()),
             ZPage::Memory => {
                 let lines = self.lines.as_ref().map_or(0, RecentLines::bytes);
-                ZAnswer::json(&memory::memory(registry, lines))
+                ZAnswer::json(&(self.memory)().describe(lines, &ProcessFigures::read()))
             }
             ZPage::Connections => match &self.connections {
                 Some(connections) => ZAnswer::json(&connections(limit(uri))),

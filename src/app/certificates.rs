@@ -4,12 +4,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use anyhow::Context;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts, Registry};
 
-use crate::app::metrics::Metrics;
 use crate::server::Server;
 use crate::telemetry::events::{EventKind, Events};
 use crate::telemetry::metrics::register;
@@ -18,24 +16,15 @@ use crate::upstream::Upstream;
 /// Returns when certificates expire, in seconds since 1970; `None` without any.
 pub(super) type Expiry = Arc<dyn Fn() -> Option<i64> + Send + Sync>;
 
-/// Registers the metric of a Weir's certificates. Returns what notes when they expire soon.
-pub(super) fn watch(
-    metrics: &Metrics,
-    upstream: &Upstream,
-    front_proxy: Option<Upstream>,
-    server: &Server,
-) -> anyhow::Result<impl Future<Output = ()> + Send + use<>> {
-    let sources = expiries(upstream, front_proxy, server);
-    register_expiries(&metrics.registry, sources.clone()).context("cannot register metrics")?;
-    Ok(run(sources, metrics.events.clone()))
-}
+/// The certificates of a Weir, by their use.
+pub(super) type Expiries = Vec<(&'static str, Expiry)>;
 
-/// Returns the certificates of a Weir, by their use.
-fn expiries(
+/// Returns the certificates of a Weir.
+pub(super) fn expiries(
     upstream: &Upstream,
     front_proxy: Option<Upstream>,
     server: &Server,
-) -> Vec<(&'static str, Expiry)> {
+) -> Expiries {
     let (client, ca) = (upstream.clone(), upstream.clone());
     let front_proxy = move || front_proxy.as_ref()?.certificate_expiries().client;
     vec![
@@ -78,7 +67,7 @@ impl Stage {
 
 /// Logs and notes when certificates expire soon and when they were renewed, until the future is
 /// dropped.
-async fn run(sources: Vec<(&'static str, Expiry)>, events: Events) {
+pub(super) async fn run(sources: Expiries, events: Events) {
     let mut stages = vec![Stage::Far; sources.len()];
     loop {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -111,7 +100,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// Registers the metric of these certificates, by their use.
 pub(super) fn register_expiries(
     registry: &Registry,
-    sources: Vec<(&'static str, Expiry)>,
+    sources: Expiries,
 ) -> Result<(), prometheus::Error> {
     let options = Opts::new(
         "weir_certificate_expiry_timestamp_seconds",
@@ -122,7 +111,7 @@ pub(super) fn register_expiries(
 }
 
 struct CertificateCollector {
-    sources: Vec<(&'static str, Expiry)>,
+    sources: Expiries,
     family: IntGaugeVec,
 }
 

@@ -95,6 +95,8 @@ pub(super) fn show(
     let pages = ZPages::new(build_info::VERSION, given.flags, describe);
     let pages = pages.with_connections(move |limit| connections.describe(limit));
     let pages = pages.with_caches(caches, metrics.events.clone());
+    let memory = metrics.clone();
+    let pages = pages.with_memory(move || memory.memory());
     admin.set_zpages(pages.with_log(log));
 }
 

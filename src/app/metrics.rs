@@ -4,7 +4,9 @@
 //! have the names that every Prometheus client uses (`process_resident_memory_bytes`,
 //! `process_start_time_seconds`, ...).
 
+use crate::admin::{Figures, MemoryFigures};
 use crate::app::build_info;
+use crate::app::certificates::Expiries;
 use crate::app::reload::ReloadMetrics;
 use crate::auth::metrics::AuthMetrics;
 use crate::cache::metrics::CacheMetrics;
@@ -78,6 +80,43 @@ impl Metrics {
             tracing,
             upstream,
         })
+    }
+}
+
+impl Metrics {
+    /// Returns the present figures for operators.
+    pub(super) fn figures(&self, expiries: &Expiries) -> Figures {
+        let expiries = expiries.iter().filter_map(|(usage, expiry)| Some((*usage, expiry()?)));
+        Figures {
+            server: self.server.figures(),
+            upstream: self.upstream.figures(),
+            overload: self.overload.figures(),
+            flow: self.flow.figures(),
+            gzip: self.gzip.figures(),
+            configuration: self.reload.figures(),
+            certificates: expiries.collect(),
+        }
+    }
+
+    /// Returns what takes memory.
+    pub(super) fn memory(&self) -> MemoryFigures {
+        let server = self.server.figures();
+        let ([gzip, _], [held, _]) = (self.gzip.figures(), server.held);
+        let [tokens, permissions, audit] = self.auth.memory();
+        MemoryFigures {
+            parts: vec![
+                ("caches", self.cache.figures().bytes),
+                ("compressedLists", gzip),
+                ("documents", server.documents),
+                ("responses", held),
+                ("tokens", tokens),
+                ("permissions", permissions),
+                ("audit", audit),
+            ],
+            limit: self.overload.figures().memory_max,
+            connections: server.connections.unwrap_or(0.0),
+            watches: server.watches,
+        }
     }
 }
 

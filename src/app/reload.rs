@@ -26,6 +26,7 @@ use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Registry as Metric
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use crate::admin::ConfigurationFigures;
 use crate::app::reload::observed::{ObservedFile, Step};
 use crate::app::service_manager;
 use crate::cache::registry::Registry;
@@ -37,7 +38,7 @@ use crate::server::ServerReload;
 use crate::tasks::blocking::spawn_blocking;
 use crate::telemetry::events::{EventKind, Events};
 use crate::telemetry::log_filter::LogFilter;
-use crate::telemetry::metrics::{counters_of, float_gauge, gauge, gauge_vec};
+use crate::telemetry::metrics::{counters_of, float_gauge, gauge, gauge_vec, saturating_i64};
 
 /// The file of the configuration, and the flags that override it.
 #[derive(Clone, Debug)]
@@ -223,6 +224,8 @@ pub struct ReloadMetrics {
     pending: IntGauge,
     info: IntGaugeVec,
     events: Events,
+    /// The running configuration. A lock of its own.
+    shown: Arc<Mutex<ConfigurationFigures>>,
     /// The values of the fields that need a restart, for `/configz`. A lock of its own.
     pending_values: Arc<Mutex<BTreeMap<String, Value>>>,
 }
@@ -261,6 +264,7 @@ impl ReloadMetrics {
             )?,
             info,
             events: Events::default(),
+            shown: Arc::default(),
             pending_values: Arc::default(),
         })
     }
@@ -275,17 +279,21 @@ impl ReloadMetrics {
         self.pending_values.lock().clone()
     }
 
+    /// Returns the running configuration in figures.
+    pub(super) fn figures(&self) -> ConfigurationFigures {
+        self.shown.lock().clone()
+    }
+
     /// Shows the configuration of the start.
     pub fn started(&self, config: &Config) {
         self.successful.set(1);
-        self.show(config);
+        self.show(config, 0);
     }
 
     fn succeeded(&self, config: &Config, pending: usize) {
         self.reloads.with_label_values(&["success"]).inc();
         self.successful.set(1);
-        self.pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
-        self.show(config);
+        self.show(config, pending);
     }
 
     fn failed(&self) {
@@ -293,11 +301,14 @@ impl ReloadMetrics {
         self.successful.set(0);
     }
 
-    fn show(&self, config: &Config) {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    fn show(&self, config: &Config, pending: usize) {
+        let (hash, read) = (hash(config), SystemTime::now());
+        let since = read.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.last.set(since.as_secs_f64());
         self.info.reset();
-        self.info.with_label_values(&[&hash(config)]).set(1);
+        self.info.with_label_values(&[&hash]).set(1);
+        self.pending.set(saturating_i64(pending));
+        *self.shown.lock() = ConfigurationFigures { hash, read: Some(read), pending };
     }
 }
 

@@ -44,6 +44,17 @@ impl AuthMetrics {
         })
     }
 
+    /// Returns the bytes of token reviews, of cached decisions, and of queued audit events.
+    pub fn memory(&self) -> [f64; 3] {
+        let Self { token_review, authorization, audit, .. } = self;
+        [
+            token_review.cached_bytes(),
+            authorization.access_reviews.cached_bytes(),
+            audit.queue_bytes(),
+        ]
+        .map(|bytes| bytes as f64)
+    }
+
     /// Notes changes of Weir's own permissions among these events.
     pub fn with_events(self, events: &Events) -> Self {
         Self { permissions: self.permissions.with_events(events), ..self }

@@ -12,18 +12,19 @@ mod series;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use prometheus::Registry;
 
 use crate::cache::metrics::families::Families;
-use crate::cache::metrics::series::seconds_now;
 pub use crate::cache::metrics::series::{
-    CHECK_OUTCOMES, CHECKS, CacheSeries, EventLabel, PROOF_STEPS, RELIST_CAUSES, STATES,
-    WATCH_RESULTS, WATCHING,
+    CHECK_OUTCOMES, CHECKS, CacheFigures, CacheSeries, EventLabel, PROOF_STEPS, RELIST_CAUSES,
+    STATES, WATCH_RESULTS, WATCHING,
 };
+use crate::cache::metrics::series::{seconds_now, system_time};
 use crate::telemetry::events::Events;
-use crate::telemetry::metrics::{GaugeGuard, saturating_i64};
+use crate::telemetry::metrics::buckets::Buckets;
+use crate::telemetry::metrics::{GaugeGuard, saturating_i64, sum};
 use crate::telemetry::trace::Tracer;
 
 /// The metrics of the caches. Cheap to clone: all clones share the metrics.
@@ -32,6 +33,31 @@ pub struct CacheMetrics {
     families: Arc<Families>,
     events: Events,
     tracer: Tracer,
+}
+
+/// The figures of all caches together.
+#[derive(Clone, Debug, Default)]
+pub struct CacheTotals {
+    /// The bytes of all caches and of the lists in progress, and their limit.
+    pub bytes: f64,
+    /// The limit of these bytes.
+    pub bytes_max: f64,
+    /// The limit of the bytes of one cache.
+    pub resource_bytes_max: f64,
+    /// Caches that the limit of all bytes, and that of one cache, stopped or refused.
+    pub refusals: [f64; 2],
+    /// Requests that hold a permit of a forward budget; `None` if none ever did.
+    pub forwards: Option<f64>,
+    /// Requests that exceeded a forward budget.
+    pub forwards_exhausted: f64,
+    /// Events of the watches of reflectors, and the bytes of their objects.
+    pub events: f64,
+    /// The bytes of the objects in these events.
+    pub event_bytes: f64,
+    /// How late events were written to watches.
+    pub(crate) delays: Buckets,
+    /// When the upstream's history was last rewound.
+    pub last_rewind: Option<SystemTime>,
 }
 
 impl CacheMetrics {
@@ -59,6 +85,24 @@ impl CacheMetrics {
     /// Returns the notable events.
     pub fn events(&self) -> &Events {
         &self.events
+    }
+
+    /// Returns the figures of all caches together.
+    pub fn figures(&self) -> CacheTotals {
+        let families = &self.families;
+        let refusals = |budget| families.budget_refusals.with_label_values(&[budget]).get() as f64;
+        CacheTotals {
+            bytes: families.total_bytes.get() as f64,
+            bytes_max: families.total_bytes_limit.get() as f64,
+            resource_bytes_max: families.bytes_limit.get() as f64,
+            refusals: ["total", "resource"].map(refusals),
+            forwards: sum(&families.forwards),
+            forwards_exhausted: sum(&families.forward_exhausted).unwrap_or(0.0),
+            events: sum(&families.events).unwrap_or(0.0),
+            event_bytes: sum(&families.event_bytes).unwrap_or(0.0),
+            delays: Buckets::collect(&families.written, ("stage", "written")),
+            last_rewind: system_time(families.last_rewind.get()),
+        }
     }
 
     /// Creates the series of one cache. The labels are group, version, resource, namespace (empty

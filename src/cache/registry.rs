@@ -39,13 +39,13 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::Now;
 use crate::cache::handle::CacheHandle;
-use crate::cache::key::CacheKey;
-use crate::cache::metrics::CacheMetrics;
+use crate::cache::metrics::{CacheMetrics, CacheTotals};
 use crate::cache::refusal::Refusal;
 pub use crate::cache::registry::forward_budget::ForwardPermit;
 use crate::cache::registry::inner::Inner;
 pub use crate::cache::registry::listing::{
     CacheContents, CacheDescription, CacheDetail, CacheDifference, CheckReport, LastFailure,
+    Suspended,
 };
 use crate::cache::registry::source::{Source, UpstreamSource};
 use crate::config::CacheConfig;
@@ -109,8 +109,17 @@ impl Registry {
 
     /// Returns all running caches, in the order of their names. Does not count as a use of them.
     pub fn descriptions(&self) -> Vec<CacheDescription> {
-        let is_quarantined = |key: &CacheKey| self.inner.quarantines.is_closed(key);
-        listing::describe_all(&self.inner.caches.all(), is_quarantined)
+        listing::describe_all(&self.inner)
+    }
+
+    /// Returns the caches that answer nothing, whether they run or not.
+    pub fn suspended(&self) -> Suspended {
+        Suspended::new(&self.inner)
+    }
+
+    /// Returns the figures of all caches together.
+    pub fn figures(&self) -> CacheTotals {
+        self.inner.context.metrics.figures()
     }
 
     /// Returns the running caches of a resource in one namespace, or (empty) in the whole cluster,
@@ -118,9 +127,7 @@ impl Registry {
     pub fn details(&self, gvr: &GroupVersionResource, namespace: &str) -> Vec<CacheDetail> {
         let inner = &self.inner;
         let caches = inner.caches.in_scope(gvr, namespace).into_iter();
-        caches
-            .map(|cache| listing::detail(&cache, inner.quarantines.is_closed(&cache.key)))
-            .collect()
+        caches.map(|cache| listing::detail(&cache, inner)).collect()
     }
 
     /// Requests a new list of these caches for an operator, at most one of each in ten seconds. A

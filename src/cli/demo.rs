@@ -179,9 +179,10 @@ async fn draw(screen: &mut Stdout, metrics: &Metrics, simulator: &Simulator, del
     loop {
         ticks.tick().await;
         let requests = simulator.requests();
-        let figures = Figures::gather(&metrics.registry, requests.total());
+        let server = metrics.server.figures();
+        let figures = Figures::new(&server, requests.total());
         let text = if terminal {
-            table.draw(&metrics.registry, requests, delays.percentiles())
+            table.draw(&server, requests, delays.percentiles())
         } else {
             format!("{figures}\n")
         };

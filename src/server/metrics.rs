@@ -8,6 +8,7 @@
 mod cache_status;
 mod connections;
 mod families;
+pub(crate) mod figures;
 mod held;
 mod resource;
 mod waits;

@@ -24,7 +24,7 @@ use crate::flow::overload::{Signals, Stage};
 use crate::server::http::refusal;
 use crate::server::lanes::{Lane, Lanes};
 pub(crate) use crate::server::overload::demand::Demand;
-pub use crate::server::overload::metrics::OverloadMetrics;
+pub use crate::server::overload::metrics::{OverloadFigures, OverloadMetrics};
 use crate::server::request::rejection::Rejection;
 use crate::telemetry::events::EventKind;
 

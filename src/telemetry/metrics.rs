@@ -3,10 +3,12 @@
 //! Each component has its metrics in a struct of handles beside the code that they measure. It
 //! registers them once, and looks up no label on a hot path.
 
+pub(crate) mod buckets;
 #[cfg(test)]
 pub(crate) mod catalogue;
 
 use prometheus::core::Collector;
+use prometheus::proto::Metric;
 use prometheus::{
     Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter,
     IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -140,6 +142,35 @@ fn registered<C: Collector + Clone + 'static>(
     Ok(collector)
 }
 
+/// Returns the series of a counter or gauge with the values of some of its labels. The other labels
+/// are left out, so that several series may have the same values.
+pub(crate) fn labelled<const N: usize>(
+    family: &impl Collector,
+    labels: [&str; N],
+) -> Vec<([Box<str>; N], f64)> {
+    let metrics = family.collect().into_iter().flat_map(|mut family| family.take_metric());
+    let read = |metric: Metric| {
+        let pairs = metric.get_label();
+        let value = |name: &str| pairs.iter().find(|pair| pair.name() == name);
+        let values = labels.map(|name| value(name).map_or("", |pair| pair.value()).into());
+        // Each series is either of the two; the other value is 0.
+        (values, metric.get_counter().get_value() + metric.get_gauge().get_value())
+    };
+    metrics.map(read).collect()
+}
+
+/// Returns the sum of the series of a counter or gauge; `None` if there is none.
+pub(crate) fn sum(family: &impl Collector) -> Option<f64> {
+    labelled(family, []).into_iter().map(|([], value)| value).reduce(|sum, value| sum + value)
+}
+
+/// Returns the sum of the series of a counter or gauge with this label; `None` if there is none.
+pub(crate) fn sum_with(family: &impl Collector, (label, value): (&str, &str)) -> Option<f64> {
+    let mut series = labelled(family, [label]);
+    series.retain(|([shown], _)| &**shown == value);
+    series.into_iter().map(|(_, value)| value).reduce(|sum, value| sum + value)
+}
+
 /// Converts a value for a gauge; a value above the range of `i64` becomes `i64::MAX`.
 pub fn saturating_i64(value: impl TryInto<i64>) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
@@ -186,6 +217,23 @@ mod tests {
         for line in [r#"weir_test_total{of="a"} 0"#, r#"weir_test_total{of="b"} 0"#] {
             assert!(text.lines().any(|candidate| candidate == line), "{text}");
         }
+    }
+
+    #[test]
+    fn the_series_of_a_family_are_read_by_their_labels() {
+        let registry = Registry::new();
+        let counts = counter_vec(&registry, "weir_test_total", "Tests.", &["a", "b"]).unwrap();
+        assert_eq!(sum(&counts), None);
+        counts.with_label_values(&["x", "1"]).inc_by(2);
+        counts.with_label_values(&["x", "2"]).inc_by(3);
+        counts.with_label_values(&["y", "2"]).inc_by(5);
+        assert_eq!(sum(&counts), Some(10.0));
+        assert_eq!(sum_with(&counts, ("a", "x")), Some(5.0));
+        assert_eq!(sum_with(&counts, ("a", "z")), None);
+        let mut series = labelled(&counts, ["b", "a"]);
+        series.sort_by(|one, other| one.1.total_cmp(&other.1));
+        let expected = [(["1", "x"], 2.0), (["2", "x"], 3.0), (["2", "y"], 5.0)];
+        assert_eq!(series, expected.map(|(labels, count)| (labels.map(Box::from), count)));
     }
 
     #[test]

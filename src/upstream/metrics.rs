@@ -13,7 +13,10 @@ use prometheus::{
 };
 
 use crate::telemetry::events::Events;
-use crate::telemetry::metrics::{GaugeGuard, counter_vec, gauge, gauge_vec, histogram_vec};
+use crate::telemetry::metrics::buckets::Buckets;
+use crate::telemetry::metrics::{
+    GaugeGuard, counter_vec, gauge, gauge_vec, histogram_vec, sum, sum_with,
+};
 use crate::upstream::availability::AvailabilityMetrics;
 use crate::upstream::endpoints::EndpointsMetrics;
 use crate::upstream::purpose::RequestPurpose;
@@ -102,7 +105,36 @@ pub enum ProtocolLabel {
     Http2,
 }
 
+/// The figures of the upstream, of all identities together.
+#[derive(Clone, Debug, Default)]
+pub struct UpstreamFigures {
+    /// Requests that were answered.
+    pub requests: f64,
+    /// Bytes of the responses.
+    pub received: f64,
+    /// Those of them that caches asked for.
+    pub received_by_caches: f64,
+    /// Open connections.
+    pub connections: f64,
+    /// How long the upstream took to answer requests that are no watches.
+    pub(crate) latencies: Buckets,
+}
+
 impl UpstreamMetrics {
+    /// Returns the figures of all identities together.
+    pub fn figures(&self) -> UpstreamFigures {
+        let Families { requests, received_bytes, connections, durations, .. } =
+            &self.inner.families;
+        let purpose = ("purpose", RequestPurpose::Cache.as_str());
+        UpstreamFigures {
+            requests: sum(requests).unwrap_or(0.0),
+            received: sum(received_bytes).unwrap_or(0.0),
+            received_by_caches: sum_with(received_bytes, purpose).unwrap_or(0.0),
+            connections: sum(connections).unwrap_or(0.0),
+            latencies: Buckets::collect(durations, ("traffic_class", "request")),
+        }
+    }
+
     /// Registers the metrics and returns those of Weir's own identity.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let families = Families {

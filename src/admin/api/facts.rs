@@ -1,38 +1,37 @@
 //! The facts of a moment that decide the verdict: the numbers, and what the caches and the doctor
 //! of clients report.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use crate::admin::api::moment::Moment;
 use crate::admin::api::reasons;
 use crate::admin::api::verdict::{Facts, MissingCache, REWOUND_FOR};
-use crate::admin::numbers::{Labels, Numbers};
 use crate::api::resource::GroupVersionResource;
 use crate::cache::metrics::WATCHING;
 use crate::cache::refusal::Refusal;
-use crate::cache::registry::{CacheDescription, Registry};
+use crate::cache::registry::{CacheDescription, Registry, Suspended};
 use crate::flow::doctor::{Finding, Weight};
 
 /// Returns the facts of a moment.
 pub(super) fn facts(moment: &Moment, registry: &Registry, findings: &[Finding]) -> Facts {
-    let numbers = &moment.numbers;
     let [_, minute] = &moment.rates;
-    let caches = registry.descriptions();
+    let caches = &moment.caches;
+    let Suspended { quarantined, over_budget } = registry.suspended();
     let not_following: Vec<_> =
         caches.iter().filter_map(|cache| not_following(cache, moment)).collect();
-    let mut missing = missing(moment, &registry.warm(), &caches);
+    let mut missing = missing(moment, &registry.warm(), caches);
     missing.retain(|cache| not_following.iter().all(|(name, _)| *name != cache.name));
     let away = registry.availability().away_since();
     Facts {
         failing: moment.failing.clone(),
         away: away.and_then(|since| moment.time.checked_sub(since.elapsed())),
         rewound: rewound(moment),
-        quarantined: marked(numbers, "weir_cache_quarantined"),
+        quarantined: names(&quarantined),
         following: caches.iter().filter(|cache| cache.state == WATCHING).count(),
         not_following,
         missing,
-        over_budget: marked(numbers, "weir_cache_over_budget"),
-        overload_stage: numbers.sum("weir_overload_stage", &[("by", "acted-on")]) as u8,
+        over_budget: names(&over_budget),
+        overload_stage: moment.figures.overload.stage.unwrap_or(0.0) as u8,
         error_share: (minute.requests > 0.0).then(|| minute.errors / minute.requests),
         delay: minute.delays.quantile(0.99),
         critical_finding: findings
@@ -46,20 +45,12 @@ pub(super) fn facts(moment: &Moment, registry: &Registry, findings: &[Finding]) 
 
 /// Returns when the history was last rewound, if clients may still act on the lost one.
 fn rewound(moment: &Moment) -> Option<SystemTime> {
-    let at = moment.numbers.find("weir_history_last_rewind_timestamp_seconds", &[])?;
-    let at = UNIX_EPOCH + Duration::try_from_secs_f64(at).ok()?;
-    let ago = moment.time.duration_since(at).unwrap_or_default();
-    (at > UNIX_EPOCH && ago < REWOUND_FOR).then_some(at)
+    let at = moment.all_caches.last_rewind?;
+    (moment.time.duration_since(at).unwrap_or_default() < REWOUND_FOR).then_some(at)
 }
 
-/// Returns the names of the caches whose gauge is 1. Some of them may not run.
-fn marked(numbers: &Numbers, gauge: &str) -> Vec<String> {
-    let name = |labels: Labels<'_>| name(labels.get("resource"), labels.get("namespace"));
-    let marked = numbers.each(gauge).filter(|(_, value)| *value > 0.0);
-    let mut names: Vec<_> = marked.map(|(labels, _)| name(labels)).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
+fn names(caches: &[(Box<str>, Box<str>)]) -> Vec<String> {
+    caches.iter().map(|(resource, namespace)| name(resource, namespace)).collect()
 }
 
 /// Returns a finding in a few words.
@@ -135,12 +126,10 @@ const STARTS_WITHIN: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {
-    use prometheus::Registry as MetricRegistry;
-
     use super::*;
     use crate::admin::api::tests::{cache, moment};
+    use crate::admin::figures::Figures;
     use crate::admin::totals::Totals;
-    use crate::cache::metrics::CacheMetrics;
     use crate::cache::registry::LastFailure;
 
     fn warm(refusal: Option<Refusal>) -> [(GroupVersionResource, Option<Refusal>); 1] {
@@ -149,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_warm_cache_that_never_comes_is_named_with_its_refusal() {
-        let now = moment(&MetricRegistry::new(), &Totals::default());
+        let now = moment(Figures::default(), &Totals::default());
         assert_eq!(missing(&now, &warm(None), &[cache("pods", WATCHING)]), []);
         let forbidden = missing(&now, &warm(Some(Refusal::Forbidden)), &[]);
         assert_eq!(forbidden[0].name, "pods");
@@ -165,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_warm_cache_may_fill_for_a_while() {
-        let now = moment(&MetricRegistry::new(), &Totals::default());
+        let now = moment(Figures::default(), &Totals::default());
         let since = |seconds| now.time - Duration::from_secs(seconds);
         let listing = |seconds| CacheDescription {
             since: since(seconds),
@@ -181,29 +170,16 @@ mod tests {
     }
 
     #[test]
-    fn quarantined_caches_are_named() {
-        let registry = MetricRegistry::new();
-        let metrics = CacheMetrics::register(&registry).unwrap();
-        metrics.quarantined(["", "v1", "pods", "", "json"], true);
-        metrics.quarantined(["", "v1", "pods", "", "protobuf"], true);
-        metrics.over_budget(["", "v1", "secrets", "ns", "json"], true);
-        let numbers = Numbers::gather(&registry);
-        assert_eq!(marked(&numbers, "weir_cache_quarantined"), ["pods"]);
-        assert_eq!(marked(&numbers, "weir_cache_over_budget"), ["secrets in ns"]);
-    }
-
-    #[test]
     fn a_rewind_counts_for_an_hour_however_much_happens_then() {
-        let registry = MetricRegistry::new();
-        let metrics = CacheMetrics::register(&registry).unwrap();
-        let at = |seconds| {
-            let mut now = moment(&registry, &Totals::default());
-            now.time = SystemTime::now() + Duration::from_secs(seconds);
+        let mut now = moment(Figures::default(), &Totals::default());
+        let mut at = |seconds| {
+            now.all_caches.last_rewind =
+                Some(now.time).and_then(|time| time.checked_sub(Duration::from_secs(seconds)));
             rewound(&now)
         };
-        assert_eq!(at(0), None);
-        metrics.rewound();
         assert!(at(1).is_some() && at(3000).is_some());
         assert_eq!(at(3700), None);
+        now.all_caches.last_rewind = None;
+        assert_eq!(rewound(&now), None);
     }
 }

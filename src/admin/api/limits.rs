@@ -4,11 +4,11 @@ use serde_json::{Map, Value};
 
 use crate::admin::api::json::{items, number, object, optional};
 use crate::admin::api::moment::Moment;
-use crate::admin::numbers::Numbers;
+use crate::admin::figures::Figures;
 
 /// Returns the content of `/api/limits`.
 pub(super) fn content(moment: &Moment) -> Map<String, Value> {
-    let known_limits = limits(&moment.numbers).into_iter().filter(Limit::is_known);
+    let known_limits = limits(moment).into_iter().filter(Limit::is_known);
     items(known_limits.map(|limit| limit.describe()).collect())
 }
 
@@ -41,91 +41,94 @@ impl Limit {
     }
 }
 
-/// Returns the limits; one without a metric of its use or of its limit shows none.
+/// Returns the limits; one whose use or limit is not known shows none.
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn limits(numbers: &Numbers) -> Vec<Limit> {
-    let find = |name: &str| numbers.find(name, &[]);
-    let sum = |name: &str, labels: &[(&str, &str)]| Some(numbers.sum(name, labels));
-    let refusals = |budget| sum("weir_cache_budget_refusals_total", &[("budget", budget)]);
+fn limits(moment: &Moment) -> Vec<Limit> {
+    let Moment { figures, caches, all_caches, process, .. } = moment;
+    let Figures { server, overload, flow, .. } = figures;
+    let [refusals, resource_refusals] = all_caches.refusals;
+    let [held, held_max] = server.held;
+    let [gzip, gzip_max] = figures.gzip;
+    let largest = caches.iter().map(|cache| cache.figures.bytes as f64).reduce(f64::max);
     vec![
         Limit {
             name: "all caches",
             unit: "bytes",
-            used: find("weir_cache_total_bytes"),
-            limit: find("weir_cache_total_bytes_limit"),
-            times_met: refusals("total"),
+            used: Some(all_caches.bytes),
+            limit: Some(all_caches.bytes_max),
+            times_met: Some(refusals),
             setting: "cache.totalBytesMax",
         },
         Limit {
             name: "the largest cache",
             unit: "bytes",
-            used: numbers.largest("weir_cache_bytes"),
-            limit: find("weir_cache_bytes_limit"),
-            times_met: refusals("resource"),
+            used: largest,
+            limit: Some(all_caches.resource_bytes_max),
+            times_met: Some(resource_refusals),
             setting: "cache.resourceBytesMax",
         },
         Limit {
             name: "compressed lists",
             unit: "bytes",
-            used: find("weir_gzip_segments_bytes"),
-            limit: find("weir_gzip_segments_bytes_limit"),
+            used: Some(gzip),
+            limit: Some(gzip_max),
             times_met: None,
             setting: "cache.gzipBytesMax",
         },
         Limit {
             name: "responses that clients have not read",
             unit: "bytes",
-            used: find("weir_response_memory_bytes"),
-            limit: find("weir_response_memory_bytes_limit"),
-            times_met: find("weir_responses_stalled_total"),
+            used: Some(held),
+            limit: Some(held_max),
+            times_met: Some(server.responses_stalled),
             setting: "an eighth of the memory limit, at most 256 MiB",
         },
         Limit {
             name: "memory of this process",
             unit: "bytes",
-            used: find("process_resident_memory_bytes"),
-            limit: find("weir_memory_limit_bytes"),
+            used: process.resident,
+            limit: overload.memory_max,
             times_met: None,
             setting: "the memory limit of the container",
         },
         Limit {
             name: "file descriptors",
             unit: "files",
-            used: find("process_open_fds"),
-            limit: find("process_max_fds"),
+            used: process.descriptors,
+            limit: process.descriptors_max,
             times_met: None,
             setting: "the limit of open files (ulimit -n)",
         },
         Limit {
             name: "client connections",
             unit: "connections",
-            used: find("weir_connections"),
+            used: server.connections,
             limit: None,
-            times_met: sum("weir_connections_refused_total", &[]),
+            times_met: Some(server.connections_refused),
             setting: "server.connectionsPerUserMax",
         },
         Limit {
             name: "requests that wait for a cold cache",
             unit: "requests",
-            used: find("weir_forward_budget_requests"),
+            used: all_caches.forwards,
             limit: None,
-            times_met: sum("weir_forward_budget_exhausted_total", &[]),
+            times_met: Some(all_caches.forwards_exhausted),
             setting: "cache.forwardBudget",
         },
         Limit {
             name: "seats of the API servers",
             unit: "seats",
-            used: find("weir_flowcontrol_seats"),
-            limit: numbers.find("weir_flowcontrol_upstream_limit_seats", &[("limit", "actual")]),
-            times_met: sum("weir_flowcontrol_rejected_requests_total", &[]),
+            used: flow.seats,
+            limit: flow.seats_max,
+            times_met: Some(flow.rejected),
             setting: "flowControl.seatsPerServer",
         },
         Limit {
             name: "requests refused by Weir's own overload",
             unit: "stage",
-            used: numbers.find("weir_overload_stage", &[("by", "acted-on")]),
+            used: overload.stage,
             limit: Some(4.0),
-            times_met: sum("weir_overload_refused_requests_total", &[("enforced", "true")]),
+            times_met: Some(overload.refused),
             setting: "flowControl.mode",
         },
     ]

@@ -1,15 +1,16 @@
 //! The first look: the verdict, what Weir saves, and how it is.
 
-use std::time::{Duration, SystemTime};
+use std::ops::Add;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
 
 use crate::admin::api::json::{fields, number, object, optional, time};
 use crate::admin::api::moment::Moment;
 use crate::admin::api::verdict::{Facts, Verdict};
-use crate::admin::numbers::Numbers;
+use crate::admin::figures::ConfigurationFigures;
 use crate::admin::totals::Totals;
-use crate::cache::registry::Registry;
+use crate::cache::registry::{CacheDescription, Registry};
 use crate::flow::doctor::{SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST};
 
 /// Returns the content of `/api/overview`. `since` is when the case of the verdict was first seen.
@@ -17,37 +18,35 @@ pub(super) fn content(
     moment: &Moment,
     caches: &Registry,
     (facts, verdict, since): &(Facts, Verdict, SystemTime),
-    counts_clients: bool,
+    (version, counts_clients): (&str, bool),
 ) -> Map<String, Value> {
-    let numbers = &moment.numbers;
+    let Moment { figures, caches: running, .. } = moment;
+    let ConfigurationFigures { hash, read, pending } = &figures.configuration;
     let [short, long] = &moment.rates;
-    let build = numbers.each("weir_build_info").next();
-    let config = numbers.each("weir_config_info").next();
-    let read = numbers.find("weir_config_last_reload_success_timestamp_seconds", &[]);
-    let read = read.map(|at| std::time::UNIX_EPOCH + Duration::from_secs_f64(at.max(0.0)));
+    let behind = running.iter().map(|cache| cache.figures.watchers_behind).reduce(Add::add);
     fields([
-        ("version", build.map_or("", |(labels, _)| labels.get("version")).into()),
+        ("version", version.into()),
         ("verdict", verdict.describe(*since)),
         ("rates", object([("10s", rates(short)), ("1m", rates(long))])),
         ("totals", totals(&moment.totals)),
         (
             "watches",
             object([
-                ("open", number(numbers.sum("weir_watchers", &[]))),
+                ("open", number(figures.server.watches)),
                 ("upstream", facts.following.into()),
-                ("behind", optional(numbers.find("weir_watchers_behind", &[]))),
+                ("behind", behind.map_or(Value::Null, Value::from)),
                 ("delaySeconds", optional(facts.delay)),
             ]),
         ),
-        ("caches", number(numbers.sum("weir_caches", &[]))),
+        ("caches", running.len().into()),
         ("countsClients", counts_clients.into()),
-        ("slowestCache", slowest(numbers)),
+        ("slowestCache", slowest(running)),
         ("saved", saved(long)),
         (
             "memory",
             object([
-                ("usedBytes", optional(numbers.find("process_resident_memory_bytes", &[]))),
-                ("usedRatio", optional(numbers.find("weir_overload_used_ratio", &MEMORY))),
+                ("usedBytes", optional(moment.process.resident)),
+                ("usedRatio", number(figures.overload.memory_ratio)),
             ]),
         ),
         (
@@ -55,17 +54,17 @@ pub(super) fn content(
             object([
                 ("isUsable", caches.availability().is_usable().into()),
                 ("version", optional_text(caches.upstream_version())),
-                ("connections", number(numbers.sum("weir_upstream_connections", &[]))),
+                ("connections", number(figures.upstream.connections)),
                 ("medianSeconds", optional(facts.upstream_seconds)),
             ]),
         ),
-        ("certificates", certificates(numbers)),
+        ("certificates", certificates(&figures.certificates)),
         (
             "configuration",
             object([
-                ("hash", config.map_or("", |(labels, _)| labels.get("hash")).into()),
+                ("hash", hash.as_str().into()),
                 ("read", read.map_or(Value::Null, time)),
-                ("pendingFields", number(numbers.sum("weir_config_pending_fields", &[]))),
+                ("pendingFields", (*pending).into()),
             ]),
         ),
     ])
@@ -99,25 +98,24 @@ fn totals(totals: &Totals) -> Value {
 }
 
 /// Returns the cache whose events were latest in the last minutes; null without any.
-fn slowest(numbers: &Numbers) -> Value {
-    let delays = numbers.each("weir_cache_delivery_delay_max_seconds");
-    let slowest = delays.max_by(|(_, one), (_, other)| one.total_cmp(other));
-    slowest.map_or(Value::Null, |(labels, delay)| {
+fn slowest(caches: &[CacheDescription]) -> Value {
+    let lag = |cache: &&CacheDescription| cache.figures.lag;
+    let slowest = caches.iter().max_by(|one, other| lag(one).total_cmp(&lag(other)));
+    slowest.map_or(Value::Null, |cache| {
         object([
-            ("resource", labels.get("resource").into()),
-            ("namespace", labels.get("namespace").into()),
-            ("lagSeconds", number(delay)),
+            ("resource", (&*cache.resource).into()),
+            ("namespace", (&*cache.namespace).into()),
+            ("lagSeconds", number(cache.figures.lag)),
         ])
     })
 }
 
 /// Returns when the certificates expire, by their use, the first one first.
-fn certificates(numbers: &Numbers) -> Value {
-    let expiries = numbers.each("weir_certificate_expiry_timestamp_seconds");
-    let mut expiries: Vec<_> = expiries.map(|(labels, at)| (labels.get("use"), at)).collect();
-    expiries.sort_by(|(_, one), (_, other)| one.total_cmp(other));
-    let describe = |(usage, at): (&str, f64)| {
-        let at = std::time::UNIX_EPOCH + Duration::try_from_secs_f64(at).unwrap_or_default();
+fn certificates(expiries: &[(&'static str, i64)]) -> Value {
+    let mut expiries = expiries.to_vec();
+    expiries.sort_by_key(|(_, at)| *at);
+    let describe = |(usage, at): (&str, i64)| {
+        let at = UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0));
         object([("use", usage.into()), ("expires", time(at))])
     };
     expiries.into_iter().map(describe).collect()
@@ -152,8 +150,6 @@ fn saved(minute: &Totals) -> Value {
 fn optional_text(text: Option<String>) -> Value {
     text.map_or(Value::Null, Value::from)
 }
-
-const MEMORY: [(&str, &str); 1] = [("resource", "memory")];
 
 #[cfg(test)]
 mod tests {

@@ -1,25 +1,33 @@
-//! Contents from metrics, and how numbers are written.
+//! Contents from figures, and how numbers are written.
 
 use std::time::UNIX_EPOCH;
+
+use prometheus::Registry;
 
 use super::*;
 use crate::admin::api::json::{number, optional};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::page_comparison::KeyDifference;
-use crate::cache::metrics::CacheMetrics;
+use crate::cache::metrics::{CacheFigures, CacheMetrics, CacheTotals};
 use crate::cache::registry::{CacheDescription, CacheDifference, CheckReport, LastFailure};
 use crate::cache::verification::findings::WrongSide;
 use crate::codec::object::Key;
-use crate::telemetry::metrics::counter_vec;
+use crate::server::RequestCount;
 
-pub(super) fn moment(registry: &MetricRegistry, before: &Totals) -> Moment {
-    let numbers = Numbers::gather(registry);
-    let totals = Arc::new(Totals::from_numbers(&numbers));
-    let rates = [10.0, 60.0].map(|seconds| totals.rates(before, seconds));
-    let time = UNIX_EPOCH + Duration::from_secs(1_000_000);
-    let relists = relists(&numbers);
-    let relists = [relists.clone(), relists];
-    Moment { at: MINUTE, time, numbers, totals, rates, relists, failing: Vec::new() }
+pub(super) fn moment(figures: Figures, before: &Totals) -> Moment {
+    let all_caches = CacheTotals { resource_bytes_max: 1000.0, ..CacheTotals::default() };
+    let totals = Arc::new(Totals::from_figures(&figures, &all_caches));
+    Moment {
+        at: MINUTE,
+        time: UNIX_EPOCH + Duration::from_secs(1_000_000),
+        figures,
+        caches: Vec::new(),
+        all_caches,
+        process: ProcessFigures::default(),
+        rates: [10.0, 60.0].map(|seconds| totals.rates(before, seconds)),
+        totals,
+        failing: Vec::new(),
+    }
 }
 
 #[test]
@@ -58,14 +66,14 @@ pub(super) fn cache(resource: &str, state: &'static str) -> CacheDescription {
         is_warm: true,
         checks: CheckReport { checked: None, difference: None },
         is_quarantined: false,
+        is_over_budget: false,
+        figures: CacheFigures::default(),
     }
 }
 
 #[test]
 fn caches_have_their_metrics_and_are_sorted() {
-    let registry = MetricRegistry::new();
-    let metrics = CacheMetrics::register(&registry).unwrap();
-    metrics.limits(1000, 9000);
+    let metrics = CacheMetrics::register(&Registry::new()).unwrap();
     let describe = |resource: &str, objects, bytes| {
         let series = metrics.series(["", "v1", resource, "", "json"]);
         series.contents(objects, bytes, 9);
@@ -89,16 +97,17 @@ fn caches_have_their_metrics_and_are_sorted() {
                 }),
             },
             is_quarantined: true,
+            figures: series.figures(),
             ..cache(resource, "watching")
         }
     };
     let all = [describe("nodes", 2, 100), describe("pods", 3, 900), describe("secrets", 1, 500)];
-    let moment = moment(&registry, &Totals::default());
+    let moment = Moment { caches: all.into(), ..moment(Figures::default(), &Totals::default()) };
     let names = |content: &Map<String, Value>| {
         let items = content["items"].as_array().unwrap().iter();
         items.map(|item| item["resource"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let content = caches::content(&moment, &all, None, None);
+    let content = caches::content(&moment, None, None);
     assert_eq!(names(&content), ["nodes", "pods", "secrets"]);
     let pods = &content["items"][1];
     for (field, value) in [("objects", 3), ("bytes", 900), ("relists", 1), ("historyEvents", 5)] {
@@ -112,25 +121,29 @@ fn caches_have_their_metrics_and_are_sorted() {
     let difference = &pods["lastDifference"];
     assert_eq!((&difference["objects"], &difference["count"]), (&objects, &1.into()));
     assert_eq!(difference["wrong"], "cache");
-    let content = caches::content(&moment, &all, Some(2), Some("bytes"));
+    let content = caches::content(&moment, Some(2), Some("bytes"));
     assert_eq!(names(&content), ["pods", "secrets"]);
 }
 
 #[test]
 fn reasons_are_those_without_a_hit_by_their_rate() {
-    let registry = MetricRegistry::new();
-    let labels = ["verb", "group", "version", "resource", "cache_status", "reason", "code"];
-    let requests = counter_vec(&registry, "weir_requests_total", "Requests.", &labels).unwrap();
-    let request = |status, reason, times| {
-        let labels = ["list", "", "v1", "pods", status, reason, "200"];
-        requests.with_label_values(&labels).inc_by(times);
+    let figures = |counts: [(&str, &str, f64); 3]| {
+        let request = |(status, reason, count): (&str, &str, f64)| RequestCount {
+            cache_status: status.into(),
+            reason: reason.into(),
+            count,
+            ..RequestCount::default()
+        };
+        let mut figures = Figures::default();
+        figures.server.requests = counts.map(request).into();
+        figures
     };
-    request("forward", "form", 100);
-    let before = Totals::from_numbers(&Numbers::gather(&registry));
-    request("hit", "", 60);
-    request("forward", "form", 6);
-    request("forward", "consistent", 54);
-    let content = reasons::content(&moment(&registry, &before));
+    let before =
+        figures([("forward", "form", 100.0), ("hit", "", 0.0), ("forward", "consistent", 0.0)]);
+    let before = Totals::from_figures(&before, &CacheTotals::default());
+    let now =
+        figures([("forward", "form", 106.0), ("hit", "", 60.0), ("forward", "consistent", 54.0)]);
+    let content = reasons::content(&moment(now, &before));
     let items = content["items"].as_array().unwrap();
     let reasons: Vec<_> = items.iter().map(|item| item["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["consistent", "form"]);

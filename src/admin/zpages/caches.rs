@@ -1,12 +1,14 @@
 //! One cache: what `/api/caches` leaves out, and a new list of it on demand.
 
+use std::collections::BTreeMap;
+
 use http::Uri;
 use prometheus::Registry as MetricRegistry;
+use prometheus::proto::{Metric, MetricFamily, MetricType};
 use serde_json::Value;
 
 use crate::admin::api::caches::{describe_failure, difference};
 use crate::admin::api::json::{number, object, time};
-use crate::admin::numbers::Numbers;
 use crate::api::query::Query;
 use crate::api::resource::GroupVersionResource;
 use crate::cache::registry::{CacheContents, CacheDescription, CacheDetail, Registry};
@@ -40,11 +42,11 @@ impl CacheNames {
         if caches.is_empty() {
             return None;
         }
-        let numbers = Numbers::gather(metrics);
+        let metrics = metrics.gather();
         Some(object([
             ("resource", self.gvr.to_string().into()),
             ("namespace", self.namespace.as_str().into()),
-            ("caches", caches.iter().map(|cache| describe(cache, &numbers)).collect()),
+            ("caches", caches.iter().map(|cache| describe(cache, &metrics)).collect()),
         ]))
     }
 
@@ -69,7 +71,7 @@ impl CacheNames {
     }
 }
 
-fn describe(cache: &CacheDetail, numbers: &Numbers) -> Value {
+fn describe(cache: &CacheDetail, families: &[MetricFamily]) -> Value {
     let CacheDetail { description, contents, transitions } = cache;
     let CacheDescription { group, version, resource, namespace, representation, .. } = description;
     let labels = [
@@ -79,7 +81,7 @@ fn describe(cache: &CacheDetail, numbers: &Numbers) -> Value {
         ("namespace", &**namespace),
         ("representation", *representation),
     ];
-    let metrics = numbers.with_labels(&labels).into_iter();
+    let metrics = with_labels(families, &labels).into_iter();
     let transition =
         |(name, at): &(&str, _)| object([("state", (*name).into()), ("time", time(*at))]);
     object([
@@ -95,6 +97,36 @@ fn describe(cache: &CacheDetail, numbers: &Numbers) -> Value {
         ("lastDifference", description.checks.difference.as_ref().map_or(Value::Null, difference)),
         ("metrics", metrics.map(|(name, value)| (name, number(value))).collect()),
     ])
+}
+
+/// Returns the counters and gauges that have these labels, by their names with the other labels, as
+/// in the text format.
+fn with_labels(families: &[MetricFamily], labels: &[(&str, &str)]) -> BTreeMap<String, f64> {
+    let mut values = BTreeMap::new();
+    let is_number = |family: &&MetricFamily| family.get_field_type() != MetricType::HISTOGRAM;
+    for family in families.iter().filter(is_number) {
+        for metric in family.get_metric() {
+            let has = |(name, value): &(&str, &str)| {
+                let mut pairs = metric.get_label().iter();
+                pairs.any(|pair| pair.name() == *name && pair.value() == *value)
+            };
+            if labels.iter().all(has) {
+                // Each series is either of the two; the other value is 0.
+                let value = metric.get_counter().get_value() + metric.get_gauge().get_value();
+                values.insert(format!("{}{}", family.name(), others(metric, labels)), value);
+            }
+        }
+    }
+    values
+}
+
+/// Returns the labels that are not among these.
+fn others(metric: &Metric, labels: &[(&str, &str)]) -> String {
+    let mut pairs = metric.get_label().iter().collect::<Vec<_>>();
+    pairs.retain(|pair| labels.iter().all(|(name, _)| *name != pair.name()));
+    let pairs: Vec<_> =
+        pairs.iter().map(|pair| format!("{}={:?}", pair.name(), pair.value())).collect();
+    if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
 }
 
 fn describe_contents(contents: &CacheContents) -> Value {
@@ -113,6 +145,22 @@ fn describe_contents(contents: &CacheContents) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::metrics::counter_vec;
+
+    #[test]
+    fn the_metrics_of_a_cache_are_found_by_its_labels() {
+        let registry = MetricRegistry::new();
+        let counts = counter_vec(&registry, "weir_test_total", "Tests.", &["a", "b"]).unwrap();
+        counts.with_label_values(&["x", "1"]).inc_by(2);
+        counts.with_label_values(&["x", "2"]).inc_by(3);
+        let metrics = registry.gather();
+        assert_eq!(
+            with_labels(&metrics, &[("b", "2")]),
+            [("weir_test_total{a=\"x\"}".to_owned(), 3.0)].into()
+        );
+        let all = with_labels(&metrics, &[("b", "1"), ("a", "x")]);
+        assert_eq!(all, [("weir_test_total".to_owned(), 2.0)].into());
+    }
 
     #[test]
     fn a_resource_has_two_or_three_names() {

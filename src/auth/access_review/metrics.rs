@@ -125,6 +125,11 @@ impl AccessReviewMetrics {
         self.inner.duration.observe(duration.as_secs_f64());
     }
 
+    /// Returns the memory of cached decisions.
+    pub(in crate::auth) fn cached_bytes(&self) -> i64 {
+        self.inner.cached_bytes.iter().map(IntGauge::get).sum()
+    }
+
     /// Sets the memory of cached decisions.
     pub fn set_cached_bytes(&self, allowed: bool, bytes: u64) {
         let [denied, granted] = &self.inner.cached_bytes;

@@ -88,6 +88,11 @@ impl AuditMetrics {
         self.waits.inc();
     }
 
+    /// Returns the size of the queue in bytes.
+    pub(in crate::auth) fn queue_bytes(&self) -> i64 {
+        self.queue_bytes.get()
+    }
+
     /// Sets the size of the queue in bytes.
     pub fn queued(&self, bytes: usize) {
         self.queue_bytes.set(saturating_i64(bytes));

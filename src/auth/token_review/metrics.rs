@@ -150,6 +150,11 @@ impl TokenReviewMetrics {
         self.duration.observe(duration.as_secs_f64());
     }
 
+    /// Returns the weight of the good tokens in the cache.
+    pub(in crate::auth) fn cached_bytes(&self) -> i64 {
+        self.cached_bytes.get()
+    }
+
     /// Sets the numbers of good and of failed tokens in the cache, and the weight of the good ones.
     pub fn set_cached(&self, (good, failed, bytes): (u64, u64, u64)) {
         let set = |gauge: &IntGauge, count| gauge.set(saturating_i64(count));

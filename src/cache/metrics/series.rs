@@ -7,14 +7,16 @@
 //! A cache that is retired removes its series, and another one of the same labels may have begun
 //! then. So it neither creates nor removes any from then on.
 //!
-//! Lock order: `other_state`, then those of the families.
+//! Lock order: `other_state`, then those of the families. `relists` alone.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge};
+use tokio::time::Instant;
 
 use crate::cache::metrics::delay_peak::DelayPeak;
 use crate::cache::metrics::families::{Families, with};
@@ -38,6 +40,8 @@ pub struct CacheSeries {
     listed: AtomicU64,
     /// The number and the bytes of events, by [`EventLabel`], from the first event on.
     events: [OnceLock<(IntCounter, IntCounter)>; EVENT_LABELS.len()],
+    /// How often it has listed again.
+    relists: Mutex<Relists>,
     resource_version: IntGauge,
     last_progress: Gauge,
     checked: Gauge,
@@ -47,6 +51,39 @@ pub struct CacheSeries {
     /// held while a series is created or removed that does not exist from the start.
     other_state: Mutex<Option<&'static str>>,
     retired: AtomicBool,
+}
+
+/// The lists of a cache after its first one.
+#[derive(Debug, Default)]
+struct Relists {
+    count: u64,
+    /// The times of the last ones, the latest last: at most [`RELISTS_MAX`].
+    times: VecDeque<Instant>,
+}
+
+/// The figures of one cache.
+#[derive(Clone, Debug, Default)]
+pub struct CacheFigures {
+    /// The number of objects.
+    pub objects: i64,
+    /// The bytes of objects and history.
+    pub bytes: i64,
+    /// The watches that it serves.
+    pub watchers: i64,
+    /// Those of them that are far behind.
+    pub watchers_behind: i64,
+    /// The events of its history.
+    pub history_events: i64,
+    /// The time from which on a watch may resume; `None` before the first list.
+    pub history_oldest: Option<SystemTime>,
+    /// The time of the last list, event or bookmark from the upstream.
+    pub last_progress: Option<SystemTime>,
+    /// The longest delay of an event in the last one to two minutes, in seconds.
+    pub lag: f64,
+    /// How often it has listed again.
+    pub relists: u64,
+    /// How often it has listed again in the last hour: at most [`RELISTS_MAX`].
+    pub relists_of_hour: usize,
 }
 
 impl CacheSeries {
@@ -64,6 +101,7 @@ impl CacheSeries {
             shown_delay: families.delay_peak.with_label_values(&labels),
             listed: AtomicU64::default(),
             events: Default::default(),
+            relists: Mutex::default(),
             resource_version: families.resource_version.with_label_values(&labels),
             last_progress: families.last_progress.with_label_values(&labels),
             checked: families.checked.with_label_values(&labels),
@@ -72,6 +110,24 @@ impl CacheSeries {
             labels: labels.map(Box::from),
             families: Arc::clone(families),
             retired: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the figures of the cache.
+    pub fn figures(&self) -> CacheFigures {
+        let relists = self.relists.lock();
+        let recent = relists.times.iter().rev().take_while(|time| time.elapsed() < HOUR);
+        CacheFigures {
+            objects: self.objects.get(),
+            bytes: self.bytes.get(),
+            watchers: self.watchers.get(),
+            watchers_behind: self.watchers_behind.get(),
+            history_events: self.history_events.get(),
+            history_oldest: system_time(self.history_oldest.get()),
+            last_progress: system_time(self.last_progress.get()),
+            lag: self.shown_delay.get(),
+            relists: relists.count,
+            relists_of_hour: recent.count(),
         }
     }
 
@@ -161,6 +217,15 @@ impl CacheSeries {
     /// Counts a started list by its cause, one of [`RELIST_CAUSES`].
     pub fn relist(&self, cause: &str) {
         self.count(&self.families.relists, cause);
+        if cause == START {
+            return;
+        }
+        let mut relists = self.relists.lock();
+        relists.count += 1;
+        if relists.times.len() >= RELISTS_MAX {
+            relists.times.pop_front();
+        }
+        relists.times.push_back(Instant::now());
     }
 
     /// Counts a proof of freshness by its step, one of [`PROOF_STEPS`].
@@ -271,6 +336,17 @@ pub(super) fn seconds_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
+/// Returns the time of a gauge, which is 0 without one.
+pub(super) fn system_time(seconds: f64) -> Option<SystemTime> {
+    let since = Duration::try_from_secs_f64(seconds).ok().filter(|since| !since.is_zero())?;
+    Some(UNIX_EPOCH + since)
+}
+
+/// The cause of the first list of a cache.
+const START: &str = "start";
+const HOUR: Duration = Duration::from_secs(3600);
+/// One in four seconds, for an hour.
+const RELISTS_MAX: usize = 900;
 /// A floating-point number is exact up to 2^53, which has 16 digits. kube-apiserver cuts its own
 /// metrics of resourceVersions in the same way.
 const RESOURCE_VERSION_MODULUS: u64 = 1_000_000_000_000_000;
@@ -288,7 +364,7 @@ pub const WATCHING: &str = "watching";
 pub const STATES: [&str; 6] =
     ["listing", "backing-off", "reviewing", "resuming", "verifying", "watching"];
 /// The causes of a list, for the `cause` label.
-pub const RELIST_CAUSES: [&str; 5] = ["start", "expired", "rewound", "changed", "retry"];
+pub const RELIST_CAUSES: [&str; 5] = [START, "expired", "rewound", "changed", "retry"];
 /// The steps that prove a state fresh (`docs/decisions/proofs-of-freshness.md`), for the `step`
 /// label. The last one is for watches and lists without a proof.
 pub const PROOF_STEPS: [&str; 5] = ["held", "event", "list", "short-watch", "forwarded"];

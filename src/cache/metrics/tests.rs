@@ -155,3 +155,23 @@ fn the_oldest_time_is_that_of_the_list_until_an_event_leaves_the_history() {
     let age = listed - oldest();
     assert!((900.0..=1_000.0).contains(&age), "{age}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_relists_of_an_hour_are_remembered() {
+    let registry = Registry::new();
+    let series = CacheMetrics::register(&registry).unwrap().series(["", "v1", "pods", "", "json"]);
+    let relists = || {
+        let figures = series.figures();
+        (figures.relists, figures.relists_of_hour)
+    };
+    series.relist("start");
+    assert_eq!(relists(), (0, 0), "the first list is none");
+    series.relist("expired");
+    tokio::time::advance(Duration::from_secs(1800)).await;
+    (0..3).for_each(|_| series.relist("retry"));
+    assert_eq!(relists(), (4, 4));
+    tokio::time::advance(Duration::from_secs(1801)).await;
+    assert_eq!(relists(), (4, 3));
+    (0..2000).for_each(|_| series.relist("retry"));
+    assert_eq!(relists(), (2004, 900), "as many as are kept");
+}

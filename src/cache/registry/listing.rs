@@ -1,12 +1,13 @@
-//! The list of all caches for operators, with states and failures that are in no metric.
+//! The list of all caches for operators.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 pub use crate::cache::cached_resource::status::LastFailure;
 use crate::cache::key::CacheKey;
+use crate::cache::metrics::CacheFigures;
+use crate::cache::registry::inner::Inner;
 pub use crate::cache::verification::findings::{CacheDifference, CheckReport};
 
 /// A running cache. Its first fields are the labels of its metrics.
@@ -35,6 +36,35 @@ pub struct CacheDescription {
     /// Whether it answers nothing, because an earlier cache of its key was proved wrong and it is
     /// not checked yet.
     pub is_quarantined: bool,
+    /// Whether it exceeds a byte budget, so that its requests are forwarded.
+    pub is_over_budget: bool,
+    /// Its figures.
+    pub figures: CacheFigures,
+}
+
+/// The caches that answer nothing, whether they run or not, by resource and namespace.
+#[derive(Clone, Debug, Default)]
+pub struct Suspended {
+    /// Those that etcd proved wrong.
+    pub quarantined: Vec<(Box<str>, Box<str>)>,
+    /// Those that exceed a byte budget.
+    pub over_budget: Vec<(Box<str>, Box<str>)>,
+}
+
+impl Suspended {
+    pub(super) fn new(inner: &Inner) -> Self {
+        let names = |keys: Vec<CacheKey>| {
+            let name = |key: CacheKey| (Box::from(&*key.gvr.resource), key.namespace().into());
+            let mut names: Vec<_> = keys.into_iter().map(name).collect();
+            names.sort_unstable();
+            names.dedup();
+            names
+        };
+        Self {
+            quarantined: names(inner.quarantines.keys()),
+            over_budget: names(inner.over_budget.keys()),
+        }
+    }
 }
 
 /// A running cache in all detail.
@@ -71,7 +101,7 @@ pub struct CacheContents {
 }
 
 /// Returns a cache in all detail.
-pub(super) fn detail(cached: &CachedResource, is_quarantined: bool) -> CacheDetail {
+pub(super) fn detail(cached: &CachedResource, inner: &Inner) -> CacheDetail {
     let contents = cached.watch_cache.state().map(|state| CacheContents {
         resource_version: state.resource_version(),
         objects: state.len(),
@@ -82,17 +112,14 @@ pub(super) fn detail(cached: &CachedResource, is_quarantined: bool) -> CacheDeta
         history_bytes: state.history().weight(),
         history_events_max: state.history().window(),
     });
-    let description = describe(cached, is_quarantined);
+    let description = describe(cached, inner);
     CacheDetail { description, contents, transitions: cached.status.transitions() }
 }
 
 /// Returns the descriptions of caches, in the order of their names.
-pub(super) fn describe_all(
-    caches: &[Arc<CachedResource>],
-    is_quarantined: impl Fn(&CacheKey) -> bool,
-) -> Vec<CacheDescription> {
-    let describe = |cached: &Arc<CachedResource>| describe(cached, is_quarantined(&cached.key));
-    let mut caches: Vec<_> = caches.iter().map(describe).collect();
+pub(super) fn describe_all(inner: &Inner) -> Vec<CacheDescription> {
+    let caches = inner.caches.all();
+    let mut caches: Vec<_> = caches.iter().map(|cached| describe(cached, inner)).collect();
     let key = |cache: &CacheDescription| {
         let CacheDescription { resource, group, version, namespace, representation, .. } =
             cache.clone();
@@ -102,7 +129,7 @@ pub(super) fn describe_all(
     caches
 }
 
-fn describe(cached: &CachedResource, is_quarantined: bool) -> CacheDescription {
+fn describe(cached: &CachedResource, inner: &Inner) -> CacheDescription {
     let key = &cached.key;
     let (state, since) = cached.status.state();
     CacheDescription {
@@ -116,6 +143,8 @@ fn describe(cached: &CachedResource, is_quarantined: bool) -> CacheDescription {
         failure: cached.status.failure(),
         is_warm: cached.is_warm(),
         checks: cached.findings.report(),
-        is_quarantined,
+        is_quarantined: inner.quarantines.is_closed(key),
+        is_over_budget: inner.over_budget.contains(key),
+        figures: cached.series.figures(),
     }
 }

@@ -59,6 +59,11 @@ impl OverBudget {
         self.caches.contains_key(key)
     }
 
+    /// Returns the keys of all of them.
+    pub(super) fn keys(&self) -> Vec<CacheKey> {
+        self.caches.iter().map(|entry| entry.key().clone()).collect()
+    }
+
     /// Notes that a cache fits.
     pub(super) fn clear(&self, key: &CacheKey, context: &CacheContext) {
         if self.caches.remove(key).is_some() {

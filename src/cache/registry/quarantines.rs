@@ -117,6 +117,12 @@ impl Quarantines {
             && self.entries.get(key).is_some_and(|entry| entry.quarantine.is_closed())
     }
 
+    /// Returns the keys of the caches that answer nothing.
+    pub(super) fn keys(&self) -> Vec<CacheKey> {
+        let entries = self.entries.iter().filter(|entry| entry.quarantine.is_closed());
+        entries.map(|entry| entry.key().clone()).collect()
+    }
+
     /// Returns the keys of the caches that are to be listed again, or were. Forgets what is over,
     /// and those of which `is_known` is false.
     pub(super) fn refilling(

@@ -1,10 +1,9 @@
 //! The live line of the demo: the requests of clients, and how few of them reached the upstream.
-//! The figures come from the metrics that Prometheus scrapes, so every Weir has them.
+//! The figures are those of the server, so every Weir has them.
 
 use std::fmt;
 
-use prometheus::Registry;
-use prometheus::proto::{Metric, MetricFamily};
+use crate::server::{RequestCount, ServerFigures};
 
 /// The totals since the start, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,31 +17,26 @@ pub(super) struct Figures {
 
 impl Figures {
     /// Sums over all resources; `upstream` is the simulator's own count of requests.
-    pub(super) fn gather(registry: &Registry, upstream: u64) -> Self {
-        let families = registry.gather();
-        let sum = |name: &str, label| sum(&families, name, label);
+    pub(super) fn new(server: &ServerFigures, upstream: u64) -> Self {
         Self {
-            requests: sum("weir_requests_total", None),
-            hits: sum("weir_requests_total", Some(("cache_status", "hit"))),
-            watches: sum("weir_watchers", None),
-            events: sum("weir_watch_events_total", None),
+            requests: requests(server, |_| true),
+            hits: requests(server, |request| &*request.cache_status == "hit"),
+            watches: server.watches as u64,
+            events: events(server),
             upstream,
         }
     }
 }
 
-/// Returns the sum of a counter or gauge over the series with this label.
-pub(super) fn sum(families: &[MetricFamily], name: &str, label: Option<(&str, &str)>) -> u64 {
-    let family = families.iter().find(|family| family.name() == name);
-    let metrics = family.map(MetricFamily::get_metric).unwrap_or_default();
-    let wanted = |metric: &&Metric| {
-        label.is_none_or(|(name, value)| {
-            metric.get_label().iter().any(|label| label.name() == name && label.value() == value)
-        })
-    };
-    // Each is either of the two; the other is 0.
-    let value = |metric: &Metric| metric.get_counter().get_value() + metric.get_gauge().get_value();
-    metrics.iter().filter(wanted).map(|metric| value(metric) as u64).sum()
+/// Returns the number of requests of a kind.
+pub(super) fn requests(server: &ServerFigures, counts: impl Fn(&RequestCount) -> bool) -> u64 {
+    let requests = server.requests.iter().filter(|request| counts(request));
+    requests.map(|request| request.count as u64).sum()
+}
+
+/// Returns the number of events that were sent to watches.
+pub(super) fn events(server: &ServerFigures) -> u64 {
+    server.watch_events.iter().map(|(_, count)| *count as u64).sum()
 }
 
 /// The line, which fits in 80 columns while the figures have at most six digits.
@@ -58,24 +52,21 @@ impl fmt::Display for Figures {
 
 #[cfg(test)]
 mod tests {
-    use prometheus::{IntCounterVec, IntGauge, Opts};
-
     use super::*;
 
     #[test]
-    fn metrics_are_summed() {
-        let registry = Registry::new();
-        let requests =
-            IntCounterVec::new(Opts::new("weir_requests_total", "x"), &["cache_status", "code"])
-                .unwrap();
-        registry.register(Box::new(requests.clone())).unwrap();
-        requests.with_label_values(&["hit", "200"]).inc_by(3);
-        requests.with_label_values(&["hit", "304"]).inc_by(2);
-        requests.with_label_values(&["forward", "200"]).inc_by(1);
-        let watchers = IntGauge::new("weir_watchers", "x").unwrap();
-        registry.register(Box::new(watchers.clone())).unwrap();
-        watchers.set(7);
-        let figures = Figures::gather(&registry, 4);
+    fn requests_are_summed() {
+        let request = |status: &str, count| RequestCount {
+            cache_status: status.into(),
+            count,
+            ..RequestCount::default()
+        };
+        let server = ServerFigures {
+            requests: vec![request("hit", 3.0), request("hit", 2.0), request("forward", 1.0)],
+            watches: 7.0,
+            ..ServerFigures::default()
+        };
+        let figures = Figures::new(&server, 4);
         assert_eq!(figures, Figures { requests: 6, hits: 5, watches: 7, events: 0, upstream: 4 });
         assert!(figures.to_string().len() < 80, "{figures}");
     }

@@ -4,9 +4,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use prometheus::Registry;
-
-use crate::cli::demo::figures::sum;
+use crate::cli::demo::figures;
+use crate::server::ServerFigures;
 use crate::simulator::RequestLog;
 
 /// The table, which is drawn over itself.
@@ -22,12 +21,11 @@ impl Table {
     /// percentile. Call this once a second.
     pub(super) fn draw(
         &mut self,
-        registry: &Registry,
+        server: &ServerFigures,
         requests: &RequestLog,
         late: Option<[Duration; 2]>,
     ) -> String {
-        let families = registry.gather();
-        let asked = |verb: &str| sum(&families, "weir_requests_total", Some(("verb", verb)));
+        let asked = |verb: &str| figures::requests(server, |request| &*request.verb == verb);
         let counts = requests.counts();
         let seen = |wanted: &str| {
             counts.iter().filter(|((verb, _), _)| verb == wanted).map(|(_, count)| count).sum()
@@ -50,10 +48,10 @@ impl Table {
             let [asked_rate, seen_rate] = rates;
             lines.push(format!("{name:<10}{asked_rate:>16}{asked:>12}{seen_rate:>22}{seen:>12}"));
         }
-        let open = sum(&families, "weir_watchers", None);
+        let open = server.watches;
         let upstream = requests.watches_open();
         lines.push(format!("{:<10}{open:>16}{:>12}{upstream:>22}", "open", ""));
-        let events = sum(&families, "weir_watch_events_total", None);
+        let events = figures::events(server);
         let late = late.map_or("none measured yet".to_owned(), |[median, most]| {
             format!("half within {} of the change, 99 % within {}", millis(median), millis(most))
         });
@@ -78,21 +76,20 @@ const ROWS: [(&str, &str); 3] = [("GET", "get"), ("LIST", "list"), ("WATCH", "wa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::metrics::counter_vec;
+    use crate::server::RequestCount;
 
     #[test]
     fn the_table_is_drawn_over_itself() {
-        let registry = Registry::new();
-        let requests =
-            counter_vec(&registry, "weir_requests_total", "Requests.", &["verb"]).unwrap();
-        requests.with_label_values(&["list"]).inc_by(5);
+        let lists = |count| ServerFigures {
+            requests: vec![RequestCount { verb: "list".into(), count, ..RequestCount::default() }],
+            ..ServerFigures::default()
+        };
         let mut table = Table::default();
         let log = RequestLog::default();
-        let first = table.draw(&registry, &log, None);
+        let first = table.draw(&lists(5.0), &log, None);
         assert!(!first.contains('\x1b') && first.contains("none measured yet"), "{first}");
-        requests.with_label_values(&["list"]).inc_by(7);
         let late = [Duration::from_micros(1500), Duration::from_millis(4)];
-        let second = table.draw(&registry, &log, Some(late));
+        let second = table.draw(&lists(12.0), &log, Some(late));
         assert!(second.starts_with("\x1b[6A"), "{second:?}");
         let list = second.lines().find(|line| line.starts_with("LIST")).unwrap();
         assert_eq!(list.split_whitespace().collect::<Vec<_>>(), ["LIST", "7", "12", "0", "0"]);

@@ -121,6 +121,11 @@ impl GzipMetrics {
         self.bytes_limit.set(saturating_i64(bytes_max));
     }
 
+    /// Returns the bytes of the segments in the cache, and their limit.
+    pub fn figures(&self) -> [f64; 2] {
+        [&self.bytes, &self.bytes_limit].map(|gauge| gauge.get() as f64)
+    }
+
     /// Counts the segments of a list, of which `missing` were not in the cache.
     pub fn looked_up(&self, segments: usize, missing: usize) {
         self.hits.inc_by(segments.saturating_sub(missing) as u64);

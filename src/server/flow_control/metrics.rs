@@ -13,6 +13,7 @@ use crate::flow::schedule::request::{Load, RejectReason};
 use crate::server::flow_control::limits::metrics::LimitFamilies;
 use crate::telemetry::metrics::{
     counter, counter_vec, counters_of, float_counter_vec, gauge_vec, histogram_vec, saturating_i64,
+    sum,
 };
 
 /// The metrics of flow control. Cheap to clone.
@@ -69,7 +70,28 @@ pub(super) struct ClassMetrics {
     seat_seconds: Counter,
 }
 
+/// The figures of flow control. There are no seats while nothing is limited.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowFigures {
+    /// Seats of the API servers that forwarded requests take.
+    pub seats: Option<f64>,
+    /// The most of them.
+    pub seats_max: Option<f64>,
+    /// Requests that were refused before they were forwarded.
+    pub rejected: f64,
+}
+
 impl FlowMetrics {
+    /// Returns the figures.
+    pub fn figures(&self) -> FlowFigures {
+        let Inner { seats, rejected, limits, .. } = &*self.inner;
+        FlowFigures {
+            seats: sum(seats),
+            seats_max: limits.seats_max(),
+            rejected: sum(rejected).unwrap_or(0.0),
+        }
+    }
+
     pub(super) fn slow_response(&self, outcome: &str) {
         self.inner.slow.with_label_values(&[outcome]).inc();
     }

@@ -6,7 +6,9 @@ use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use crate::flow::overload::{Signals, Stage};
 use crate::telemetry::events::Events;
-use crate::telemetry::metrics::{counter_vec, float_gauge, float_gauge_vec, gauge, gauge_vec};
+use crate::telemetry::metrics::{
+    counter_vec, float_gauge, float_gauge_vec, gauge, gauge_vec, sum_with,
+};
 
 /// The metrics of overload. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -24,6 +26,19 @@ struct Inner {
     used: [Gauge; 3],
     refused: IntCounterVec,
     waiting: IntGauge,
+}
+
+/// The figures of Weir's own overload.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OverloadFigures {
+    /// The stage that is acted upon; `None` before it is measured.
+    pub stage: Option<f64>,
+    /// The memory limit of this process in bytes.
+    pub memory_max: Option<f64>,
+    /// The used part of it.
+    pub memory_ratio: f64,
+    /// Requests that were refused.
+    pub refused: f64,
 }
 
 impl OverloadMetrics {
@@ -83,6 +98,17 @@ impl OverloadMetrics {
         Self { events: events.clone(), ..self }
     }
 
+    /// Returns the figures.
+    pub fn figures(&self) -> OverloadFigures {
+        let Inner { stage, memory_limit, used: [_, memory, _], refused, .. } = &*self.inner;
+        OverloadFigures {
+            stage: sum_with(stage, ("by", ACTED_ON)),
+            memory_max: Some(memory_limit.get()).filter(|limit| limit.is_finite()),
+            memory_ratio: memory.get(),
+            refused: sum_with(refused, ("enforced", "true")).unwrap_or(0.0),
+        }
+    }
+
     /// Returns the notable events.
     pub(super) fn events(&self) -> &Events {
         &self.events
@@ -90,7 +116,7 @@ impl OverloadMetrics {
 
     pub(super) fn show(&self, measured: Stage, acted_on: Stage, signals: &Signals) {
         let Signals { lateness, cpu, memory, descriptors } = *signals;
-        for (by, stage) in [("measured", measured), ("acted-on", acted_on)] {
+        for (by, stage) in [("measured", measured), (ACTED_ON, acted_on)] {
             self.inner.stage.with_label_values(&[by]).set(i64::from(stage as u8));
         }
         self.inner.lateness.set(lateness.as_secs_f64());
@@ -117,3 +143,6 @@ impl OverloadMetrics {
         self.inner.refused.with_label_values(&[kind, enforced]).inc();
     }
 }
+
+/// The label of the stage that is acted upon.
+const ACTED_ON: &str = "acted-on";

@@ -47,6 +47,7 @@ async fn requests_do_not_wait_for_another_attempt_of_a_cache_that_did_not_fit() 
     assert!(refused().await);
     let alarm = r#"weir_cache_over_budget{group="",namespace="",representation="json",resource="configmaps",version="v1"} 1"#;
     assert!(rig.metric(alarm));
+    assert_eq!(rig.registry.suspended().over_budget, [("configmaps".into(), "".into())]);
     assert_eq!(script.watches.lock().len(), 1);
 
     tokio::time::sleep(Duration::from_secs(61)).await;

@@ -153,6 +153,7 @@ async fn a_wrong_cache_is_quarantined_until_its_successor_was_checked_whole() {
         refused && rig.metric("weir_cache_quarantined{")
     })
     .await;
+    assert_eq!(rig.registry.suspended().quarantined, [("configmaps".into(), "".into())]);
     assert!(matches!(watch.next_batch(1 << 20), Batch::Ended(EndCause::Wrong)));
     assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Quarantined);
     let gvr = config_maps().gvr;
@@ -175,6 +176,7 @@ async fn a_wrong_cache_is_quarantined_until_its_successor_was_checked_whole() {
     let versions: Vec<_> = held.store().iter().map(|object| object.resource_version.0).collect();
     assert_eq!(versions, [1, 2, 1001]);
     assert!(!rig.metric("weir_cache_quarantined{"));
+    assert!(rig.registry.suspended().quarantined.is_empty());
     assert_eq!(checked.wrong(), Some(WrongSide::Cache), "the report stays");
     // What clients of the wrong cache resume from is refused with 410.
     assert!(handle.is_lost(ResourceVersion(1000), WAIT).await);

@@ -3,7 +3,9 @@
 
 use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
-use crate::telemetry::metrics::{counter_vec, float_gauge_vec, gauge_vec, saturating_i64};
+use crate::telemetry::metrics::{
+    counter_vec, float_gauge_vec, gauge_vec, saturating_i64, sum_with,
+};
 
 /// The metrics of all API servers. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -58,6 +60,11 @@ impl LimitFamilies {
                 &["server", "of"],
             )?,
         })
+    }
+
+    /// Returns the seats of all API servers that forwarded requests may take.
+    pub(crate) fn seats_max(&self) -> Option<f64> {
+        sum_with(&self.limits, ("limit", ACTUAL))
     }
 
     /// Returns the metrics of one API server.
