@@ -135,6 +135,7 @@ impl App {
         let overload = Overload::new(config.flow_control.mode, metrics.overload.clone());
         let shadow = shadow(&config, &metrics);
         let services = Services {
+            slow_request: config.logging.slow_request,
             registry: registry.clone(),
             upstreams,
             access,
@@ -149,10 +150,11 @@ impl App {
         };
         let server = Server::bind(&config.server, services, sockets)?;
         let listeners = server.local_addresses();
-        let expiries = certificates::watch(&metrics, &upstream, front_proxy, &server)?;
+        let mut endpoints = JoinSet::new();
+        endpoints.spawn(certificates::watch(&metrics, &upstream, front_proxy, &server)?);
 
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
-        let checks = checks((&probe, &discovery, &registry), &config, [&started, &stopping]);
+        let checks = checks((&probe, &discovery, &registry), [&started, &stopping]);
         let details = details(&config, &flow_control, &registry, &metrics, (&server, &shadow));
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = bind_admin(&config, checks, metrics.registry.clone(), details).await?;
@@ -161,13 +163,11 @@ impl App {
             run_admin(admin, address, ended.clone())
         });
         registry.start_warm();
-        let mut endpoints = JoinSet::new();
         if let Some(flow_control) = flow_control.clone() {
             endpoints.spawn(flow_control.run_limits(upstream.clone()));
         }
         let measuring = measure(overload, &registry, &compressor, flow_control);
         endpoints.spawn(monitor::run(upstream.clone(), config.upstream.endpoints.clone()));
-        endpoints.spawn(expiries);
         let served = (upstream, &registry);
         let announcement = Announcement::new(&probe, served, permissions, &running, &listeners);
         let probe = tokio::spawn(probe.run());
@@ -313,10 +313,10 @@ async fn bind_admin(
     registry: prometheus::Registry,
     details: Option<Details>,
 ) -> anyhow::Result<Option<(Admin, SocketAddr)>> {
-    let Some(address) = config.admin_listen else { return Ok(None) };
+    let Some(address) = config.admin.listen else { return Ok(None) };
     let bound = Admin::bind(address, checks, registry, details).await;
     let mut admin = bound.with_context(|| format!("cannot listen on {address} (admin)"))?;
-    if let Some(path) = &config.admin_socket {
+    if let Some(path) = &config.admin.socket {
         admin.bind_socket(path).context("admin.socket")?;
     }
     Ok(Some((admin, address)))
@@ -359,7 +359,7 @@ fn details(
     metrics: &Metrics,
     (server, shadow): (&Server, &Option<Arc<Shadow>>),
 ) -> Option<Details> {
-    (config.admin_detail == AdminDetail::Local).then(|| Details {
+    (config.admin.detail == AdminDetail::Local).then(|| Details {
         clients: flow_control.clone().filter(|flow| flow.charges()),
         caches: registry.clone(),
         events: metrics.events.clone(),

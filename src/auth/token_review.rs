@@ -133,11 +133,11 @@ impl TokenReviews {
         let inner = Inner {
             post,
             availability,
-            audiences: config.token_audiences.clone(),
+            audiences: config.tokens.audiences.clone(),
             key: random_key(),
             cache: Arc::new(TokenCache::new(
-                config.token_ttl,
-                config.token_failure_ttl,
+                config.tokens.ttl,
+                config.tokens.failure_ttl,
                 stale_grace,
             )),
             in_flight: SingleFlight::default(),

@@ -70,7 +70,7 @@ fn limits(numbers: &Numbers) -> Vec<Limit> {
             used: find("weir_gzip_segments_bytes"),
             limit: find("weir_gzip_segments_bytes_limit"),
             times_met: None,
-            setting: "cache.gzipBytesMax",
+            setting: "cache.totalBytesMax",
         },
         Limit {
             name: "responses that clients have not read",
@@ -102,7 +102,7 @@ fn limits(numbers: &Numbers) -> Vec<Limit> {
             used: find("weir_connections"),
             limit: None,
             times_met: sum("weir_connections_refused_total", &[]),
-            setting: "server.connectionsPerUserMax",
+            setting: "server.connectionsPerAddressMax",
         },
         Limit {
             name: "requests that wait for a cold cache",

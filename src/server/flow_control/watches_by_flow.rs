@@ -1,7 +1,7 @@
 //! The open watches of the flows of operators' rules.
 //!
 //! A watch counts until its [`OpenWatch`] is dropped. One that is refused learns when a watch of
-//! its flow will probably have ended, as with `server.watchesPerUserMax`
+//! its flow will probably have ended, as with a user's open watches
 //! (`docs/decisions/limits-by-user.md`).
 //!
 //! Invariant: no flow without an open watch is held.
