@@ -72,7 +72,8 @@ impl Fixture {
         let metrics = UpstreamMetrics::register(&registry).expect("metrics");
         let upstream = Upstream::new(&reviewer::start().await, metrics).await.expect("an upstream");
         let metrics = AuthMetrics::register(&registry).expect("metrics");
-        let config = AuthenticationConfig { token_ttl: TTL, ..AuthenticationConfig::default() };
+        let mut config = AuthenticationConfig::default();
+        config.tokens.ttl = TTL;
         let none = Duration::ZERO;
         let authenticator = Authenticator::start(&config, none, upstream.clone(), &metrics).await;
         let config = AuthorizationConfig { allow_ttl: TTL, ..AuthorizationConfig::default() };

@@ -136,6 +136,7 @@ impl App {
         let overload = Overload::new(config.flow_control.mode, metrics.overload.clone());
         let shadow = shadow(&config, &metrics);
         let services = Services {
+            slow_request: config.logging.slow_request,
             registry: registry.clone(),
             upstreams,
             access,
@@ -154,8 +155,9 @@ impl App {
         register_expiries(&metrics.registry, expiries.clone())
             .context("cannot register metrics")?;
 
+        let mut endpoints = JoinSet::new();
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
-        let checks = checks((&probe, &discovery, &registry), &config, [&started, &stopping]);
+        let checks = checks((&probe, &discovery, &registry), [&started, &stopping]);
         let shown = (flow_control.clone(), registry.clone(), shadow.clone());
         let details = details(&config, shown, &metrics, &server, expiries.clone());
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
@@ -165,7 +167,6 @@ impl App {
             run_admin(admin, address, ended.clone())
         });
         registry.start_warm();
-        let mut endpoints = JoinSet::new();
         if let Some(flow_control) = flow_control.clone() {
             endpoints.spawn(flow_control.run_limits(upstream.clone()));
         }
@@ -316,10 +317,10 @@ async fn bind_admin(
     registry: prometheus::Registry,
     details: Option<Details>,
 ) -> anyhow::Result<Option<(Admin, SocketAddr)>> {
-    let Some(address) = config.admin_listen else { return Ok(None) };
+    let Some(address) = config.admin.listen else { return Ok(None) };
     let bound = Admin::bind(address, checks, registry, details).await;
     let mut admin = bound.with_context(|| format!("cannot listen on {address} (admin)"))?;
-    if let Some(path) = &config.admin_socket {
+    if let Some(path) = &config.admin.socket {
         admin.bind_socket(path).context("admin.socket")?;
     }
     Ok(Some((admin, address)))
@@ -363,7 +364,7 @@ fn details(
     expiries: Expiries,
 ) -> Option<Details> {
     let figures = metrics.clone();
-    (config.admin_detail == AdminDetail::Local).then(|| Details {
+    (config.admin.detail == AdminDetail::Local).then(|| Details {
         version: build_info::VERSION,
         figures: Box::new(move || figures.figures(&expiries)),
         clients: flow_control.filter(|flow| flow.charges()),

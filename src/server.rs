@@ -99,6 +99,8 @@ pub struct Services {
     pub held: HeldBytes,
     /// Knows what must be refused while Weir is overloaded.
     pub overload: Arc<Overload>,
+    /// The log has a line for each request that takes longer; `None` for no line.
+    pub slow_request: Option<Duration>,
     /// The audit log of responses from the caches; `None` for no log.
     pub audit: Option<Arc<AuditLog>>,
     /// Adds up what clients cost; `None` if flow control is off.
@@ -139,7 +141,7 @@ impl Server {
         let abort = CancellationToken::new();
         let (metrics, overload) = (services.metrics.clone(), Arc::clone(&services.overload));
         let reload = ServerReload {
-            live: Arc::new(LiveSettings::new(config, mode)),
+            live: Arc::new(LiveSettings::new(config, services.slow_request, mode)),
             list_times: Arc::new(ListTimes::new(services.registry.config().consistent_lists)),
             flow_control: services.flow_control.clone(),
             tracer: services.tracer.clone(),

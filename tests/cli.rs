@@ -250,20 +250,20 @@ async fn a_hangup_has_the_configuration_read_again() {
         &dir,
         "weir.yaml",
         &format!(
-            "{head}cache: {{ idleTimeout: 7m, gzipBytesMax: 1Mi }}\ntracing: {{ samplingRatePerMillion: 1 }}\n"
+            "{head}cache: {{ maxStaleness: 7m, forwardBudget: 9 }}\ntracing: {{ samplingRatePerMillion: 1 }}\n"
         ),
     );
     weir.signal("HUP");
     let line = weir.wait_for_log("some fields need a restart");
-    let applied = r#""applied":"cache.idleTimeout, tracing.samplingRatePerMillion""#;
+    let applied = r#""applied":"cache.maxStaleness, tracing.samplingRatePerMillion""#;
     assert!(line.contains(applied), "{line}");
-    assert!(line.contains(r#""needs_restart":"cache.gzipBytesMax""#), "{line}");
+    assert!(line.contains(r#""needs_restart":"cache.forwardBudget""#), "{line}");
     weir.wait_for_log("does nothing without tracing.endpoint");
 
-    write(&dir, "weir.yaml", &format!("{head}cache: {{ forwardBudget: 0, idleTimeout: x }}\n"));
+    write(&dir, "weir.yaml", &format!("{head}cache: {{ forwardBudget: 0, maxStaleness: x }}\n"));
     weir.signal("HUP");
     let line = weir.wait_for_log("the running one stays");
-    assert!(line.contains("cache.idleTimeout") && line.contains("cache.forwardBudget"), "{line}");
+    assert!(line.contains("cache.maxStaleness") && line.contains("cache.forwardBudget"), "{line}");
     let metrics = metrics(&weir);
     for line in [
         "weir_config_last_reload_successful 0\n",
@@ -303,7 +303,7 @@ async fn the_service_manager_learns_that_it_is_ready_alive_and_stopping() {
     assert_eq!(next(), "WATCHDOG=1\n");
     assert_eq!(next(), "WATCHDOG=1\n");
     // A file that is refused ends the reload, too.
-    for text in [format!("{head}cache: {{ idleTimeout: 7m }}\n"), "no configuration".to_owned()] {
+    for text in [format!("{head}cache: {{ maxStaleness: 7m }}\n"), "no configuration".to_owned()] {
         write(&dir, "weir.yaml", &text);
         weir.signal("HUP");
         let mut other = std::iter::repeat_with(next).filter(|message| message != "WATCHDOG=1\n");

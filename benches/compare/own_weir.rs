@@ -57,7 +57,7 @@ impl OwnWeir {
         let address = free_address();
         let certificate = directory.join("tls.crt");
         let listener = json!({"listen": format!("https://{address}"), "certificate": {
-            "certificateFile": certificate, "privateKeyFile": directory.join("tls.key"), "caFile": certificate}});
+            "certificateFile": certificate, "privateKeyFile": directory.join("tls.key")}});
         let sections =
             json!({"server": {"listeners": [listener]}, "authentication": {"mode": "gateway"}});
         Self { kubeconfig: kubeconfig.to_string(), sections, address, process: None }

@@ -107,8 +107,7 @@ impl Testbed {
         if self.endpoint.tls.is_some() {
             let file = |name: &str| self.directory.path().join(name);
             listener = json!({"listen": format!("https://{address}"), "certificate": {
-                "certificateFile": file("tls.crt"), "privateKeyFile": file("tls.key"),
-                "caFile": file("tls.crt")}});
+                "certificateFile": file("tls.crt"), "privateKeyFile": file("tls.key")}});
         }
         let sections = json!({
             "server": {"listeners": [listener], "connectionsPerAddressMax": 60_000},

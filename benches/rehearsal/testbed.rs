@@ -72,10 +72,10 @@ impl Testbed {
         let server_key = key();
         let server = server.signed_by(&server_key, &ca).expect("a certificate");
         let address = free_address();
+        write("ca.crt", &ca.pem());
         let listener = json!({"listen": format!("https://{address}"), "certificate": {
             "certificateFile": write("tls.crt", &server.pem()),
-            "privateKeyFile": write("tls.key", &server_key.serialize_pem()),
-            "caFile": write("ca.crt", &ca.pem())}});
+            "privateKeyFile": write("tls.key", &server_key.serialize_pem())}});
         let sections = json!({
             "server": {"listeners": [listener], "connectionsPerAddressMax": 20_000},
             "authentication": {"mode": "gateway", "impersonate": true},

@@ -9,7 +9,7 @@ use http::{Request, StatusCode};
 use http_body_util::Empty;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -24,19 +24,44 @@ use crate::weir_process::{Weir, free_address};
 const WAITING: usize = 20_000;
 const MIB: f64 = 1_048_576.0;
 
+/// Defines a kind of flow control, which the simulator does not have by itself.
+fn definition(plural: &str, kind: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.flowcontrol.apiserver.k8s.io")},
+        "spec": {
+            "group": "flowcontrol.apiserver.k8s.io", "scope": "Cluster",
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(),
+                "listKind": format!("{kind}List")},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object",
+                    "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    })
+}
+
 /// 20,000 requests that wait, over 100 connections.
 pub(crate) async fn waiting(upstream: &Upstream) -> Vec<Target> {
     let admin = free_address();
-    let level = json!({"name": "large", "limited": {"nominalConcurrencyShares": 1_000_000,
-        "limitResponse": {"type": "Queue",
-            "queuing": {"queues": 512, "handSize": 6, "queueLengthLimit": 50}}}});
+    let level = json!({"apiVersion": "flowcontrol.apiserver.k8s.io/v1",
+        "kind": "PriorityLevelConfiguration", "metadata": {"name": "large"},
+        "spec": {"type": "Limited", "limited": {"nominalConcurrencyShares": 1_000_000,
+            "limitResponse": {"type": "Queue",
+                "queuing": {"queues": 512, "handSize": 6, "queueLengthLimit": 50}}}}});
+    let kinds = [
+        definition("flowschemas", "FlowSchema"),
+        definition("prioritylevelconfigurations", "PriorityLevelConfiguration"),
+    ];
+    for object in kinds.into_iter().chain([level]) {
+        upstream.simulator.store().create(object).expect("the object is created");
+    }
     let rule = json!({"name": "to-large", "level": "large", "match": [{
         "subjects": [{"kind": "Group", "group": {"name": "system:authenticated"}}],
         "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"],
             "namespaces": ["work"]}]}]});
     let sections = json!({"authentication": {"mode": "gateway"},
         "admin": {"listen": admin.to_string()},
-        "flowControl": {"mode": "enforce", "seatsPerServer": 100, "levels": [level], "rules": [rule]}});
+        "flowControl": {"mode": "enforce", "seatsPerServer": 100, "rules": [rule]}});
     let weir = Weir::start(&upstream.kubeconfig(), sections).await;
     introduce(&weir).await;
     let mut connections = Vec::new();

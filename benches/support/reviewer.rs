@@ -39,15 +39,13 @@ pub(crate) async fn start() -> UpstreamConfig {
 
 fn config(address: SocketAddr) -> UpstreamConfig {
     UpstreamConfig {
-        kubeconfig: None,
-        context: None,
         endpoints: EndpointsConfig {
             static_urls: vec![format!("http://{address}")],
             ..EndpointsConfig::default()
         },
         connect_timeout: Duration::from_secs(5),
         http2: false,
-        dial: None,
+        ..UpstreamConfig::default()
     }
 }
 

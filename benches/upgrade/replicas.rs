@@ -100,8 +100,7 @@ impl Replicas {
         server.expect("a section").insert(
             "listeners".to_owned(),
             json!([{"listen": format!("https://{address}"), "certificate": {
-                "certificateFile": file("tls.crt"), "privateKeyFile": file("tls.key"),
-                "caFile": file("tls.crt")}}]),
+                "certificateFile": file("tls.crt"), "privateKeyFile": file("tls.key")}}]),
         );
         if let Some(sections) = sections.as_object_mut() {
             sections.insert("admin".to_owned(), json!({"listen": admin.to_string()}));

@@ -132,7 +132,7 @@ CACHES = [
               "How far back a watch may resume. Bad: shorter than clients need to reconnect, about a minute.",
               runbooks=["WeirWatchersCut"]),
         lines("Bytes of the history", "bytes", ("topk(20, sum by (group, resource, representation) (weir_cache_history_bytes{@}))", "{{resource}} {{group}} {{representation}}"),
-              "Bad: at cache.historyBytesMax, if the history is short then (the panel beside)."),
+              "Bad: at a sixteenth of cache.totalBytesMax, if the history is short then (the panel beside)."),
         lines("Time to fill a cache (p99)", "s",
               ("histogram_quantile(0.99, sum by (le) (increase(weir_cache_fill_duration_seconds_bucket{@}[1h])))", "fill"),
               "From the first request to the end of the list. Bad: longer than 10 s, for which requests wait.", quiet=True,

@@ -42,10 +42,8 @@ pub(super) async fn build(
         Authenticator::start(authentication, grace, upstream.clone(), &metrics.auth)
             .await
             .context("cannot set up authentication")?;
-    let rbac = authorization
-        .rbac
-        .as_ref()
-        .map(|rbac| Rbac::start(rbac, registry, metrics.auth.rbac.clone()));
+    let rbac = &authorization.rbac;
+    let rbac = rbac.enabled.then(|| Rbac::start(rbac, registry, metrics.auth.rbac.clone()));
     let authorizer =
         Authorizer::new(authorization, upstream.clone(), rbac, metrics.auth.authorization.clone());
     let user_assertion = match (&upstreams.front_proxy, authentication.impersonate) {

@@ -13,7 +13,6 @@ use crate::app::build_info;
 use crate::app::metrics::Metrics;
 use crate::app::reload::hash;
 use crate::cache::registry::Registry;
-use crate::config::file::ConfigFile;
 use crate::config::{AdminDetail, Config};
 use crate::server::ConnectionList;
 use crate::telemetry::logging::Log;
@@ -82,7 +81,7 @@ pub(super) fn show(
     connections: ConnectionList,
     (caches, metrics): (Registry, &Metrics),
 ) {
-    if running.load().admin_detail != AdminDetail::Local {
+    if running.load().admin.detail != AdminDetail::Local {
         return;
     }
     let config = Arc::clone(running);
@@ -107,7 +106,7 @@ fn configuration(
     pending: &BTreeMap<String, Value>,
     (command, flags): (&str, &[(String, String)]),
 ) -> Value {
-    let file = serde_json::to_value(ConfigFile::from(config)).unwrap_or_default();
+    let file = config.to_value();
     json!({
         "kind": "Configz",
         "apiVersion": "weir.dev/v1alpha1",
@@ -126,6 +125,7 @@ const UNUSED: &str = "(not a variable of weir)";
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::file::ConfigFile;
     use crate::config::resolve::Overrides;
 
     #[test]
@@ -161,13 +161,10 @@ mod tests {
             let pending = BTreeMap::from([("admin.listen".to_owned(), json!("127.0.0.1:1"))]);
             let printed_config = configuration(&config, &pending, ("serve", &[]));
             assert_eq!(printed_config["pending"], json!({ "admin.listen": "127.0.0.1:1" }));
-            let printed = ConfigFile::from(&config).to_yaml().unwrap();
+            let printed = config.to_yaml();
             let read = ConfigFile::parse(name, &printed).unwrap();
-            assert_eq!(
-                printed_config["configuration"],
-                serde_json::to_value(read).unwrap(),
-                "{name}"
-            );
+            let read = Config::resolve(read, Overrides::default()).unwrap();
+            assert_eq!(printed_config["configuration"], read.to_value(), "{name}");
             assert_eq!(printed_config["hash"].as_str().unwrap().len(), 16);
         }
     }

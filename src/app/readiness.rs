@@ -5,21 +5,18 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::health::{Checks, Health};
 use crate::app::probe::Probe;
 use crate::cache::registry::Registry;
-use crate::config::Config;
 use crate::upstream::discovery::Discovery;
 
 /// Returns the checks of `/readyz`.
 pub(super) fn checks(
     (probe, discovery, registry): (&Probe, &Discovery, &Registry),
-    config: &Config,
     [started, stopping]: [&CancellationToken; 2],
 ) -> Checks {
-    let ready_when_away = config.ready_when_away;
     let (probe, discovery, registry) = (probe.clone(), discovery.clone(), registry.clone());
     let caches = registry.clone();
     Checks::new()
         .ready("upstream", move || match probe.health() {
-            Err(_) if ready_when_away && caches.answers_alone() => Ok(()),
+            Err(_) if caches.answers_alone() => Ok(()),
             health => health,
         })
         .ready("discovery", move || match discovery.is_synced() {

@@ -210,7 +210,7 @@ fn read(path: &Path) -> Result<String, ReloadError> {
 /// Logs the warnings about a configuration. `memory_limit` is that of this process, in bytes.
 pub fn report_warnings(config: &Config, memory_limit: Option<u64>) {
     let warnings = config.warnings(memory_limit).map_or_else(Vec::new, |Problems(list)| list);
-    for Problem { path, message } in warnings {
+    for Problem { path, message, .. } in warnings {
         tracing::warn!(field = path, "{message}");
     }
 }
@@ -314,7 +314,7 @@ impl ReloadMetrics {
 
 /// Returns a short hash of the effective configuration.
 pub(super) fn hash(config: &Config) -> String {
-    let yaml = ConfigFile::from(config).to_yaml().unwrap_or_default();
+    let yaml = config.to_yaml();
     let digest = digest(&SHA256, yaml.as_bytes());
     digest.as_ref().iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
 }

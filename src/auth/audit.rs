@@ -100,7 +100,7 @@ impl AuditLog {
             .name("weir-audit".to_owned())
             .spawn(move || writer::run(&writer, output, &counts))
             .map_err(AuditError::Thread)?;
-        Ok(Self { rules: config.rules.clone(), buffer: config.buffer, queue, metrics })
+        Ok(Self { rules: config.policy.rules.clone(), buffer: config.buffer, queue, metrics })
     }
 
     /// Returns whether the policy logs a request. Cheap; call this before building an

@@ -1,8 +1,8 @@
 //! TokenReviews: asks the upstream which user a token belongs to (`docs/semantics.md` §12.2).
 //!
-//! An authenticated token is trusted for `token_ttl`, and never beyond its own expiry. A refused
-//! token is refused for `token_failure_ttl`. The cache knows tokens only by a keyed hash
-//! ([`cache`]). A deleted service account's token is therefore accepted for at most `token_ttl`,
+//! An authenticated token is trusted for `authentication.tokens.ttl`, and never beyond its own expiry. A refused
+//! token is refused for `authentication.tokens.failureTTL`. The cache knows tokens only by a keyed hash
+//! ([`cache`]). A deleted service account's token is therefore accepted for at most `authentication.tokens.ttl`,
 //! and a flood of bad tokens evicts no good one, because the two are cached separately.
 //!
 //! Reviews are shared, bounded in total and for one client address, and given up as in
@@ -109,8 +109,9 @@ impl TokenReviews {
         reviewer: Reviewer<TokenKey, TokenVerdict, FlowKey>,
         metrics: TokenReviewMetrics,
     ) -> Self {
-        let cache = TokenCache::new(config.token_ttl, config.token_failure_ttl, stale_grace);
-        let (audiences, key) = (config.token_audiences.clone(), random_key());
+        let tokens = &config.tokens;
+        let cache = TokenCache::new(tokens.ttl, tokens.failure_ttl, stale_grace);
+        let (audiences, key) = (tokens.audiences.clone(), random_key());
         let inner = Inner { reviewer, audiences, key, cache: Arc::new(cache), metrics };
         Self { inner: Arc::new(inner) }
     }

@@ -14,7 +14,6 @@ use crate::cli::given_file::GivenFile;
 use crate::cli::operator::ask::AdminUrl;
 use crate::cli::operator::diagnosis::{self, Probe};
 use crate::cli::screen::{Stdout, print_error};
-use crate::config::file::ConfigFile;
 use crate::config::resolve::{Overrides, Problem, Problems};
 
 /// Flags of `check`.
@@ -68,21 +67,21 @@ fn validate(path: &Path) -> Result<(), Failure> {
     let memory_limit = Limits::from_current_process().memory_bytes();
     let fitted = file.resolve(Overrides { memory_limit, ..Overrides::default() })?;
     let warnings = fitted.warnings(memory_limit).map_or_else(Vec::new, |Problems(list)| list);
-    for Problem { path, message } in warnings {
+    for Problem { path, message, .. } in warnings {
         print_error(&format!("weir: warning: {path}: {message}"));
     }
-    let yaml = ConfigFile::from(&config).to_yaml().map_err(Failure::runtime)?;
+    let yaml = config.to_yaml();
     Stdout::open().print(&yaml).map_err(Failure::runtime)
 }
 
 /// Returns the admin listener of a configuration: its socket, else its address on this host.
 fn admin_of(path: &Path) -> Result<AdminUrl, Failure> {
     let config = GivenFile::read(path)?.resolve(Overrides::default())?;
-    if let Some(socket) = config.admin_socket {
+    if let Some(socket) = config.admin.socket {
         return Ok(AdminUrl::Unix(socket));
     }
     let none = || anyhow::anyhow!("{}: admin.listen is none", path.display());
-    let mut address = config.admin_listen.with_context(none).map_err(Failure::usage)?;
+    let mut address = config.admin.listen.with_context(none).map_err(Failure::usage)?;
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),

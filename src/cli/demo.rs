@@ -35,7 +35,7 @@ use crate::cli::signals::Signals;
 use crate::config::file::ConfigFile;
 use crate::config::listen::ListenAddress;
 use crate::config::resolve::{AdminListen, Overrides};
-use crate::config::{Config, FlowControlMode, defaults};
+use crate::config::{ADMIN_LISTEN, Config, LISTEN, PLAIN_LISTEN};
 use crate::server::{InheritedSockets, ListenerKind};
 use crate::simulator::{Cluster, Simulator, SimulatorOptions};
 use crate::telemetry::logging::{self, Log};
@@ -195,20 +195,18 @@ async fn draw(screen: &mut Stdout, metrics: &Metrics, simulator: &Simulator, del
 
 fn config(args: &DemoArgs) -> Result<Config, Failure> {
     let listen = if args.listen.is_empty() {
-        let plain = ListenAddress::Plain(free(defaults::PLAIN_LISTEN));
-        vec![ListenAddress::Tls(free(defaults::LISTEN)), plain]
+        let plain = ListenAddress::Plain(free(PLAIN_LISTEN));
+        vec![ListenAddress::Tls(free(LISTEN)), plain]
     } else {
         args.listen.clone()
     };
     let overrides = Overrides {
         listen,
-        admin_listen: Some(AdminListen(Some(free(defaults::ADMIN_LISTEN)))),
+        admin_listen: Some(AdminListen(Some(free(ADMIN_LISTEN)))),
         log_filter: Some(args.log_filter.clone()),
         ..Overrides::default()
     };
     let mut config = Config::resolve(ConfigFile::empty(), overrides).map_err(Failure::usage)?;
-    // So that the page shows what clients cost.
-    config.flow_control.mode = FlowControlMode::Observe;
     // A person waits for the end, and there is no other replica that a slow stop would protect.
     config.server.shutdown_timeout = SHUTDOWN_TIMEOUT;
     Ok(config)

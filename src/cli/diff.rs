@@ -48,11 +48,11 @@ mod tests {
             path
         };
         let old = write("old.yaml", "");
-        let live = write("live.yaml", "cache: { idleTimeout: 7m }");
-        let both = write("both.yaml", "cache: { idleTimeout: 7m, gzipBytesMax: 1Mi }");
+        let live = write("live.yaml", "cache: { maxStaleness: 7m }");
+        let both = write("both.yaml", "cache: { maxStaleness: 7m, forwardBudget: 9 }");
         let wrong = write("wrong.yaml", "cache: { forwardBudget: 0 }");
         let changes = read(&old).unwrap().reloaded(&read(&both).unwrap()).1;
-        assert_eq!(lines(&changes), "live     cache.idleTimeout\nrestart  cache.gzipBytesMax\n");
+        assert_eq!(lines(&changes), "live     cache.maxStaleness\nrestart  cache.forwardBudget\n");
         let code = |new: &Path| run(&old, new).map_err(|failure| failure.exit_code());
         assert_eq!(code(&old), Ok(()));
         assert_eq!(code(&live), Ok(()));

@@ -50,8 +50,9 @@ fn configuration_page() -> String {
          .B weir check\nreports what is wrong with one.\n.SH SETTINGS\n",
         build_info::VERSION
     );
-    for (path, description) in schema::settings() {
-        page.push_str(&format!(".TP\n.B {}\n{}\n", escaped(&path), escaped(&description)));
+    for setting in schema::settings() {
+        let (path, about) = (escaped(&setting.path), escaped(&setting.about));
+        page.push_str(&format!(".TP\n.B {path}\n{about}\n"));
     }
     page.push_str(".SH SEE ALSO\n.BR weir (1)\n");
     page

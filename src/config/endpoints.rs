@@ -7,22 +7,36 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::config::kinds::{Hidden, List, Maybe};
+use crate::config::reader::Reader;
+use crate::config::scalars::{Flag, Parsed, Text};
+use crate::config::section::section;
+
 /// The most API servers of an upstream. A control plane has three or five.
 pub const SERVERS_MAX: usize = 32;
 
-/// The sources of API servers besides the kubeconfig's server. Without any, that server is the only
-/// one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EndpointsConfig {
-    /// URLs of API servers. They are used in any case.
-    pub static_urls: Vec<String>,
-    /// A DNS name with an address for each API server.
-    pub dns: Option<DnsName>,
-    /// Whether the EndpointSlices of the service `default/kubernetes` name API servers.
-    pub endpoint_slice: bool,
-    /// A replacement for the system's resolver of names; `None` for none. It is no setting of the
-    /// YAML file: tests change the addresses of a name with it.
-    pub resolver: Option<Resolver>,
+section! {
+    /// The sources of API servers besides the kubeconfig's server. Without any, that server is the
+    /// only one.
+    pub struct EndpointsConfig {
+        /// URLs of API servers: https://10.0.0.1:6443. Without a kubeconfig, http:// URLs need
+        /// none.
+        restart static_urls["static"]: Vec<String> = Vec::new(), List(Parsed(upstream_url));
+
+        /// A DNS name with an address for each API server, as HOST or HOST:PORT. It is resolved
+        /// again every 30 s.
+        restart dns: Option<DnsName> = None, Maybe(Text);
+
+        /// Whether the EndpointSlices of the service kubernetes name the API servers. Weir lists
+        /// and watches them in the namespace default. An API server that DNS or an EndpointSlice
+        /// names is used once the uid of the namespace kube-system shows that it serves the same
+        /// cluster. Weir must be allowed to list namespaces.
+        restart endpoint_slice: bool = false, Flag;
+
+        /// A replacement for the system's resolver of names; `None` for none. Tests change the
+        /// addresses of a name with it.
+        restart resolver: Option<Resolver> = None, Hidden;
+    }
 }
 
 impl EndpointsConfig {
@@ -105,6 +119,48 @@ impl fmt::Display for DnsName {
         f.write_str(&self.host)?;
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
+}
+
+impl EndpointsConfig {
+    /// Refuses what the URLs are together.
+    pub(super) fn check(&self, reader: &mut Reader<'_>) {
+        let path = "upstream.endpoints.static";
+        if self.static_urls.len() > SERVERS_MAX {
+            reader.refuse(path, format!("at most {SERVERS_MAX} API servers are supported"));
+        }
+        for (index, url) in self.static_urls.iter().enumerate() {
+            let is_same = |other: &String| other.trim_end_matches('/') == url.trim_end_matches('/');
+            if self.static_urls.iter().take(index).any(is_same) {
+                reader.refuse(format!("{path}[{index}]"), format!("{url} is listed twice"));
+            }
+        }
+    }
+}
+
+/// Parses the URL of a server, which may have a path before the API's, and no user information.
+fn upstream_url(text: &str) -> Result<String, String> {
+    let expected = || format!("expected a URL such as https://10.0.0.1:6443, not {text:?}");
+    let uri: http::Uri = text.parse().map_err(|_| {
+        if text.contains('@') {
+            "cannot be parsed as a URL, and is not repeated here because it may contain a password"
+                .to_owned()
+        } else {
+            expected()
+        }
+    })?;
+    let scheme = uri.scheme_str().unwrap_or_default();
+    let has_host = uri.host().is_some_and(|host| !host.is_empty());
+    let userinfo = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    if userinfo {
+        // The message omits the URL, which may contain a password.
+        return Err(
+            "contains a user name; put credentials into the kubeconfig, under users".to_owned()
+        );
+    }
+    if !matches!(scheme, "https" | "http") || !has_host || uri.query().is_some() {
+        return Err(expected());
+    }
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]

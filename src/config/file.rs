@@ -1,34 +1,14 @@
-//! The YAML file as written: plain structs that mirror the file, with every field optional. Unknown
-//! fields, wrong types and duplicate keys are errors here, with line and column.
-//! [`resolve`](super::resolve) validates the values, after it applied the flags.
-//!
-//! Durations and sizes stay text here, so that all wrong values are reported together.
+//! The YAML file as it stands: a tree of values, each with its line and column, so that every
+//! problem can be reported with its place. [`resolve`](super::resolve) makes a configuration of it.
 
-mod drop_rule;
-mod flow_control;
-mod identity;
-mod logging;
-mod shadow;
-mod tracing;
-
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
-pub use crate::config::file::drop_rule::DropRuleSection;
-pub use crate::config::file::flow_control::{
-    FlowControlSection, FlowLevelSection, FlowLimitsSection, FlowRuleSection,
-};
-pub use crate::config::file::identity::{
-    AuditSection, AuthenticationSection, AuthorizationSection, FrontProxySection,
-    GroupResourcesSection, PolicySection, RbacSection, RequestHeaderSection, RuleSection,
-    TokensSection,
-};
-pub use crate::config::file::logging::LoggingSection;
-pub use crate::config::file::shadow::ShadowSection;
-pub use crate::config::file::tracing::TracingSection;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_saphyr::{Location, Spanned};
 
 /// The `apiVersion` that this build reads.
 pub const API_VERSION: &str = "weir.dev/v1alpha1";
@@ -37,193 +17,16 @@ pub const API_VERSION: &str = "weir.dev/v1alpha1";
 pub const KIND: &str = "WeirConfiguration";
 
 /// A configuration file.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[derive(Clone, Debug)]
 pub struct ConfigFile {
-    /// [`API_VERSION`].
-    pub api_version: String,
-    /// [`KIND`].
-    pub kind: String,
-    /// Listeners.
-    #[serde(default)]
-    pub server: ServerSection,
-    /// Health and metrics.
-    #[serde(default)]
-    pub admin: AdminSection,
-    /// The API server.
-    #[serde(default)]
-    pub upstream: UpstreamSection,
-    /// Caches.
-    #[serde(default)]
-    pub cache: CacheSection,
-    /// How clients are authenticated.
-    #[serde(default)]
-    pub authentication: AuthenticationSection,
-    /// How clients are authorized.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub authorization: Option<AuthorizationSection>,
-    /// The audit log.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub audit: Option<AuditSection>,
-    /// Clients' costs.
-    #[serde(default)]
-    pub flow_control: FlowControlSection,
-    /// The comparison of the caches with the API server.
-    #[serde(default)]
-    pub shadow: ShadowSection,
-    /// Spans.
-    #[serde(default)]
-    pub tracing: TracingSection,
-    /// The log.
-    #[serde(default)]
-    pub logging: LoggingSection,
-}
-
-/// `server`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ServerSection {
-    /// The listeners.
-    pub listeners: Option<Vec<ListenerSection>>,
-    /// More names for a request's Host.
-    pub allowed_hosts: Option<Vec<String>>,
-    /// A duration.
-    pub shutdown_delay: Option<String>,
-    /// A duration.
-    pub shutdown_timeout: Option<String>,
-    /// A count.
-    pub connections_per_address_max: Option<usize>,
-    /// A count.
-    pub connections_per_user_max: Option<usize>,
-    /// At least 1.
-    pub watches_per_user_max: Option<usize>,
-}
-
-/// One of `server.listeners`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ListenerSection {
-    /// `https://`, `http://` or `unix://`.
-    pub listen: String,
-    /// Only with `https://`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<CertificateSection>,
-    /// Not with `unix://`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub proxy_protocol: Option<ProxyProtocolSection>,
-}
-
-/// `proxyProtocol` of a listener.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ProxyProtocolSection {
-    /// Networks in CIDR notation, or addresses.
-    pub trusted_networks: Vec<String>,
-}
-
-/// `certificate` of a listener: its files, or the names of a certificate that Weir generates.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CertificateSection {
-    /// The chain, PEM.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub certificate_file: Option<PathBuf>,
-    /// The private key, PEM.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub private_key_file: Option<PathBuf>,
-    /// The CA that clients must trust, PEM.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca_file: Option<PathBuf>,
-    /// DNS names and IP addresses of a generated certificate.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub generated_names: Option<Vec<String>>,
-}
-
-/// `admin`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct AdminSection {
-    /// An address and port, or `none`.
-    pub listen: Option<String>,
-    /// A Unix socket beside it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub socket: Option<PathBuf>,
-    /// `local` or `none`.
-    pub detail: Option<String>,
-    /// Whether `/readyz` passes while the upstream is away and caches can answer.
-    pub ready_when_away: Option<bool>,
-}
-
-/// `upstream`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct UpstreamSection {
-    /// The kubeconfig.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kubeconfig: Option<PathBuf>,
-    /// The context in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub context: Option<String>,
-    /// Where the addresses of the API servers come from.
-    #[serde(default)]
-    pub endpoints: EndpointsSection,
-    /// A duration.
-    pub connect_timeout: Option<String>,
-    /// Whether HTTP/2 may be used.
-    pub http2: Option<bool>,
-}
-
-/// `upstream.endpoints`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct EndpointsSection {
-    /// URLs.
-    #[serde(rename = "static")]
-    pub static_urls: Option<Vec<String>>,
-    /// A name, and a port or none.
-    pub dns: Option<String>,
-    /// Whether the EndpointSlices of `default/kubernetes` name API servers.
-    pub endpoint_slice: Option<bool>,
-}
-
-/// `cache`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CacheSection {
-    /// Patterns.
-    pub include: Option<Vec<String>>,
-    /// Patterns.
-    pub exclude: Option<Vec<String>>,
-    /// `version/resource` or `group/version/resource`.
-    pub warm: Option<Vec<String>>,
-    /// A duration.
-    pub idle_timeout: Option<String>,
-    /// A size.
-    pub resource_bytes_max: Option<String>,
-    /// A size.
-    pub total_bytes_max: Option<String>,
-    /// A size.
-    pub history_bytes_max: Option<String>,
-    /// A size.
-    pub gzip_bytes_max: Option<String>,
-    /// `keepStreams` or `endStreams`.
-    pub on_relist: Option<String>,
-    /// A count.
-    pub forward_budget: Option<usize>,
-    /// A duration, or `never`.
-    pub max_staleness: Option<String>,
-    /// `forward` or `auto`; `always` for tests.
-    pub consistent_lists: Option<String>,
-    /// `off`, `observe` or `enforce`.
-    pub verify: Option<String>,
-    /// Rules.
-    pub drop_managed_fields: Option<Vec<DropRuleSection>>,
+    /// Its fields, without `apiVersion` and `kind`.
+    pub(super) root: Node,
 }
 
 impl ConfigFile {
     /// Returns a file that sets nothing.
     pub fn empty() -> Self {
-        Self { api_version: API_VERSION.to_owned(), kind: KIND.to_owned(), ..Self::default() }
+        Self { root: Node::fields(Vec::new()) }
     }
 
     /// Reads the text of a file.
@@ -241,28 +44,21 @@ impl ConfigFile {
 
     /// Parses the text of a file. `file` is its name in error messages.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        // Files of another kind are detected first: for a Deployment, "unknown field `metadata`"
-        // would mislead.
-        let meta: TypeMeta = parse_yaml(file, text)?;
-        for (field, value, expected) in
-            [("apiVersion", meta.api_version, API_VERSION), ("kind", meta.kind, KIND)]
-        {
-            let value = value.unwrap_or_default();
-            if value != expected {
-                return Err(FileError::Type {
-                    file: file.to_owned(),
-                    field,
-                    expected,
-                    found: value,
-                });
+        // `off` is a word of many settings, and a boolean in YAML 1.1 only.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let mut root: Node = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| FileError::syntax(file, &error))?;
+        for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
+            let found = root.get(field).and_then(Node::text).unwrap_or_default();
+            if found != expected {
+                let (file, found) = (file.to_owned(), found.to_owned());
+                return Err(FileError::Type { file, field, expected, found });
             }
         }
-        parse_yaml(file, text)
-    }
-
-    /// Returns the file as YAML.
-    pub fn to_yaml(&self) -> Result<String, serde_saphyr::SerializeError> {
-        serde_saphyr::to_string(self)
+        if let Located::Fields(entries) = &mut root.0.value {
+            entries.retain(|(_, name, _)| name != "apiVersion" && name != "kind");
+        }
+        Ok(Self { root })
     }
 }
 
@@ -295,8 +91,8 @@ pub enum FileError {
         /// The value in the file; empty if there is none.
         found: String,
     },
-    /// The text is not YAML, or has an unknown field or a value of the wrong type.
-    #[error("{file}:{line}:{column}: {cause}{}", if field.is_empty() { String::new() } else { format!(" (field {field})") })]
+    /// The text is not YAML.
+    #[error("{file}:{line}:{column}: {cause}")]
     Syntax {
         /// The file.
         file: String,
@@ -306,57 +102,156 @@ pub enum FileError {
         column: u64,
         /// The parser's message.
         cause: String,
-        /// The field on that line; empty if there is none.
-        field: String,
     },
 }
 
-/// The fields that identify the kind of a file; all other fields are ignored.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct TypeMeta {
-    api_version: Option<String>,
-    kind: Option<String>,
-}
-
-fn parse_yaml<T: serde::de::DeserializeOwned>(file: &str, text: &str) -> Result<T, FileError> {
-    serde_saphyr::from_str(text).map_err(|error| {
-        let location = error.location().unwrap_or(serde_saphyr::Location::UNKNOWN);
-        FileError::Syntax {
-            file: file.to_owned(),
-            line: location.line(),
-            column: location.column(),
-            cause: plain_message(&error),
-            field: field_at(text, location.line()),
-        }
-    })
-}
-
-/// Returns the parser's message on one line, without its drawing of the location, which the caller
-/// reports.
-fn plain_message(error: &serde_saphyr::Error) -> String {
-    let text = error.without_snippet().to_string();
-    let text = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let text = text.collect::<Vec<_>>().join("; ");
-    match text.rfind(" at line ").and_then(|place| text.get(..place)) {
-        Some(message) => message.to_owned(),
-        None => text,
+impl FileError {
+    /// The parser's message on one line, without its drawing of the location.
+    fn syntax(file: &str, error: &serde_saphyr::Error) -> Self {
+        let location = error.location().unwrap_or(Location::UNKNOWN);
+        let text = error.without_snippet().to_string();
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let text = lines.collect::<Vec<_>>().join("; ");
+        let message = text.rfind(" at line ").and_then(|place| text.get(..place));
+        let cause = message.unwrap_or(&text).to_owned();
+        let (line, column) = (location.line(), location.column());
+        Self::Syntax { file: file.to_owned(), line, column, cause }
     }
 }
 
-/// Returns the field on the line of an error. Its value is never reported: the file may be a
-/// kubeconfig given by mistake, with a token on that line.
-fn field_at(text: &str, line: u64) -> String {
-    let index = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
-    let line = text.lines().nth(index).unwrap_or_default();
-    let field = line.split_once(':').map_or("", |(field, _value)| field);
-    let field = field.trim_start_matches([' ', '-']).trim_end();
-    let plain = field.len() <= FIELD_BYTES_MAX && field.bytes().all(|b| b.is_ascii_alphanumeric());
-    if plain { field.to_owned() } else { String::new() }
+/// A value with its place.
+#[derive(Clone, Debug)]
+pub(super) struct Node(Spanned<Located>);
+
+/// A value.
+#[derive(Clone, Debug)]
+pub(super) enum Located {
+    /// No value, as after `field:`.
+    Nothing,
+    Scalar(Value),
+    List(Vec<Node>),
+    /// The key with its place, its name, and the value.
+    Fields(Vec<(Node, String, Node)>),
 }
 
-/// Longer than the longest field name.
-const FIELD_BYTES_MAX: usize = 40;
+impl Node {
+    fn fields(entries: Vec<(Self, String, Self)>) -> Self {
+        Self(Spanned::new(Located::Fields(entries), Location::UNKNOWN, Location::UNKNOWN))
+    }
+
+    pub(super) fn located(&self) -> &Located {
+        &self.0.value
+    }
+
+    /// Line and column, counted from 1.
+    pub(super) fn place(&self) -> Option<(u64, u64)> {
+        let location = self.0.referenced;
+        (location.line() > 0).then(|| (location.line(), location.column()))
+    }
+
+    pub(super) fn text(&self) -> Option<&str> {
+        match self.located() {
+            Located::Scalar(Value::String(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns a field such as `server.listeners[0].listen`, if it has a value.
+    pub(super) fn get(&self, path: &str) -> Option<&Self> {
+        let (node, is_whole) = self.nearest(path);
+        (is_whole && !matches!(node.located(), Located::Nothing)).then_some(node)
+    }
+
+    /// Returns the place of a field, or of the nearest above it.
+    pub(super) fn place_of(&self, path: &str) -> Option<(u64, u64)> {
+        self.nearest(path).0.place()
+    }
+
+    /// Follows a path as far as it leads, and returns whether that is to its end.
+    fn nearest(&self, path: &str) -> (&Self, bool) {
+        let mut node = self;
+        for step in path.split(['.', '[']).map(|step| step.trim_end_matches(']')) {
+            let next = match node.located() {
+                Located::Fields(fields) => {
+                    fields.iter().find(|(_, name, _)| name == step).map(|(_, _, value)| value)
+                }
+                Located::List(items) => {
+                    step.parse::<usize>().ok().and_then(|index| items.get(index))
+                }
+                Located::Nothing | Located::Scalar(_) => None,
+            };
+            let Some(next) = next else { return (node, false) };
+            node = next;
+        }
+        (node, true)
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Spanned::deserialize(deserializer).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Located {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue)
+    }
+}
+
+struct AnyValue;
+
+/// Takes each kind of scalar.
+macro_rules! scalars {
+    ($($method:ident: $type:ty),+) => {
+        $(fn $method<E: Error>(self, value: $type) -> Result<Located, E> {
+            Ok(Located::Scalar(value.into()))
+        })+
+    };
+}
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Located;
+
+    scalars! { visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_f64: f64, visit_str: &str }
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Located, E> {
+        Ok(Located::Nothing)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Located, E> {
+        Ok(Located::Nothing)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Located, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Located, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Located::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Located, A::Error> {
+        let mut fields = Vec::new();
+        while let Some((key, value)) = entries.next_entry::<Node, Node>()? {
+            let name = match key.located() {
+                Located::Scalar(Value::String(name)) => name.clone(),
+                Located::Scalar(other) => other.to_string(),
+                _ => String::new(),
+            };
+            fields.push((key, name, value));
+        }
+        Ok(Located::Fields(fields))
+    }
+}
 
 /// A configuration has a few kilobytes; a larger file was given by mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;

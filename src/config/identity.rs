@@ -1,7 +1,150 @@
-//! The typed settings of `authentication`, `authorization` and `audit`.
+//! `authentication` and `authorization`.
 
 use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::config::kinds::{Hidden, List, Maybe, Part, Required};
+use crate::config::scalars::{
+    COUNT, DAY, Flag, Number, Parsed, Plain, Time, TimeOrNever, WEEK, Word, words,
+};
+use crate::config::section::section;
+
+section! {
+    /// How clients are authenticated; all but `mode` is for [`Mode::Gateway`].
+    pub struct AuthenticationConfig {
+        /// sidecar: clients are not authenticated. gateway: each request is.
+        restart mode: Mode = Mode::Sidecar, Word;
+
+        /// The CA of client certificates, in PEM, read again when its content changes. The default
+        /// is the API server's own setting, from the config map
+        /// kube-system/extension-apiserver-authentication.
+        restart client_ca["clientCAFile"]: Option<PathBuf> = None, Maybe(Plain);
+
+        /// Front proxies, in place of the cluster's own setting in that config map. They name users
+        /// with X-Remote-User, X-Remote-Uid, X-Remote-Group and X-Remote-Extra-. Weir asserts users
+        /// to the API server with the same headers (frontProxy), of which the API server must read
+        /// the username. From clients' requests it removes these and all that the API server's own
+        /// setting names.
+        restart request_header: Option<RequestHeaderConfig> = None, Maybe(Part);
+
+        /// Requests without a credential. forward: the API server decides. authorize: Weir answers
+        /// them as system:anonymous; use this only where the API server accepts anonymous requests
+        /// at every path (with conditions in its AuthenticationConfiguration, 1.31 and later, it
+        /// answers 401 at other paths, which Weir does not know). refuse: 401.
+        restart anonymous: Anonymous = Anonymous::Forward, Word;
+
+        /// Bearer tokens, which the API server reviews (TokenReview). They are forwarded unchanged.
+        restart tokens: TokensConfig = TokensConfig::default(), Part;
+
+        /// The client certificate with which requests of users with a client certificate are
+        /// forwarded, whose TLS connection ends at Weir. The API server must trust it as a front
+        /// proxy's (--requestheader-client-ca-file). Without it and without impersonate such users
+        /// get 403 for requests that Weir does not answer itself.
+        restart front_proxy: Option<FrontProxyConfig> = None, Maybe(Part);
+
+        /// Whether requests of users with a client certificate are forwarded with Weir's own
+        /// identity and Impersonate-* headers, where there is no frontProxy. Weir needs the
+        /// permission to impersonate them.
+        restart impersonate: bool = false, Flag;
+    }
+}
+
+section! {
+    /// Which front proxies are trusted (`--requestheader-*` of kube-apiserver).
+    pub struct RequestHeaderConfig {
+        /// The CA of front proxies' client certificates, in PEM. Without it every client could act
+        /// as a front proxy.
+        restart ca["clientCAFile"]: PathBuf = PathBuf::new(), Required(Plain);
+
+        /// Common names that such a certificate may have; empty for every certificate of the CA.
+        restart allowed_names: Vec<String> = Vec::new(), List(Parsed(not_empty));
+    }
+}
+
+section! {
+    /// Bearer tokens.
+    pub struct TokensConfig {
+        /// A token must be for one of these; empty for the API server's own audiences. With others,
+        /// a token for an audience that is not the API server's gets answers from the cache, and
+        /// 401 for every forwarded request.
+        restart audiences: Vec<String> = Vec::new(), List(Parsed(not_empty));
+
+        /// How long an accepted token is cached, never beyond its own expiry (0 to 1h; 0 asks every
+        /// time); a rejected one is for 10s. The API server itself caches what it answers, for 10s.
+        /// So a deleted service account or a revoked token can read for at most ttl and 10s longer:
+        /// 15s.
+        // Half as long as delegated API servers cache it (docs/semantics.md §12.2), since the cache
+        // of the API server that reviews it adds to this one (docs/decisions/authentication.md).
+        restart ttl: Duration = Duration::from_secs(5), Time(Duration::ZERO, HOUR);
+
+        /// How long a rejected token is cached: as long as delegated API servers do.
+        restart failure_ttl: Duration = Duration::from_secs(10), Hidden;
+    }
+}
+
+section! {
+    /// A client certificate of Weir's that kube-apiserver trusts as a front proxy's, PEM, read
+    /// again when its content changes.
+    pub struct FrontProxyConfig {
+        /// The client certificate that the API server trusts as a front proxy's, in PEM.
+        restart certificate["certificateFile"]: PathBuf = PathBuf::new(), Required(Plain);
+
+        /// The key of certificateFile, in PEM.
+        restart key["privateKeyFile"]: PathBuf = PathBuf::new(), Required(Plain);
+    }
+}
+
+section! {
+    /// How clients are authorized; for [`Mode::Gateway`].
+    pub struct AuthorizationConfig {
+        /// How long an access decision of the API server (SubjectAccessReview) is cached (0 to 1h;
+        /// 0 asks every time). A user who loses a permission can read for at most allowTTL longer.
+        /// A denial is cached as long, and for 10s at most.
+        // As long as delegated API servers cache it (docs/semantics.md §12.3).
+        restart allow_ttl["allowTTL"]: Duration = Duration::from_secs(10), Time(Duration::ZERO, HOUR);
+
+        /// The interval at which open watches are re-authorized (1s or more), or never, as in the
+        /// API server.
+        // A user who lost the permission reads for at most a minute longer, at a cost of one review
+        // a minute for each user and kind of access.
+        restart watch_recheck: Option<Duration> = Some(Duration::from_secs(60)),
+            TimeOrNever(Duration::from_secs(1), WEEK);
+
+        /// The most reviews in a second (1 to 10000) that these re-authorizations cause. Each
+        /// distinct token, and each distinct permission of a user, costs one in an interval,
+        /// however many watches need it. Where that is more than this, the interval grows: with the
+        /// default, from 3,000 of them on. weir_watch_recheck_interval_seconds shows it, and
+        /// SECURITY.md what follows.
+        // Little for an API server, which answers one in about a millisecond.
+        restart watch_reviews_per_second: u32 = 50, Number(1, 10_000);
+
+        /// How long expired decisions are used while the API server is unreachable (at most 24h).
+        /// Responses that rest on one are marked. 0 for never.
+        restart stale_decision_grace: Duration = Duration::ZERO, Time(Duration::ZERO, DAY);
+
+        /// Decisions by the cluster's roles and bindings, which Weir watches: they take
+        /// microseconds, need no review, and a revocation takes effect with its event. Use this
+        /// only where no authorizer before RBAC denies (a webhook may).
+        restart rbac: RbacConfig = RbacConfig::default(), Part;
+
+        /// How long a denied access is cached: as long as an allowed one, and 10 s at most.
+        restart deny_ttl: Duration = DENY_TTL, Hidden;
+    }
+}
+
+section! {
+    /// RBAC decisions from Weir's own caches of roles and bindings.
+    pub struct RbacConfig {
+        /// Whether Weir decides by the cluster's roles and bindings.
+        restart enabled: bool = false, Flag;
+
+        /// The API server is asked too for one of so many decisions by roles, and both are
+        /// compared. A difference turns rbac off, and is logged and counted.
+        // A thousandth of the reviews that RBAC saves, and still some every second on a busy
+        // gateway.
+        restart check_one_in: u32 = 1000, COUNT;
+    }
+}
 
 /// The identity that a client's request has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,31 +157,14 @@ pub enum Mode {
     Gateway,
 }
 
-/// How clients are authenticated; all but `mode` is for [`Mode::Gateway`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuthenticationConfig {
-    /// Sidecar or gateway.
-    pub mode: Mode,
-    /// The CA of client certificates, PEM, read again when its content changes; `None` for the
-    /// cluster's own (`kube-system/extension-apiserver-authentication`).
-    pub client_ca: Option<PathBuf>,
-    /// The front proxies that may assert users; `None` for the cluster's own setting (as above).
-    pub request_header: Option<RequestHeaderConfig>,
-    /// How requests without a credential are handled.
-    pub anonymous: Anonymous,
-    /// A token must be for one of these audiences; empty for the API server's own.
-    pub token_audiences: Vec<String>,
-    /// How long an authenticated token is cached; never beyond its own expiry.
-    pub token_ttl: Duration,
-    /// How long a rejected token is cached.
-    pub token_failure_ttl: Duration,
-    /// The certificate with which Weir asserts users of certificates to the API server, by
-    /// X-Remote-* headers.
-    pub front_proxy: Option<FrontProxyConfig>,
-    /// Whether requests of users of certificates are forwarded by impersonation with Weir's own
-    /// identity; only without `front_proxy`.
-    pub impersonate: bool,
+impl Mode {
+    /// Returns the mode of a gateway, or of a sidecar.
+    pub(super) fn of(is_gateway: bool) -> Self {
+        if is_gateway { Self::Gateway } else { Self::Sidecar }
+    }
 }
+
+words!(Mode { Sidecar: "sidecar", Gateway: "gateway" });
 
 /// How requests without a credential are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,129 +179,18 @@ pub enum Anonymous {
     Refuse,
 }
 
-/// Which front proxies are trusted, and their headers (`--requestheader-*` of kube-apiserver).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestHeaderConfig {
-    /// The CA of the front proxies' certificates, PEM, read again when its content changes.
-    pub ca: PathBuf,
-    /// Common names that such a certificate may have; empty for any.
-    pub allowed_names: Vec<String>,
-    /// The headers of the user's name; the first that is not empty counts.
-    pub username_headers: Vec<String>,
-    /// The headers of the uid.
-    pub uid_headers: Vec<String>,
-    /// The headers whose values are groups.
-    pub group_headers: Vec<String>,
-    /// The prefixes of headers with extra fields.
-    pub extra_header_prefixes: Vec<String>,
+words!(Anonymous { Forward: "forward", Authorize: "authorize", Refuse: "refuse" });
+
+fn not_empty(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// A client certificate of Weir's that kube-apiserver trusts as a front proxy's, PEM, read again
-/// when its content changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FrontProxyConfig {
-    /// The chain.
-    pub certificate: PathBuf,
-    /// The private key.
-    pub key: PathBuf,
-}
+/// Decisions of the API server are cached for at most an hour.
+const HOUR: Duration = Duration::from_secs(3600);
+/// As long as delegated API servers cache a denial.
+pub(super) const DENY_TTL: Duration = Duration::from_secs(10);
 
-/// How clients are authorized; for [`Mode::Gateway`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuthorizationConfig {
-    /// How long an allowed access is cached.
-    pub allow_ttl: Duration,
-    /// How long a denied access is cached.
-    pub deny_ttl: Duration,
-    /// The interval at which open watches are re-authorized; `None` for never, as the API server
-    /// does.
-    pub watch_recheck: Option<Duration>,
-    /// The most reviews in a second that checks of open watches cause.
-    pub watch_reviews_per_second: u32,
-    /// How long expired decisions of the API server may be used while it is unreachable; zero for
-    /// never.
-    pub stale_decision_grace: Duration,
-    /// Decisions by the cluster's roles and bindings; `None` for access reviews only.
-    pub rbac: Option<RbacConfig>,
-}
-
-/// RBAC decisions from Weir's own caches of roles and bindings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RbacConfig {
-    /// One of this number of allows is compared with an access review; a difference turns RBAC off.
-    pub check_one_in: u32,
-}
-
-/// The audit log of the reads that Weir answers itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditConfig {
-    /// The destination; `None` for no audit log.
-    pub output: Option<AuditOutput>,
-    /// The behaviour when events arrive faster than they are written.
-    pub buffer: AuditBuffer,
-    /// The first rule that matches decides; without a match a request is not logged, as in
-    /// kube-apiserver's policy.
-    pub rules: Vec<AuditRule>,
-}
-
-/// The destination of audit events, one JSON object on each line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AuditOutput {
-    /// Standard output.
-    Stdout,
-    /// A file, appended to, mode 0600; opened again after a rotation moved it.
-    File(PathBuf),
-}
-
-/// The behaviour when audit events arrive faster than they are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AuditBuffer {
-    /// Requests wait, and nothing is lost (kube-apiserver's default for log files).
-    #[default]
-    Blocking,
-    /// Events are dropped, and counted.
-    Dropping,
-}
-
-/// A rule of the audit policy (audit.k8s.io/v1 Policy). An empty list matches everything. A rule
-/// with `namespaces` or `resources` matches only resource requests, one with `non_resource_urls`
-/// only other requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuditRule {
-    /// Whether a matching request is logged.
-    pub level: AuditLevel,
-    /// User names.
-    pub users: Vec<String>,
-    /// Groups; the user must be in one of them.
-    pub user_groups: Vec<String>,
-    /// Verbs.
-    pub verbs: Vec<String>,
-    /// Namespaces; an empty name stands for the cluster scope.
-    pub namespaces: Vec<String>,
-    /// Resources by group.
-    pub resources: Vec<AuditResources>,
-    /// Paths; a final `*` matches any rest.
-    pub non_resource_urls: Vec<String>,
-}
-
-/// The resources of one group (audit.k8s.io/v1 GroupResources).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AuditResources {
-    /// The group; empty for the core one.
-    pub group: String,
-    /// `resource`, `resource/subresource`, `*/subresource`, `resource/*`; empty for all of the
-    /// group.
-    pub resources: Vec<String>,
-    /// Names; empty for all.
-    pub resource_names: Vec<String>,
-}
-
-/// Whether a request is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum AuditLevel {
-    /// Not logged.
-    None,
-    /// User, request, time, source address and response code; never a body.
-    #[default]
-    Metadata,
-}
+/// The headers of a file's front proxies: the names that the Kubernetes documentation and its
+/// installers use, for the user's name, uid, groups and extra fields.
+pub const FRONT_PROXY_HEADERS: [&str; 4] =
+    ["X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-Remote-Extra-"];

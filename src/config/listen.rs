@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::config::Mode;
+use crate::config::identity::Mode;
 
 /// The address and protocol of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,11 @@ impl ListenAddress {
             )),
         }
     }
+}
+
+/// Returns an address of this machine.
+pub(super) const fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
 /// Whether only this machine can reach an address, in any notation of it.

@@ -2,28 +2,23 @@
 //! limit.
 //!
 //! Each budget gets a part of the limit, if that is less than its default. The parts add up to a
-//! little more than a half: caches three eighths (one cache half of that, its history a sixteenth
-//! of the limit), unread responses an eighth, compressed segments a thirty-second. The rest is for
-//! connections, for what is being sent, and for what the allocator keeps
-//! (`docs/decisions/own-overload.md`).
+//! little more than a half: caches three eighths (one cache half of that), unread responses an
+//! eighth, compressed segments a thirty-second of what caches have. The rest is for connections,
+//! for what is being sent, and for what the allocator keeps (`docs/decisions/own-overload.md`).
 
-use crate::config::{CacheConfig, ServerConfig};
+use crate::config::Config;
 
-/// Reduces the budgets of caches to their parts of `limit` bytes.
-pub(super) fn fit_cache(config: &mut CacheConfig, limit: u64) {
-    let [sixteenth, thirty_second] = [limit / 16, limit / 32].map(bytes);
-    config.total_bytes_max = config.total_bytes_max.min(sixteenth.saturating_mul(6));
-    config.resource_bytes_max = config.resource_bytes_max.min(sixteenth.saturating_mul(3));
-    config.history_bytes_max = config.history_bytes_max.min(sixteenth);
-    config.gzip_bytes_max = config.gzip_bytes_max.min(thirty_second);
-}
+impl Config {
+    /// Reduces the byte budgets to their parts of `limit` bytes.
+    pub(super) fn fit_memory(&mut self, limit: u64) {
+        let sixteenth = bytes(limit / 16);
+        let cache = &mut self.cache;
+        cache.total_bytes_max = cache.total_bytes_max.min(sixteenth.saturating_mul(6));
+        cache.resource_bytes_max = cache.resource_bytes_max.min(sixteenth.saturating_mul(3));
+        let responses = &mut self.server.response_bytes_max;
+        *responses = (*responses).min(sixteenth.saturating_mul(2));
+    }
 
-/// Reduces the budget of unread responses to its part of `limit` bytes.
-pub(super) fn fit_server(config: &mut ServerConfig, limit: u64) {
-    config.response_bytes_max = config.response_bytes_max.min(bytes(limit / 8));
-}
-
-impl crate::config::Config {
     /// Returns the sum of the byte budgets.
     pub fn budget_bytes(&self) -> u64 {
         let budgets =
@@ -60,7 +55,7 @@ mod tests {
             cache.gzip_bytes_max,
             config.server.response_bytes_max,
         ];
-        assert_eq!(mebibytes.map(|bytes| bytes >> 20), [192, 96, 32, 16, 64]);
+        assert_eq!(mebibytes.map(|bytes| bytes >> 20), [192, 96, 12, 6, 64]);
         assert!(config.budget_bytes() < (512 << 20) * 5 / 8);
     }
 
@@ -71,11 +66,9 @@ mod tests {
 
     #[test]
     fn what_is_set_stays() {
-        let config = resolved(512 << 20, "cache: {historyBytesMax: 300Mi, gzipBytesMax: 5Gi}\n");
-        assert_eq!(config.cache.history_bytes_max, 300 << 20);
-        assert_eq!(config.cache.gzip_bytes_max, 5 << 30);
-        // The budgets that contain it grow with it.
+        let config = resolved(512 << 20, "cache: {resourceBytesMax: 300Mi}\n");
         assert_eq!(config.cache.resource_bytes_max, 300 << 20);
+        // The budget that contains it grows with it.
         assert_eq!(config.cache.total_bytes_max, 300 << 20);
     }
 }

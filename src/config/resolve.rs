@@ -1,32 +1,23 @@
-//! Validates the file, with the flags applied, and returns the [`Config`] that the components use.
-//!
-//! All values are checked and all problems reported together, each with the path of its field, so
-//! that an operator does not need three attempts to find three mistakes.
-
-mod audit;
-mod cache;
-mod flow_control;
-mod identity;
-mod problems;
-mod server;
-mod tracing;
-mod upstream;
+//! Reads the file, with the flags applied, into the [`Config`] that the components use, and checks
+//! what settings mean together. All problems are reported at once, in the order of the file.
 
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
-use crate::config::defaults::{ADMIN_DETAIL, READY_WHEN_AWAY, SHADOW};
-use crate::config::file::{ConfigFile, LoggingSection, ShadowSection};
+use crate::config::file::ConfigFile;
+use crate::config::flow_control::GATEWAY_FLOW_CONTROL;
+use crate::config::identity::DENY_TTL;
+use crate::config::kinds::read_section;
 use crate::config::listen::{ListenAddress, parse_address};
-use crate::config::resolve::problems::Collector;
-pub use crate::config::resolve::problems::{Problem, Problems};
-use crate::config::resolve::server::{generated, listener_of};
+use crate::config::reader::Reader;
+pub use crate::config::reader::{Problem, Problems};
+use crate::config::server::{
+    CONNECTIONS_FACTOR, GATEWAY_SHUTDOWN_DELAY, GATEWAY_SHUTDOWN_TIMEOUT, WATCHES_FACTOR,
+};
 use crate::config::{
-    Config, ListenerConfig, LogFormat, LoggingConfig, ProxyNetworks, ShadowConfig, ShadowMode,
-    UpstreamConfig,
+    CertificateConfig, Config, GATEWAY_ONLY, ListenerConfig, LogFormat, Mode, ProxyNetworks,
+    ShadowMode,
 };
 
 /// The values of flags; each replaces the file's.
@@ -65,111 +56,130 @@ impl FromStr for AdminListen {
 }
 
 impl Config {
-    /// Validates a file after the flags replaced its values.
-    pub fn resolve(file: ConfigFile, overrides: Overrides) -> Result<Self, Problems> {
-        let mut problems = Collector::default();
-        let mode = identity::mode(&file.authentication, &mut problems);
-        let http2 = file.upstream.http2.unwrap_or(UpstreamConfig::default().http2);
-        let mut config = Self {
-            server: server::server(file.server, mode, overrides.memory_limit, &mut problems),
-            admin_listen: Self::default().admin_listen,
-            admin_socket: file.admin.socket,
-            admin_detail: ADMIN_DETAIL,
-            ready_when_away: file.admin.ready_when_away.unwrap_or(READY_WHEN_AWAY),
-            upstream: upstream::upstream(file.upstream, &mut problems),
-            cache: cache::cache(file.cache, overrides.memory_limit, &mut problems),
-            authentication: identity::authentication(file.authentication, mode, &mut problems),
-            authorization: identity::authorization(file.authorization, mode, &mut problems),
-            audit: audit::audit(file.audit, mode, &mut problems),
-            flow_control: flow_control::flow_control(file.flow_control, mode, http2, &mut problems),
-            shadow: shadow(file.shadow, &mut problems),
-            tracing: tracing::tracing(file.tracing, &mut problems),
-            logging: LoggingConfig::default(),
-        };
-        logging(file.logging, &mut config, &mut problems);
-        problems.parsed("admin.detail", file.admin.detail, &mut config.admin_detail);
-        problems.take(
-            "admin.listen",
-            file.admin.listen,
-            |text| text.parse(),
-            |AdminListen(a)| {
-                config.admin_listen = a;
-            },
-        );
-        config.apply(overrides, &mut problems);
-        check_distinct(&config, &mut problems);
-        check_filter(&config.logging.filter, &mut problems);
-        if problems.0.is_empty() { Ok(config) } else { Err(Problems(problems.0)) }
+    /// Returns what an empty file means in a mode, and with this much memory.
+    pub fn of_mode(mode: Mode, memory_limit: Option<u64>) -> Self {
+        let mut config = Self::default();
+        config.authentication.mode = mode;
+        if mode == Mode::Gateway {
+            config.server.shutdown_delay = GATEWAY_SHUTDOWN_DELAY;
+            config.server.shutdown_timeout = GATEWAY_SHUTDOWN_TIMEOUT;
+            config.flow_control.mode = GATEWAY_FLOW_CONTROL;
+        }
+        if let Some(limit) = memory_limit {
+            config.fit_memory(limit);
+        }
+        config
     }
 
-    fn apply(&mut self, overrides: Overrides, problems: &mut Collector) {
+    /// Validates a file after the flags replaced its values.
+    pub fn resolve(file: ConfigFile, overrides: Overrides) -> Result<Self, Problems> {
+        let ConfigFile { root } = file;
+        let mode = root.get("authentication.mode").and_then(|node| node.text()?.parse().ok());
+        let mode = mode.unwrap_or_default();
+        let mut config = Self::of_mode(mode, overrides.memory_limit);
+        let mut reader = Reader::new(&root, mode == Mode::Gateway);
+        read_section(&mut config, &root, &mut reader);
+        reader.end_reading();
+        config.derive(&mut reader);
+        config.check(&mut reader);
+        config.apply(overrides, &mut reader);
+        config.check_addresses(&mut reader);
+        let problems = reader.finish();
+        if problems.is_empty() { Ok(config) } else { Err(Problems(problems)) }
+    }
+
+    /// Sets what follows from settings.
+    fn derive(&mut self, reader: &mut Reader<'_>) {
+        self.cache.fit_budgets(reader);
+        self.authorization.deny_ttl = self.authorization.allow_ttl.min(DENY_TTL);
+        let connections = self.server.connections_per_address_max;
+        self.server.connections_per_user_max = connections.saturating_mul(CONNECTIONS_FACTOR);
+        self.server.watches_per_user_max = connections.saturating_mul(WATCHES_FACTOR);
+    }
+
+    /// Refuses values that contradict one another.
+    fn check(&mut self, reader: &mut Reader<'_>) {
+        if self.server.listeners.is_empty() && reader.count() == 0 {
+            reader.refuse("server.listeners", "needs at least one listener");
+        }
+        match Mode::of(reader.is_gateway) {
+            Mode::Sidecar => {
+                for path in
+                    GATEWAY_ONLY.into_iter().filter(|path| reader.has(path)).collect::<Vec<_>>()
+                {
+                    let text = "is for authentication.mode gateway; in sidecar mode clients are not authenticated";
+                    reader.refuse(path, text);
+                }
+            }
+            Mode::Gateway => {
+                if !self.server.allowed_hosts.is_empty() {
+                    let text = "is for sidecar mode; in gateway mode every Host is accepted";
+                    reader.refuse("server.allowedHosts", text);
+                }
+            }
+        }
+        if self.authentication.impersonate && self.authentication.front_proxy.is_some() {
+            let text = "excludes authentication.frontProxy: a user is asserted in one way only";
+            reader.refuse("authentication.impersonate", text);
+        }
+        self.upstream.endpoints.check(reader);
+        self.cache.check_warm(reader);
+        self.audit.check(reader);
+        self.flow_control.check(self.upstream.http2, reader);
+        self.tracing.check(reader);
+    }
+
+    fn apply(&mut self, overrides: Overrides, reader: &mut Reader<'_>) {
         if !overrides.listen.is_empty() {
             let certificate = self.server.listeners.iter().find_map(|listener| match listener {
                 ListenerConfig::Tls { certificate, .. } => Some(certificate.clone()),
                 ListenerConfig::Plain { .. } | ListenerConfig::Unix { .. } => None,
             });
-            let certificate = certificate.unwrap_or_else(generated);
-            let mode = self.authentication.mode;
-            self.server.listeners = problems
-                .list("--listen", overrides.listen, |address| address.check(mode))
-                .into_iter()
-                .map(|address| listener_of(address, certificate.clone(), ProxyNetworks::default()))
-                .collect();
+            let certificate =
+                certificate.unwrap_or_else(|| CertificateConfig::Generated { names: Vec::new() });
+            self.server.listeners.clear();
+            for (index, address) in overrides.listen.into_iter().enumerate() {
+                match address.check(self.authentication.mode) {
+                    Ok(address) => self.server.listeners.push(ListenerConfig::new(
+                        address,
+                        certificate.clone(),
+                        ProxyNetworks::default(),
+                    )),
+                    Err(message) => reader.refuse(format!("--listen[{index}]"), message),
+                }
+            }
         }
         if let Some(AdminListen(address)) = overrides.admin_listen {
-            self.admin_listen = address;
+            self.admin.listen = address;
         }
         self.upstream.kubeconfig = overrides.kubeconfig.or(self.upstream.kubeconfig.take());
-        self.upstream.context = overrides.context.or(self.upstream.context.take());
+        self.upstream.context = overrides.context;
         self.shadow.mode = overrides.shadow.unwrap_or(self.shadow.mode);
         self.logging.format = overrides.log_format.unwrap_or(self.logging.format);
         if let Some(filter) = overrides.log_filter {
             self.logging.filter = filter;
         }
-    }
-}
-
-fn shadow(section: ShadowSection, problems: &mut Collector) -> ShadowConfig {
-    let mut config = SHADOW;
-    problems.parsed("shadow.mode", section.mode, &mut config.mode);
-    problems.parsed("shadow.cpuShare", section.cpu_share, &mut config.cpu_share);
-    config
-}
-
-fn logging(section: LoggingSection, config: &mut Config, problems: &mut Collector) {
-    problems.parsed("logging.format", section.format, &mut config.logging.format);
-    if let Some(filter) = section.filter {
-        config.logging.filter = filter;
-    }
-    let slow = &mut config.server.slow_request;
-    problems.duration_or_never("logging.slowRequest", section.slow_request, SLOW_REQUEST, slow);
-}
-
-/// A lower limit would log most requests; only requests such as reads of logs take longer than the
-/// upper one.
-const SLOW_REQUEST: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(600);
-
-/// Reports listeners with the same address. Port 0 is a different port each time.
-fn check_distinct(config: &Config, problems: &mut Collector) {
-    let mut seen: Vec<ListenAddress> = Vec::new();
-    for (index, listener) in config.server.listeners.iter().enumerate() {
-        let address = listener.address();
-        if seen.iter().any(|other| other.clashes_with(&address)) {
-            let path = format!("server.listeners[{index}].listen");
-            problems.add(path, format!("{address} is taken by another listener"));
+        if let Err(error) = tracing_subscriber::EnvFilter::try_new(&self.logging.filter) {
+            reader.refuse("logging.filter", format!("cannot be parsed: {error}"));
         }
-        seen.push(address);
     }
-    if let Some(admin) = config.admin_listen
-        && seen.iter().any(|other| other.clashes_with(&ListenAddress::Plain(admin)))
-    {
-        problems.add("admin.listen", format!("{admin} is taken by a listener of the server"));
-    }
-}
 
-fn check_filter(filter: &str, problems: &mut Collector) {
-    if let Err(error) = tracing_subscriber::EnvFilter::try_new(filter) {
-        problems.add("logging.filter", format!("cannot be parsed: {error}"));
+    /// Refuses listeners with the same address. Port 0 is a different port each time.
+    fn check_addresses(&self, reader: &mut Reader<'_>) {
+        let mut seen: Vec<ListenAddress> = Vec::new();
+        for (index, listener) in self.server.listeners.iter().enumerate() {
+            let address = listener.address();
+            if seen.iter().any(|other| other.clashes_with(&address)) {
+                let path = format!("server.listeners[{index}].listen");
+                reader.refuse(path, format!("{address} is taken by another listener"));
+            }
+            seen.push(address);
+        }
+        if let Some(admin) = self.admin.listen
+            && seen.iter().any(|other| other.clashes_with(&ListenAddress::Plain(admin)))
+        {
+            reader.refuse("admin.listen", format!("{admin} is taken by a listener of the server"));
+        }
     }
 }
 

@@ -1,28 +1,90 @@
-//! The JSON Schema of the configuration file, for editors and for the Helm chart.
-//!
-//! Its fields are those that the structs of [`file`](super::file) accept, found by deserializing
-//! them (`trace`). Its descriptions are the comments of the example configurations (`comments`), so
-//! that they are written once. [`FORMATS`] has the formats of texts that the type does not show.
-//! `docs/decisions/configuration.md` has the reasons.
-
-mod comments;
-mod descriptions;
-mod trace;
-
-use std::collections::BTreeMap;
+//! What is written from the settings: the JSON Schema of the file, for editors and for the Helm
+//! chart; the rows of the reference; and config/weir.yaml (`docs/decisions/configuration.md`).
 
 use serde_json::{Map, Value, json};
 
-use crate::config::file::{API_VERSION, ConfigFile, KIND};
-pub(super) use crate::config::schema::comments::joined;
-use crate::config::schema::descriptions::DESCRIPTIONS;
-pub(super) use crate::config::schema::trace::Shape;
+use crate::config::file::{API_VERSION, KIND};
+use crate::config::kinds::{Field, Section, Shape};
+use crate::config::{Config, GATEWAY_ONLY};
 
-/// Returns the schema, in draft 7 of JSON Schema, which Helm reads too.
+/// A row of the reference.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The path in the file. One within a list has the list's path.
+    pub path: String,
+    /// The default, as in the file; empty for none.
+    pub default: String,
+    /// Whether a running Weir takes it over.
+    pub is_live: bool,
+    /// Whether it has settings of its own.
+    pub is_section: bool,
+    /// What it is, with the values that it may have.
+    pub about: String,
+}
+
+/// Returns all settings, in the order of the file.
+pub fn settings() -> Vec<Setting> {
+    let mut settings = Vec::new();
+    collect("", &Config::fields(), &mut settings);
+    settings
+}
+
+fn collect(parent: &str, fields: &[Field], settings: &mut Vec<Setting>) {
+    for field in fields {
+        let path = joined(parent, &field.name);
+        let inner = inner_fields(&field.shape);
+        let default = match &field.default {
+            Value::Object(_) | Value::Null => String::new(),
+            _ if inner.is_some() => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        settings.push(Setting {
+            path: path.clone(),
+            default,
+            is_live: field.is_live,
+            is_section: inner.is_some(),
+            about: described(field),
+        });
+        collect(&path, inner.unwrap_or_default(), settings);
+    }
+}
+
+fn inner_fields(shape: &Shape) -> Option<&[Field]> {
+    match shape {
+        Shape::Fields(fields) => Some(fields),
+        Shape::List(item) => inner_fields(item),
+        _ => None,
+    }
+}
+
+fn described(field: &Field) -> String {
+    let about = one_line(&field.about);
+    match &field.shape {
+        Shape::Words(words) => format!("{about} One of: {}.", words.join(", ")),
+        _ => about,
+    }
+}
+
+fn one_line(about: &str) -> String {
+    about.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn joined(parent: &str, name: &str) -> String {
+    if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
+}
+
+/// Returns the schema, in draft 7 of JSON Schema, which Helm reads too. `x-live` marks what a
+/// running Weir takes over.
 pub fn json_schema() -> Value {
-    let shape = shape();
-    let mut schema =
-        Builder { descriptions: comments::descriptions(EXAMPLES, &shape) }.value("", &shape);
+    let mut schema = object(&Config::fields());
+    let word =
+        |word: &str, about: &str| json!({ "type": "string", "enum": [word], "description": about });
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.shift_insert(0, "kind".to_owned(), word(KIND, "The kind of the file."));
+        let version = word(API_VERSION, "The version of the file's format.");
+        properties.shift_insert(0, "apiVersion".to_owned(), version);
+    }
     if let Some(fields) = schema.as_object_mut() {
         fields.insert("$schema".to_owned(), json!("http://json-schema.org/draft-07/schema#"));
         fields.insert("title".to_owned(), json!(KIND));
@@ -31,95 +93,32 @@ pub fn json_schema() -> Value {
     schema
 }
 
-/// Returns the shape of the file.
-pub(super) fn shape() -> Shape {
-    trace::shape_of::<ConfigFile>()
-}
-
-/// Returns each setting with its path and its description, in the order of the structs.
-pub fn settings() -> Vec<(String, String)> {
-    let mut settings = Vec::new();
-    collect(&json_schema(), "", &mut settings);
-    settings
-}
-
-fn collect(schema: &Value, path: &str, settings: &mut Vec<(String, String)>) {
-    let schema = schema.get("items").unwrap_or(schema);
-    let fields = schema.get("properties").and_then(Value::as_object);
-    for (name, field) in fields.into_iter().flatten() {
-        let path = joined(path, name);
-        let description = field.get("description").and_then(Value::as_str).unwrap_or_default();
-        let description = match field.get("enum").and_then(Value::as_array) {
-            Some(values) => {
-                let values: Vec<_> = values.iter().filter_map(Value::as_str).collect();
-                format!("{description} One of: {}.", values.join(", "))
+fn object(fields: &[Field]) -> Value {
+    let property = |field: &Field| {
+        let mut schema = typed(&field.shape);
+        if let Some(schema) = schema.as_object_mut() {
+            schema.insert("description".to_owned(), one_line(&field.about).into());
+            if field.is_live {
+                schema.insert("x-live".to_owned(), true.into());
             }
-            None => description.to_owned(),
-        };
-        settings.push((path.clone(), description));
-        collect(field, &path, settings);
-    }
+        }
+        (field.name.clone(), schema)
+    };
+    let properties: Map<String, Value> = fields.iter().map(property).collect();
+    json!({ "type": "object", "additionalProperties": false, "properties": properties })
 }
 
-struct Builder {
-    /// The descriptions by the paths of their settings.
-    descriptions: BTreeMap<String, String>,
-}
-
-impl Builder {
-    fn value(&self, path: &str, shape: &Shape) -> Value {
-        let mut schema = match shape {
-            Shape::Text => text(path),
-            Shape::Integer => json!({ "type": "integer" }),
-            Shape::Boolean => json!({ "type": "boolean" }),
-            Shape::List(items) => json!({ "type": "array", "items": self.value(path, items) }),
-            Shape::Fields(fields) => self.object(path, fields),
-        };
-        if let Some(schema) = schema.as_object_mut()
-            && !path.is_empty()
-        {
-            let described = self.description(path);
-            schema.insert("description".to_owned(), Value::String(described));
-        }
-        schema
-    }
-
-    /// A setting without a description of its own is part of its parent.
-    fn description(&self, path: &str) -> String {
-        if let Some((_, described)) =
-            DESCRIPTIONS.iter().find(|(documented_path, _)| *documented_path == path)
-        {
-            return (*described).to_owned();
-        }
-        let of_parent = || {
-            let parent = path.rsplit_once('.').map_or("", |(parent, _)| parent);
-            format!("See {parent}.")
-        };
-        self.descriptions.get(path).cloned().unwrap_or_else(of_parent)
-    }
-
-    fn object(&self, path: &str, fields: &[(&str, Shape)]) -> Value {
-        let schema = |(name, shape): &(&str, Shape)| {
-            ((*name).to_owned(), self.value(&joined(path, name), shape))
-        };
-        let properties: Map<String, Value> = fields.iter().map(schema).collect();
-        json!({ "type": "object", "additionalProperties": false, "properties": properties })
-    }
-}
-
-fn text(path: &str) -> Value {
-    let format = FORMATS
-        .iter()
-        .find(|(documented_path, _)| *documented_path == path)
-        .map(|(_, format)| format);
-    match format {
-        None => json!({ "type": "string" }),
-        Some(Format::Duration) => duration(DURATION),
-        Some(Format::DurationOrNever) => duration(&format!("^never$|{DURATION}")),
-        Some(Format::Bytes) => {
-            json!({ "type": ["string", "integer"], "pattern": BYTES, "minimum": 0 })
-        }
-        Some(Format::OneOf(values)) => json!({ "type": "string", "enum": values }),
+fn typed(shape: &Shape) -> Value {
+    match shape {
+        Shape::Text => json!({ "type": "string" }),
+        Shape::Integer => json!({ "type": "integer" }),
+        Shape::Boolean => json!({ "type": "boolean" }),
+        Shape::Duration => duration(DURATION),
+        Shape::DurationOrNever => duration(&format!("^never$|{DURATION}")),
+        Shape::Bytes => json!({ "type": ["string", "integer"], "pattern": BYTES, "minimum": 0 }),
+        Shape::Words(words) => json!({ "type": "string", "enum": words }),
+        Shape::List(item) => json!({ "type": "array", "items": typed(item) }),
+        Shape::Fields(fields) => object(fields),
     }
 }
 
@@ -128,58 +127,68 @@ fn duration(pattern: &str) -> Value {
     json!({ "type": ["string", "integer"], "pattern": pattern, "minimum": 0, "maximum": 0 })
 }
 
-/// The format of a text.
-enum Format {
-    /// A text that `units::parse_duration` reads.
-    Duration,
-    DurationOrNever,
-    /// A text that `units::parse_bytes` reads, or an integer.
-    Bytes,
-    OneOf(&'static [&'static str]),
-}
-
-const FORMATS: &[(&str, Format)] = &[
-    ("apiVersion", Format::OneOf(&[API_VERSION])),
-    ("kind", Format::OneOf(&[KIND])),
-    ("server.shutdownDelay", Format::Duration),
-    ("server.shutdownTimeout", Format::Duration),
-    ("admin.detail", Format::OneOf(&["local", "none"])),
-    ("upstream.connectTimeout", Format::Duration),
-    ("cache.idleTimeout", Format::Duration),
-    ("cache.resourceBytesMax", Format::Bytes),
-    ("cache.totalBytesMax", Format::Bytes),
-    ("cache.historyBytesMax", Format::Bytes),
-    ("cache.gzipBytesMax", Format::Bytes),
-    ("cache.onRelist", Format::OneOf(&["keepStreams", "endStreams"])),
-    ("cache.maxStaleness", Format::DurationOrNever),
-    ("cache.consistentLists", Format::OneOf(&["forward", "auto"])),
-    ("cache.verify", Format::OneOf(&["off", "observe", "enforce"])),
-    ("authentication.mode", Format::OneOf(&["sidecar", "gateway"])),
-    ("authentication.anonymous", Format::OneOf(&["forward", "authorize", "refuse"])),
-    ("authentication.tokens.ttl", Format::Duration),
-    ("authorization.allowTTL", Format::Duration),
-    ("authorization.watchRecheck", Format::DurationOrNever),
-    ("authorization.staleDecisionGrace", Format::Duration),
-    ("audit.buffer", Format::OneOf(&["blocking", "dropping"])),
-    ("audit.policy.rules.level", Format::OneOf(&["None", "Metadata"])),
-    ("flowControl.mode", Format::OneOf(&["off", "observe", "enforce"])),
-    ("shadow.mode", Format::OneOf(&["off", "compare"])),
-    ("flowControl.adaptive", Format::OneOf(&["off", "observe", "enforce"])),
-    ("flowControl.levels.limited.limitResponse.type", Format::OneOf(&["Queue", "Reject"])),
-    ("flowControl.rules.mode", Format::OneOf(&["enforce", "observe"])),
-    ("flowControl.rules.scope", Format::OneOf(&["all", "upstream"])),
-    ("flowControl.rules.action", Format::OneOf(&["deny"])),
-    ("flowControl.rules.limits.bytesPerSecond", Format::Bytes),
-    ("logging.format", Format::OneOf(&["text", "json", "kubernetes"])),
-    ("logging.slowRequest", Format::DurationOrNever),
-];
-
 const DURATION: &str = r"^(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(h|m|s|ms|us|ns))+)$";
 const BYTES: &str = r"^([0-9]+\.?[0-9]*|\.[0-9]+)([kMGT]|[KMGT]i)?$";
 
-/// The example configurations: the first one that has a comment for a setting describes it.
-const EXAMPLES: [&str; 2] =
-    [include_str!("../../config/weir.yaml"), include_str!("../../config/gateway.yaml")];
+/// Returns config/weir.yaml: each setting of a sidecar with its default; those without a default,
+/// and those of a gateway, in comments.
+pub fn example() -> String {
+    let mut text = EXAMPLE_HEAD.to_owned();
+    write_fields("", &Config::fields(), "", &mut text);
+    text
+}
+
+fn write_fields(parent: &str, fields: &[Field], outer: &str, text: &mut String) {
+    let is_inside_comment = outer.contains('#');
+    for field in fields {
+        let path = joined(parent, &field.name);
+        let is_comment = GATEWAY_ONLY.contains(&&*path) || field.default.is_null();
+        let mark = if is_comment && !is_inside_comment { "# " } else { "" };
+        let margin = format!("{outer}{mark}");
+        text.push_str(if is_inside_comment { "" } else { "\n" });
+        wrap(&described(field), &format!("{outer}# "), text);
+        match &field.shape {
+            Shape::Fields(inner) => {
+                text.push_str(&format!("{margin}{}:\n", field.name));
+                write_fields(&path, inner, &format!("{margin}  "), text);
+            }
+            _ if field.default.is_null() => text.push_str(&format!("{margin}{}:\n", field.name)),
+            _ => {
+                let line = json!({ &field.name: &field.default });
+                let yaml = serde_saphyr::to_string(&line).unwrap_or_default();
+                let lines = yaml.lines().map(|line| format!("{margin}{line}\n"));
+                text.extend(lines);
+            }
+        }
+    }
+}
+
+/// Writes a text in lines of at most 100 columns that begin with `margin`.
+fn wrap(about: &str, margin: &str, text: &mut String) {
+    let mut line = margin.trim_end().to_owned();
+    for word in about.split(' ') {
+        if line.len() + word.len() >= COLUMNS {
+            text.push_str(&line);
+            text.push('\n');
+            line = margin.trim_end().to_owned();
+        }
+        line.push(' ');
+        line.push_str(word);
+    }
+    text.push_str(&line);
+    text.push('\n');
+}
+
+const COLUMNS: usize = 100;
+
+const EXAMPLE_HEAD: &str = "\
+# Every setting of a sidecar with its default. Comments have the settings of a gateway, and those
+# without a default. Written from the program (docs/reference/configuration.md has the same as a
+# table); config/gateway.yaml, config/sidecar.yaml and config/shedding.yaml are examples.
+# `weir check config/weir.yaml` validates a file and prints the effective configuration.
+apiVersion: weir.dev/v1alpha1
+kind: WeirConfiguration
+";
 
 #[cfg(test)]
 mod tests {
@@ -189,57 +198,7 @@ mod tests {
     use regex::Regex;
 
     use super::*;
-    use crate::config::Config;
-    use crate::config::resolve::{Overrides, Problems};
     use crate::config::units::{format_duration, parse_bytes, parse_duration};
-
-    #[test]
-    fn the_tables_are_about_settings_that_exist() {
-        let paths: Vec<_> = settings().into_iter().map(|(path, _)| path).collect();
-        let of_tables = FORMATS.iter().map(|(path, _)| path);
-        for path in of_tables.chain(DESCRIPTIONS.iter().map(|(path, _)| path)) {
-            assert!(paths.iter().any(|known_path| known_path == path), "{path}");
-        }
-        let schema = json_schema();
-        let detail = schema.pointer("/properties/admin/properties/detail/enum").unwrap();
-        assert_eq!(detail, &json!(["local", "none"]));
-    }
-
-    /// Each value that the schema lists is one that the parser reads, and no other is.
-    #[test]
-    fn the_listed_values_are_those_that_the_parser_reads() {
-        let is_read = |path: &str, value: &str| {
-            let fields = path.rsplit('.');
-            let file = fields.fold(json!(value), |inner, name| json!({ name: inner }));
-            let Value::Object(mut file) = file else { unreachable!() };
-            file.insert("apiVersion".to_owned(), json!(API_VERSION));
-            file.insert("kind".to_owned(), json!(KIND));
-            // Some settings are for gateways alone.
-            let authentication = file.entry("authentication").or_insert_with(|| json!({}));
-            authentication.as_object_mut().unwrap().entry("mode").or_insert(json!("gateway"));
-            let file = ConfigFile::parse("test", &Value::Object(file).to_string()).unwrap();
-            let resolved = Config::resolve(file, Overrides::default());
-            resolved
-                .map_or_else(|Problems(problems)| problems, |_| Vec::new())
-                .iter()
-                .all(|problem| problem.path != path || !problem.message.starts_with("expected"))
-        };
-        for (path, format) in FORMATS {
-            // Members of lists have further fields that are required.
-            let is_in_list = ["audit.policy.rules", "flowControl.levels", "flowControl.rules"];
-            let Format::OneOf(values) = format else { continue };
-            if *path == "apiVersion"
-                || *path == "kind"
-                || is_in_list.iter().any(|list| path.starts_with(list))
-            {
-                continue;
-            }
-            for value in *values {
-                assert!(is_read(path, value), "{path}: {value}");
-            }
-            assert!(!is_read(path, "another"), "{path}");
-        }
-    }
 
     proptest! {
         /// What matches the schema's pattern of a duration is one for the parser, and the other way
@@ -261,69 +220,35 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_are_those_of_the_file() {
+    fn the_schema_has_each_kind_of_value() {
         let schema = json_schema();
-        for (pointer, kind) in [
+        for (pointer, expected) in [
+            ("server/properties/listeners/items/properties/listen/type", json!("string")),
+            ("server/additionalProperties", json!(false)),
+            ("server/properties/shutdownDelay/x-live", json!(true)),
+            ("server/properties/shutdownDelay/pattern", json!(DURATION)),
+            ("upstream/properties/endpoints/properties/static/type", json!("array")),
+            ("cache/properties/forwardBudget/type", json!("integer")),
+            ("cache/properties/totalBytesMax/pattern", json!(BYTES)),
+            ("cache/properties/consistentLists/enum", json!(["forward", "auto"])),
+            ("authentication/properties/clientCAFile/type", json!("string")),
             (
-                "/properties/server/properties/listeners/items/properties/listen/type",
-                json!("string"),
-            ),
-            ("/properties/upstream/properties/endpoints/properties/static/type", json!("array")),
-            ("/properties/cache/properties/forwardBudget/type", json!("integer")),
-            ("/properties/authentication/properties/clientCAFile/type", json!("string")),
-            (
-                "/properties/flowControl/properties/rules/items/properties/match/items/properties/subjects/type",
+                "authentication/properties/requestHeader/properties/allowedNames/type",
                 json!("array"),
             ),
-            ("/properties/server/additionalProperties", json!(false)),
+            ("kind/enum", json!([KIND])),
         ] {
-            assert_eq!(schema.pointer(pointer), Some(&kind), "{pointer}");
+            let pointer = format!("/properties/{pointer}");
+            assert_eq!(schema.pointer(&pointer), Some(&expected), "{pointer}");
         }
     }
 
     #[test]
-    fn settings_are_described_by_the_examples() {
-        let settings: BTreeMap<_, _> = settings().into_iter().collect();
-        let begin = |path: &str| settings.get(path).unwrap().split('.').next().unwrap().to_owned();
-        assert_eq!(
-            begin("upstream.connectTimeout"),
-            "Time-out for opening a connection, including its TLS handshake"
-        );
-        assert!(settings["upstream.kubeconfig"].starts_with("Defaults: $KUBECONFIG"));
-        assert!(settings["authentication.requestHeader.allowedNames"].starts_with("Common names"));
-        assert!(settings["admin"].starts_with("Health"));
-        assert_eq!(settings["cache.totalBytesMax"], settings["cache.resourceBytesMax"]);
-        assert!(settings["server.listeners.listen"].starts_with("The address"));
-    }
-
-    /// Each field that a file may have is found: a file with all of them is read again.
-    #[test]
-    fn the_effective_configuration_has_only_known_fields() {
-        let file: Value = serde_saphyr::from_str(EXAMPLES[0]).unwrap();
-        let schema = json_schema();
-        assert!(unknown(&file, &schema).is_empty(), "{:?}", unknown(&file, &schema));
-    }
-
-    fn unknown(value: &Value, schema: &Value) -> Vec<String> {
-        match value {
-            Value::Object(fields) => fields
-                .iter()
-                .flat_map(|(name, value)| match schema["properties"].get(name) {
-                    Some(schema) => unknown(value, schema),
-                    None => vec![name.clone()],
-                })
-                .collect(),
-            Value::Array(items) => {
-                items.iter().flat_map(|item| unknown(item, &schema["items"])).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    #[test]
-    fn each_setting_has_a_description_of_its_own() {
-        for (path, description) in settings() {
-            assert!(!description.starts_with("See "), "{path} needs one in descriptions.rs");
+    fn no_setting_is_both_there_and_gone() {
+        let settings = settings();
+        assert!(settings.iter().all(|setting| !setting.about.is_empty()));
+        for (path, _) in crate::config::reader::GONE {
+            assert!(settings.iter().all(|setting| setting.path != *path), "{path}");
         }
     }
 }

@@ -3,13 +3,20 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Shadow mode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ShadowConfig {
-    /// Whether reads are answered by the upstream and compared with the caches.
-    pub mode: ShadowMode,
-    /// The part of one processor that comparisons may take.
-    pub cpu_share: Fraction,
+use crate::config::scalars::{Text, Word, words};
+use crate::config::section::section;
+
+section! {
+    /// Shadow mode.
+    pub struct ShadowConfig {
+        /// off: caches answer. compare: the API server answers every read, and caches are compared
+        /// with it.
+        restart mode: ShadowMode = ShadowMode::Off, Word;
+
+        /// The part of one processor that comparisons may take. Beyond it reads are counted as busy
+        /// and not compared.
+        restart cpu_share: Fraction = Fraction::percent(10), Text;
+    }
 }
 
 /// Whether Weir runs in shadow mode.
@@ -59,26 +66,7 @@ impl fmt::Display for Fraction {
     }
 }
 
-impl FromStr for ShadowMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "off" => Ok(Self::Off),
-            "compare" => Ok(Self::Compare),
-            _ => Err(format!("expected off or compare, not {text:?}")),
-        }
-    }
-}
-
-impl fmt::Display for ShadowMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Off => "off",
-            Self::Compare => "compare",
-        })
-    }
-}
+words!(ShadowMode { Off: "off", Compare: "compare" });
 
 const WHOLE: u32 = 1_000_000;
 

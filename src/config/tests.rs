@@ -5,13 +5,13 @@ mod identity;
 mod tracing;
 mod warnings;
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 
 use super::file::{ConfigFile, FileError};
-use super::resolve::{Overrides, Problems};
+use super::resolve::{Overrides, Problem, Problems};
+use super::schema::settings;
 use super::*;
+use crate::api::resource::GroupVersionResource;
 
 const HEAD: &str = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
 
@@ -34,59 +34,148 @@ fn an_empty_file_is_the_defaults() {
 
 #[test]
 fn the_examples_are_read_and_the_first_is_the_defaults() {
-    let file =
-        ConfigFile::parse("config/weir.yaml", include_str!("../../config/weir.yaml")).unwrap();
-    let mut defaults = Config::default();
-    let proxies = ProxyNetworks::default();
-    let plain = ListenerConfig::Plain { address: defaults::PLAIN_LISTEN, proxies };
-    defaults.server.listeners.push(plain);
-    assert_eq!(Config::resolve(file, Overrides::default()).unwrap(), defaults);
-
-    let sidecar = include_str!("../../config/sidecar.yaml");
-    let sidecar = ConfigFile::parse("config/sidecar.yaml", sidecar).unwrap();
-    let sidecar = Config::resolve(sidecar, Overrides::default()).unwrap();
-    assert_eq!(sidecar.cache.warm, [GroupVersionResource::new("", "v1", "pods")]);
-    assert_eq!(sidecar.logging.format, LogFormat::Json);
-
-    let shedding = include_str!("../../config/shedding.yaml");
-    let shedding = ConfigFile::parse("config/shedding.yaml", shedding).unwrap();
-    let shedding = Config::resolve(shedding, Overrides::default()).unwrap();
-    assert_eq!(shedding.cache.consistent_lists, ConsistentLists::Auto);
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(format!("config/{name}")).unwrap();
+        let file = ConfigFile::parse(name, &text).unwrap();
+        Config::resolve(file, Overrides::default()).unwrap()
+    };
+    assert_eq!(read("weir.yaml"), Config::default());
+    assert_eq!(read("sidecar.yaml").cache.warm, [GroupVersionResource::new("", "v1", "pods")]);
+    assert_eq!(read("shedding.yaml").cache.consistent_lists, ConsistentLists::Auto);
+    let gateway = read("gateway.yaml");
+    assert_eq!(gateway.authentication.mode, Mode::Gateway);
+    assert_eq!(gateway.audit.policy.rules.last(), Some(&AuditRule::default()));
 }
 
-/// Each key is in one of the commented examples: weir.yaml or gateway.yaml.
+/// `WEIR_WRITE=1 cargo test --lib config::tests` writes it.
 #[test]
-fn the_examples_document_every_key() {
-    let general = include_str!("../../config/weir.yaml");
-    let gateway = format!("{general}{}", include_str!("../../config/gateway.yaml"));
-    for (full, example) in [(full_config(), general), (identity::full_config(), &*gateway)] {
-        let yaml = ConfigFile::from(&full).to_yaml().unwrap();
-        for line in yaml.lines() {
-            if let Some((key, _)) = line.trim_start_matches([' ', '-']).split_once(':')
-                && key.chars().all(char::is_alphanumeric)
-            {
-                assert!(example.contains(&format!("{key}:")), "no example has {key}");
-            }
-        }
+fn the_example_of_every_setting_is_fresh() {
+    let fresh = schema::example();
+    if std::env::var_os("WEIR_WRITE").is_some() {
+        std::fs::write("config/weir.yaml", &fresh).unwrap();
     }
+    let text = std::fs::read_to_string("config/weir.yaml").unwrap();
+    assert!(text == fresh, "config/weir.yaml is stale: see this test");
+    assert!(fresh.lines().all(|line| line.len() <= 100));
 }
+
+/// No setting of a sidecar has its default here.
+const EACH_SETTING: &str = r"
+server:
+  listeners:
+    - listen: https://[::1]:7000
+      certificate: { certificateFile: /tls.crt, privateKeyFile: /tls.key }
+      proxyProtocol: { trustedNetworks: [10.0.0.0/8, 'fd00::1'] }
+    - { listen: 'https://127.0.0.1:0', certificate: { generatedNames: [weir.local] } }
+    - listen: 'unix:///run/weir: odd #name.sock'
+  allowedHosts: ['yes', '10', '::1']
+  shutdownDelay: 7s
+  shutdownTimeout: 90m
+  connectionsPerAddressMax: 7
+admin: { listen: none, socket: /run/weir/admin.sock, detail: none }
+upstream:
+  kubeconfig: 'true'
+  endpoints: { static: ['https://[::1]:6443/prefix'], dns: 'no:443', endpointSlice: true }
+  http2: false
+cache:
+  include: [pods, apps/*]
+  exclude: ['*/leases', secrets]
+  warm: [apps/v1/deployments]
+  resourceBytesMax: 3Mi
+  totalBytesMax: 5Mi
+  onRelist: endStreams
+  forwardBudget: 3
+  maxStaleness: 90s
+  consistentLists: auto
+  verify: enforce
+  dropManagedFields: [exporter/*]
+flowControl:
+  mode: enforce
+  seatsPerServer: 200
+  adaptive: enforce
+  rules:
+    - name: one
+      match:
+        - subjects:
+            - { kind: User, user: { name: jane } }
+            - { kind: Group, group: { name: '*' } }
+            - { kind: ServiceAccount, serviceAccount: { namespace: a, name: '*' } }
+          resourceRules:
+            - { verbs: [list], apiGroups: [''], resources: [pods], namespaces: [a], clusterScope: true }
+          nonResourceRules: [{ verbs: [get], nonResourceURLs: [/metrics] }]
+      userAgents: [kubectl/*]
+      mode: observe
+      scope: upstream
+      action: deny
+      limits: { requestsPerSecond: 5, burst: 20, bytesPerSecond: 1Mi, watches: 0, unpagedLists: forbid }
+      distinguisher: ByNamespace
+shadow: { mode: compare, cpuShare: 3% }
+tracing: { endpoint: 'https://collector/v1/traces', caFile: ca.pem, samplingRatePerMillion: 7 }
+logging: { format: json, filter: weir=debug, slowRequest: 1.5s }
+";
+
+/// No setting of a gateway has its default here.
+const EACH_OF_A_GATEWAY: &str = r"
+authentication:
+  mode: gateway
+  clientCAFile: /ca
+  requestHeader: { clientCAFile: /front-proxy-ca, allowedNames: [aggregator] }
+  anonymous: authorize
+  tokens: { audiences: ['https://kubernetes.default.svc'], ttl: 0 }
+  frontProxy: { certificateFile: /c, privateKeyFile: /k }
+authorization:
+  allowTTL: 1s
+  watchRecheck: never
+  watchReviewsPerSecond: 7
+  staleDecisionGrace: 24h
+  rbac: { enabled: true, checkOneIn: 7 }
+audit:
+  output: /var/log/weir/audit.log
+  buffer: dropping
+  policy:
+    rules:
+      - level: None
+        users: [system:kube-proxy]
+        userGroups: [system:nodes]
+        verbs: [watch]
+        namespaces: ['', kube-system]
+        resources: [{ group: '', resources: [pods, '*/status'], resourceNames: [a] }]
+      - { level: Metadata, nonResourceURLs: ['*', '/openapi/*'] }
+";
 
 #[test]
 fn a_printed_configuration_parses_to_itself() {
-    for config in [Config::default(), full_config(), identity::full_config()] {
-        let yaml = ConfigFile::from(&config).to_yaml().unwrap();
+    for body in ["", EACH_SETTING, "authentication: { mode: gateway }\n", EACH_OF_A_GATEWAY] {
+        let config = resolve(body).unwrap();
+        let yaml = config.to_yaml();
         let file = ConfigFile::parse("printed", &yaml).unwrap();
         assert_eq!(Config::resolve(file, Overrides::default()).unwrap(), config, "{yaml}");
+    }
+}
+
+/// Each setting that stands in no list is read to another value than its default, and printed.
+#[test]
+fn each_setting_is_read_and_printed() {
+    let defaults = Config::default().flattened();
+    let printed = [EACH_SETTING, EACH_OF_A_GATEWAY].map(|body| resolve(body).unwrap().flattened());
+    // It excludes frontProxy.
+    let not_here = "authentication.impersonate";
+    let lists = ["server.listeners.", "audit.policy.rules.", "flowControl.rules."];
+    for setting in settings() {
+        let path = setting.path;
+        let is_in_list = lists.iter().any(|list| path.starts_with(list));
+        let is_printed = printed.iter().any(|printed| printed.contains_key(&path));
+        if is_in_list || path == not_here || (setting.is_section && !is_printed) {
+            continue;
+        }
+        let mut values = printed.iter().filter_map(|printed| printed.get(&path));
+        assert!(values.any(|value| defaults.get(&path) != Some(value)), "{path}");
     }
 }
 
 #[test]
 fn syntax_errors_have_line_and_column() {
     for (body, place, part) in [
-        ("cache:\n  includes: [pods]\n", "weir.yaml:4:3: ", "includes"),
-        ("cache:\n  forwardBudget: many\n", "weir.yaml:4:18: ", "forwardBudget"),
-        ("cache:\n  forwardBudget: -1\n", "weir.yaml:4:18: ", "forwardBudget"),
-        ("server:\n  listeners:\n    - port: 1\n", "weir.yaml:5:7: ", "port"),
         ("cache: [\n", "weir.yaml:3:8: ", "bracket"),
         ("logging: {}\nlogging: {}\n", "weir.yaml:4:1: ", "logging"),
     ] {
@@ -94,6 +183,60 @@ fn syntax_errors_have_line_and_column() {
         assert!(error.starts_with(place) && error.contains(part), "{body}: {error}");
         assert!(!error.contains('\n'), "{error}");
     }
+}
+
+/// Returns each problem with its place.
+fn problems(body: &str) -> Vec<String> {
+    let Problems(problems) = resolve(body).unwrap_err();
+    problems.iter().map(Problem::to_string).collect()
+}
+
+fn paths(body: &str) -> Vec<String> {
+    let Problems(problems) = resolve(body).unwrap_err();
+    problems.into_iter().map(|problem| problem.path).collect()
+}
+
+#[test]
+fn all_problems_are_found_with_their_places() {
+    let body = "cache:\n  forwardBudgit: 1\n  maxStaleness: x\n  warm: v1/pods\n  http: {}\nserver: { listeners: [ { listen: \"https://127.0.0.1:1\", cert: x } ] }\nadmin: { readyWhenAway: 5, listen: nowhere }\nupstream: { http2: 5 }\nlogging: { format: xml }\nauthentication: { mode: open }\n";
+    let expected = [
+        "4:3: cache.forwardBudgit: there is no such field; did you mean forwardBudget?",
+        "5:17: cache.maxStaleness: expected a duration such as 30s, 5m or 1h30m, not \"x\"; or never",
+        "6:9: cache.warm: must be a list",
+        "7:3: cache.http: there is no such field; there are ",
+        "8:57: server.listeners[0].cert: there is no such field; there are certificate, ",
+        "9:10: admin.readyWhenAway: is gone: Weir stays ready while a cache can answer",
+        "9:36: admin.listen: expected an IP address and port",
+        "10:20: upstream.http2: must be true or false",
+        "11:20: logging.format: expected text, json or kubernetes, not \"xml\"",
+        "12:25: authentication.mode: expected sidecar or gateway, not \"open\"",
+    ];
+    let problems = problems(body);
+    assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+    for (problem, expected) in problems.iter().zip(expected) {
+        assert!(problem.starts_with(expected), "{problem}\n{expected}");
+    }
+}
+
+#[test]
+fn no_value_and_no_strange_name_is_repeated() {
+    let problems =
+        problems("admin: [ SECRET ]\n\"SECRET token\": SECRET\ncache: { forwardBudget: SECRET }\n");
+    assert_eq!(problems.len(), 3);
+    assert!(!problems.concat().contains("SECRET"), "{problems:?}");
+}
+
+/// A text is taken as it is written, and a number is not a text.
+#[test]
+fn a_number_is_no_text() {
+    let problems = problems("upstream: { kubeconfig: 1.10 }\n");
+    assert_eq!(
+        problems,
+        ["3:25: upstream.kubeconfig: must be a text; put it into quotation marks"]
+    );
+    assert!(
+        resolve("cache: { totalBytesMax: 3221225472 }\nserver: { shutdownDelay: 0 }\n").is_ok()
+    );
 }
 
 #[test]
@@ -119,7 +262,7 @@ fn files_of_another_api_version_or_kind_are_rejected() {
 fn an_empty_section_is_its_defaults() {
     let body = "server:\nadmin:\nupstream:\ncache:\n  # warm: []\nlogging:\n";
     assert_eq!(resolve(body).unwrap(), Config::default());
-    assert_eq!(resolve("cache:\n  include:\n  idleTimeout:\n").unwrap(), Config::default());
+    assert_eq!(resolve("cache:\n  include:\n  maxStaleness:\n").unwrap(), Config::default());
 }
 
 #[test]
@@ -136,72 +279,95 @@ server:
     - listen: https://0.0.0.0:6440
     - listen: http://127.0.0.1:8001
       certificate: { generatedNames: [a b] }
+    - listen: http://127.0.0.1:8002
+      certificate: { generatedNames: [a] }
     - listen: http://127.0.0.1:8001
     - listen: https://127.0.0.1:1
       certificate: { certificateFile: /a }
+    - listen: http://127.0.0.1:8001
+    - certificate: {}
   allowedHosts: [example.com:80]
   shutdownTimeout: 0s
   shutdownDelay: 11m
   connectionsPerAddressMax: 0
-admin: { listen: 127.0.0.1:1 }
+admin: { listen: nowhere }
 upstream: { endpoints: { static: [10.0.0.1], dns: 10.0.0.1 } }
 cache:
   include: [pods, apps/v1/deployments]
   warm: [v1/pods, v1/events, v1/nodes, pods]
   totalBytesMax: 1Mi
   resourceBytesMax: 2Mi
-  historyBytesMax: 0
-  gzipBytesMax: 0
   forwardBudget: 0
   maxStaleness: 10ms
   consistentLists: never
 logging: { format: xml, filter: 'a=b=c' }
 ";
-    let Problems(problems) = resolve(body).unwrap_err();
-    let paths: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
-    assert_eq!(
-        paths,
-        [
-            "server.listeners[0].listen",
-            "server.listeners[1].certificate.generatedNames[0]",
-            "server.listeners[1].certificate",
-            "server.listeners[3].certificate.privateKeyFile",
-            "server.allowedHosts[0]",
-            "server.shutdownTimeout",
-            "server.shutdownDelay",
-            "server.connectionsPerAddressMax",
-            "upstream.endpoints.static[0]",
-            "upstream.endpoints.dns",
-            "cache.include[1]",
-            "cache.warm[3]",
-            "cache.warm[1]",
-            "cache.warm[2]",
-            "cache.historyBytesMax",
-            "cache.resourceBytesMax",
-            "cache.gzipBytesMax",
-            "cache.consistentLists",
-            "cache.maxStaleness",
-            "cache.forwardBudget",
-            "logging.format",
-            "server.listeners[1].listen",
-            "admin.listen",
-            "logging.filter",
-        ],
-        "{}",
-        Problems(problems.clone())
-    );
+    let expected = [
+        "server.listeners[0].listen",
+        "server.listeners[1].certificate.generatedNames[0]",
+        "server.listeners[2].certificate",
+        "server.listeners[4].certificate.privateKeyFile",
+        "server.listeners[6].listen",
+        "server.allowedHosts[0]",
+        "server.shutdownTimeout",
+        "server.shutdownDelay",
+        "server.connectionsPerAddressMax",
+        "admin.listen",
+        "upstream.endpoints.static[0]",
+        "upstream.endpoints.dns",
+        "cache.include[1]",
+        "cache.warm[3]",
+        "cache.resourceBytesMax",
+        "cache.forwardBudget",
+        "cache.maxStaleness",
+        "cache.consistentLists",
+        "logging.format",
+        "logging.filter",
+    ];
+    assert_eq!(paths(body), expected);
 }
 
 #[test]
-fn default_budgets_adapt_to_the_configured_ones() {
+fn settings_that_contradict_one_another_are_refused() {
+    for (body, expected) in [
+        (
+            "cache: { include: [pods], warm: [v1/pods, v1/events, v1/nodes] }",
+            vec!["cache.warm[1]", "cache.warm[2]"],
+        ),
+        (
+            "server: { listeners: [{ listen: 'http://127.0.0.1:1' }, { listen: 'http://127.0.0.1:1' }] }",
+            vec!["server.listeners[1].listen"],
+        ),
+        ("admin: { listen: 127.0.0.1:6440 }", vec!["admin.listen"]),
+        ("server: { listeners: [] }", vec!["server.listeners"]),
+        (
+            "flowControl: { rules: [{ name: a, action: deny }, { name: a, action: deny }] }",
+            vec!["flowControl.rules[1].name"],
+        ),
+    ] {
+        assert_eq!(paths(&format!("{body}\n")), expected);
+    }
+}
+
+/// The parts of one budget follow from it.
+#[test]
+fn budgets_adapt_to_the_configured_ones() {
     let small = resolve("cache: { totalBytesMax: 1Mi }\n").unwrap().cache;
-    assert_eq!((small.resource_bytes_max, small.history_bytes_max), (1 << 20, 1 << 20));
+    assert_eq!((small.resource_bytes_max, small.history_bytes_max), (1 << 20, 1 << 16));
+    assert_eq!(small.gzip_bytes_max, 1 << 15);
     let large = resolve("cache: { resourceBytesMax: 8Gi }\n").unwrap().cache;
-    assert_eq!(large.total_bytes_max, 8 << 30);
-    let history = resolve("cache: { historyBytesMax: 4Gi, totalBytesMax: 8Gi }\n").unwrap().cache;
-    assert_eq!(history.resource_bytes_max, 4 << 30);
-    let history = resolve("cache: { historyBytesMax: 4Gi }\n").unwrap().cache;
-    assert_eq!((history.resource_bytes_max, history.total_bytes_max), (4 << 30, 4 << 30));
+    assert_eq!((large.total_bytes_max, large.history_bytes_max), (8 << 30, 512 << 20));
+    let tiny = resolve("cache: { totalBytesMax: 1 }\n").unwrap().cache;
+    assert_eq!((tiny.history_bytes_max, tiny.gzip_bytes_max), (1, 1));
+}
+
+#[test]
+fn limits_of_a_user_follow_from_those_of_an_address() {
+    let server = resolve("server: { connectionsPerAddressMax: 10 }\n").unwrap().server;
+    assert_eq!((server.connections_per_user_max, server.watches_per_user_max), (80, 320));
+    let defaults = ServerConfig::default();
+    let limits = (defaults.connections_per_user_max, defaults.watches_per_user_max);
+    assert_eq!(limits, (16_384, 65_536));
 }
 
 #[test]
@@ -227,7 +393,7 @@ fn flags_override_the_file() {
             ListenerConfig::Unix { path: "/w".into() },
         ]
     );
-    assert_eq!(config.admin_listen, None);
+    assert_eq!(config.admin.listen, None);
     assert_eq!(config.upstream.kubeconfig.as_deref(), Some("/k".as_ref()));
     assert_eq!(config.upstream.context.as_deref(), Some("c"));
     assert_eq!((config.logging.format, &*config.logging.filter), (LogFormat::Json, "debug"));
@@ -265,103 +431,13 @@ proptest! {
     }
 }
 
-/// No setting in it has its default.
-fn full_server_config() -> ServerConfig {
-    ServerConfig {
-        listeners: vec![
-            ListenerConfig::Tls {
-                address: "[::1]:7000".parse().unwrap(),
-                certificate: CertificateConfig::Files {
-                    certificate: "/tls.crt".into(),
-                    key: "/tls.key".into(),
-                    ca: Some("/ca.crt".into()),
-                },
-                proxies: ProxyNetworks(vec![
-                    "10.0.0.0/8".parse().unwrap(),
-                    "fd00::1".parse().unwrap(),
-                ]),
-            },
-            ListenerConfig::Tls {
-                address: "127.0.0.1:0".parse().unwrap(),
-                certificate: CertificateConfig::Generated { names: vec!["weir.local".into()] },
-                proxies: ProxyNetworks::default(),
-            },
-            ListenerConfig::Unix { path: "/run/weir: odd #name.sock".into() },
-        ],
-        allowed_hosts: vec!["yes".to_owned(), "10".to_owned(), "::1".to_owned()],
-        slow_request: Some(Duration::from_millis(1500)),
-        shutdown_delay: Duration::from_secs(7),
-        shutdown_timeout: Duration::from_secs(5400),
-        connections_per_address_max: 7,
-        connections_per_user_max: 8,
-        watches_per_user_max: 9,
-        ..ServerConfig::default()
-    }
-}
-
-/// No setting in it has its default.
-fn full_config() -> Config {
-    Config {
-        server: full_server_config(),
-        admin_listen: None,
-        admin_socket: Some("/run/weir/admin.sock".into()),
-        admin_detail: AdminDetail::None,
-        ready_when_away: false,
-        upstream: UpstreamConfig {
-            kubeconfig: Some("/etc/kubeconfig".into()),
-            context: Some("true".to_owned()),
-            endpoints: EndpointsConfig {
-                static_urls: vec!["https://[::1]:6443/prefix".to_owned()],
-                dns: Some("no:443".parse().unwrap()),
-                endpoint_slice: true,
-                resolver: None,
-            },
-            connect_timeout: Duration::from_secs(1),
-            http2: false,
-            dial: None,
-        },
-        cache: CacheConfig {
-            include: vec!["pods".parse().unwrap(), "apps/*".parse().unwrap()],
-            exclude: vec!["*/leases".parse().unwrap(), "secrets".parse().unwrap()],
-            warm: vec![GroupVersionResource::new("apps", "v1", "deployments")],
-            idle_timeout: Duration::from_secs(1),
-            resource_bytes_max: 3 << 20,
-            total_bytes_max: 5 << 20,
-            history_bytes_max: 1500,
-            gzip_bytes_max: 7 << 10,
-            on_relist: OnRelist::EndStreams,
-            forward_budget: 3,
-            over_budget_forwards: defaults::OVER_BUDGET_FORWARDS,
-            page_size: defaults::PAGE_SIZE,
-            max_staleness: Some(Duration::from_secs(90)),
-            consistent_lists: ConsistentLists::Auto,
-            verify: VerifyMode::Enforce,
-            verify_round: defaults::VERIFY_ROUND,
-            verify_whole_bytes: defaults::VERIFY_WHOLE_BYTES,
-            drop_managed_fields: vec![DropRule {
-                agents: vec![AgentPattern::parse("exporter/*").unwrap()],
-                resources: vec!["pods".parse().unwrap()],
-            }],
-        },
-        flow_control: FlowControlConfig {
-            mode: FlowControlMode::Enforce,
-            seats_per_server: 200,
-            adaptive: FlowControlMode::Enforce,
-            overlay: FlowOverlay::default(),
-        },
-        shadow: ShadowConfig { mode: ShadowMode::Compare, cpu_share: Fraction::percent(3) },
-        logging: LoggingConfig { format: LogFormat::Json, filter: "weir=debug".to_owned() },
-        ..Config::default()
-    }
-}
-
 #[test]
 fn a_password_in_an_address_is_not_repeated() {
     for address in ["https://me:hunter2@host:6443", "https://me:hunter2@host:x", "me:hunter2@host"]
     {
         let body = format!("upstream: {{endpoints: {{static: ['{address}']}}}}\n");
         let problems = resolve(&body).unwrap_err().to_string();
-        assert!(problems.starts_with("upstream.endpoints.static[0]: "), "{problems}");
+        assert!(problems.contains(" upstream.endpoints.static[0]: "), "{problems}");
         assert!(!problems.contains("hunter2"), "{problems}");
     }
 }
@@ -370,11 +446,15 @@ fn a_password_in_an_address_is_not_repeated() {
 fn static_endpoints_are_distinct_and_few() {
     let body = "upstream: {endpoints: {static: ['https://a', 'https://b', 'https://a/']}}\n";
     let problems = resolve(body).unwrap_err().to_string();
-    assert_eq!(problems, "upstream.endpoints.static[2]: https://a/ is listed twice");
+    assert!(
+        problems.ends_with(" upstream.endpoints.static[2]: https://a/ is listed twice"),
+        "{problems}"
+    );
     let urls: Vec<_> = (0..33).map(|index| format!("'https://{index}.example'")).collect();
     let body = format!("upstream: {{endpoints: {{static: [{}]}}}}\n", urls.join(", "));
     let problems = resolve(&body).unwrap_err().to_string();
-    assert_eq!(problems, "upstream.endpoints.static: at most 32 API servers are supported");
+    let message = " upstream.endpoints.static: at most 32 API servers are supported";
+    assert!(problems.ends_with(message), "{problems}");
 }
 
 /// A kubeconfig given by mistake has tokens on lines that do not parse.
@@ -384,11 +464,6 @@ fn a_mistake_is_named_by_its_field_and_never_by_its_value() {
         "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\nserver:\n  token: [s3cret-token\n";
     let message = ConfigFile::parse("x.yaml", text).unwrap_err().to_string();
     assert!(message.starts_with("x.yaml:"), "{message}");
-    assert!(!message.contains("s3cret"), "{message}");
-    let text =
-        "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\nserver:\n  tokn: s3cret-token\n";
-    let message = ConfigFile::parse("x.yaml", text).unwrap_err().to_string();
-    assert!(message.starts_with("x.yaml:4:") && message.contains("tokn"), "{message}");
     assert!(!message.contains("s3cret"), "{message}");
 }
 
@@ -405,23 +480,14 @@ fn seats_leave_places_on_the_connections() {
 }
 
 #[test]
-fn a_rule_about_managed_fields_names_its_clients() {
-    let rules = |rule: &str| resolve(&format!("cache: {{ dropManagedFields: [{rule}] }}\n"));
-    let config = rules("{ userAgents: [a/*, b/1] }").unwrap();
-    let rule = &config.cache.drop_managed_fields[0];
-    let pods = GroupVersionResource::new("", "v1", "pods");
-    assert!(rule.matches("a/2 (linux)", &pods) && rule.matches("b/1", &pods));
-    assert!(!rule.matches("b/2", &pods) && !rule.matches("", &pods));
-    for (rule, problem) in [
-        ("{ userAgents: [] }", "userAgents names no client"),
-        ("{ userAgents: ['*'] }", "userAgents may not name all clients"),
-        ("{ userAgents: ['a b'] }", "userAgents: \"a b\" has a space"),
-        ("{ userAgents: [a/*], resources: ['x y'] }", "expected RESOURCE"),
-    ] {
-        let problems = rules(rule).unwrap_err().to_string();
-        assert!(
-            problems.starts_with(&format!("cache.dropManagedFields[0]: {problem}")),
-            "{problems}"
-        );
+fn managed_fields_are_dropped_for_named_clients() {
+    let of = |agent: &str| resolve(&format!("cache: {{ dropManagedFields: [{agent}] }}\n"));
+    let cache = of("a/*, b/1").unwrap().cache;
+    assert!(cache.drops_managed_fields("a/2 (linux)") && cache.drops_managed_fields("b/1"));
+    assert!(!cache.drops_managed_fields("b/2") && !cache.drops_managed_fields(""));
+    for (agent, problem) in [("'*'", "may not name all clients"), ("'a b'", "\"a b\" has a space")]
+    {
+        let problems = of(agent).unwrap_err().to_string();
+        assert!(problems.contains(&format!("cache.dropManagedFields[0]: {problem}")), "{problems}");
     }
 }

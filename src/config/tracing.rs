@@ -9,13 +9,42 @@ use http::Uri;
 use http::uri::Authority;
 use rustls_pki_types::ServerName;
 
-/// Tracing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TracingConfig {
-    /// Where spans are exported; `None` for no spans.
-    pub endpoint: Option<TracingEndpoint>,
-    /// The requests of a million that are sampled, among those without a parent that counts.
-    pub sampling_rate_per_million: u32,
+use crate::config::kinds::Maybe;
+use crate::config::reader::Reader;
+use crate::config::scalars::{Number, Plain, Text};
+use crate::config::section::section;
+
+section! {
+    /// Tracing.
+    pub struct TracingConfig {
+        /// The collector, by its URL for OTLP over HTTP, such as
+        /// `http://collector.monitoring:4318/v1/traces`. https:// needs caFile.
+        restart endpoint: Option<TracingEndpoint> = None, Maybe(Text);
+
+        /// The CA of the collector's certificate, in PEM. It is read again for each connection.
+        restart ca_file: Option<PathBuf> = None, Maybe(Plain);
+
+        /// The requests of a million that are sampled, among those without a parent that counts.
+        /// With 0 only requests whose parent is sampled are: in a sidecar those of any client, in a
+        /// gateway those of members of system:masters and system:monitoring.
+        // As in kube-apiserver: an operator chooses a rate for which there is room.
+        live sampling_rate_per_million: u32 = 0, Number(0, 1_000_000);
+    }
+}
+
+impl TracingConfig {
+    /// Refuses an endpoint and a CA that do not belong together.
+    pub(super) fn check(&self, reader: &mut Reader<'_>) {
+        let message = match (&self.endpoint, &self.ca_file) {
+            (Some(endpoint), None) if endpoint.https => {
+                "is missing: with https:// it names the CA of the collector"
+            }
+            (Some(endpoint), Some(_)) if !endpoint.https => "is for https:// endpoints",
+            (None, Some(_)) if !reader.has("tracing.endpoint") => "needs tracing.endpoint",
+            _ => return,
+        };
+        reader.refuse("tracing.caFile", message);
+    }
 }
 
 /// A collector that speaks OTLP over HTTP.
@@ -29,8 +58,6 @@ pub struct TracingEndpoint {
     pub authority: String,
     /// The path of the requests.
     pub path: String,
-    /// The CA of a collector with TLS, in PEM; `None` for one without TLS.
-    pub ca_file: Option<PathBuf>,
     /// Whether it has TLS.
     pub https: bool,
 }
@@ -38,7 +65,7 @@ pub struct TracingEndpoint {
 impl FromStr for TracingEndpoint {
     type Err = String;
 
-    /// Parses a URL, whose CA is not known then.
+    /// Parses a URL.
     fn from_str(text: &str) -> Result<Self, String> {
         // Not quoted: it may have a password or a token.
         if text.contains('@') {
@@ -70,7 +97,6 @@ impl FromStr for TracingEndpoint {
                 .ok_or_else(|| refuse("has no valid port"))?,
             authority: authority.to_string(),
             path: uri.path().to_owned(),
-            ca_file: None,
             https,
         })
     }

@@ -4,7 +4,7 @@
 //! `weir serve` logs them.
 
 use crate::api::resource::GroupVersionResource;
-use crate::config::defaults::SEATS_PER_SERVER;
+use crate::config::flow_control::SEATS_PER_SERVER;
 use crate::config::resolve::{Problem, Problems};
 use crate::config::{Config, ConsistentLists, FlowControlMode, Mode};
 use crate::flow::adaptive::FLOOR;
@@ -15,13 +15,12 @@ impl Config {
     pub fn warnings(&self, memory_limit: Option<u64>) -> Option<Problems> {
         let mut warnings = Vec::new();
         let mut warn = |path: &str, message: String| {
-            warnings.push(Problem { path: path.to_owned(), message });
+            warnings.push(Problem { place: None, path: path.to_owned(), message });
         };
         self.warn_of_memory(memory_limit, &mut warn);
         self.warn_of_mode(&mut warn);
         self.warn_of_seats(&mut warn);
         self.warn_of_rules(&mut warn);
-        self.warn_of_clients(&mut warn);
         self.warn_of_tracing(&mut warn);
         (!warnings.is_empty()).then_some(Problems(warnings))
     }
@@ -32,7 +31,7 @@ impl Config {
         warn(
             "cache.totalBytesMax",
             format!(
-                "is more than the memory limit together with cache.gzipBytesMax and what unread responses may hold: {budgets} bytes of {limit}; set them lower, or leave them out"
+                "is more than the memory limit together with what compressed segments and unread responses may hold: {budgets} bytes of {limit}; set it lower, or leave it out"
             ),
         );
     }
@@ -92,8 +91,7 @@ impl Config {
 
     fn warn_of_rules(&self, warn: &mut impl FnMut(&str, String)) {
         let flow = &self.flow_control;
-        let overlay = &flow.overlay;
-        for (index, rule) in overlay.rules.iter().enumerate() {
+        for (index, rule) in flow.compiled_rules().iter().enumerate() {
             let path = format!("flowControl.rules[{index}]");
             if rule.level.is_some() && flow.mode != FlowControlMode::Enforce {
                 let text =
@@ -112,25 +110,6 @@ impl Config {
                 let text = "is 0: no client can open a watch, informers of Weir's clients included";
                 warn(&format!("{path}.limits.watches"), text.to_owned());
             }
-        }
-        for (index, ranked) in overlay.levels.iter().enumerate() {
-            let name = &ranked.level.name;
-            if !overlay.rules.iter().any(|rule| rule.level.as_ref() == Some(name)) {
-                let path = format!("flowControl.levels[{index}]");
-                warn(
-                    &path,
-                    "takes seats from the others, and no rule gives it a request".to_owned(),
-                );
-            }
-        }
-    }
-
-    fn warn_of_clients(&self, warn: &mut impl FnMut(&str, String)) {
-        let server = &self.server;
-        let is_gateway = self.authentication.mode == Mode::Gateway;
-        if is_gateway && server.connections_per_user_max < server.connections_per_address_max {
-            let text = "is less than server.connectionsPerAddressMax, which holds for a user at one address and is never reached";
-            warn("server.connectionsPerUserMax", text.to_owned());
         }
     }
 

@@ -70,12 +70,6 @@ impl Plan {
         Self::new(built_in::flow_schemas(), built_in::priority_levels())
     }
 
-    /// Adds operators' own levels, which replace others of the same name.
-    pub fn with_levels(mut self, levels: impl Iterator<Item = PriorityLevel>) -> Self {
-        self.levels.extend(levels.map(|level| (Arc::clone(&level.name), level)));
-        self
-    }
-
     /// Returns a level by its name.
     pub fn level_named(&self, name: &str) -> Option<&PriorityLevel> {
         self.levels.get(name)

@@ -11,7 +11,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::api::request_info::{RequestInfo, Verb};
-use crate::flow::level::PriorityLevel;
 use crate::flow::policies::{KnownUser, Policies};
 use crate::flow::rate_limit::Rate;
 
@@ -139,15 +138,6 @@ fn is_unpaged_list(info: &RequestInfo) -> bool {
     let has_limit = limit.is_some_and(|limit| limit.parse::<i64>().is_ok_and(|limit| limit > 0));
     let of_one = info.resource.as_ref().is_some_and(|resource| !resource.name.is_empty());
     info.verb == Verb::List && !has_limit && !of_one
-}
-
-/// A priority level of an operator's, and its rank.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RankedLevel {
-    /// The level.
-    pub level: PriorityLevel,
-    /// Its rank, as [`rank`] returns it.
-    pub rank: u8,
 }
 
 /// Returns the rank of a level of kube-apiserver: a lower one is better.

@@ -45,13 +45,14 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::api::request_info::{RequestInfo, Verb};
-use crate::config::{FlowControlConfig, FlowControlMode, FlowOverlay};
+use crate::config::{FlowControlConfig, FlowControlMode};
 use crate::flow::cost::Cost;
 use crate::flow::costs::{Batch, Costs, Origin, Text};
 use crate::flow::doctor::{Doctor, Finding};
 use crate::flow::habit::{AskedForm, Habit, Start};
 use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
+use crate::flow::rules::Rule;
 use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::metrics::FlowMetrics;
 pub(crate) use crate::server::flow_control::plan::Placement;
@@ -85,7 +86,7 @@ pub struct FlowControl {
     /// Whether there are rules, so that a request without them does not load them.
     has_rules: AtomicBool,
     /// The plan of the cluster, and what operators add to it.
-    sources: Mutex<(Plan, FlowOverlay)>,
+    sources: Mutex<(Plan, Vec<Rule>)>,
     metrics: FlowMetrics,
     /// Open watches that show the same to one process.
     twins: TwinWatches,
@@ -110,11 +111,11 @@ impl FlowControl {
     pub fn new(by_user: bool, config: &FlowControlConfig, metrics: FlowMetrics) -> Arc<Self> {
         let enforces = config.mode == FlowControlMode::Enforce || !by_user;
         let queue = Queue::new(enforces, config.seats_per_server, metrics.clone());
-        let levels = config.overlay.levels.iter().map(|ranked| ranked.level.clone());
-        let plan = by_user.then(|| Plan::built_in().with_levels(levels));
+        let plan = by_user.then(Plan::built_in);
         queue.set_plan(plan.as_ref());
+        let rules = config.compiled_rules();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let active = ActivePlan::new(Plan::built_in(), &config.overlay, &metrics);
+        let active = ActivePlan::new(Plan::built_in(), &rules, &metrics);
         Arc::new(Self {
             plan_number: AtomicU64::new(active.number),
             active: ArcSwap::from_pointee(active),
@@ -127,9 +128,9 @@ impl FlowControl {
             charges: config.mode != FlowControlMode::Off,
             queue,
             limits: ServerLimits::new(config, metrics.limits()),
-            has_rules: AtomicBool::new(!config.overlay.rules.is_empty()),
-            rules: ArcSwap::from_pointee(Rules::new(&config.overlay.rules, &metrics)),
-            sources: Mutex::new((Plan::built_in(), config.overlay.clone())),
+            has_rules: AtomicBool::new(!rules.is_empty()),
+            rules: ArcSwap::from_pointee(Rules::new(&rules, &metrics)),
+            sources: Mutex::new((Plan::built_in(), rules)),
             metrics,
             twins: TwinWatches::default(),
             tended: AtomicUsize::new(0),
@@ -148,20 +149,19 @@ impl FlowControl {
         self.activate(&sources);
     }
 
-    /// Replaces operators' levels and rules. What flows have used of rules with the same names
-    /// still counts.
-    pub(crate) fn set_overlay(&self, overlay: &FlowOverlay) {
+    /// Replaces operators' rules. What flows have used of rules with the same names still counts.
+    pub(crate) fn set_rules(&self, rules: Vec<Rule>) {
         let mut sources = self.sources.lock();
-        if sources.1 != *overlay {
-            sources.1 = overlay.clone();
-            self.rules.store(Arc::new(self.rules.load().replaced(&overlay.rules, &self.metrics)));
-            self.has_rules.store(!overlay.rules.is_empty(), Ordering::Release);
+        if sources.1 != rules {
+            self.rules.store(Arc::new(self.rules.load().replaced(&rules, &self.metrics)));
+            self.has_rules.store(!rules.is_empty(), Ordering::Release);
+            sources.1 = rules;
             self.activate(&sources);
         }
     }
 
-    fn activate(&self, (plan, overlay): &(Plan, FlowOverlay)) {
-        let active = Arc::new(ActivePlan::new(plan.clone(), overlay, &self.metrics));
+    fn activate(&self, (plan, rules): &(Plan, Vec<Rule>)) {
+        let active = Arc::new(ActivePlan::new(plan.clone(), rules, &self.metrics));
         if self.by_user {
             self.queue.set_plan(Some(&active.plan));
         }

@@ -33,8 +33,8 @@ pub(crate) struct Settings {
 }
 
 impl LiveSettings {
-    pub(crate) fn new(config: &ServerConfig, mode: Mode) -> Self {
-        Self(ArcSwap::from_pointee(Settings::new(config, mode)))
+    pub(crate) fn new(config: &ServerConfig, slow_request: Option<Duration>, mode: Mode) -> Self {
+        Self(ArcSwap::from_pointee(Settings::new(config, slow_request, mode)))
     }
 
     /// Returns the present settings.
@@ -44,9 +44,9 @@ impl LiveSettings {
 }
 
 impl Settings {
-    fn new(config: &ServerConfig, mode: Mode) -> Self {
+    fn new(config: &ServerConfig, slow_request: Option<Duration>, mode: Mode) -> Self {
         Self {
-            slow_request: config.slow_request,
+            slow_request,
             freshness_timeout: config.freshness_timeout,
             warmup_timeout: config.warmup_timeout,
             shutdown_timeout: config.shutdown_timeout,
@@ -70,12 +70,14 @@ pub struct ServerReload {
 impl ServerReload {
     /// Applies what can change at run time.
     pub fn apply(&self, config: &Config) {
-        let settings = Settings::new(&config.server, config.authentication.mode);
+        let slow_request = config.logging.slow_request;
+        let mode = config.authentication.mode;
+        let settings = Settings::new(&config.server, slow_request, mode);
         self.live.0.store(Arc::new(settings));
         self.list_times.set(config.cache.consistent_lists);
         self.tracer.set_sampling_rate(config.tracing.sampling_rate_per_million);
         if let Some(flow_control) = &self.flow_control {
-            flow_control.set_overlay(&config.flow_control.overlay);
+            flow_control.set_rules(config.flow_control.compiled_rules());
         }
     }
 }

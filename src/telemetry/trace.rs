@@ -49,7 +49,7 @@ pub fn start(
     metrics: TracingMetrics,
 ) -> Result<(Tracer, Option<SpanExport>), CollectorError> {
     let Some(endpoint) = &config.endpoint else { return Ok((Tracer::default(), None)) };
-    let collector = CollectorClient::new(endpoint.clone())?;
+    let collector = CollectorClient::new(endpoint.clone(), config.ca_file.clone())?;
     let (tracer, shared) = Tracer::new(config.sampling_rate_per_million, metrics);
     let stop = CancellationToken::new();
     let mut task = JoinSet::new();

@@ -188,14 +188,13 @@ pub(crate) fn config(
 ) -> UpstreamConfig {
     UpstreamConfig {
         kubeconfig,
-        context: None,
         endpoints: EndpointsConfig {
             static_urls: address.into_iter().collect(),
             ..EndpointsConfig::default()
         },
         connect_timeout: Duration::from_secs(5),
         http2,
-        dial: None,
+        ..UpstreamConfig::default()
     }
 }
 

@@ -30,11 +30,11 @@ fn each_configuration_error_is_a_line_with_exit_code_2() {
     let dir = tempfile::tempdir().unwrap();
     let head = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\n";
     let bad =
-        write(&dir, "bad.yaml", &format!("{head}cache:\n  forwardBudgit: 1\n  idleTimeout: x\n"));
+        write(&dir, "bad.yaml", &format!("{head}cache:\n  forwardBudgit: 1\n  maxStaleness: x\n"));
     let wrong = write(
         &dir,
         "wrong.yaml",
-        &format!("{head}cache: {{ forwardBudget: 0, idleTimeout: x }}\n"),
+        &format!("{head}cache: {{ forwardBudget: 0, maxStaleness: x }}\n"),
     );
     let other = write(&dir, "other.yaml", "apiVersion: v1\nkind: Config\nusers: []\n");
     let broken = write(&dir, "broken.yaml", &format!("{head}cache: [\n"));
@@ -43,12 +43,12 @@ fn each_configuration_error_is_a_line_with_exit_code_2() {
             vec!["check", &bad],
             vec![
                 "bad.yaml:4:3: cache.forwardBudgit: there is no such field; did you mean forwardBudget?",
-                "bad.yaml:5:16: cache.idleTimeout: ",
+                "bad.yaml:5:17: cache.maxStaleness: ",
             ],
         ),
         (
             vec!["check", &wrong],
-            vec!["wrong.yaml:3:25: cache.forwardBudget: ", "wrong.yaml:3:41: cache.idleTimeout: "],
+            vec!["wrong.yaml:3:25: cache.forwardBudget: ", "wrong.yaml:3:42: cache.maxStaleness: "],
         ),
         (vec!["check", &other], vec!["other.yaml: apiVersion must be"]),
         (vec!["check", &broken], vec!["broken.yaml:"]),

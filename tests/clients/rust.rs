@@ -156,7 +156,7 @@ async fn start(dir: &Path, stop: CancellationToken) -> (Simulator, PathBuf, Path
     std::fs::write(&direct, simulator.kubeconfig("")).unwrap();
     let mut config = weir::config::Config::default();
     config.upstream.kubeconfig = Some(direct.clone());
-    config.admin_listen = None;
+    config.admin.listen = None;
     config.server.listeners = vec![ListenerConfig::Tls {
         address: ([127, 0, 0, 1], 0).into(),
         certificate: CertificateConfig::Generated { names: Vec::new() },

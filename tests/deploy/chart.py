@@ -179,10 +179,12 @@ def grace_periods():
         refuses({"config": {"server": {"shutdownTimeout": text}}}, "")
 
 
-def live_settings():
-    """The settings that a running Weir takes over, by the table of the code."""
-    table = (ROOT / "src/config/reload.rs").read_text().partition("const LIVE: &[&str] = &[")[2]
-    return set(re.findall(r'"([A-Za-z.]+)"', table.partition("];")[0]))
+def live_settings(schema, path=""):
+    """The settings that a running Weir takes over, by the schema."""
+    live = {path} if schema.get("x-live") else set()
+    for name, inner in schema.get("properties", {}).items():
+        live |= live_settings(inner, f"{path}.{name}".lstrip("."))
+    return live
 
 
 def checksums():
@@ -208,10 +210,10 @@ def checksums():
         annotations = of_kind(objects, "Deployment")[0]["spec"]["template"]["metadata"]["annotations"]
         return annotations["checksum/config"], yaml.safe_load(configuration(objects))
 
-    live, met = live_settings(), set()
-    check(len(live) > 10, f"the table of src/config/reload.rs is not found: {live}")
-    default = rendered({})
     schema = json.loads((CHART / "values.schema.json").read_text())
+    live, met = live_settings(schema["properties"]["config"]), set()
+    check(len(live) > 10, f"the schema names too few live settings: {live}")
+    default = rendered({})
     for path, part in settings(schema["properties"]["config"], []):
         config = example(part)
         for name in reversed(path):

@@ -161,7 +161,7 @@ fn the_chart_and_the_manifests_name_this_version() {
 fn configuration() -> Config {
     let document = documents(&deploy("manifests/config.yaml")).remove(0);
     let text = document.pointer("/data/weir.yaml").unwrap().as_str().unwrap();
-    let file: ConfigFile = serde_saphyr::from_str(text).unwrap();
+    let file = ConfigFile::parse("weir.yaml", text).unwrap();
     Config::resolve(file, Overrides::default()).unwrap()
 }
 

@@ -99,7 +99,7 @@ ACCEPTED["IPv6"] = {"listenAddress": "[::]"}
 ACCEPTED["one address"] = {"listenAddress": "[fd00::1]"}
 ACCEPTED["bytes as numbers"] = {
     "resources": {"requests": {"memory": 1 << 30}, "limits": {"memory": 6 << 30}},
-    "config": {"cache": {"totalBytesMax": 2 << 30, "resourceBytesMax": 1 << 30, "historyBytesMax": 1 << 28}},
+    "config": {"cache": {"totalBytesMax": 2 << 30, "resourceBytesMax": 1 << 30}},
 }
 
 # Values that the chart must refuse, each with a part of the error.
@@ -163,7 +163,7 @@ REFUSED = [
     ({"resources": {"limits": {"memory": "512Mi"}}}, "requests.memory"),
     ({"resources": {"limits": {"memory": 1 << 29}}}, "requests.memory"),
     ({"config": {"cache": {"resourceBytesMax": "2Gi"}}}, "more than cache.totalBytesMax"),
-    ({"config": {"cache": {"historyBytesMax": 1 << 30}}}, "more than cache.resourceBytesMax"),
+    ({"config": {"cache": {"historyBytesMax": 1 << 30}}}, "historyBytesMax"),
     ({"podAnnotations": {"a": 1}}, "podAnnotations"),
     ({"podLabels": {"app.kubernetes.io/name": "other"}}, "podLabels"),
     ({"podLabels": {"app.kubernetes.io/instance": "other"}}, "podLabels"),

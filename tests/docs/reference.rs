@@ -48,9 +48,18 @@ fn the_kinds_of_events_are_those_of_the_code() {
 #[test]
 fn the_reference_of_the_configuration_is_fresh() {
     let mut fresh = CONFIGURATION.to_owned();
-    for (path, description) in weir::config::schema::settings() {
-        let description = description.replace('|', "\\|");
-        fresh.push_str(&format!("| `{path}` | {description} |\n"));
+    for setting in weir::config::schema::settings() {
+        let about = setting.about.replace('|', "\\|");
+        let default = match &*setting.default {
+            "" => String::new(),
+            default => format!("`{default}`"),
+        };
+        let effect = match (setting.is_live, setting.is_section) {
+            (true, _) => "at once",
+            (false, false) => "restart",
+            (false, true) => "",
+        };
+        fresh.push_str(&format!("| `{}` | {default} | {effect} | {about} |\n", setting.path));
     }
     is_fresh("configuration.md", &fresh);
 }
@@ -152,11 +161,13 @@ fn constant(file: &str, name: &str) -> String {
 
 const CONFIGURATION: &str = "# Every setting
 
-Reference. Written from the structs that read the file and from the comments of config/weir.yaml and
-config/gateway.yaml, which have the defaults. A setting within a list has the list's path.
+Reference. [Ten settings](ten-settings.md) matter to most deployments: begin there. This page is
+written from the structs that read the file. A file begins with `apiVersion: weir.dev/v1alpha1` and
+`kind: WeirConfiguration`. A setting within a list has the list's path. A change takes effect at once
+or with a restart ([reload](../how-to/reload.md)).
 
-| setting | what it is |
-|---|---|
+| setting | default | a change | what it is |
+|---|---|---|---|
 ";
 
 const COMMAND_LINE: &str = "# The command line

@@ -263,7 +263,7 @@ fn config(pki: &Pki, port: u16, setting: Setting) -> String {
     let flow_control = if setting.log == "trace" { "flowControl: {mode: observe}\n" } else { "" };
     format!(
         "server:\n  connectionsPerAddressMax: 4096\n  listeners:\n  - listen: https://127.0.0.1:{port}\n    \
-         certificate: {{certificateFile: {dir}/weir.crt, privateKeyFile: {dir}/weir.key, caFile: {dir}/weir-ca.crt}}\n\
+         certificate: {{certificateFile: {dir}/weir.crt, privateKeyFile: {dir}/weir.key}}\n\
          authentication:\n  mode: gateway\n  {forwarded_identity}\n  tokens: {{ttl: {cache_ttl}}}\n\
          authorization: {{allowTTL: {cache_ttl}, watchRecheck: {watch_recheck}{more}}}\n\
          audit: {{output: {dir}/{AUDIT}}}\n\

@@ -27,7 +27,7 @@ async fn gateway(log: &Path) -> Proxy {
     Proxy::before(upstream, "weirs-own", |config| {
         as_gateway(config);
         config.audit.output = Some(AuditOutput::File(log.to_owned()));
-        config.audit.rules = vec![AuditRule::default()];
+        config.audit.policy.rules = vec![AuditRule::default()];
     })
     .await
 }

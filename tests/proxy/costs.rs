@@ -39,7 +39,7 @@ pub(crate) async fn gateway_of_readers(adjust: impl FnOnce(&mut Config)) -> Prox
 async fn gateway(detail: AdminDetail) -> Proxy {
     gateway_of_readers(|config| {
         config.flow_control.mode = FlowControlMode::Observe;
-        config.admin_detail = detail;
+        config.admin.detail = detail;
     })
     .await
 }

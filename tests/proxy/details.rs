@@ -17,7 +17,7 @@ async fn observing(detail: AdminDetail) -> Proxy {
     seed(&upstream);
     Proxy::before(upstream, "", |config| {
         config.flow_control.mode = FlowControlMode::Observe;
-        config.admin_detail = detail;
+        config.admin.detail = detail;
     })
     .await
 }
@@ -197,7 +197,7 @@ async fn the_admin_socket_shows_details_to_weirs_own_user() {
     let socket = path.clone();
     let mut proxy = Proxy::before(upstream, "", move |config| {
         config.flow_control.mode = FlowControlMode::Off;
-        config.admin_socket = Some(socket);
+        config.admin.socket = Some(socket);
     })
     .await;
     let get = async |target: &str| {

@@ -180,9 +180,11 @@ async fn a_watch_holds_its_seat_until_it_has_begun() {
 async fn a_sidecar_keeps_to_the_seats_although_flow_control_is_off() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
-    let adjust = |config: &mut Config| config.flow_control.seats_per_server = 20;
+    let adjust = |config: &mut Config| {
+        config.flow_control.seats_per_server = 20;
+        config.flow_control.mode = FlowControlMode::Off;
+    };
     let proxy = Proxy::before(upstream, "", adjust).await;
-    assert_eq!(proxy.config.flow_control.mode, FlowControlMode::Off);
     proxy.upstream.faults().add("list", "configmaps", u32::MAX, Action::Hang);
     proxy.upstream.requests().reset();
     let address: SocketAddr = proxy.plain();

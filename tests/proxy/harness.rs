@@ -12,8 +12,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
 use weir::app::reload::ConfigSource;
-use weir::config::defaults::GATEWAY_FLOW_CONTROL;
-use weir::config::file::ConfigFile;
+use weir::config::GATEWAY_FLOW_CONTROL;
 use weir::config::resolve::Overrides;
 use weir::config::{CertificateConfig, Config, ListenerConfig, Mode, ProxyNetworks};
 use weir::server::{BoundListener, ListenerKind};
@@ -78,7 +77,7 @@ impl Proxy {
         let mut config = Config::default();
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         config.upstream.kubeconfig = Some(kubeconfig);
-        config.admin_listen = Some(any);
+        config.admin.listen = Some(any);
         config.server.listeners = vec![
             ListenerConfig::Plain { address: any, proxies: ProxyNetworks::default() },
             ListenerConfig::Tls {
@@ -92,7 +91,7 @@ impl Proxy {
         adjust(&mut config);
         let source = ConfigSource {
             path: dir.path().join(CONFIG_FILE),
-            text: ConfigFile::from(&config).to_yaml().unwrap(),
+            text: config.to_yaml(),
             overrides: Overrides::default(),
             poll_interval: Duration::from_millis(100),
         };

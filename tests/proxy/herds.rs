@@ -49,7 +49,7 @@ async fn gateway(upstream: Simulator) -> Proxy {
 fn adjust(config: &mut Config) {
     config.authentication.mode = Mode::Gateway;
     // However busy the machine is, nothing is asked twice because it has expired.
-    config.authentication.token_ttl = Duration::from_secs(600);
+    config.authentication.tokens.ttl = Duration::from_secs(600);
     config.authorization.allow_ttl = Duration::from_secs(600);
     config.authorization.watch_recheck = Some(Duration::from_secs(600));
 }

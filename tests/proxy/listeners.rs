@@ -68,7 +68,6 @@ async fn a_replaced_certificate_file_is_served() {
             certificate: CertificateConfig::Files {
                 certificate: certificate.clone(),
                 key: key.clone(),
-                ca: None,
             },
             proxies: ProxyNetworks::default(),
         });

@@ -2,7 +2,6 @@
 
 use http::Method;
 use serde_json::{Value, json};
-use weir::config::DropRule;
 use weir::flow::rules::AgentPattern;
 use weir::simulator::{Simulator, SimulatorOptions};
 
@@ -228,10 +227,7 @@ async fn a_forwarded_read_is_unchanged() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rule_is_for_clients_that_only_read() {
     let proxy = proxy(|config| {
-        config.cache.drop_managed_fields = vec![DropRule {
-            agents: vec![AgentPattern::parse("exporter/*").unwrap()],
-            resources: vec!["configmaps".parse().unwrap()],
-        }];
+        config.cache.drop_managed_fields = vec![AgentPattern::parse("exporter/*").unwrap()];
     })
     .await;
     let list = format!("{CONFIGMAPS}?resourceVersion=0");

@@ -29,7 +29,7 @@ impl Replica {
         let mut config = Config::default();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         config.upstream.kubeconfig = Some(kubeconfig);
-        config.admin_listen = None;
+        config.admin.listen = None;
         config.server.listeners =
             vec![ListenerConfig::Plain { address: any, proxies: ProxyNetworks::default() }];
         let app = App::start(config).await.unwrap();

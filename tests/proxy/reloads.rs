@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::symlink;
 
-use weir::config::file::ConfigFile;
 use weir::config::{CacheConfig, Config, OnRelist, ResourcePattern};
 use weir::simulator::{Simulator, SimulatorOptions};
 
@@ -14,7 +13,7 @@ const PODS: &str = "/api/v1/pods?resourceVersion=0";
 fn yaml(proxy: &Proxy, change: impl FnOnce(&mut Config)) -> String {
     let mut config = proxy.config.clone();
     change(&mut config);
-    ConfigFile::from(&config).to_yaml().unwrap()
+    config.to_yaml()
 }
 
 fn exclude_pods(config: &mut Config) {
@@ -78,7 +77,7 @@ async fn what_waits_for_a_restart_is_shown() {
 async fn a_wrong_file_changes_nothing() {
     let proxy = Proxy::seeded().await;
     proxy.warm("/api/v1/pods").await;
-    let wrong = yaml(&proxy, exclude_pods).replace("idleTimeout: ", "idleTimeout: x");
+    let wrong = yaml(&proxy, exclude_pods).replace("maxStaleness: ", "maxStaleness: x");
     for text in [wrong.as_str(), "a: [", ""] {
         reload(&proxy, text, "failure").await;
         assert_eq!(proxy.get(PODS).await.cache(), "hit");
@@ -144,7 +143,7 @@ async fn requests_and_watches_go_on_during_a_thousand_reloads() {
         async || proxy.metric("weir_config_reloads_total", &[r#"result="success""#]).await;
     let [one, other] = [OnRelist::EndStreams, OnRelist::KeepStreams]
         .map(|on_relist| yaml(&proxy, |config| config.cache.on_relist = on_relist));
-    let wrong = one.replace("idleTimeout: ", "idleTimeout: x");
+    let wrong = one.replace("maxStaleness: ", "maxStaleness: x");
     let texts = [one, wrong, other];
     let mut sent = 0;
     while reloads().await < 1000.0 {

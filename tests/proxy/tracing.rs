@@ -166,7 +166,7 @@ async fn the_sampling_rate_begins_traces_and_changes_with_a_reload() {
     assert_eq!(proxy.call(&create("none")).await.status, 201);
     let mut config = proxy.config.clone();
     config.tracing.sampling_rate_per_million = EVERYTHING;
-    let text = weir::config::file::ConfigFile::from(&config).to_yaml().unwrap();
+    let text = config.to_yaml();
     std::fs::write(proxy.config_file(), text).unwrap();
     proxy.hangup.notify_one();
     let success = ["result=\"success\""];

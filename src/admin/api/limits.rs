@@ -73,7 +73,7 @@ fn limits(moment: &Moment) -> Vec<Limit> {
             used: Some(gzip),
             limit: Some(gzip_max),
             times_met: None,
-            setting: "cache.gzipBytesMax",
+            setting: "cache.totalBytesMax",
         },
         Limit {
             name: "responses that clients have not read",
@@ -105,7 +105,7 @@ fn limits(moment: &Moment) -> Vec<Limit> {
             used: server.connections,
             limit: None,
             times_met: Some(server.connections_refused),
-            setting: "server.connectionsPerUserMax",
+            setting: "server.connectionsPerAddressMax",
         },
         Limit {
             name: "requests that wait for a cold cache",

@@ -6,9 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::app::cgroup::Limits;
-use crate::config::file::ConfigFile;
-use crate::config::resolve::Overrides;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 
 /// Returns the origin of each value, by its path.
 pub(super) fn origins(
@@ -16,8 +14,9 @@ pub(super) fn origins(
     command: &str,
     flags: &[(String, String)],
 ) -> Map<String, Value> {
-    let values = leaves(config);
-    let defaults = leaves(&default_of(config.authentication.mode));
+    let values = config.flattened();
+    let memory_limit = Limits::from_current_process().memory_bytes();
+    let defaults = Config::of_mode(config.authentication.mode, memory_limit).flattened();
     let is_given = |path: &str| {
         FLAGS
             .iter()
@@ -37,45 +36,11 @@ pub(super) fn origins(
     values.iter().map(|(path, value)| (path.clone(), origin(path, value).into())).collect()
 }
 
-/// Returns what an empty file means in this mode and process.
-fn default_of(mode: Mode) -> Config {
-    let mode = match mode {
-        Mode::Sidecar => "sidecar",
-        Mode::Gateway => "gateway",
-    };
-    let mut file = ConfigFile::empty();
-    file.authentication.mode = Some(mode.to_owned());
-    let memory_limit = Limits::from_current_process().memory_bytes();
-    Config::resolve(file, Overrides { memory_limit, ..Overrides::default() }).unwrap_or_default()
-}
-
-fn leaves(config: &Config) -> Map<String, Value> {
-    let mut settings = Map::new();
-    flatten("", serde_json::to_value(ConfigFile::from(config)).unwrap_or_default(), &mut settings);
-    settings
-}
-
-/// A list is one value.
-fn flatten(path: &str, value: Value, settings: &mut Map<String, Value>) {
-    match value {
-        Value::Object(fields) => {
-            for (name, field) in fields {
-                let path = if path.is_empty() { name } else { format!("{path}.{name}") };
-                flatten(&path, field, settings);
-            }
-        }
-        value => {
-            settings.insert(path.to_owned(), value);
-        }
-    }
-}
-
 /// The flags and variables that replace values, by the names that `/flagz` shows.
-const FLAGS: [(&str, &str); 7] = [
+const FLAGS: [(&str, &str); 6] = [
     ("listen", "server.listeners"),
     ("admin-listen", "admin.listen"),
     ("kubeconfig", "upstream.kubeconfig"),
-    ("context", "upstream.context"),
     ("log-format", "logging.format"),
     ("log-filter", "logging.filter"),
     ("WEIR_LOG", "logging.filter"),
@@ -87,10 +52,12 @@ const COMMANDS: [(&str, &str); 1] = [("shadow", "shadow.mode")];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::file::ConfigFile;
+    use crate::config::resolve::Overrides;
 
     #[test]
     fn each_value_has_its_origin() {
-        let text = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\nauthentication: {mode: gateway}\ncache: {idleTimeout: 17m}\n";
+        let text = "apiVersion: weir.dev/v1alpha1\nkind: WeirConfiguration\nauthentication: {mode: gateway}\ncache: {maxStaleness: 17m}\n";
         let file = ConfigFile::parse("test", text).unwrap();
         let overrides = Overrides { log_filter: Some("debug".to_owned()), ..Overrides::default() };
         let config = Config::resolve(file, overrides).unwrap();
@@ -99,10 +66,10 @@ mod tests {
         let origins = origins(&config, "serve", &flags);
         assert_eq!(origins["shadow.mode"], "default");
         assert_eq!(origins["logging.filter"], "flag");
-        assert_eq!(origins["cache.idleTimeout"], "file");
+        assert_eq!(origins["cache.maxStaleness"], "file");
         for path in ["authentication.mode", "flowControl.mode", "server.listeners"] {
             assert_eq!(origins[path], "default", "{path}");
         }
-        assert_eq!(origins.len(), leaves(&config).len());
+        assert_eq!(origins.len(), config.flattened().len());
     }
 }

@@ -14,7 +14,7 @@ use crate::auth::authorizer::metrics::AuthorizationMetrics;
 use crate::auth::rbac::Rbac;
 use crate::auth::rbac::testing::TestRbac;
 use crate::auth::user::User;
-use crate::config::AuthorizationConfig;
+use crate::config::{AuthorizationConfig, RbacConfig};
 use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
 /// How the upstream answers.
@@ -120,7 +120,7 @@ pub(crate) fn config(grace: u64) -> AuthorizationConfig {
         watch_recheck: None,
         watch_reviews_per_second: 50,
         stale_decision_grace: Duration::from_secs(grace),
-        rbac: None,
+        rbac: RbacConfig::default(),
     }
 }
 

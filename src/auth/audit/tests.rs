@@ -16,6 +16,7 @@ use crate::api::request_info::RequestInfo;
 use crate::auth::audit::queue::QUEUE_BYTES_MAX;
 use crate::auth::peer::Peer;
 use crate::auth::user::User;
+use crate::config::AuditPolicy;
 use crate::testing::eventually;
 
 /// A request whose response has status 200.
@@ -56,7 +57,7 @@ const GET: &str = "/api/v1/namespaces/a/configmaps/x";
 const WATCH: &str = "/api/v1/configmaps?watch=1";
 
 fn config(output: Option<AuditOutput>, buffer: AuditBuffer) -> AuditConfig {
-    AuditConfig { output, buffer, rules: vec![AuditRule::default()] }
+    AuditConfig { output, buffer, policy: AuditPolicy { rules: vec![AuditRule::default()] } }
 }
 
 fn counted(registry: &Registry, name: &str, cause: &str) -> f64 {

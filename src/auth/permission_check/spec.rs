@@ -69,7 +69,7 @@ pub(super) fn needed(
         if authentication.client_ca.is_none() || authentication.request_header.is_none() {
             specs.push(AUTHENTICATION_CONFIG);
         }
-        if authorization.rbac.is_some() {
+        if authorization.rbac.enabled {
             specs.push(RBAC);
         }
         if authentication.impersonate && authentication.front_proxy.is_none() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use prometheus::{Registry, TextEncoder};
 
 use super::*;
-use crate::config::{Mode, RbacConfig};
+use crate::config::Mode;
 use crate::testing::eventually_every;
 use crate::upstream::self_review::{PATH, ResourceAttributes, is_allowed, request};
 use crate::upstream::testing::{ServerOptions, TestServer, answer};
@@ -39,7 +39,7 @@ fn the_needed_permissions_follow_from_the_settings() {
         with(&[Permission::AuthenticationConfig])
     );
     authentication.impersonate = true;
-    authorization.rbac = Some(RbacConfig { check_one_in: 100 });
+    authorization.rbac.enabled = true;
     assert_eq!(
         permissions(&authentication, &authorization),
         with(&[

@@ -24,24 +24,15 @@ const PODS: &str = "/api/v1/pods?watch=1";
 /// Returns an authenticator that reads the CAs of clients and front proxies from files in
 /// `directory`. Without a directory it never has any CA.
 async fn authenticator(directory: Option<&Path>) -> Arc<Authenticator> {
-    let list = |value: &str| vec![value.to_owned()];
     let config = AuthenticationConfig {
         mode: Mode::Gateway,
         client_ca: directory.map(|directory| directory.join(CLIENTS)),
         request_header: directory.map(|directory| RequestHeaderConfig {
             ca: directory.join(PROXIES),
             allowed_names: Vec::new(),
-            username_headers: list("X-Remote-User"),
-            uid_headers: Vec::new(),
-            group_headers: list("X-Remote-Group"),
-            extra_header_prefixes: Vec::new(),
         }),
         anonymous: Anonymous::Authorize,
-        token_audiences: Vec::new(),
-        token_ttl: Duration::from_secs(10),
-        token_failure_ttl: Duration::from_secs(10),
-        front_proxy: None,
-        impersonate: false,
+        ..AuthenticationConfig::default()
     };
     let upstream = upstream(Some("http://127.0.0.1:1".to_owned()), None, false);
     let upstream = Upstream::new(&upstream, metrics()).await.unwrap();

@@ -83,7 +83,9 @@ const FLOOD: usize = 20_000;
 const FAILURE_TTL: Duration = Duration::from_secs(5);
 
 fn config() -> AuthenticationConfig {
-    AuthenticationConfig { token_ttl: TTL, token_failure_ttl: FAILURE_TTL, ..Default::default() }
+    let mut config = AuthenticationConfig::default();
+    (config.tokens.ttl, config.tokens.failure_ttl) = (TTL, FAILURE_TTL);
+    config
 }
 
 fn metrics() -> TokenReviewMetrics {
@@ -404,7 +406,8 @@ async fn a_flood_does_not_delay_open_watches() {
 async fn a_flood_of_bad_tokens_does_not_delay_good_ones() {
     // Longer than the test takes: moka expires values by the real clock.
     let ttl = Duration::from_secs(3600);
-    let config = AuthenticationConfig { token_ttl: ttl, ..config() };
+    let mut config = config();
+    config.tokens.ttl = ttl;
     let (script, reviews) = configured(&config, Duration::ZERO);
     *script.latency.lock() = Duration::from_millis(1);
     let good: Vec<String> = (0..100).map(|n| format!("good{n}")).collect();
@@ -454,8 +457,8 @@ async fn a_review_holds_the_token_and_audiences() {
         answer(201, format!(r#"{{"kind":"TokenReview","status":{status}}}"#))
     })
     .await;
-    let config =
-        AuthenticationConfig { token_audiences: vec!["here".to_owned()], ..Default::default() };
+    let mut config = AuthenticationConfig::default();
+    config.tokens.audiences = vec!["here".to_owned()];
     let upstream = server.upstream(true).await;
     let reviews = TokenReviews::new(&config, Duration::ZERO, upstream, metrics());
     assert_eq!(review(&reviews, "abc").await, Ok("jane".to_owned()));

@@ -23,7 +23,7 @@ use super::store::TrustStore;
 use crate::auth::authenticator::error::AuthSetupError;
 use crate::auth::authenticator::metrics::CaKind;
 use crate::auth::request_header::{RequestHeaderNames, RequestHeaderRules};
-use crate::config::AuthenticationConfig;
+use crate::config::{AuthenticationConfig, FRONT_PROXY_HEADERS};
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch;
@@ -65,12 +65,13 @@ impl Reloader {
         let mut front_proxy = None;
         if let Some(rules) = &config.request_header {
             let (file, ca) = open(&rules.ca)?;
+            let [username, uid, group, extra] = FRONT_PROXY_HEADERS.map(|name| [name.to_owned()]);
             let names = RequestHeaderNames::new(
                 rules.allowed_names.clone(),
-                &rules.username_headers,
-                &rules.uid_headers,
-                &rules.group_headers,
-                &rules.extra_header_prefixes,
+                &username,
+                &uid,
+                &group,
+                &extra,
             );
             let rules = RequestHeaderRules { ca, names: names.clone() };
             store.set_cluster_headers(Setting::Unknown);

@@ -62,20 +62,10 @@ pub(crate) fn gateway_config(
     AuthenticationConfig {
         mode: Mode::Gateway,
         client_ca,
-        request_header: request_header.map(|ca| RequestHeaderConfig {
-            ca,
-            allowed_names: list("proxy"),
-            username_headers: list("X-Remote-User"),
-            uid_headers: list("X-Remote-Uid"),
-            group_headers: list("X-Remote-Group"),
-            extra_header_prefixes: list("X-Remote-Extra-"),
-        }),
+        request_header: request_header
+            .map(|ca| RequestHeaderConfig { ca, allowed_names: list("proxy") }),
         anonymous: Anonymous::Forward,
-        token_audiences: Vec::new(),
-        token_ttl: Duration::from_secs(10),
-        token_failure_ttl: Duration::from_secs(10),
-        front_proxy: None,
-        impersonate: false,
+        ..AuthenticationConfig::default()
     }
 }
 

@@ -11,6 +11,7 @@ use super::*;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::{EndCause, Now, WatchRefusal};
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
+use crate::cache::key::CacheKey;
 use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config, listed, page, resource, upsert,
 };

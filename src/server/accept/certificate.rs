@@ -75,13 +75,12 @@ impl ServingCertificate {
                     Arc::new(CertificateResolver { current: ArcSwap::from_pointee(key) });
                 Ok(Self { resolver, ca_pem, reloader: None })
             }
-            CertificateConfig::Files { certificate, key, ca } => {
+            CertificateConfig::Files { certificate, key } => {
                 let files = Files { certificate: certificate.clone(), key: key.clone() };
                 let content = files.read()?;
-                let ca_pem = match ca {
-                    Some(ca) => String::from_utf8_lossy(&read(ca)?).into_owned(),
-                    None => String::from_utf8_lossy(&content.certificate).into_owned(),
-                };
+                let ca = certificate.with_file_name(CA_FILE);
+                let ca = if ca.exists() { read(&ca)? } else { content.certificate.clone() };
+                let ca_pem = String::from_utf8_lossy(&ca).into_owned();
                 let parsed = files.parse(&content, provider)?;
                 let resolver =
                     Arc::new(CertificateResolver { current: ArcSwap::from_pointee(parsed) });
@@ -233,6 +232,9 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
 /// suffice.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The CA beside a certificate, in a Secret of the type kubernetes.io/tls.
+const CA_FILE: &str = "ca.crt";
+
 /// The names of every generated certificate.
 const LOCAL_NAMES: &[&str] = &["localhost", "127.0.0.1", "::1"];
 
@@ -266,7 +268,6 @@ mod tests {
         let certificate = load(&CertificateConfig::Files {
             certificate: files.certificate.clone(),
             key: files.key.clone(),
-            ca: None,
         })
         .unwrap();
         let mut reloader = certificate.reloader.unwrap();
@@ -295,11 +296,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let files = pair(directory.path());
         std::fs::write(&files.key, "no key").unwrap();
-        let config = CertificateConfig::Files {
-            certificate: files.certificate.clone(),
-            key: files.key,
-            ca: None,
-        };
+        let config =
+            CertificateConfig::Files { certificate: files.certificate.clone(), key: files.key };
         let Err(error) = load(&config) else { panic!("loaded a broken key") };
         assert!(error.to_string().ends_with("tls.key holds no private key in PEM"), "{error}");
     }

@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 
 use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::GroupVersionResource;
-use crate::config::DropRule;
+use crate::config::CacheConfig;
 use crate::flow::rules::product;
 
 /// The clients of rules that have written.
@@ -35,13 +35,12 @@ struct Writer {
 impl Writer {
     /// Returns the key of a client that a rule matches.
     fn from_rules(
-        rules: &[DropRule],
+        config: &CacheConfig,
         headers: &HeaderMap,
         gvr: &GroupVersionResource,
     ) -> Option<Self> {
         let agent = headers.get(USER_AGENT)?.to_str().ok()?;
-        rules.iter().find(|rule| rule.matches(agent, gvr))?;
-        Some(Self {
+        config.drops_managed_fields(agent).then(|| Self {
             product: product(agent).into(),
             group: (&*gvr.group).into(),
             resource: (&*gvr.resource).into(),
@@ -54,15 +53,15 @@ impl DropRules {
     /// changes it.
     pub(crate) fn apply(
         &self,
-        rules: &[DropRule],
+        config: &CacheConfig,
         verb: Verb,
         headers: &HeaderMap,
         request: &ResourceRequest,
     ) -> bool {
-        if rules.is_empty() || !matches!(verb, Verb::List | Verb::Watch) {
+        if config.drop_managed_fields.is_empty() || !matches!(verb, Verb::List | Verb::Watch) {
             return false;
         }
-        let Some(reader) = Writer::from_rules(rules, headers, &request.gvr) else { return false };
+        let Some(reader) = Writer::from_rules(config, headers, &request.gvr) else { return false };
         let writers = self.writers.read();
         writers.len() < WRITERS_MAX && !writers.contains(&reader)
     }
@@ -70,15 +69,15 @@ impl DropRules {
     /// Notes a change of an object. A creation or a deletion needs no managed fields.
     pub(crate) fn note_write(
         &self,
-        rules: &[DropRule],
+        config: &CacheConfig,
         verb: Verb,
         headers: &HeaderMap,
         request: &ResourceRequest,
     ) {
-        if rules.is_empty() || !matches!(verb, Verb::Update | Verb::Patch) {
+        if config.drop_managed_fields.is_empty() || !matches!(verb, Verb::Update | Verb::Patch) {
             return;
         }
-        let Some(writer) = Writer::from_rules(rules, headers, &request.gvr) else { return };
+        let Some(writer) = Writer::from_rules(config, headers, &request.gvr) else { return };
         if self.writers.read().contains(&writer) {
             return;
         }
@@ -105,9 +104,9 @@ mod tests {
     use crate::flow::rules::AgentPattern;
     use crate::testing::headers;
 
-    fn rules() -> Vec<DropRule> {
-        let agents = vec![AgentPattern::parse("exporter/*").unwrap()];
-        vec![DropRule { agents, resources: vec!["pods".parse().unwrap()] }]
+    fn rules() -> CacheConfig {
+        let drop_managed_fields = vec![AgentPattern::parse("exporter/*").unwrap()];
+        CacheConfig { drop_managed_fields, ..CacheConfig::default() }
     }
 
     fn request(path: &str) -> ResourceRequest {
@@ -115,18 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_about_lists_and_watches_of_its_clients_and_resources() {
+    fn a_rule_is_about_lists_and_watches_of_its_clients() {
         let (state, rules) = (DropRules::default(), rules());
-        let (pods, nodes) = (request("/api/v1/pods"), request("/api/v1/nodes"));
+        let pods = request("/api/v1/pods");
         let exporter = headers(&[("user-agent", "exporter/v2 (linux)")]);
         let other = headers(&[("user-agent", "kubectl/v1.36.0")]);
         assert!(state.apply(&rules, Verb::List, &exporter, &pods));
         assert!(state.apply(&rules, Verb::Watch, &exporter, &pods));
         assert!(!state.apply(&rules, Verb::Get, &exporter, &pods));
-        assert!(!state.apply(&rules, Verb::List, &exporter, &nodes));
         assert!(!state.apply(&rules, Verb::List, &other, &pods));
         assert!(!state.apply(&rules, Verb::List, &HeaderMap::new(), &pods));
-        assert!(!state.apply(&[], Verb::List, &exporter, &pods));
+        assert!(!state.apply(&CacheConfig::default(), Verb::List, &exporter, &pods));
     }
 
     #[test]

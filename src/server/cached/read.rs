@@ -65,9 +65,9 @@ impl CacheServices {
         if info.verb == Verb::Get {
             return;
         }
-        let rules = &self.registry.config().drop_managed_fields;
+        let config = self.registry.config();
         if let Some(request) = &info.resource
-            && self.drop_rules.apply(rules, info.verb, &parts.headers, request)
+            && self.drop_rules.apply(&config, info.verb, &parts.headers, request)
         {
             target.form.view = target.form.view.without_managed_fields();
         }
@@ -77,8 +77,8 @@ impl CacheServices {
     pub(crate) fn noted(&self, reason: Reason, context: &RequestContext<'_>) -> Reason {
         let (info, parts) = (&context.info, &context.parts);
         if let (Reason::Write, Some(request)) = (reason, &info.resource) {
-            let rules = &self.registry.config().drop_managed_fields;
-            self.drop_rules.note_write(rules, info.verb, &parts.headers, request);
+            let config = self.registry.config();
+            self.drop_rules.note_write(&config, info.verb, &parts.headers, request);
         }
         reason
     }

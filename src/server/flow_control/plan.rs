@@ -8,9 +8,8 @@ use http::HeaderValue;
 
 use crate::api::request_info::RequestInfo;
 use crate::auth::user::User;
-use crate::config::FlowOverlay;
 use crate::flow::plan::Plan;
-use crate::flow::rules::{self, FlowBy, Rule};
+use crate::flow::rules::{self, FlowBy, Rule, rank};
 use crate::flow::work::{self, LIST_SEATS_MAX};
 use crate::server::flow_control::metrics::{ClassMetrics, FlowMetrics, RuleMetrics};
 
@@ -67,13 +66,8 @@ impl ActivePlan {
     }
 
     /// Resolves the metrics of all schemas.
-    pub(super) fn new(plan: Plan, overlay: &FlowOverlay, metrics: &FlowMetrics) -> Self {
+    pub(super) fn new(plan: Plan, rules: &[Rule], metrics: &FlowMetrics) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let plan = plan.with_levels(overlay.levels.iter().map(|ranked| ranked.level.clone()));
-        let rank = |name: &str| {
-            let ranked_level = overlay.levels.iter().find(|ranked| *ranked.level.name == *name);
-            ranked_level.map_or_else(|| rules::rank(name), |ranked| ranked.rank)
-        };
         let class = |schema: &Arc<str>, level: &Arc<str>, uids| {
             Arc::new(Class {
                 schema: Some(Arc::clone(schema)),
@@ -89,7 +83,7 @@ impl ActivePlan {
             class(&schema.name, &schema.level, uids)
         });
         let classes = classes.collect();
-        let level_rules = overlay.rules.iter().filter_map(|rule| {
+        let level_rules = rules.iter().filter_map(|rule| {
             let level = rule.level.as_ref()?;
             if plan.level_named(level).is_none() {
                 let (rule, level) = (&*rule.name, &**level);

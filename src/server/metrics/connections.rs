@@ -58,7 +58,7 @@ impl LimitMetrics {
             watches_refused: counter(
                 registry,
                 "weir_user_watches_refused_total",
-                "Watches that were refused because their user has as many open as server.watchesPerUserMax allows.",
+                "Watches that were refused because their user has as many open as 32 times server.connectionsPerAddressMax allows.",
             )?,
             connections_slowed: counter(
                 registry,

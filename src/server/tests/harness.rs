@@ -142,6 +142,7 @@ impl Weir {
         let overload_metrics = OverloadMetrics::register(&metric_registry).unwrap();
         let overload = Overload::new(settings.flow_control_mode, overload_metrics);
         let services = Services {
+            slow_request: settings.slow_request,
             registry,
             upstreams: Upstreams::own(upstream),
             access: Access::sidecar(),
@@ -218,7 +219,6 @@ fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerCon
             ListenerConfig::Unix { path: directory.path().join("weir.sock") },
         ],
         allowed_hosts: settings.allowed_hosts,
-        slow_request: settings.slow_request,
         header_read_timeout: settings.header_read_timeout,
         freshness_timeout: Duration::from_secs(3),
         warmup_timeout: settings.warmup_timeout,

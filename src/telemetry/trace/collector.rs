@@ -4,7 +4,7 @@
 //! The CA of a collector with TLS is read again for each connection, so that it may be renewed.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +56,8 @@ pub(super) trait Collect: Send + 'static {
 /// Speaks to the collector of the configuration.
 pub(super) struct CollectorClient {
     endpoint: TracingEndpoint,
+    /// The CA of a collector with TLS, in PEM; `None` for one without TLS.
+    ca_file: Option<PathBuf>,
     /// The open connection between two requests.
     connection: Option<Connection>,
 }
@@ -68,12 +70,15 @@ struct Connection {
 
 impl CollectorClient {
     /// Fails if the CA cannot be read now.
-    pub(super) fn new(endpoint: TracingEndpoint) -> Result<Self, CollectorError> {
-        if let Some(file) = &endpoint.ca_file {
+    pub(super) fn new(
+        endpoint: TracingEndpoint,
+        ca_file: Option<PathBuf>,
+    ) -> Result<Self, CollectorError> {
+        if let Some(file) = &ca_file {
             let pem = std::fs::read(file).map_err(|error| unreadable(file, &error))?;
             roots(&pem).map_err(|cause| unreadable(file, &cause))?;
         }
-        Ok(Self { endpoint, connection: None })
+        Ok(Self { endpoint, ca_file, connection: None })
     }
 
     async fn try_post(&mut self, batch: Bytes) -> Result<Attempt, String> {
@@ -106,10 +111,10 @@ impl CollectorClient {
     }
 
     async fn connect(&self) -> Result<Connection, String> {
-        let TracingEndpoint { host, port, ca_file, .. } = &self.endpoint;
+        let TracingEndpoint { host, port, .. } = &self.endpoint;
         let tcp = TcpStream::connect((&**host, *port)).await.map_err(|error| error.to_string())?;
         tcp.set_nodelay(true).map_err(|error| error.to_string())?;
-        let Some(file) = ca_file else { return start(tcp).await };
+        let Some(file) = &self.ca_file else { return start(tcp).await };
         let pem = tokio::fs::read(file).await;
         let pem = pem.map_err(|error| unreadable(file, &error).to_string())?;
         let roots = roots(&pem).map_err(|cause| unreadable(file, &cause).to_string())?;

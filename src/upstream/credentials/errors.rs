@@ -50,7 +50,7 @@ pub(super) fn auth_text(auth: &AuthInfo, failure: &AuthError) -> String {
 pub(super) fn kubeconfig_text(failure: &KubeconfigError) -> String {
     match failure {
         KubeconfigError::CurrentContextNotSet => {
-            "it has no current-context, and upstream.context is not set".to_owned()
+            "it has no current-context, and --context is not given".to_owned()
         }
         KubeconfigError::LoadContext(name) => format!("it has no context {name:?}"),
         KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster {name:?}"),

@@ -109,7 +109,7 @@ pub(super) fn resets_max(class: TrafficClass) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::defaults::{HTTP1_SEATS_MAX, SEATS_MAX};
+    use crate::config::{HTTP1_SEATS_MAX, SEATS_MAX};
 
     /// Beyond that the pool would be the queue of forwarded requests, which is not fair.
     #[test]

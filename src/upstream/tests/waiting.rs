@@ -88,7 +88,7 @@ async fn a_request_that_was_sent_once_is_never_reported_as_not_sent() {
 }
 
 /// A balancer froze a connection that was being opened. Its request waited for
-/// `upstream.connectTimeout` and failed with 503, and with HTTP/2 the ones behind it, too.
+/// the time-out of a connection and failed with 503, and with HTTP/2 the ones behind it, too.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_stalls_while_it_is_opened_gets_a_second_attempt() {
     for http2 in [true, false] {

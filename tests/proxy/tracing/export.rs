@@ -128,9 +128,8 @@ async fn a_collector_with_tls_is_verified_by_its_ca() {
         seed(&upstream);
         let adjust = |config: &mut Config| {
             let url = format!("https://localhost:{}/v1/traces", collector.address.port());
-            let mut endpoint: weir::config::tracing::TracingEndpoint = url.parse().unwrap();
-            endpoint.ca_file = Some(ca_file);
-            config.tracing.endpoint = Some(endpoint);
+            config.tracing.endpoint = Some(url.parse().unwrap());
+            config.tracing.ca_file = Some(ca_file);
             config.tracing.sampling_rate_per_million = EVERYTHING;
         };
         let mut proxy = Proxy::before(upstream, "", adjust).await;

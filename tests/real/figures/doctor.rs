@@ -111,8 +111,7 @@ fn gateway(plane: &ControlPlane, credentials: &Path, port: u16) -> Weir {
     let dir = credentials.display();
     let config = format!(
         "server:\n  listeners:\n  - listen: https://127.0.0.1:{port}\n    \
-         certificate: {{certificateFile: {dir}/server.crt, privateKeyFile: {dir}/server.key, \
-         caFile: {dir}/ca.crt}}\n\
+         certificate: {{certificateFile: {dir}/server.crt, privateKeyFile: {dir}/server.key}}\n\
          authentication: {{mode: gateway}}\naudit: {{output: none}}\n\
          cache: {{exclude: [podtemplates]}}\n"
     );

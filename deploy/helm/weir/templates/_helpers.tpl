@@ -58,15 +58,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{/*
-The settings that a running Weir takes over: LIVE in src/config/reload.rs. tests/deploy/chart.py
+The settings that a running Weir takes over: x-live in values.schema.json. tests/deploy/chart.py
 compares both.
 */}}
 {{- define "weir.liveSettings" -}}
 - cache.consistentLists
 - cache.dropManagedFields
 - cache.exclude
-- cache.historyBytesMax
-- cache.idleTimeout
 - cache.include
 - cache.maxStaleness
 - cache.onRelist
@@ -74,10 +72,8 @@ compares both.
 - cache.totalBytesMax
 - cache.verify
 - cache.warm
-- flowControl.levels
 - flowControl.rules
 - logging.filter
-- logging.slowRequest
 - logging.slowRequest
 - server.allowedHosts
 - server.shutdownDelay
@@ -116,7 +112,7 @@ compares both.
 {{- $admin := $config.admin | default dict -}}
 {{- $_ := set $config "apiVersion" "weir.dev/v1alpha1" -}}
 {{- $_ := set $config "kind" "WeirConfiguration" -}}
-{{- $files := dict "certificateFile" "/etc/weir/tls/tls.crt" "privateKeyFile" "/etc/weir/tls/tls.key" "caFile" "/etc/weir/tls/ca.crt" -}}
+{{- $files := dict "certificateFile" "/etc/weir/tls/tls.crt" "privateKeyFile" "/etc/weir/tls/tls.key" -}}
 {{- $address := .Values.listenAddress | default "0.0.0.0" -}}
 {{- $listener := dict "listen" (printf "https://%s:6440" $address) "certificate" $files -}}
 {{- with .Values.proxyProtocol.trustedNetworks -}}
@@ -141,21 +137,11 @@ compares both.
 {{- if gt (include "weir.bytes" $cache.resourceBytesMax | int64) (include "weir.bytes" $total | int64) -}}
 {{- fail (printf "cache.resourceBytesMax (%v) is more than cache.totalBytesMax (%v), which is 40 %% of resources.limits.memory (%v) unless it is set" $cache.resourceBytesMax $total $memory) -}}
 {{- end -}}
-{{- with $cache.historyBytesMax -}}
-{{- if gt (include "weir.bytes" . | int64) (include "weir.bytes" $cache.resourceBytesMax | int64) -}}
-{{- fail (printf "cache.historyBytesMax (%v) is more than cache.resourceBytesMax (%v), which is half of cache.totalBytesMax unless it is set" . $cache.resourceBytesMax) -}}
-{{- end -}}
-{{- end -}}
-{{- if not $cache.gzipBytesMax -}}
-{{- $_ := set $cache "gzipBytesMax" (printf "%dMi" (min 64 (div $limit (mul 40 $mi)))) -}}
-{{- end -}}
 {{- $responses := printf "%dMi" (min 256 (div $limit (mul 8 $mi))) -}}
-{{- $sum := 0 -}}
-{{- range list $cache.totalBytesMax $cache.gzipBytesMax $responses -}}
-{{- $sum = add $sum (include "weir.bytes" . | int64) -}}
-{{- end -}}
+{{- $caches := include "weir.bytes" $cache.totalBytesMax | int64 -}}
+{{- $sum := add $caches (div $caches 32) (include "weir.bytes" $responses | int64) -}}
 {{- if gt (mul $sum 100) (mul $limit 70) -}}
-{{- fail (printf "cache.totalBytesMax, cache.gzipBytesMax and the memory of unread responses add up to %d MiB, more than 70 %% of resources.limits.memory (%v)" (div $sum $mi) $memory) -}}
+{{- fail (printf "cache.totalBytesMax, compressed segments (a thirty-second of it) and the memory of unread responses add up to %d MiB, more than 70 %% of resources.limits.memory (%v)" (div $sum $mi) $memory) -}}
 {{- end -}}
 {{- end -}}
 {{- if (.Values.frontProxy).secretName -}}

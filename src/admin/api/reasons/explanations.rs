@@ -68,7 +68,7 @@ pub(super) const FORWARDED: [Explanation; 34] = [
     row(
         "before-cache",
         "The resourceVersion of a watch is older than the history of the cache, and the API server may still have it.",
-        "Usual after a start. If it lasts, clients resume very late: raise cache.historyBytesMax.",
+        "Usual after a start. If it lasts, clients resume very late: raise cache.totalBytesMax.",
     ),
     row("bypass", "The client sent X-Weir-Cache: bypass.", "Remove the header."),
     row(
@@ -79,12 +79,12 @@ pub(super) const FORWARDED: [Explanation; 34] = [
     row(
         "continue",
         "The state of the next page is no longer in the history.",
-        "Raise cache.historyBytesMax, or read pages faster.",
+        "Raise cache.totalBytesMax, or read pages faster.",
     ),
     row(
         "exact",
         "The state at this exact resourceVersion is no longer in the history.",
-        "Raise cache.historyBytesMax, or list at the latest state.",
+        "Raise cache.totalBytesMax, or list at the latest state.",
     ),
     row("excluded", "The configuration excludes the resource.", "cache.include, cache.exclude."),
     linked(
@@ -208,7 +208,7 @@ pub(super) const REFUSED: [Explanation; 14] = [
     row(
         "connections",
         "The user has too many connections open (429).",
-        "One client for the whole program; server.connectionsPerUserMax.",
+        "One client for the whole program; server.connectionsPerAddressMax.",
     ),
     row(
         "forbidden",

@@ -46,7 +46,7 @@ impl Harness {
             CacheMetrics::register(&metrics).unwrap(),
         );
         let handles = RbacMetrics::register(&metrics).unwrap();
-        let rbac = Rbac::start(&RbacConfig { check_one_in: 1000 }, &registry, handles);
+        let rbac = Rbac::start(&RbacConfig::default(), &registry, handles);
         Self { rbac, scripts, metrics }
     }
 

@@ -180,7 +180,7 @@ impl Weirs {
                 config.flow_control.mode = FlowControlMode::Enforce;
             }
         }
-        config.admin_listen = None;
+        config.admin.listen = None;
         config.server.listeners = Vec::new();
         config.server.shutdown_timeout = Duration::from_secs(10);
         config.cache.consistent_lists = consistent_lists(self.plan.seed);
