@@ -39,7 +39,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::admin::health::Checks;
 use crate::admin::{Admin, Details};
 use crate::app::announcement::Announcement;
-use crate::app::certificates::{Expiries, register_expiries};
+use crate::app::certificates::Expiries;
 use crate::app::cgroup::Limits;
 use crate::app::gateway::Identities;
 use crate::app::introspection::{Given, show};
@@ -122,9 +122,9 @@ impl App {
         let probe = Probe::new(upstream.clone(), metrics.events.clone());
         Box::pin(probe.first(FIRST_PROBE_TIMEOUT)).await?;
         let discovery = Discovery::start(upstream.clone(), readers(config.authentication.mode));
-        let (caches, of_caches) =
-            (Arc::new(config.cache.clone()), metrics.cache.clone().with_tracer(&tracer));
-        let registry = Registry::new(caches, upstream.clone(), discovery.clone(), of_caches);
+        let caches = metrics.cache.clone().with_tracer(&tracer);
+        let registry = Registry::new(
+            Arc::new(config.cache.clone()), upstream.clone(), discovery.clone(), caches);
         let Identities { access, upstreams, permissions } =
             gateway::build(&config, &upstream, &registry, &metrics).await?;
         let front_proxy = upstreams.front_proxy.clone();
@@ -151,10 +151,7 @@ impl App {
         };
         let server = Server::bind(&config.server, services, sockets)?;
         let listeners = server.local_addresses();
-        let expiries = certificates::expiries(&upstream, front_proxy, &server);
-        register_expiries(&metrics.registry, expiries.clone())
-            .context("cannot register metrics")?;
-
+        let expiries = certificates::expiries(&metrics.registry, &upstream, front_proxy, &server)?;
         let mut endpoints = JoinSet::new();
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
         let checks = checks((&probe, &discovery, &registry), [&started, &stopping]);

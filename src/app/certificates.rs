@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use anyhow::Context as _;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts, Registry};
@@ -19,20 +20,23 @@ pub(super) type Expiry = Arc<dyn Fn() -> Option<i64> + Send + Sync>;
 /// The certificates of a Weir, by their use.
 pub(super) type Expiries = Vec<(&'static str, Expiry)>;
 
-/// Returns the certificates of a Weir.
+/// Returns the certificates of a Weir, whose expiries are metrics of the registry.
 pub(super) fn expiries(
+    registry: &Registry,
     upstream: &Upstream,
     front_proxy: Option<Upstream>,
     server: &Server,
-) -> Expiries {
+) -> anyhow::Result<Expiries> {
     let (client, ca) = (upstream.clone(), upstream.clone());
     let front_proxy = move || front_proxy.as_ref()?.certificate_expiries().client;
-    vec![
+    let expiries: Expiries = vec![
         ("serving", Arc::new(server.serving_expiry())),
         ("client", Arc::new(move || client.certificate_expiries().client)),
         ("front-proxy", Arc::new(front_proxy)),
         ("ca", Arc::new(move || ca.certificate_expiries().ca)),
-    ]
+    ];
+    register_expiries(registry, expiries.clone()).context("cannot register metrics")?;
+    Ok(expiries)
 }
 
 /// How near the expiry of a certificate is. The alerts have the same bounds.
