@@ -51,7 +51,7 @@ enum Mode {
 }
 
 fn main() -> ExitCode {
-    let has = |word: &str| std::env::args().any(|it| it == word);
+    let has = |word: &str| std::env::args().any(|argument| argument == word);
     let mode = match (has("--run"), has("--write")) {
         (true, _) => Mode::Run,
         (_, true) => Mode::Write,

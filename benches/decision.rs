@@ -86,8 +86,8 @@ impl Fixture {
 
     async fn user(&self, headers: &HeaderMap) -> Arc<User> {
         let presented = self.authenticator.presented_credential(&self.peer, headers);
-        let found = self.authenticator.authenticate_from(&presented, &self.peer).await;
-        found.expect("the token is good").user
+        let identity = self.authenticator.authenticate_from(&presented, &self.peer).await;
+        identity.expect("the token is good").user
     }
 
     /// Authenticates and authorizes a request, and returns the source of the decision.
@@ -156,7 +156,9 @@ fn main() {
                     let decision =
                         fixture.authorizer.authorize(black_box(&user), black_box(&attributes));
                     assert!(
-                        decision.await.is_ok_and(|found| found.source == DecisionSource::Cached)
+                        decision
+                            .await
+                            .is_ok_and(|decision| decision.source == DecisionSource::Cached)
                     );
                 }
             });

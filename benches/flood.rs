@@ -124,13 +124,14 @@ impl Testbed {
     async fn run(&mut self, phase: &Phase) {
         let before = self.counts().await;
         let ended = CancellationToken::new();
-        let known = tokio::spawn(known(self.weir.address, ended.clone()));
+        let known_clients = tokio::spawn(known(self.weir.address, ended.clone()));
         let new = tokio::spawn(newcomers(self.weir.address, self.newcomers.clone(), ended.clone()));
         let started = Instant::now();
         let codes = self.load(phase).await;
         let took = started.elapsed();
         ended.cancel();
-        let (known, new) = (known.await.expect("it ends"), new.await.expect("it ends"));
+        let (known_clients, new) =
+            (known_clients.await.expect("it ends"), new.await.expect("it ends"));
         let after = self.counts().await;
         println!("\n{}: {:.1} s, responses by status {codes:?}", phase.name, took.as_secs_f64());
         println!(
@@ -147,7 +148,7 @@ impl Testbed {
             after.good - before.good,
             after.forwarded - before.forwarded,
         );
-        println!("  known user: {}", percentiles(known));
+        println!("  known user: {}", percentiles(known_clients));
         println!("  newcomers:  {}", percentiles(new));
     }
 
@@ -283,8 +284,8 @@ impl Connection {
     /// Connects from the loopback address 127.0.0.`last`.
     async fn open(last: u8, address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
-        let own = IpAddr::from(Ipv4Addr::new(127, 0, 0, last));
-        socket.bind(SocketAddr::from((own, 0))).expect("an address of the loopback network");
+        let source = IpAddr::from(Ipv4Addr::new(127, 0, 0, last));
+        socket.bind(SocketAddr::from((source, 0))).expect("an address of the loopback network");
         let tcp = socket.connect(address).await.expect("it listens");
         tcp.set_nodelay(true).expect("a socket");
         Self { tcp, read: Vec::new() }

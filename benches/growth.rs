@@ -55,7 +55,8 @@ use crate::curve::{Curve, Results};
 type Measure = fn() -> Curve;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|it| it != "--bench").collect();
+    let arguments: Vec<String> =
+        std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     if let [role, count] = arguments.as_slice()
         && role == memory::ROLE
     {

@@ -159,8 +159,8 @@ impl Setup {
         }
     }
 
-    fn median(&self, of: impl Fn(&(f64, f64)) -> f64) -> f64 {
-        let mut all: Vec<f64> = self.costs.iter().map(of).collect();
+    fn median(&self, figure: impl Fn(&(f64, f64)) -> f64) -> f64 {
+        let mut all: Vec<f64> = self.costs.iter().map(figure).collect();
         all.sort_by(f64::total_cmp);
         all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
     }

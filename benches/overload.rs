@@ -51,14 +51,15 @@ const USERS: usize = 40;
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    let asked: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    let asked: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     if let [crowd::CROWD, address] = *asked.iter().map(String::as_str).collect::<Vec<_>>() {
         return crowd::run(address.parse().expect("an address")).await;
     }
-    if asked.first().is_some_and(|it| it == floor::FLOOR) {
+    if asked.first().is_some_and(|argument| argument == floor::FLOOR) {
         floor::run().await;
     }
-    let is_asked = |row: &str| asked.is_empty() || asked.iter().any(|it| it == row);
+    let is_asked = |row: &str| asked.is_empty() || asked.iter().any(|argument| argument == row);
     let upstream = upstream().await;
     if is_asked("lists") {
         rows::lists(&upstream).await;

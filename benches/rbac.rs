@@ -63,13 +63,13 @@ fn decisions(criterion: &mut Criterion) {
         name: "",
     };
     let (allowed, denied) = (action("resource9"), action("secrets"));
-    let known = user("user5551");
-    assert!(index.allows(&known, &allowed) && !index.allows(&known, &denied));
+    let known_user = user("user5551");
+    assert!(index.allows(&known_user, &allowed) && !index.allows(&known_user, &denied));
     criterion.bench_function("rbac/allow", |bencher| {
-        bencher.iter(|| black_box(&index).allows(black_box(&known), black_box(&allowed)));
+        bencher.iter(|| black_box(&index).allows(black_box(&known_user), black_box(&allowed)));
     });
     criterion.bench_function("rbac/deny", |bencher| {
-        bencher.iter(|| black_box(&index).allows(black_box(&known), black_box(&denied)));
+        bencher.iter(|| black_box(&index).allows(black_box(&known_user), black_box(&denied)));
     });
     let nobody = User::new("nobody".to_owned(), String::new(), Vec::new(), BTreeMap::new());
     criterion.bench_function("rbac/deny_nobody", |bencher| {

@@ -57,15 +57,15 @@ async fn main() {
         figures.push((part as f64, steady));
     }
     if let [(few, one), (many, other)] = figures.as_slice() {
-        let of = |get: fn(&Steady) -> f64| {
+        let extrapolated = |get: fn(&Steady) -> f64| {
             let slope = (get(other) - get(one)) / (many - few);
             get(one) + slope * (CLUSTER - few)
         };
         println!(
             "\na line through both, at {CLUSTER} nodes: {:.2} cores, {:.0} MiB, {:.0} requests/s upstream",
-            of(|steady| steady.cores),
-            of(|steady| steady.mebibytes),
-            of(|steady| steady.upstream)
+            extrapolated(|steady| steady.cores),
+            extrapolated(|steady| steady.mebibytes),
+            extrapolated(|steady| steady.upstream)
         );
     }
     println!("\nWeir is killed and started:");

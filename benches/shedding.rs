@@ -42,7 +42,8 @@ pub(crate) struct Target {
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
-    let words: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
+    let words: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     if words.first().is_some_and(|word| word == floor::FLOOR) {
         floor::run().await;
     }

@@ -127,7 +127,7 @@ async fn main() -> ExitCode {
     if !complete {
         exceeded.push("not all watchers have all events".to_owned());
     }
-    exceeded.iter().for_each(|it| println!("EXCEEDED {it}"));
+    exceeded.iter().for_each(|text| println!("EXCEEDED {text}"));
     clients.shutdown().await;
     if exceeded.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -102,8 +102,8 @@ async fn main() {
         let beside = measure(&weir, admin, Beside::Hostile).await;
         // In the first round all tokens are new.
         if round > 0 {
-            let ratio = |of: fn(&Phase) -> &Vec<Duration>| {
-                percentile(of(&beside), 99) / percentile(of(&alone), 99)
+            let ratio = |durations: fn(&Phase) -> &Vec<Duration>| {
+                percentile(durations(&beside), 99) / percentile(durations(&alone), 99)
             };
             let both = [ratio(|phase| &phase.cached), ratio(|phase| &phase.forwarded)];
             println!(

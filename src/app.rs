@@ -244,7 +244,6 @@ impl App {
         let Self { started, stopping, ended, audit, spans, metrics, announcement, .. } = self;
         started.cancel();
         let draining = CancellationToken::new();
-        let caches = registry.clone();
         let stopped = async {
             stop.cancelled().await;
             let delay = running.load().server.shutdown_delay;
@@ -252,7 +251,7 @@ impl App {
                 tracing::info!(?delay, "stopping");
             });
             stopping.cancel();
-            tokio::join!(tokio::time::sleep(delay), caches.learn_last_bookmarks());
+            tokio::time::sleep(delay).await;
             draining.cancel();
             std::future::pending::<Infallible>().await
         };

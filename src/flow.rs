@@ -4,7 +4,7 @@
 //!
 //! [`plan`] holds the cluster's FlowSchemas and PriorityLevelConfigurations, or the built-in ones
 //! of kube-apiserver ([`built_in`]). [`classify`] finds the FlowSchema of a request as
-//! kube-apiserver does. [`seats`] estimates the seats that a request takes there. [`costs`] keeps
+//! kube-apiserver does. [`work`] estimates the seats that a request takes there. [`costs`] keeps
 //! the most expensive clients in bounded memory ([`hitters`]), with their habits ([`habit`],
 //! [`deprecation`]), which [`doctor`] judges. [`schedule`] decides which forwarded
 //! request is sent next, and [`adaptive`] how many an API server gets at once. [`rules`] are
@@ -24,12 +24,10 @@ pub mod departures;
 pub mod deprecation;
 pub mod doctor;
 pub mod habit;
-mod hash_of_hash;
 pub mod hitters;
 pub mod keyed_hash;
 pub mod lanes;
 pub mod level;
-mod names;
 mod object;
 pub mod overload;
 pub mod plan;
@@ -39,6 +37,6 @@ pub mod read_pace;
 pub mod rules;
 pub mod schedule;
 pub mod schema;
-pub mod seats;
 pub mod seen;
 pub mod spread;
+pub mod work;

@@ -19,6 +19,7 @@ pub mod pool;
 mod pools;
 mod proxy;
 pub(crate) mod purpose;
+mod reached;
 pub(crate) mod recent_count;
 mod replay;
 pub mod request_body;

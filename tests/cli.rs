@@ -81,7 +81,7 @@ fn a_start_without_credentials_fails_and_names_the_file() {
         let output = weir(&["serve", "--kubeconfig", kubeconfig, "--listen=https://127.0.0.1:0"]);
         let message = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{kubeconfig}: {message}");
-        assert!(message.lines().any(|it| it.starts_with("weir: ")), "{kubeconfig}: {message}");
+        assert!(message.lines().any(|line| line.starts_with("weir: ")), "{kubeconfig}: {message}");
         assert!(message.contains(kubeconfig), "{message}");
     }
 }
@@ -371,14 +371,14 @@ impl Weir {
             panic!("weir ended: {:?}", child.wait());
         };
         let event: serde_json::Value = serde_json::from_str(&line).unwrap();
-        let admin = event.get("address").and_then(|it| it.as_str()).unwrap().to_owned();
+        let admin = event.get("address").and_then(|address| address.as_str()).unwrap().to_owned();
         Self { child, admin, log }
     }
 
     /// Reads the log up to the line that contains `text`, and returns that line.
     fn wait_for_log(&mut self, text: &str) -> String {
-        let found = self.log.wait_for(text);
-        found.unwrap_or_else(|| {
+        let line = self.log.wait_for(text);
+        line.unwrap_or_else(|| {
             panic!("weir ended without saying {text:?}: {:?}", self.child.wait())
         })
     }

@@ -25,7 +25,7 @@ fn the_addresses_and_files_that_the_demo_prints_work() {
         let words = tour.split_whitespace().map(|word| word.trim_matches('\''));
         words.filter(|word| word.starts_with(start)).map(str::to_owned).collect::<Vec<_>>()
     };
-    let kubeconfig = word("/").into_iter().find(|it| it.ends_with("/kubeconfig")).unwrap();
+    let kubeconfig = word("/").into_iter().find(|path| path.ends_with("/kubeconfig")).unwrap();
     assert!(std::fs::read_to_string(&kubeconfig).unwrap().contains("server: https://127.0.0.1:"));
     let urls = word("http://127.0.0.1:");
     let url = |part: &str| {
@@ -153,8 +153,8 @@ fn habit_of_the_script(weir: &dyn Fn(&[&str]) -> Output, screen: &mut dyn BufRea
     for _ in 0..12 {
         let mut line = String::new();
         assert!(screen.read_line(&mut line).unwrap() > 0, "it ended");
-        let found = weir(&["doctor", "--rule", "poll-list"]);
-        doctor = String::from_utf8_lossy(&found.stdout).into_owned();
+        let output = weir(&["doctor", "--rule", "poll-list"]);
+        doctor = String::from_utf8_lossy(&output.stdout).into_owned();
         if doctor.contains("SharedInformer") {
             break;
         }

@@ -180,7 +180,7 @@ pub(crate) struct ResponseSummary {
 impl ResponseSummary {
     /// Returns whether the cache answered. Servers other than Weir count as a cache.
     pub(crate) fn is_hit(&self) -> bool {
-        self.cache.as_ref().is_none_or(|it| it.as_bytes().starts_with(b"hit"))
+        self.cache.as_ref().is_none_or(|status| status.as_bytes().starts_with(b"hit"))
     }
 }
 

@@ -71,10 +71,9 @@ impl Reader {
             if let Some(finder) = &self.sent {
                 let came = micros(self.epoch);
                 let times = finder.find_iter(&data).filter_map(|at| sent(&data, at + SENT.len()));
-                observations
-                    .times
-                    .lock()
-                    .extend(times.filter(|it| *it >= EARLIEST).map(|it| (it, came)));
+                observations.times.lock().extend(
+                    times.filter(|written| *written >= EARLIEST).map(|written| (written, came)),
+                );
             }
         }
     }

@@ -132,7 +132,7 @@ impl Floor {
         }
         let value = |name| request.headers().get(name).map_or(&b""[..], HeaderValue::as_bytes);
         let (accept, gzip) = (value(header::ACCEPT), value(header::ACCEPT_ENCODING) == b"gzip");
-        let path = request.uri().path_and_query().map_or("", |it| it.as_str());
+        let path = request.uri().path_and_query().map_or("", |target| target.as_str());
         if path.contains("watch=1") {
             // The floor supports no selectors.
             if path.contains("Selector") {
@@ -146,10 +146,10 @@ impl Floor {
             };
             return Response::new(Either::Right(events.watch()));
         }
-        let found = self.answers.iter().find(|(answer, _, _)| {
+        let matching = self.answers.iter().find(|(answer, _, _)| {
             answer.path == path && answer.accept.as_bytes() == accept && answer.gzip == gzip
         });
-        let Some((_, headers, bytes)) = found else { return status_only(StatusCode::NOT_FOUND) };
+        let Some((_, headers, bytes)) = matching else { return status_only(StatusCode::NOT_FOUND) };
         let mut response = Response::new(Either::Left(Full::new(bytes.clone())));
         response.headers_mut().clone_from(headers);
         response

@@ -31,14 +31,14 @@ impl Nginx {
         let directory = root.join("nginx");
         std::fs::create_dir(&directory).expect("a directory");
         let address = free_address();
-        let (own, root) = (directory.display(), root.display());
+        let (scratch, root) = (directory.display(), root.display());
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .iter()
-            .map(|it| format!("{it}_temp_path {own}/{it}; "))
+            .map(|kind| format!("{kind}_temp_path {scratch}/{kind}; "))
             .collect();
         // A single process without workers, so that its CPU time and memory are nginx's total.
         let text = format!(
-            "daemon off; master_process off; pid {own}/pid; error_log {own}/error.log;
+            "daemon off; master_process off; pid {scratch}/pid; error_log {scratch}/error.log;
             events {{ worker_connections 1024; }}
             http {{
               access_log off; sendfile on; keepalive_requests 1000000000; keepalive_timeout 1h;
@@ -63,7 +63,7 @@ impl Nginx {
         let nginx = Self { child, server };
         let deadline = Instant::now() + Duration::from_secs(10);
         while TcpStream::connect(address).await.is_err() {
-            assert!(Instant::now() < deadline, "nginx does not listen: {own}/error.log");
+            assert!(Instant::now() < deadline, "nginx does not listen: {scratch}/error.log");
             sleep(Duration::from_millis(50)).await;
         }
         nginx

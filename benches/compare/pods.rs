@@ -92,7 +92,7 @@ async fn remove_more(upstream: &Server) {
                     connection.count(&delete(upstream, &format!("{collection}/{name}"))).await.code;
                 assert!(code.is_success(), "{name}: {code}");
             });
-            stream::iter(all).for_each_concurrent(CONCURRENCY, |it| it).await;
+            stream::iter(all).for_each_concurrent(CONCURRENCY, |write| write).await;
         }
     }
 }
@@ -100,8 +100,8 @@ async fn remove_more(upstream: &Server) {
 fn names(list: &[u8]) -> Vec<String> {
     let list: Value = serde_json::from_slice(list).expect("a list");
     let items = list.get("items").and_then(Value::as_array).into_iter().flatten();
-    let names = items.map(|it| it.pointer("/metadata/name").and_then(Value::as_str));
-    names.map(|it| it.expect("a pod has a name").to_owned()).collect()
+    let names = items.map(|pod| pod.pointer("/metadata/name").and_then(Value::as_str));
+    names.map(|name| name.expect("a pod has a name").to_owned()).collect()
 }
 
 async fn create(upstream: &Server, connection: &Connection, pods: Range<usize>) {
@@ -118,7 +118,7 @@ async fn create(upstream: &Server, connection: &Connection, pods: Range<usize>) 
             println!("created {} pods", index + 1);
         }
     });
-    stream::iter(all).for_each_concurrent(CONCURRENCY, |it| it).await;
+    stream::iter(all).for_each_concurrent(CONCURRENCY, |write| write).await;
 }
 
 /// Returns the length of the padding. If the first pod exists, this is the length of its
@@ -135,7 +135,7 @@ async fn padding(upstream: &Server, connection: &Connection) -> usize {
     }
     let pod: Value = serde_json::from_slice(&bytes).expect("a pod");
     let value =
-        |it: &Value| it.get("metadata")?.get("annotations")?.get(PADDING)?.as_str().map(str::len);
+        |pod: &Value| pod.get("metadata")?.get("annotations")?.get(PADDING)?.as_str().map(str::len);
     value(&pod).expect("the pod has the annotation")
 }
 

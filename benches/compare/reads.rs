@@ -99,7 +99,7 @@ pub(crate) async fn compare(read: &Read, servers: &[&Server], pace: Pace, result
         let latency = sorted(measurement.latency);
         set("p50_ms", percentile(&latency, 50));
         set("p99_ms", percentile(&latency, 99));
-        set("resident_bytes", measurement.last_sample.map_or(f64::NAN, |it| it.resident));
+        set("resident_bytes", measurement.last_sample.map_or(f64::NAN, |sample| sample.resident));
     }
 }
 
@@ -133,8 +133,11 @@ impl<'a> Measurement<'a> {
             let (connection, request) = (connection.clone(), self.request.clone());
             tokio::spawn(async move { stream(&connection, &request, start + time).await })
         });
-        let latency: Vec<f64> =
-            join_all(tasks).await.into_iter().flat_map(|it| it.expect("a stream ends")).collect();
+        let latency: Vec<f64> = join_all(tasks)
+            .await
+            .into_iter()
+            .flat_map(|reads| reads.expect("a stream ends"))
+            .collect();
         let wall = start.elapsed().as_secs_f64();
         let after = self.server.usage.sample().await;
         if counts {
@@ -148,7 +151,7 @@ impl<'a> Measurement<'a> {
     /// Returns the CPU time per request: the median of all rounds, or the mean if the clock is too
     /// coarse for single rounds.
     fn cpu_ms(&self) -> f64 {
-        if let Some(last_sample) = self.last_sample.filter(|it| it.coarse) {
+        if let Some(last_sample) = self.last_sample.filter(|sample| sample.coarse) {
             let all = last_sample.cpu_if_resolved(self.rounds.iter().map(|(cpu, _, _)| cpu).sum());
             return all * 1e3 / self.rounds.iter().map(|(_, requests, _)| requests).sum::<f64>();
         }

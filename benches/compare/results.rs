@@ -53,20 +53,26 @@ impl Results {
     }
 
     pub(crate) fn get(&self, row: &str, server: &str, name: &str) -> Option<f64> {
-        let found = self.rows.iter().find(|((it, of), _)| it == row && *of == server);
-        found?.1.get(name).copied()
+        let figures = self
+            .rows
+            .iter()
+            .find(|((row_name, server_name), _)| row_name == row && *server_name == server);
+        figures?.1.get(name).copied()
     }
 
     /// Returns the names and values of a server's figures in a row as text.
     pub(crate) fn figures(&self, row: &str, server: &str) -> Vec<String> {
-        let found = self.rows.iter().find(|((it, of), _)| it == row && *of == server);
-        let figures = found.into_iter().flat_map(|(_, figures)| figures);
+        let figures = self
+            .rows
+            .iter()
+            .find(|((row_name, server_name), _)| row_name == row && *server_name == server);
+        let figures = figures.into_iter().flat_map(|(_, figures)| figures);
         figures.map(|(name, value)| format!("{name} {}", figure(*value))).collect()
     }
 
     /// Returns the ratio of a figure between the servers `of` and `to`.
-    pub(crate) fn ratio(&self, row: &str, name: &str, of: &str, to: &str) -> Option<f64> {
-        let ratio = self.get(row, of, name)? / self.get(row, to, name)?;
+    pub(crate) fn ratio(&self, row: &str, name: &str, numerator: &str, to: &str) -> Option<f64> {
+        let ratio = self.get(row, numerator, name)? / self.get(row, to, name)?;
         ratio.is_finite().then_some(ratio)
     }
 
@@ -78,8 +84,8 @@ impl Results {
                 writeln!(text, "{line}").expect("a text grows");
             }
         }
-        for it in targets {
-            let line = json!({"row": it.row, "target": it.target, "is": it.is, "allowed": it.allowed, "met": it.met});
+        for target in targets {
+            let line = json!({"row": target.row, "target": target.target, "is": target.is, "allowed": target.allowed, "met": target.met});
             writeln!(text, "{line}").expect("a text grows");
         }
         std::fs::write(path, text).expect("a file");

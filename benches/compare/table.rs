@@ -91,14 +91,14 @@ impl TargetResult {
 pub(crate) fn print(lines: &[Line]) {
     println!("\n| row | figure | {} | targets |", SERVERS.join(" | "));
     println!("|---|---|---|---|---|---|---|");
-    for line in lines.iter().filter(|line| line.values.iter().any(|it| !it.is_empty())) {
+    for line in lines.iter().filter(|line| line.values.iter().any(|value| !value.is_empty())) {
         line.print();
     }
     let targets = lines.iter().flat_map(|line| &line.targets);
-    let (met, missed): (Vec<_>, Vec<_>) = targets.partition(|it| it.met);
+    let (met, missed): (Vec<_>, Vec<_>) = targets.partition(|target| target.met);
     println!("\n{} targets met, {} missed", met.len(), missed.len());
-    for it in missed {
-        println!("  {}: {}", it.row, it.text());
+    for target in missed {
+        println!("  {}: {}", target.row, target.text());
     }
 }
 

@@ -105,7 +105,7 @@ impl Evaluation<'_> {
     }
 
     fn read(&self, row: &str, less: Option<f64>, within: Option<f64>) -> Vec<Line> {
-        let times = |of, to| self.results.ratio(row, "cpu_ms", of, to);
+        let times = |numerator, to| self.results.ratio(row, "cpu_ms", numerator, to);
         // nginx also has features that the floor lacks (paths, headers of files, a disabled log),
         // so it replaces the floor as the lower bound.
         let of_floor = within.filter(|_| times(WEIR, NGINX).is_none());
@@ -114,7 +114,7 @@ impl Evaluation<'_> {
             .at_least(
                 "times less than the upstream",
                 times(UPSTREAM, WEIR),
-                less.and_then(|it| self.upstreams(it)),
+                less.and_then(|figure| self.upstreams(figure)),
             )
             .at_most("times the floor", times(WEIR, FLOOR), of_floor)
             .at_most("times nginx", times(WEIR, NGINX), within);
@@ -150,7 +150,7 @@ impl Evaluation<'_> {
             Some((each(server, "cpu_s")? - writes) * 1e6)
         };
         let deliveries = each(WEIR, "deliveries");
-        let allowed = deliveries.map(|it| BY_NODE_EVENT + BY_NODE_DELIVERY * it);
+        let allowed = deliveries.map(|count| BY_NODE_EVENT + BY_NODE_DELIVERY * count);
         let title = format!("CPU us per event, for {:.1} watches each", deliveries.unwrap_or(0.0));
         Line::new(row, &title, cost).at_most("us per event", cost(WEIR), allowed)
     }
@@ -185,16 +185,17 @@ impl Evaluation<'_> {
         };
         let ratio = both("auto").zip(both("forward")).map(|(auto, forward)| auto / forward);
         self.line(row, "CPU ms per list, answered by Weir", "auto_cpu_ms")
-            .at_most("of forwarding's CPU", ratio, cpu.and_then(|it| self.upstreams(it)))
+            .at_most("of forwarding's CPU", ratio, cpu.and_then(|figure| self.upstreams(figure)))
             .at_most(
                 "lists a second at the upstream",
                 self.get(row, UPSTREAM, "auto_lists_per_s"),
-                lists.and_then(|it| self.upstreams(it)),
+                lists.and_then(|figure| self.upstreams(figure)),
             )
     }
 
     fn memory(&self, row: &str, most: f64) -> Line {
-        let each = |server| self.get(row, server, "memory_per_watch_bytes").map(|it| it / 1e3);
+        let each =
+            |server| self.get(row, server, "memory_per_watch_bytes").map(|figure| figure / 1e3);
         Line::new(row, "memory, KB per watch", each).at_most("KB", each(WEIR), Some(most))
     }
 
@@ -209,7 +210,7 @@ impl Evaluation<'_> {
     }
 
     fn sync(&self, row: &str) -> Vec<Line> {
-        let allowed = self.get(row, UPSTREAM, "sync_s").map(|it| it * SYNC);
+        let allowed = self.get(row, UPSTREAM, "sync_s").map(|figure| figure * SYNC);
         let seconds = self.get(row, WEIR, "sync_s");
         let bytes = self.get(row, UPSTREAM, "object_bytes");
         let memory = self.get(row, WEIR, "memory_per_object_bytes");
@@ -217,14 +218,14 @@ impl Evaluation<'_> {
             self.line(row, "s", "sync_s").at_most(
                 "s",
                 seconds,
-                allowed.and_then(|it| self.upstreams(it)),
+                allowed.and_then(|figure| self.upstreams(figure)),
             ),
             Line::new(row, "bytes per object, memory in Weir", |server| match server {
                 UPSTREAM => bytes,
                 WEIR => memory,
                 _ => None,
             })
-            .at_most("bytes", memory, bytes.map(|it| it * OBJECT.0 + OBJECT.1)),
+            .at_most("bytes", memory, bytes.map(|bytes| bytes * OBJECT.0 + OBJECT.1)),
         ]
     }
 

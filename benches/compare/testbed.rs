@@ -48,7 +48,7 @@ impl Testbed {
         let own_weir =
             args.weir.is_none().then(|| OwnWeir::new(&endpoint, &token, directory.path()));
         let weir = match &own_weir {
-            Some(own) => own.server(&identity, &token),
+            Some(started_weir) => started_weir.server(&identity, &token),
             None => given_weir(args),
         };
         let nginx = match &args.nginx {
@@ -91,14 +91,14 @@ impl Testbed {
     /// Restarts them like [`Self::restart`]; Weir with this section `cache`.
     pub(crate) async fn restart_with(&mut self, cache: Value) -> bool {
         (self.own_floor, self.floor) = start_floor(self.directory.path(), &self.token);
-        let Some(own) = &mut self.own_weir else { return false };
-        self.weir.usage = Usage::Process(own.start(cache).await);
+        let Some(started_weir) = &mut self.own_weir else { return false };
+        self.weir.usage = Usage::Process(started_weir.start(cache).await);
         true
     }
 
     /// Returns the servers that serve reads.
     pub(crate) fn readable(&self) -> Vec<&Server> {
-        let nginx = self.nginx.as_ref().map(|it| &it.server);
+        let nginx = self.nginx.as_ref().map(|nginx| &nginx.server);
         [&self.upstream, &self.weir, &self.floor].into_iter().chain(nginx).collect()
     }
 }

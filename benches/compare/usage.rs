@@ -76,11 +76,12 @@ fn sample_process(pid: u32) -> UsageSample {
     let directory = format!("/proc/{pid}");
     let status = fs::read_to_string(format!("{directory}/status")).expect("the process runs");
     let resident = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
-    let kibibytes = resident.and_then(|it| it.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    let kibibytes =
+        resident.and_then(|text| text.trim().trim_end_matches(" kB").parse::<f64>().ok());
     UsageSample {
         cpu: cpu::time_of(&directory).as_secs_f64(),
         waited: waited(&directory).unwrap_or(f64::NAN),
-        resident: kibibytes.map_or(f64::NAN, |it| it * 1024.0),
+        resident: kibibytes.map_or(f64::NAN, |kibibytes| kibibytes * 1024.0),
         coarse: false,
     }
 }

@@ -47,7 +47,9 @@ impl OpenWatches {
         let (observations, mut connections, mut tasks) = (Arc::default(), Vec::new(), Vec::new());
         for part in parts {
             let readers = part.readers.into_iter();
-            tasks.extend(readers.map(|it| part.runtime.spawn(it.run(Arc::clone(&observations)))));
+            tasks.extend(
+                readers.map(|reader| part.runtime.spawn(reader.run(Arc::clone(&observations)))),
+            );
             connections.extend(part.connection);
         }
         Self { connections, tasks, observations }
@@ -58,7 +60,7 @@ impl OpenWatches {
     async fn wait_for_deliveries(&self, expected: Option<usize>, quiet: Duration) -> usize {
         let deadline = Instant::now() + expected.map_or(quiet, |_| DELIVERY_TIMEOUT);
         while Instant::now() < deadline
-            && expected.is_none_or(|it| self.observations.deliveries() < it)
+            && expected.is_none_or(|expected| self.observations.deliveries() < expected)
         {
             sleep(Duration::from_millis(10)).await;
         }

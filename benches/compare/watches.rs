@@ -119,7 +119,7 @@ impl WatchRow {
             }
             assert!(response.status().is_success(), "{}: {}", self.name, response.status());
             let cache_status = cache(response.headers());
-            if cache_status.as_ref().is_none_or(|it| it.as_bytes().starts_with(b"hit")) {
+            if cache_status.as_ref().is_none_or(|status| status.as_bytes().starts_with(b"hit")) {
                 return true;
             }
             assert!(
@@ -185,7 +185,7 @@ impl WatchRow {
             return part;
         }
         let connection = Connection::open(&server, self.protocol).await;
-        let requests: Vec<_> = watches.map(|it| self.request(&server, &from, it)).collect();
+        let requests: Vec<_> = watches.map(|number| self.request(&server, &from, number)).collect();
         for response in join_all(requests.iter().map(|request| connection.send(request))).await {
             assert!(response.status().is_success(), "{}: {}", self.name, response.status());
             part.readers.push(Reader::new(response, self.accept == PROTOBUF, samples, epoch));

@@ -45,20 +45,20 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
     let fixture = Fixture { objects: json.objects(OBJECTS), json, protobuf };
     let makers: [fn(&Fixture) -> Case; 16] = [
         request,
-        |it| decode(&it.json, "decode a pod, JSON"),
-        |it| decode(&it.protobuf, "decode a pod, protobuf"),
+        |data| decode(&data.json, "decode a pod, JSON"),
+        |data| decode(&data.protobuf, "decode a pod, protobuf"),
         split,
-        |it| apply(it, "apply an event, no watch", |_| Vec::new()),
-        |it| apply(it, "apply an event, 2000 by node, 20 want it", watch_by_node),
-        |it| apply(it, "apply an event, 1000 of all", watch_all),
+        |data| apply(data, "apply an event, no watch", |_| Vec::new()),
+        |data| apply(data, "apply an event, 2000 by node, 20 want it", watch_by_node),
+        |data| apply(data, "apply an event, 1000 of all", watch_all),
         frame,
         deliver,
         register,
         get,
         node,
         label,
-        |it| encode(&it.json, "list, an object, JSON"),
-        |it| encode(&it.protobuf, "list, an object, protobuf"),
+        |data| encode(&data.json, "list, an object, JSON"),
+        |data| encode(&data.protobuf, "list, an object, protobuf"),
         deflate,
     ];
     let of_flow_control: [fn() -> Case; 5] = [

@@ -74,6 +74,6 @@ fn read(dump: &Path) -> (f64, f64) {
 }
 
 fn number(text: &str) -> f64 {
-    let first = text.split(' ').next().and_then(|it| it.parse().ok());
+    let first = text.split(' ').next().and_then(|number| number.parse().ok());
     first.expect("a number")
 }

@@ -107,8 +107,8 @@ pub(crate) async fn warm(weir: SocketAddr) {
 }
 
 fn is_hit(response: &Response<Incoming>) -> bool {
-    let cache_status = response.headers().get("x-weir-cache").map(|it| it.as_bytes());
-    response.status().is_success() && cache_status.is_some_and(|it| it.starts_with(b"hit"))
+    let cache_status = response.headers().get("x-weir-cache").map(|value| value.as_bytes());
+    response.status().is_success() && cache_status.is_some_and(|value| value.starts_with(b"hit"))
 }
 
 type Connection = SendRequest<Empty<Bytes>>;

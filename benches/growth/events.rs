@@ -20,11 +20,11 @@ pub(crate) fn existing() -> Curve {
     let point = |count: usize| {
         let cache = cache(pods.objects(OBJECTS));
         let of_others = |number: usize| node_filter(&pods, 1 + number % (NODES - 1));
-        let watchers: Vec<_> = (0..count).map(|it| watch(&cache, of_others(it))).collect();
+        let watchers: Vec<_> = (0..count).map(|number| watch(&cache, of_others(number))).collect();
         let mut events = Events { pods: &pods, count: 0 };
         let one = cost(|timer| {
             let changes: Vec<_> = (0..300).map(|_| events.on_first_node()).collect();
-            timer.time(|| changes.into_iter().for_each(|it| cache.apply(vec![it], NOW)));
+            timer.time(|| changes.into_iter().for_each(|change| cache.apply(vec![change], NOW)));
             300
         });
         drop(watchers);

@@ -36,7 +36,7 @@ pub(crate) fn print_memory_per_object(count: usize) {
     let pods = Pods::json();
     let before = resident("self");
     // The vector moves into the cache, so no object is held twice.
-    let objects: Vec<Object> = (0..count).map(|it| pods.object(PodId::nth(it))).collect();
+    let objects: Vec<Object> = (0..count).map(|number| pods.object(PodId::nth(number))).collect();
     let cache = cache(objects);
     println!("{}", (resident("self") - before) / count as f64);
     drop(cache);
@@ -46,6 +46,6 @@ pub(crate) fn print_memory_per_object(count: usize) {
 pub(crate) fn resident(process: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|it| it.trim().trim_end_matches(" kB").parse::<f64>().ok());
+    let kilobytes = line.and_then(|text| text.trim().trim_end_matches(" kB").parse::<f64>().ok());
     kilobytes.expect("resident memory in kB") * 1024.0
 }

@@ -22,7 +22,8 @@ pub(crate) fn grow() -> Curve {
         let id = |index: usize| PodId { namespace: index % count, ..PodId::nth(index) };
         let cache = cache((0..count * PODS).map(|index| pods.object(id(index))).collect());
         let state = cache.state().expect("the cache is ready");
-        let filters: Vec<_> = (0..100).map(|it| namespace_filter(it * 31 % count)).collect();
+        let filters: Vec<_> =
+            (0..100).map(|number| namespace_filter(number * 31 % count)).collect();
         let one = cost(|timer| {
             timer.time(|| {
                 for filter in &filters {

@@ -41,7 +41,7 @@ pub(crate) fn update() -> Curve {
                     Change::Upsert(pods.object(id(index).at(made as u64)))
                 })
                 .collect();
-            timer.time(|| changes.into_iter().for_each(|it| cache.apply(vec![it], NOW)));
+            timer.time(|| changes.into_iter().for_each(|change| cache.apply(vec![change], NOW)));
             EVENTS
         });
         (count as f64, one)

@@ -49,7 +49,7 @@ impl Bounds {
     pub(crate) fn exceeded(&self, seen: &Seen, costs: &Costs) -> Vec<String> {
         let ended = if self.may_end { 0 } else { seen.ended as u64 };
         let slowest = seen.resumed.iter().max().copied().unwrap_or_default();
-        let most = |of: [u64; RESOURCES.len()]| of.into_iter().max().unwrap_or_default();
+        let most = |counts: [u64; RESOURCES.len()]| counts.into_iter().max().unwrap_or_default();
         let rows = [
             ("lists and watches for a cache", most(costs.of_resources), self.per_cache),
             ("proofs for a cache", most(costs.proofs), PROOFS_MAX),

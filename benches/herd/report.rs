@@ -56,11 +56,11 @@ pub(crate) fn print_upstream(testbed: &Testbed) {
         })
         .collect();
     println!("  API server: {}", parts.join("; "));
-    let of = |is_counted: fn(&str) -> bool| testbed.recent_for_caches(is_counted);
+    let requests = |is_counted: fn(&str) -> bool| testbed.recent_for_caches(is_counted);
     println!(
         "  of these, for each cache: proofs {:?}, next pages {:?}",
-        of(is_proof),
-        of(is_next_page)
+        requests(is_proof),
+        requests(is_next_page)
     );
 }
 

@@ -91,7 +91,7 @@ impl Client {
             }
         };
         let text = String::from_utf8_lossy(self.buffer.get(..head).expect("a head")).to_lowercase();
-        let code = text.split(' ').nth(1).and_then(|it| it.parse().ok()).expect("a status");
+        let code = text.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
         let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
         let mut bytes = filled - head;
         match length.map(|length| length.trim().parse::<usize>().expect("a length")) {

@@ -67,6 +67,6 @@ pub(crate) async fn run(address: SocketAddr) {
     }
     let ends = || std::io::stdin().read_to_end(&mut Vec::new());
     tokio::task::spawn_blocking(ends).await.expect("it ends").expect("it is closed");
-    let [answered, refused] = counters.each_ref().map(|it| it.load(Ordering::Relaxed));
+    let [answered, refused] = counters.each_ref().map(|counter| counter.load(Ordering::Relaxed));
     println!("{answered} lists, {refused} refused");
 }

@@ -51,7 +51,8 @@ impl Group {
     /// Returns the most memory that it has used, in MiB, and how often a process was killed.
     pub(crate) fn used(&self) -> (u64, String) {
         let read = |file: &str| {
-            let mut texts = self.directories.iter().map(|it| fs::read_to_string(it.join(file)));
+            let mut texts =
+                self.directories.iter().map(|directory| fs::read_to_string(directory.join(file)));
             texts.find_map(Result::ok).unwrap_or_default()
         };
         let (peak, events) = match self.is_v2 {

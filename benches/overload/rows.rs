@@ -83,10 +83,10 @@ async fn measure(
     run: Duration,
 ) -> [Latencies; 2] {
     let ended = Arc::new(AtomicBool::new(false));
-    let of =
+    let steady_task =
         |user, what, every| tokio::spawn(steady(user, address, what, every, Arc::clone(&ended)));
-    let gets = of(2, Steady::Get(get), Duration::from_millis(10));
-    let lists = of(3, Steady::Get(list), Duration::from_millis(500));
+    let gets = steady_task(2, Steady::Get(get), Duration::from_millis(10));
+    let lists = steady_task(3, Steady::Get(list), Duration::from_millis(500));
     sleep(run).await;
     ended.store(true, Ordering::Relaxed);
     [gets.await.expect("it ends"), lists.await.expect("it ends")]
@@ -155,10 +155,10 @@ async fn bursts(what: &str, clients: &mut [Client], proc: &str, path: &str, code
 /// has a resolution of 10 ms, and a burst takes 3. No thread ends in a burst.
 fn cpu_of_threads(proc: &str) -> Duration {
     let tasks = std::fs::read_dir(format!("{proc}/task")).expect("it runs");
-    let of = |task: std::io::Result<std::fs::DirEntry>| {
+    let cpu_time = |task: std::io::Result<std::fs::DirEntry>| {
         crate::cpu::time_of(&task.expect("a thread").path().to_string_lossy())
     };
-    tasks.map(of).sum()
+    tasks.map(cpu_time).sum()
 }
 
 /// A client beside 200 that ask the API server for 25 MB and read nothing.
@@ -176,8 +176,9 @@ pub(crate) async fn readers(upstream: &Simulator) {
     }
     sleep(Duration::from_secs(2)).await;
     let beside = forwarded(address).await;
-    for (name, [alone, beside]) in
-        ["GETs", "leases"].into_iter().zip([0, 1].map(|of| [alone.get(of), beside.get(of)]))
+    for (name, [alone, beside]) in ["GETs", "leases"]
+        .into_iter()
+        .zip([0, 1].map(|index| [alone.get(index), beside.get(index)]))
     {
         if let (Some(alone), Some(beside)) = (alone, beside) {
             println!("  {name} alone:  {alone}\n  {name} beside: {beside}");
@@ -189,11 +190,12 @@ pub(crate) async fn readers(upstream: &Simulator) {
 /// Returns the latencies of forwarded GETs and of renewed leases.
 async fn forwarded(address: SocketAddr) -> [Latencies; 2] {
     let ended = Arc::new(AtomicBool::new(false));
-    let of = |user, what| {
+    let steady_task = |user, what| {
         let every = Duration::from_millis(20);
         tokio::spawn(steady(user, address, what, every, Arc::clone(&ended)))
     };
-    let (gets, leases) = (of(2, Steady::Get(POD_FORWARDED)), of(3, Steady::Renew));
+    let (gets, leases) =
+        (steady_task(2, Steady::Get(POD_FORWARDED)), steady_task(3, Steady::Renew));
     sleep(RUN).await;
     ended.store(true, Ordering::Relaxed);
     [gets.await.expect("it ends"), leases.await.expect("it ends")]
@@ -285,8 +287,8 @@ async fn open(address: SocketAddr, per_second: f64) -> [usize; 3] {
     }
     let codes: Vec<_> = all.join_all().await;
     let is = |code: &Result<u16, _>, wanted| matches!(code, Ok(code) if *code == wanted);
-    let of = |wanted: u16| codes.iter().filter(|code| is(code, wanted)).count();
-    [of(200), of(429), codes.iter().filter(|code| code.is_err()).count()]
+    let count = |wanted: u16| codes.iter().filter(|code| is(code, wanted)).count();
+    [count(200), count(429), codes.iter().filter(|code| code.is_err()).count()]
 }
 
 /// Waits until Weir answers lists from its cache.

@@ -15,9 +15,9 @@ impl TcpCounters {
             for pair in lines.chunks_exact(2) {
                 if let [names, values] = pair {
                     let pairs = names.split(' ').zip(values.split(' '));
-                    let known =
-                        pairs.filter_map(|(name, it)| Some((name.to_owned(), it.parse().ok()?)));
-                    counters.extend(known);
+                    let parsed = pairs
+                        .filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
+                    counters.extend(parsed);
                 }
             }
         }
@@ -27,11 +27,11 @@ impl TcpCounters {
     /// Returns what was added since `before` of the counters that say that segments were dropped or
     /// sent again, as text.
     pub(crate) fn since(&self, before: &Self) -> String {
-        let of = |name: &str| {
+        let difference = |name: &str| {
             let at = |counters: &Self| counters.0.get(name).copied().unwrap_or(0);
             format!("{} {name}", at(self).saturating_sub(at(before)))
         };
-        COUNTERS.map(of).join(", ")
+        COUNTERS.map(difference).join(", ")
     }
 }
 

@@ -20,9 +20,9 @@ impl WeirsTimes {
             let Some((_, rest)) = line.split_once("le=\"") else { continue };
             let Some((bound, rest)) = rest.split_once('"') else { continue };
             let bound = bound.parse().unwrap_or(f64::INFINITY);
-            let count = rest.rsplit(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0.0);
-            match buckets.iter_mut().find(|(known, _)| *known == bound) {
-                Some((_, known)) => *known += count,
+            let count = rest.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0.0);
+            match buckets.iter_mut().find(|(upper, _)| *upper == bound) {
+                Some((_, sum)) => *sum += count,
                 None => buckets.push((bound, count)),
             }
         }
@@ -32,15 +32,19 @@ impl WeirsTimes {
 
     /// Returns what was added since `before`, as text: the buckets of p50, p99 and the longest.
     pub(crate) fn since(&self, before: &Self) -> String {
-        let of = |bound: f64| {
-            let known = before.buckets.iter().rev().find(|(it, _)| *it <= bound);
-            known.map_or(0.0, |(_, count)| *count)
+        let count_below = |bound: f64| {
+            let bucket = before.buckets.iter().rev().find(|(upper, _)| *upper <= bound);
+            bucket.map_or(0.0, |(_, count)| *count)
         };
-        let added: Vec<_> = self.buckets.iter().map(|(it, count)| (*it, count - of(*it))).collect();
+        let added: Vec<_> = self
+            .buckets
+            .iter()
+            .map(|(upper, count)| (*upper, count - count_below(*upper)))
+            .collect();
         let all = added.last().map_or(0.0, |(_, count)| *count);
         let at = |part: f64| {
-            let found = added.iter().find(|(_, count)| *count >= part * all);
-            found.map_or(f64::NAN, |(bound, _)| bound * 1e3)
+            let bucket = added.iter().find(|(_, count)| *count >= part * all);
+            bucket.map_or(f64::NAN, |(bound, _)| bound * 1e3)
         };
         let [p50, p99, most] = [0.5, 0.99, 1.0].map(at);
         format!("{all} times, p50 at most {p50} ms, p99 {p99} ms, all {most} ms")

@@ -139,8 +139,8 @@ impl Node {
     ) -> Option<Duration> {
         let version = versions.get(watch)?;
         let (path, selector) = self.target(watch);
-        let known = version.lock().clone();
-        let from = match known {
+        let last_version = version.lock().clone();
+        let from = match last_version {
             Some(from) => from,
             None => {
                 let list = format!("{path}?fieldSelector={selector}&resourceVersion=0");
@@ -148,7 +148,7 @@ impl Node {
                 if !list.status().is_success() {
                     return self.refused(&list);
                 }
-                last_version(&list.into_body().collect().await.ok()?.to_bytes())?
+                version_of_last(&list.into_body().collect().await.ok()?.to_bytes())?
             }
         };
         let path = format!(
@@ -171,7 +171,7 @@ impl Node {
                 *version.lock() = None;
                 break;
             }
-            if let Some(last) = last_version(&data) {
+            if let Some(last) = version_of_last(&data) {
                 *version.lock() = Some(last);
             }
         }
@@ -247,7 +247,7 @@ pub(crate) fn name(node: usize) -> String {
 
 /// Returns the largest resourceVersion in a piece of JSON. One that is cut in two is missing, and
 /// an earlier one counts.
-fn last_version(data: &[u8]) -> Option<String> {
+fn version_of_last(data: &[u8]) -> Option<String> {
     const KEY: &[u8] = b"\"resourceVersion\":\"";
     let versions = memmem::find_iter(data, KEY).filter_map(|at| {
         let digits = data.get(at + KEY.len()..)?;

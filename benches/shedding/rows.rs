@@ -208,8 +208,9 @@ pub(crate) async fn fairness(upstream: &Upstream) -> Vec<Target> {
     let served: Vec<f64> = counts.map(|(after, before)| (after - before) as f64).collect();
     drop(crowd);
     settle(upstream).await;
-    let (sum, squares) =
-        served.iter().fold((0.0, 0.0), |(sum, squares), it| (sum + it, squares + it * it));
+    let (sum, squares) = served
+        .iter()
+        .fold((0.0, 0.0), |(sum, squares), share| (sum + share, squares + share * share));
     let jain = sum * sum / (served.len() as f64 * squares);
     println!("fairness: {USERS} users, {sum} requests in 10 s, Jain's index {jain:.4}");
     vec![Target { what: "row 12: 1 - Jain's index of 100 users", is: 1.0 - jain, most: 0.01 }]

@@ -23,14 +23,15 @@ fn process_time(directory: &Path) -> Duration {
     let stat = fs::read_to_string(directory.join("stat")).expect("the process runs");
     // The second field is the name in parentheses, which may contain spaces.
     let (_, rest) = stat.rsplit_once(") ").expect("a name in parentheses");
-    let field =
-        |number: usize| rest.split(' ').nth(number - 3).and_then(|it| it.parse::<u32>().ok());
+    let field = |number: usize| {
+        rest.split(' ').nth(number - 3).and_then(|number| number.parse::<u32>().ok())
+    };
     let ticks = field(14).zip(field(15)).map(|(user, system)| user + system);
     TICK * ticks.expect("user and system time")
 }
 
 fn thread_time(directory: &Path) -> Duration {
     let text = fs::read_to_string(directory.join("schedstat")).expect("schedstat is readable");
-    let nanoseconds = text.split(' ').next().and_then(|it| it.parse().ok());
+    let nanoseconds = text.split(' ').next().and_then(|number| number.parse().ok());
     Duration::from_nanos(nanoseconds.expect("a number"))
 }

@@ -101,9 +101,9 @@ impl Pods {
         let number = ResourceVersion(RESOURCE_VERSION.parse().expect("a number"));
         let (body, _) = splice::with_resource_version(&decoded.body, decoded.layout, number);
         let offset = |placeholder: &'static str| {
-            let found: Vec<_> = memchr::memmem::find_iter(&body, placeholder).collect();
-            assert!(!found.is_empty(), "{placeholder}");
-            (found, placeholder)
+            let places: Vec<_> = memchr::memmem::find_iter(&body, placeholder).collect();
+            assert!(!places.is_empty(), "{placeholder}");
+            (places, placeholder)
         };
         let offsets = [INDEX, NAMESPACE, NODE, HALF, RESOURCE_VERSION].map(offset);
         let changed =

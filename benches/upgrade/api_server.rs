@@ -27,8 +27,9 @@ pub(crate) struct Counts(BTreeMap<&'static str, [u64; 2]>);
 impl Counts {
     /// Returns the lists and the watches of a resource since an earlier count.
     pub(crate) fn since(&self, earlier: &Self, resource: &str) -> [u64; 2] {
-        let of = |counts: &Self| counts.0.get(resource).copied().unwrap_or_default();
-        let ([lists, watches], [lists_before, watches_before]) = (of(self), of(earlier));
+        let counts_of = |counts: &Self| counts.0.get(resource).copied().unwrap_or_default();
+        let ([lists, watches], [lists_before, watches_before]) =
+            (counts_of(self), counts_of(earlier));
         [lists.saturating_sub(lists_before), watches.saturating_sub(watches_before)]
     }
 }
@@ -44,7 +45,8 @@ impl ApiServer {
             let endpoint = Endpoint::new(simulator.address(), &ca);
             return Self { simulator: Some(simulator), endpoint, token, ca };
         };
-        let address = url.strip_prefix("https://").and_then(|it| it.parse::<SocketAddr>().ok());
+        let address =
+            url.strip_prefix("https://").and_then(|address| address.parse::<SocketAddr>().ok());
         let ca = args.upstream_ca.as_ref().map(std::fs::read_to_string);
         let ca = ca.expect("--upstream-ca").expect("a readable file");
         let endpoint = Endpoint::new(address.expect("https://ADDRESS:PORT"), &ca);
@@ -81,7 +83,7 @@ impl ApiServer {
         let rbac = "/apis/rbac.authorization.k8s.io/v1";
         let role = json!({"metadata": {"name": "upgrade"}, "rules": [{
             "apiGroups": ["*"], "verbs": ["get", "list", "watch", "patch"],
-            "resources": RESOURCES.each_ref().map(|it| it.plural)}]});
+            "resources": RESOURCES.each_ref().map(|resource| resource.plural)}]});
         create(&mut client, &format!("{rbac}/clusterroles"), &role).await;
         let group = format!("system:serviceaccounts:{NAMESPACE}");
         let binding = json!({"metadata": {"name": "upgrade"},
@@ -105,9 +107,12 @@ impl ApiServer {
     /// Returns the lists and watches of all namespaces that it ever got.
     pub(crate) async fn counts(&self) -> Counts {
         if let Some(simulator) = &self.simulator {
-            let of = |verb: &str, resource: &str| simulator.requests().count(verb, resource);
-            let both = |resource: &'static str| [of("list", resource), of("watch", resource)];
-            return Counts(RESOURCES.iter().map(|it| (it.plural, both(it.plural))).collect());
+            let requests = |verb: &str, resource: &str| simulator.requests().count(verb, resource);
+            let both =
+                |resource: &'static str| [requests("list", resource), requests("watch", resource)];
+            return Counts(
+                RESOURCES.iter().map(|resource| (resource.plural, both(resource.plural))).collect(),
+            );
         }
         let call = Call::get("/metrics".to_owned());
         let (code, body) = self.client().fetch(&call).await.expect("metrics");
@@ -126,7 +131,7 @@ impl ApiServer {
             let open = sum("apiserver_longrunning_requests{", "WATCH");
             [sum("apiserver_request_total{", "LIST"), ended + open]
         };
-        Counts(RESOURCES.iter().map(|it| (it.plural, both(it.plural))).collect())
+        Counts(RESOURCES.iter().map(|resource| (resource.plural, both(resource.plural))).collect())
     }
 
     /// Prints the lists and watches of all namespaces among the last requests of a simulator.
@@ -134,7 +139,7 @@ impl ApiServer {
         let Some(simulator) = &self.simulator else { return };
         for request in simulator.requests().recent() {
             if matches!(request.verb.as_str(), "list" | "watch")
-                && RESOURCES.iter().any(|it| it.path() == request.path)
+                && RESOURCES.iter().any(|resource| resource.path() == request.path)
             {
                 println!("  {} {}?{}", request.verb, request.path, request.query);
             }

@@ -49,7 +49,7 @@ impl Balancer {
                 sleep(PROBE_INTERVAL).await;
             }
             sleep(late).await;
-            shared.ready.lock().retain(|it| *it != weir);
+            shared.ready.lock().retain(|other| *other != weir);
         });
     }
 

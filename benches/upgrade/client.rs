@@ -140,7 +140,7 @@ impl Client {
     #[expect(clippy::await_holding_invalid_type, reason = "the others wait for this connection")]
     async fn connected(&self) -> io::Result<(usize, Sender)> {
         let mut connection = self.connection.lock().await;
-        if let Some(sender) = connection.sender.as_ref().filter(|it| !it.is_closed()) {
+        if let Some(sender) = connection.sender.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok((connection.number, sender.clone()));
         }
         let sender = self.endpoint.connect().await?;

@@ -12,8 +12,8 @@ pub(crate) fn is_unprocessed(error: &hyper::Error) -> bool {
 pub(crate) fn reset<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a h2::Error> {
     let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<h2::Error>() {
-            return Some(found);
+        if let Some(h2_error) = error.downcast_ref::<h2::Error>() {
+            return Some(h2_error);
         }
         next = error.source();
     }

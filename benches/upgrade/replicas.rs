@@ -52,7 +52,7 @@ impl Replicas {
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("tls.crt"), &ca).expect("a file");
         std::fs::write(path("tls.key"), generated.signing_key.serialize_pem()).expect("a file");
-        let warm = RESOURCES.each_ref().map(|it| it.path());
+        let warm = RESOURCES.each_ref().map(|resource| resource.path());
         let warm = warm.map(|path| path.replace("/apis/", "").replace("/api/", ""));
         let mut settings = json!({
             "server": {

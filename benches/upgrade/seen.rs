@@ -140,7 +140,7 @@ impl Seen {
     pub(crate) async fn all_complete(&self, timeout: Duration) -> bool {
         let has = |(number, have): (usize, &AtomicU64)| {
             let written = self.written.get(number % RESOURCES.len());
-            let written = written.map_or(0, |it| it.load(Ordering::Relaxed));
+            let written = written.map_or(0, |count| count.load(Ordering::Relaxed));
             is_quiet(number) || have.load(Ordering::Relaxed) >= written
         };
         let is_open = || self.open.load(Ordering::Relaxed) == self.watchers;

@@ -1,28 +1,19 @@
 //! SubjectAccessReviews: asks the upstream, with Weir's own identity, whether a request is allowed,
 //! and caches the decisions (`docs/semantics.md` §12.3).
 //!
-//! Concurrent identical reviews are single-flighted. The review runs in its own task, so that a
-//! cancelled caller does not cancel it for the others, and its result is cached even if every
-//! caller has gone.
+//! Reviews are shared, bounded in total and for one user, and given up as in
+//! [`reviewer`](super::reviewer). A review's result is cached even if every caller has gone.
 //!
 //! There is no client-side rate limit: a request that waits costs more than a review, and the API
-//! server throttles by itself. Instead, the number of concurrent reviews and the wait for one of
-//! these slots are bounded ([`reviewer`]), and one user has only a part of the pending reviews
-//! ([`limits`]), so that no user delays the others.
+//! server throttles by itself.
 //!
 //! A review that fails is not a decision: the request is forwarded and the API server decides. The
-//! failure is cached briefly ([`decision_cache`]), so that a failing upstream is not asked for
-//! every request. An upstream that throttles gets no reviews for a while ([`ReviewBackoff`]).
-//!
-//! Lock order: the map of reviews in flight, then the limits. Neither is held across an await.
-//!
-//! [`ReviewBackoff`]: crate::auth::review_backoff::ReviewBackoff
+//! failure is remembered briefly, so that a failing upstream is not asked for
+//! every request. An upstream that throttles gets no reviews for a while.
 
 mod decision_cache;
-mod limits;
 pub mod metrics;
 pub(crate) mod review;
-mod reviewer;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -34,25 +25,33 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::auth::access_review::decision_cache::CachedDecision;
-use crate::auth::access_review::limits::ReviewLimits;
+use crate::auth::access_review::decision_cache::{
+    CachedDecision, DecisionCache, is_cached, weight,
+};
 use crate::auth::access_review::metrics::{AccessReviewMetrics, ReviewOutcome};
 use crate::auth::access_review::review::{
     ReviewDecision, ReviewFailure, ReviewKey, ReviewKind, ReviewResult,
 };
-use crate::auth::access_review::reviewer::{IN_FLIGHT_MAX, Reviewer};
 use crate::auth::attributes::Attributes;
 use crate::auth::decision::{Decision, DecisionSource};
-use crate::auth::user::User;
+use crate::auth::reviewer::admission::{FlowLimits, REVIEWS_MAX};
+use crate::auth::reviewer::backoff::is_outage;
+use crate::auth::reviewer::{Reviewer, WhenAbandoned};
+use crate::auth::user::{User, UserKey};
 use crate::config::AuthorizationConfig;
-use crate::tasks::single_flight::{RunLost, SharedOutcome, SingleFlight};
+use crate::tasks::single_flight::{RunLost, SharedOutcome};
 use crate::upstream::Upstream;
 
 /// Sends access reviews and caches their decisions.
 pub(crate) struct AccessReviews {
-    reviewer: Arc<Reviewer>,
-    in_flight: SingleFlight<ReviewKey, ReviewResult>,
-    limits: Arc<ReviewLimits>,
+    inner: Arc<Inner>,
+}
+
+/// What the tasks share that run reviews.
+struct Inner {
+    reviewer: Reviewer<ReviewKey, ReviewResult, UserKey>,
+    cache: DecisionCache,
+    metrics: AccessReviewMetrics,
 }
 
 impl AccessReviews {
@@ -62,18 +61,19 @@ impl AccessReviews {
         upstream: Upstream,
         metrics: AccessReviewMetrics,
     ) -> Self {
-        let reviewer = Arc::new(Reviewer::new(config, upstream, metrics));
-        Self { reviewer, in_flight: SingleFlight::default(), limits: Arc::default() }
+        let reviewer = Reviewer::new(upstream, PATH, PENDING_MAX, |key| weight(key, 0));
+        let inner = Inner { reviewer, cache: DecisionCache::new(config), metrics };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Returns the number of reviews that run or wait.
     pub(crate) fn pending(&self) -> usize {
-        self.limits.pending()
+        self.inner.reviewer.admission.pending()
     }
 
     /// Whether some reviews wait until others have ended.
     pub(crate) fn some_wait(&self) -> bool {
-        self.limits.pending() > IN_FLIGHT_MAX
+        self.pending() > REVIEWS_MAX
     }
 
     /// Decides from the cache or by a review. Ignores cached decisions that allow and were reviewed
@@ -85,7 +85,7 @@ impl AccessReviews {
         last_revocation: Option<Instant>,
     ) -> Result<Decision, ReviewFailure> {
         let key = ReviewKey::new(user, attributes);
-        let expired = match self.reviewer.cache.find(&key, last_revocation).await {
+        let expired = match self.inner.cache.find(&key, last_revocation).await {
             Some(CachedDecision::Fresh(decision)) => {
                 return Ok(decision.with_source(DecisionSource::Cached));
             }
@@ -110,9 +110,7 @@ impl AccessReviews {
         sent_at: Instant,
     ) {
         let allowed = ReviewDecision { allowed: true, reason: Arc::default() };
-        let result = ReviewResult { sent_at, decision: Ok(allowed) };
-        let returns = self.reviewer.returns();
-        self.reviewer.cache.store(&ReviewKey::new(user, attributes), &result, returns).await;
+        self.inner.cache.store(&ReviewKey::new(user, attributes), allowed, sent_at).await;
     }
 
     /// Sends a review regardless of the cache, to compare its decision with one of RBAC. An allowed
@@ -134,7 +132,7 @@ impl AccessReviews {
         attributes: &Attributes,
         last_revocation: Option<Instant>,
     ) -> Option<Instant> {
-        self.reviewer.cache.fresh_until(&ReviewKey::new(user, attributes), last_revocation).await
+        self.inner.cache.fresh_until(&ReviewKey::new(user, attributes), last_revocation).await
     }
 
     /// Returns the decision of a review, unless the upstream is known not to answer. A caller with
@@ -147,17 +145,18 @@ impl AccessReviews {
         last_revocation: Option<Instant>,
         has_expired: bool,
     ) -> Result<ReviewDecision, ReviewFailure> {
-        if let Some(failure) = self.reviewer.cache.failure(key, self.reviewer.returns()).await {
-            return Err(failure);
+        let reviewer = &self.inner.reviewer;
+        if let Some(is_down) = reviewer.recent_failure(key).await {
+            return Err(ReviewFailure::new(is_down));
         }
         for _ in 0..ATTEMPTS_MAX {
             let outcome = self.join(user, key, ReviewKind::Decision);
-            if has_expired && self.reviewer.backoff.is_down() {
+            if has_expired && reviewer.backoff.is_down() {
                 return Err(ReviewFailure::UpstreamDown);
             }
             let ReviewResult { sent_at, decision } = tokio::select! {
                 biased;
-                () = self.reviewer.until_upstream_away(), if has_expired => {
+                () = reviewer.availability.until_away(), if has_expired => {
                     return Err(ReviewFailure::UpstreamDown);
                 }
                 result = wait(outcome?) => result,
@@ -176,26 +175,79 @@ impl AccessReviews {
         key: &ReviewKey,
         kind: ReviewKind,
     ) -> Result<SharedOutcome<ReviewResult>, ReviewFailure> {
-        if self.reviewer.backoff.is_paused() {
+        if self.inner.reviewer.is_paused() {
             return Err(ReviewFailure::Refused);
         }
-        let admit = || {
-            self.limits.try_acquire(key.user).ok_or_else(|| {
-                self.reviewer.metrics.reviewed(ReviewOutcome::Limited);
-                ReviewFailure::Limited
-            })
+        let (inner, user, reviewed) = (Arc::clone(&self.inner), Arc::clone(user), key.clone());
+        let run = move |is_permitted| async move {
+            inner.run(&user, &reviewed, kind, is_permitted).await
         };
-        let (outcome, run) = self.in_flight.try_join(key, admit)?;
-        if let Some((guard, permit)) = run {
-            let (reviewer, user, key) = (Arc::clone(&self.reviewer), Arc::clone(user), key.clone());
-            tokio::spawn(async move {
-                let result = reviewer.review(&user, &key, kind).await;
-                // A caller that is woken may start its next review at once.
-                drop(permit);
-                guard.complete(result);
-            });
+        let flow = (key.user, USER_LIMITS);
+        self.inner.reviewer.join(key, flow, WhenAbandoned::Send, run).map_err(|_full| {
+            self.inner.metrics.reviewed(ReviewOutcome::Limited);
+            ReviewFailure::Limited
+        })
+    }
+}
+
+impl Inner {
+    /// Sends a review, if it has a permit, and caches its result.
+    async fn run(
+        &self,
+        user: &User,
+        key: &ReviewKey,
+        kind: ReviewKind,
+        is_permitted: bool,
+    ) -> ReviewResult {
+        let sent_at = Instant::now();
+        if !is_permitted {
+            self.metrics.reviewed(ReviewOutcome::Limited);
+            return ReviewResult { sent_at, decision: Err(ReviewFailure::Limited) };
         }
-        Ok(outcome)
+        if self.reviewer.is_paused() {
+            return ReviewResult { sent_at, decision: Err(ReviewFailure::Refused) };
+        }
+        let returns = self.reviewer.availability.returns();
+        let (outcome, decision) = self.send(user, key, returns).await;
+        self.metrics.reviewed(outcome);
+        match &decision {
+            Err(failure) if is_cached(key) => {
+                let is_down = *failure == ReviewFailure::UpstreamDown;
+                self.reviewer.remember_failure(key.clone(), is_down, returns).await;
+            }
+            Ok(made) if !made.allowed || kind == ReviewKind::Decision => {
+                self.cache.store(key, made.clone(), sent_at).await;
+            }
+            _ => {}
+        }
+        for allowed in [false, true] {
+            self.metrics.set_cached_bytes(allowed, self.cache.bytes(allowed));
+        }
+        ReviewResult { sent_at, decision }
+    }
+
+    async fn send(
+        &self,
+        user: &User,
+        key: &ReviewKey,
+        returns: u64,
+    ) -> (ReviewOutcome, Result<ReviewDecision, ReviewFailure>) {
+        let _in_flight = self.metrics.in_flight();
+        let started = Instant::now();
+        let response = self.reviewer.post(wire::request(user, &key.attributes)).await;
+        self.metrics.observe_duration(started.elapsed());
+        match response {
+            Ok(body) => {
+                self.reviewer.backoff.answered();
+                wire::evaluate(&body)
+            }
+            Err(error) => {
+                let failure = review::backoff(&error, started.elapsed());
+                self.reviewer.failed(key.clone(), failure, returns);
+                tracing::debug!(%error, "an access review failed");
+                (review::outcome(&error), Err(ReviewFailure::new(is_outage(&error))))
+            }
+        }
     }
 }
 
@@ -216,3 +268,12 @@ impl fmt::Debug for AccessReviews {
 /// A review that was in flight when a permission was revoked is repeated once. The second one is
 /// sent after the revocation and always counts.
 const ATTEMPTS_MAX: usize = 2;
+const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+/// Pending reviews in total: many times those in flight at once, and a few megabytes (64 MiB if all
+/// had the longest attributes). Beyond this limit, GETs are forwarded at once, and lists and
+/// watches get 429.
+const PENDING_MAX: usize = 4096;
+/// Pending reviews of one user: more than any client needs at once, and too few to use up the total
+/// or to delay the reviews of others for long.
+const USER_LIMITS: FlowLimits =
+    FlowLimits { running_max: REVIEWS_MAX, slots_max: 256, is_exempt: false };

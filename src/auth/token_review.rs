@@ -5,14 +5,14 @@
 //! ([`cache`]). A deleted service account's token is therefore accepted for at most `token_ttl`,
 //! and a flood of bad tokens evicts no good one, because the two are cached separately.
 //!
-//! Concurrent requests with the same unknown token share one review. It runs in its own task, so
-//! that a cancelled request does not cancel it for the others. The number of running and waiting
-//! reviews is bounded, in total and for one client address ([`admission`]). Cached tokens skip
-//! admission. Recently good tokens and open watches have their own limits.
+//! Reviews are shared, bounded in total and for one client address, and given up as in
+//! [`reviewer`](super::reviewer). A review that still waits is dropped with its last request.
+//! Cached tokens skip admission. Recently good tokens and open watches have their own limits
+//! ([`flow_key`]).
 //!
 //! If a review fails, the token is neither accepted nor refused
 //! ([`AuthenticationError::Unavailable`]): the request is forwarded with its token, and the
-//! upstream decides. The failure is remembered for [`BACKOFF`], so that not every request adds to
+//! upstream decides. The failure is remembered for a second, so that not every request adds to
 //! the load of a failing upstream. It always applies to this token, and to all tokens if the token
 //! cannot be the cause (no connection, a missing permission, too many requests). Otherwise one
 //! token that makes the upstream fail would disable reviews of the others.
@@ -21,18 +21,14 @@
 //! more and marked as stale.
 //!
 //! Memory, at most: [`cache::IDENTITIES_BYTES_MAX`] (64 MiB) of users; about 17 MiB of hashes of
-//! refused and of recently good tokens; [`admission::SLOTS_MAX`] tokens under review, of at most
+//! refused and of recently good tokens; [`flow_key::SLOTS_MAX`] tokens under review, of at most
 //! [`TOKEN_BYTES_MAX`] each (32 MiB together), and the same again for tokens that were recently
 //! good, and for open watches, which hold their tokens anyway; and of each connection with an
 //! accepted token that token, at most 4 KiB ([`memo`]).
-//!
-//! Lock order: `in_flight`, then the lock of the admission. The lock of [`ReviewBackoff`] is never
-//! held together with another one. No lock is held across an await.
 
-mod admission;
 mod answer;
 mod cache;
-mod failure;
+mod flow_key;
 mod forwarded;
 mod memo;
 pub mod metrics;
@@ -42,21 +38,20 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
-use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
 use crate::auth::authenticator::AuthenticationError;
 use crate::auth::bearer::BearerToken;
-use crate::auth::review_backoff::{BACKOFF, ReviewBackoff};
-pub(crate) use crate::auth::token_review::admission::FlowKey;
-use crate::auth::token_review::admission::{Admission, QueueFull, QueueSlot};
+#[cfg(test)]
+use crate::auth::reviewer::PostReview;
+use crate::auth::reviewer::admission::QueueFull;
+use crate::auth::reviewer::{Reviewer, WhenAbandoned};
 use crate::auth::token_review::answer::ReviewStatus;
-use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, TokenKey, Unanswered};
+use crate::auth::token_review::cache::{CachedIdentity, Lookup, TokenCache, TokenKey};
+pub(crate) use crate::auth::token_review::flow_key::FlowKey;
 pub(crate) use crate::auth::token_review::memo::TokenMemo;
 use crate::auth::token_review::metrics::{
     LookupResult, ReviewLimit, ReviewResult, TokenReviewMetrics,
@@ -64,11 +59,10 @@ use crate::auth::token_review::metrics::{
 pub(crate) use crate::auth::token_review::standing::TokenStanding;
 use crate::auth::user::{Identity, random_key};
 use crate::config::AuthenticationConfig;
-use crate::tasks::single_flight::{InFlightGuard, SharedOutcome, SingleFlight};
+use crate::tasks::single_flight::SharedOutcome;
 use crate::upstream::Upstream;
+#[cfg(test)]
 use crate::upstream::availability::Availability;
-use crate::upstream::error::UpstreamError;
-use crate::upstream::review::post_review;
 
 /// Reviews tokens and caches the results. Cheap to clone.
 #[derive(Clone)]
@@ -77,22 +71,12 @@ pub struct TokenReviews {
 }
 
 struct Inner {
-    post: PostReview,
-    availability: Availability,
+    reviewer: Reviewer<TokenKey, TokenVerdict, FlowKey>,
     audiences: Vec<String>,
     key: hmac::Key,
     cache: Arc<TokenCache>,
-    in_flight: SingleFlight<TokenKey, TokenVerdict>,
-    admission: Arc<Admission>,
-    backoff: ReviewBackoff<TokenKey>,
-    /// How often the upstream had come back when `backoff` was last asked.
-    returns: AtomicU64,
     metrics: TokenReviewMetrics,
 }
-
-/// Posts a review and reads the body of its response.
-type PostReview =
-    Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<Bytes, UpstreamError>> + Send + Sync>;
 
 /// The result of a review for the requests that wait for it.
 #[derive(Clone, Debug)]
@@ -115,14 +99,23 @@ impl TokenReviews {
         upstream: Upstream,
         metrics: TokenReviewMetrics,
     ) -> Self {
-        let availability = upstream.availability().clone();
-        let post = move |body| -> BoxFuture<'static, _> {
-            let upstream = upstream.clone();
-            Box::pin(async move { post_review(&upstream, PATH, body, RESPONSE_BYTES_MAX).await })
-        };
-        Self::with_post(config, stale_grace, Arc::new(post), availability, metrics)
+        let reviewer = Reviewer::new(upstream, PATH, flow_key::SLOTS_MAX, |_| FAILED_KEY_BYTES);
+        Self::with_reviewer(config, stale_grace, reviewer, metrics)
     }
 
+    fn with_reviewer(
+        config: &AuthenticationConfig,
+        stale_grace: Duration,
+        reviewer: Reviewer<TokenKey, TokenVerdict, FlowKey>,
+        metrics: TokenReviewMetrics,
+    ) -> Self {
+        let cache = TokenCache::new(config.token_ttl, config.token_failure_ttl, stale_grace);
+        let (audiences, key) = (config.token_audiences.clone(), random_key());
+        let inner = Inner { reviewer, audiences, key, cache: Arc::new(cache), metrics };
+        Self { inner: Arc::new(inner) }
+    }
+
+    #[cfg(test)]
     fn with_post(
         config: &AuthenticationConfig,
         stale_grace: Duration,
@@ -130,23 +123,9 @@ impl TokenReviews {
         availability: Availability,
         metrics: TokenReviewMetrics,
     ) -> Self {
-        let inner = Inner {
-            post,
-            availability,
-            audiences: config.token_audiences.clone(),
-            key: random_key(),
-            cache: Arc::new(TokenCache::new(
-                config.token_ttl,
-                config.token_failure_ttl,
-                stale_grace,
-            )),
-            in_flight: SingleFlight::default(),
-            admission: Arc::default(),
-            backoff: ReviewBackoff::default(),
-            returns: AtomicU64::new(0),
-            metrics,
-        };
-        Self { inner: Arc::new(inner) }
+        let reviewer =
+            Reviewer::with_post(post, availability, flow_key::SLOTS_MAX, |_| FAILED_KEY_BYTES);
+        Self::with_reviewer(config, stale_grace, reviewer, metrics)
     }
 
     /// Returns the identity of the token's user. `flow` is the client that the request counts for
@@ -175,7 +154,7 @@ impl TokenReviews {
                 inner.metrics.looked_up(LookupResult::Refused);
                 return Err(AuthenticationError::Unauthorized);
             }
-            Lookup::Unanswered(Unanswered { is_down, .. }) => {
+            Lookup::Unanswered { is_down } => {
                 inner.metrics.looked_up(LookupResult::Unavailable);
                 return inner.resolve(&key, TokenVerdict::Unanswered { is_down }).await;
             }
@@ -189,9 +168,13 @@ impl TokenReviews {
             }
             flow => flow,
         };
-        let outcome = match Inner::join_or_start(inner, key, token, flow) {
+        let outcome = match inner.join(key, token, flow) {
             Ok(outcome) => outcome,
             Err(full) => {
+                inner.metrics.limited(match full {
+                    QueueFull::Flow => ReviewLimit::Address,
+                    QueueFull::Total => ReviewLimit::Total,
+                });
                 let resolved = inner.resolve(&key, inner.not_reviewed()).await;
                 return resolved.map_err(|error| match full {
                     // If the request were forwarded, the upstream would have to review the token,
@@ -203,7 +186,7 @@ impl TokenReviews {
         };
         let verdict = tokio::select! {
             biased;
-            () = inner.availability.until_away() => TokenVerdict::Unanswered { is_down: true },
+            () = inner.reviewer.availability.until_away() => TokenVerdict::Unanswered { is_down: true },
             verdict = outcome.wait() => {
                 verdict.unwrap_or(TokenVerdict::Unanswered { is_down: false })
             }
@@ -221,71 +204,47 @@ impl fmt::Debug for TokenReviews {
 impl Inner {
     /// Returns the outcome of this token's review. Starts a review if none is in flight, unless
     /// too many are waiting already.
-    fn join_or_start(
+    fn join(
         self: &Arc<Self>,
         key: TokenKey,
         token: &BearerToken,
         flow: FlowKey,
     ) -> Result<SharedOutcome<TokenVerdict>, QueueFull> {
-        let enqueue = || {
-            self.admission.enqueue(flow).inspect_err(|full| {
-                self.metrics.limited(match full {
-                    QueueFull::Flow => ReviewLimit::Address,
-                    QueueFull::Total => ReviewLimit::Total,
-                });
-            })
-        };
-        let (outcome, run) = self.in_flight.try_join(&key, enqueue)?;
-        if let Some((guard, slot)) = run {
-            tokio::spawn(Arc::clone(self).run(guard, key, token.clone(), slot));
-        }
-        Ok(outcome)
+        let (inner, token) = (Arc::clone(self), token.clone());
+        let run = move |is_permitted| async move { inner.run(key, &token, is_permitted).await };
+        self.reviewer.join(&key, (flow, flow.limits()), WhenAbandoned::Drop, run)
     }
 
-    /// Looks a token up. A failure counts no longer once the upstream is back.
+    /// Looks a token up.
     async fn lookup(&self, key: &TokenKey) -> Lookup {
-        let cached = self.cache.get(key).await;
-        if let Lookup::Unanswered(Unanswered { is_down: true, returns }) = cached
-            && returns != self.availability.returns()
-        {
-            return Lookup::Miss;
+        match self.cache.get(key).await {
+            Lookup::Miss => match self.reviewer.recent_failure(key).await {
+                Some(is_down) => Lookup::Unanswered { is_down },
+                None => Lookup::Miss,
+            },
+            cached => cached,
         }
-        cached
     }
 
-    /// Runs one review: waits for its permit, sends it, and delivers the verdict.
-    async fn run(
-        self: Arc<Self>,
-        mut guard: InFlightGuard<TokenKey, TokenVerdict>,
-        key: TokenKey,
-        token: BearerToken,
-        slot: QueueSlot,
-    ) {
-        let permit = tokio::select! {
-            permit = tokio::time::timeout(WAIT_MAX, slot.acquire()) => permit,
-            // A review that still waits is dropped with its last request. A review that was sent
-            // runs to its end: a cancelled request costs the upstream more than a completed one.
-            () = guard.until_abandoned() => return,
-        };
-        let verdict = match permit {
+    /// Runs one review, if it has a permit, and returns the verdict.
+    async fn run(&self, key: TokenKey, token: &BearerToken, is_permitted: bool) -> TokenVerdict {
+        let verdict = if is_permitted {
             // Another review of this token may have ended just before this one was created, or
             // while it waited.
-            Ok(_permit) => match self.lookup(&key).await {
+            match self.lookup(&key).await {
                 Lookup::Fresh(identity) => TokenVerdict::Authenticated(identity),
                 Lookup::Refused => TokenVerdict::Refused,
-                Lookup::Unanswered(Unanswered { is_down, .. }) => {
-                    TokenVerdict::Unanswered { is_down }
-                }
-                Lookup::Miss if self.is_paused() => self.not_reviewed(),
-                Lookup::Miss => self.send_review(key, &token).await,
-            },
-            Err(_) => {
-                self.metrics.limited(ReviewLimit::WaitTime);
-                self.not_reviewed()
+                Lookup::Unanswered { is_down } => TokenVerdict::Unanswered { is_down },
+                Lookup::Miss if self.reviewer.is_paused() => self.not_reviewed(),
+                Lookup::Miss => self.send_review(key, token).await,
             }
+        } else {
+            self.metrics.limited(ReviewLimit::WaitTime);
+            self.not_reviewed()
         };
-        self.metrics.set_cached(self.cache.counts());
-        guard.complete(verdict);
+        let (good, refused, bytes) = self.cache.counts();
+        self.metrics.set_cached((good, refused + self.reviewer.failed_count(), bytes));
+        verdict
     }
 
     /// Turns a verdict into the result for a request. Uses an expired identity if the upstream is
@@ -312,9 +271,9 @@ impl Inner {
 
     /// Sends the review and caches its result.
     async fn send_review(&self, key: TokenKey, token: &BearerToken) -> TokenVerdict {
-        let (requested_at, returns) = (Instant::now(), self.availability.returns());
+        let (requested_at, returns) = (Instant::now(), self.reviewer.availability.returns());
         let _in_flight = self.metrics.in_flight();
-        let body = (self.post)(answer::request(token.as_str(), &self.audiences)).await;
+        let body = self.reviewer.post(answer::request(token.as_str(), &self.audiences)).await;
         self.metrics.took(requested_at.elapsed());
         let status = body.and_then(|body| answer::parse(&body, &self.audiences));
         match status {
@@ -328,8 +287,7 @@ impl Inner {
                     // The upstream's clock is behind, or it is lenient (a minute for service
                     // accounts). Only the upstream may accept such a token.
                     Err(cache::Expired) => {
-                        let unanswered = Unanswered { is_down: false, returns };
-                        self.cache.insert_unanswered(key, unanswered, BACKOFF).await;
+                        self.reviewer.remember_failure(key, false, returns).await;
                         TokenVerdict::Unanswered { is_down: false }
                     }
                 }
@@ -342,47 +300,28 @@ impl Inner {
             }
             Err(error) => {
                 self.metrics.reviewed(ReviewResult::Unavailable);
-                let is_down = self.failed(key, &error, returns);
-                let unanswered = Unanswered { is_down, returns };
-                self.cache.insert_unanswered(key, unanswered, BACKOFF).await;
+                let failure = answer::backoff(&error);
+                if self.reviewer.failed(key, failure, returns) {
+                    answer::log_failure(&error);
+                }
+                let is_down = failure.outage.is_some();
+                self.reviewer.remember_failure(key, is_down, returns).await;
                 TokenVerdict::Unanswered { is_down }
             }
         }
     }
 
-    /// Whether no review may be sent now. A pause ends when the upstream comes back.
-    fn is_paused(&self) -> bool {
-        let returns = self.availability.returns();
-        if self.returns.swap(returns, Ordering::Relaxed) != returns {
-            self.backoff.resume();
-        }
-        self.backoff.is_paused()
-    }
-
     /// Notes that the upstream answered a review.
     fn answered(&self) {
-        if self.backoff.answered_and_resume() {
+        if self.reviewer.backoff.answered_and_resume() {
             tracing::info!("the upstream answers token reviews again");
         }
-    }
-
-    /// Notes that a review failed. Returns whether the upstream was down for it.
-    fn failed(&self, key: TokenKey, error: &UpstreamError, returns: u64) -> bool {
-        let failure = failure::backoff(error);
-        if failure.outage.is_some() && returns != self.availability.returns() {
-            // The upstream is back since.
-            return true;
-        }
-        if self.backoff.failed(key, failure) {
-            failure::log(error);
-        }
-        failure.outage.is_some()
     }
 
     /// Returns the verdict on a token whose review is not sent because of a limit or a pause.
     fn not_reviewed(&self) -> TokenVerdict {
         self.metrics.reviewed(ReviewResult::Unavailable);
-        TokenVerdict::Unanswered { is_down: self.backoff.is_down() }
+        TokenVerdict::Unanswered { is_down: self.reviewer.backoff.is_down() }
     }
 }
 
@@ -390,9 +329,5 @@ const PATH: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Service account tokens have about 1 KiB, tokens of identity providers with many groups about 10
 /// KiB. A longer token is left to the upstream, whose limit is that of a request's headers (1 MiB).
 const TOKEN_BYTES_MAX: usize = 32 << 10;
-/// The response repeats the token (escaped, at worst six times as long) and lists at most about a
-/// thousand groups.
-const RESPONSE_BYTES_MAX: usize = 1 << 20;
-/// The longest wait of a review for its permit. At a few milliseconds a review,
-/// [`admission::SLOTS_MAX`] reviews have run by then.
-const WAIT_MAX: Duration = Duration::from_secs(2);
+/// The memory of a token whose review failed a moment ago, with moka's overhead.
+const FAILED_KEY_BYTES: u32 = 256;

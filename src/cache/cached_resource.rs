@@ -6,7 +6,6 @@
 //! Lock order: the locks of the parts are never held together, except that `generation` is locked
 //! before the watch cache.
 
-pub(crate) mod attempts;
 pub(crate) mod generation;
 pub(crate) mod latest_list;
 pub(crate) mod learned;
@@ -24,7 +23,6 @@ use crate::api::resource::ApiResource;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::state::BackfillState;
 use crate::cache::budget::Account;
-use crate::cache::cached_resource::attempts::Attempts;
 use crate::cache::cached_resource::generation::Generation;
 use crate::cache::cached_resource::latest_list::LatestList;
 use crate::cache::cached_resource::learned::LearnedTraits;
@@ -60,8 +58,6 @@ pub(crate) struct CachedResource {
     pub(crate) usage: Usage,
     /// The properties of the resource that were learned from upstream responses.
     pub(crate) learned: LearnedTraits,
-    /// The attempts to learn what a list does not show.
-    pub(crate) attempts: Attempts,
     /// Requests to the reflector.
     pub(crate) requests: ReflectorRequests,
     /// The state of the reflector, for operators.
@@ -117,8 +113,7 @@ impl CachedResource {
             generation: Generation::new(context.history.clone(), watch_cache.clone()),
             lifecycle: Lifecycle::new(context.cancel.child_token()),
             usage: Usage::new(context.clock),
-            learned: LearnedTraits::default(),
-            attempts: Attempts::default(),
+            learned: LearnedTraits::new(&resource, key.representation),
             requests: ReflectorRequests::default(),
             status: ReflectorStatus::default(),
             latest_list: LatestList::default(),
@@ -341,12 +336,6 @@ impl CachedResource {
         let objects = self.watch_cache.state().map_or(0, |state| state.len());
         let objects = u32::try_from(objects).unwrap_or(u32::MAX);
         PROBE_GAP_MIN.max(PROBE_GAP_PER_OBJECT.saturating_mul(objects))
-    }
-
-    /// Whether the reflector fills the cache by a list that shows neither a bookmark nor whether
-    /// there are watch-lists.
-    pub(crate) fn streams_lists(&self) -> bool {
-        self.proofs.upstream.streams_lists()
     }
 
     /// Whether the configuration keeps the cache running without users.

@@ -1,17 +1,18 @@
 //! The handle by which the server uses one cache.
 
 mod age;
-mod bookmarks;
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::HeaderValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::api::media_type::View;
 use crate::api::resource::{ApiResource, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::api::trace_context::{SpanId, TraceId};
@@ -23,6 +24,7 @@ use crate::cache::key::CacheKey;
 use crate::cache::proof::consistent_list::{self, NoProof};
 use crate::cache::proof::{self, FreshState};
 use crate::cache::refusal::Refusal;
+use crate::cache::watch_list_support;
 
 /// A handle to a cache. A cache with a handle counts as used, and is not stopped as idle. Cheap to
 /// clone: each clone counts as another use.
@@ -319,6 +321,21 @@ impl CacheHandle {
     /// cache carry them too (`docs/semantics.md` §8.8).
     pub fn warnings(&self) -> Arc<Vec<HeaderValue>> {
         self.cached().learned.warnings()
+    }
+
+    /// Returns a BOOKMARK frame in `view`. Its bytes may differ from the upstream's until a bookmark
+    /// of the upstream was seen (`docs/semantics.md` §0.3).
+    pub fn bookmark(&self, at: ResourceVersion, ends_initial: bool, view: View) -> Option<Bytes> {
+        self.cached().learned.bookmark(at, ends_initial, view)
+    }
+
+    /// Returns whether the upstream supports watch-lists; `None` if it did not show that within
+    /// `timeout`. One that does accepts `sendInitialEvents`, and sends the initial-events-end
+    /// bookmark without a request for bookmarks (`docs/semantics.md` §1.4). If the upstream has no
+    /// watch-lists, Weir's clients must get neither.
+    pub async fn upstream_has_watch_list(&self, timeout: Duration) -> Option<bool> {
+        watch_list_support::learn(self.cached(), timeout).await;
+        self.cached().context.watch_list.last_answer()
     }
 
     /// Returns the cache that this handle keeps in use.

@@ -19,7 +19,6 @@ mod eviction;
 mod forward_budget;
 mod housekeeping;
 mod inner;
-mod last_bookmarks;
 mod listing;
 mod negative_cache;
 mod over_budget;

@@ -1,5 +1,6 @@
 //! Bookmark objects. They are typed zero objects that differ by resource and API server release, so
-//! Weir learns them from the API server (`docs/semantics.md` §5.6, Appendix A).
+//! Weir learns them from the API server (`docs/semantics.md` §5.6, Appendix A). Until it has seen
+//! one, it writes the metadata alone, which Go reads as the same object.
 
 mod annotation;
 mod parse;
@@ -8,9 +9,11 @@ use bytes::Bytes;
 
 use self::parse::parse_bookmark;
 use crate::api::media_type::View;
+use crate::api::resource::{ApiResource, Representation, Shape};
 use crate::api::resource_version::ResourceVersion;
-use crate::codec::frame;
 use crate::codec::object::Layout;
+use crate::codec::protobuf::wire::push_head;
+use crate::codec::{frame, protobuf};
 
 /// The template of a resource's bookmarks, in both forms. Only the resourceVersion is replaced.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +46,36 @@ impl BookmarkTemplate {
         let (plain, plain_ends) = Template::new(plain)?;
         let (end, end_ends) = Template::new(end)?;
         (!plain_ends && end_ends).then_some(Self { plain, initial_events_end: end })
+    }
+
+    /// Creates the template of a resource of which no bookmark was seen yet: the metadata without
+    /// the other fields of a zero object.
+    pub fn minimal(resource: &ApiResource, representation: Representation) -> Option<Self> {
+        let (group_version, kind) = match representation {
+            Representation::Json | Representation::Protobuf => {
+                (resource.gvr.api_version(), &*resource.kind)
+            }
+            Representation::MetadataJson | Representation::MetadataProtobuf => {
+                ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadata")
+            }
+        };
+        let is_whole = representation == Representation::Json;
+        let object = match representation {
+            Representation::Json | Representation::MetadataJson => {
+                let kind = format!(r#""kind":{}"#, serde_json::to_string(kind).ok()?);
+                let version =
+                    format!(r#""apiVersion":{}"#, serde_json::to_string(&group_version).ok()?);
+                let is_sorted = is_whole && resource.shape == Shape::Custom;
+                let [first, second] = if is_sorted { [version, kind] } else { [kind, version] };
+                format!(r#"{{{first},{second},"metadata":{{"resourceVersion":"0"}}}}"#).into_bytes()
+            }
+            Representation::Protobuf | Representation::MetadataProtobuf => {
+                let mut object = protobuf::envelope_head(&group_version, kind);
+                push_head(&mut object, protobuf::UNKNOWN_RAW_TAG, ZERO_METADATA.len());
+                [&object, ZERO_METADATA, protobuf::UNKNOWN_TAIL].concat()
+            }
+        };
+        Self::from_bookmark(&object)
     }
 
     /// Returns a BOOKMARK frame, in JSON with its newline.
@@ -81,6 +114,10 @@ impl PartialEq for Template {
 
 impl Eq for Template {}
 
+/// The metadata of a bookmark at `0` in protobuf, field 1 of every object, as kube-apiserver writes
+/// them.
+const ZERO_METADATA: &[u8] = b"\x0a\x11\x0a\0\x12\0\x1a\0\x22\0*\0\x32\x010\x38\0B\0";
+
 /// Reads a bookmark: its resourceVersion, and whether it ends the initial events.
 pub fn read(object: &[u8]) -> Option<(ResourceVersion, bool)> {
     let read = parse_bookmark(object)?;
@@ -91,8 +128,7 @@ pub fn read(object: &[u8]) -> Option<(ResourceVersion, bool)> {
 mod tests {
     use super::*;
     use crate::api::media_type::Encoding;
-    use crate::codec::protobuf;
-    use crate::codec::protobuf::wire::push_head;
+    use crate::api::resource::{GroupVersionResource, built_in};
 
     /// Both forms of bookmarks as kube-apiserver 1.36 writes them (`docs/semantics.md` Appendix A).
     const PAIRS: [(&str, &str); 4] = [
@@ -182,6 +218,34 @@ mod tests {
                 splitter.push(longer, &mut frames).unwrap();
                 assert_eq!(read(&frames[0].object), Some((ResourceVersion(10_000), ends)));
             }
+        }
+    }
+
+    /// As far as their metadata go, they are the API server's.
+    #[test]
+    fn a_minimal_template_has_the_metadata_alone() {
+        let gvr = |text: (&str, &str)| GroupVersionResource::new(text.0, text.1, "things");
+        let config_map = built_in(gvr(("", "v1")), "ConfigMap");
+        let widget =
+            ApiResource { shape: Shape::Custom, ..built_in(gvr(("example.com", "v1")), "Widget") };
+        for (resource, (plain, _)) in [(&config_map, PAIRS[0]), (&widget, PAIRS[3])] {
+            let template = BookmarkTemplate::minimal(resource, Representation::Json).unwrap();
+            assert_eq!(Some(template), BookmarkTemplate::from_bookmark(plain.as_bytes()));
+        }
+        for (representation, view) in
+            [(Representation::Json, View::Metadata), (Representation::MetadataJson, View::Full)]
+        {
+            let template = BookmarkTemplate::minimal(&config_map, representation).unwrap();
+            let expected = r#"{"type":"BOOKMARK","object":{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"12"}}}"#;
+            assert_eq!(template.frame(ResourceVersion(12), false, view), format!("{expected}\n"));
+        }
+        for representation in [Representation::Protobuf, Representation::MetadataProtobuf] {
+            let template = BookmarkTemplate::minimal(&config_map, representation).unwrap();
+            let mut frames = Vec::new();
+            let mut splitter = frame::FrameSplitter::new(Encoding::Protobuf, 1024);
+            let end = template.frame(ResourceVersion(10_000), true, View::Full);
+            splitter.push(end, &mut frames).unwrap();
+            assert_eq!(read(&frames[0].object), Some((ResourceVersion(10_000), true)));
         }
     }
 

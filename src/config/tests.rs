@@ -394,20 +394,20 @@ fn a_mistake_is_named_by_its_field_and_never_by_its_value() {
 
 #[test]
 fn seats_leave_places_on_the_connections() {
-    let of = |yaml: &str| resolve(yaml).map(|config| config.flow_control.seats_per_server);
+    let seats = |yaml: &str| resolve(yaml).map(|config| config.flow_control.seats_per_server);
     let http1 = "upstream: { http2: false }\n";
-    assert_eq!(of(http1).unwrap(), 204, "the default is less for HTTP/1.1");
-    assert_eq!(of(&format!("{http1}flowControl: {{ seatsPerServer: 204 }}\n")).unwrap(), 204);
-    let problems = of(&format!("{http1}flowControl: {{ seatsPerServer: 205 }}\n")).unwrap_err();
+    assert_eq!(seats(http1).unwrap(), 204, "the default is less for HTTP/1.1");
+    assert_eq!(seats(&format!("{http1}flowControl: {{ seatsPerServer: 204 }}\n")).unwrap(), 204);
+    let problems = seats(&format!("{http1}flowControl: {{ seatsPerServer: 205 }}\n")).unwrap_err();
     assert!(problems.to_string().contains("upstream.http2"), "{problems}");
-    assert_eq!(of("flowControl: { seatsPerServer: 1150 }\n").unwrap(), 1150);
-    assert!(of("flowControl: { seatsPerServer: 1151 }\n").is_err());
+    assert_eq!(seats("flowControl: { seatsPerServer: 1150 }\n").unwrap(), 1150);
+    assert!(seats("flowControl: { seatsPerServer: 1151 }\n").is_err());
 }
 
 #[test]
 fn a_rule_about_managed_fields_names_its_clients() {
-    let of = |rule: &str| resolve(&format!("cache: {{ dropManagedFields: [{rule}] }}\n"));
-    let config = of("{ userAgents: [a/*, b/1] }").unwrap();
+    let rules = |rule: &str| resolve(&format!("cache: {{ dropManagedFields: [{rule}] }}\n"));
+    let config = rules("{ userAgents: [a/*, b/1] }").unwrap();
     let rule = &config.cache.drop_managed_fields[0];
     let pods = GroupVersionResource::new("", "v1", "pods");
     assert!(rule.matches("a/2 (linux)", &pods) && rule.matches("b/1", &pods));
@@ -418,7 +418,7 @@ fn a_rule_about_managed_fields_names_its_clients() {
         ("{ userAgents: ['a b'] }", "userAgents: \"a b\" has a space"),
         ("{ userAgents: [a/*], resources: ['x y'] }", "expected RESOURCE"),
     ] {
-        let problems = of(rule).unwrap_err().to_string();
+        let problems = rules(rule).unwrap_err().to_string();
         assert!(
             problems.starts_with(&format!("cache.dropManagedFields[0]: {problem}")),
             "{problems}"

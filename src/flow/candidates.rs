@@ -2,7 +2,7 @@
 //! kube-apiserver (`util/flowcontrol/rule.go`).
 
 use crate::api::request_info::{NonResourceRequest, ResourceRequest, Verb};
-use crate::flow::names::Names;
+use crate::flow::object::Names;
 use crate::flow::schema::{FlowSchema, PathRule, ResourceRule};
 
 /// The rules of a plan that are about one user.

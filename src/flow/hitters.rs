@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use crate::flow::cost::Cost;
-use crate::flow::hash_of_hash::BuildHashOfHash;
+use crate::flow::keyed_hash::BuildHashOfHash;
 
 /// The heaviest keys of a stream.
 #[derive(Debug)]

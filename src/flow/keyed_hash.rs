@@ -3,9 +3,9 @@
 //!
 //! It is that of `ahash`. The standard library's took half of the instructions that flow control
 //! adds to a GET from the cache, and a third of those that it adds to a forwarded one
-//! (benches/overload-figures.md).
+//! (benches/overload-figures.md). Such a hash is its own hash as a key ([`BuildHashOfHash`]).
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 /// Builds hashers of one random seed.
 #[derive(Clone, Debug)]
@@ -25,6 +25,27 @@ impl BuildHasher for BuildKeyedHash {
 
     fn build_hasher(&self) -> Self::Hasher {
         self.0.build_hasher()
+    }
+}
+
+/// Hashes keys that are hashes already, of a hasher that is seeded at random: each is its own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HashOfHash(u64);
+
+/// Builds it.
+pub(super) type BuildHashOfHash = BuildHasherDefault<HashOfHash>;
+
+impl Hasher for HashOfHash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Lanes {
     news: Vec<SlotId>,
     waiting: usize,
     next: u64,
-    pace: Pace,
+    rate: SendRate,
 }
 
 /// The name of a request for a slot.
@@ -79,7 +79,7 @@ struct Flow {
 
 /// How many bytes are sent in a second while answers wait.
 #[derive(Debug, Default)]
-struct Pace {
+struct SendRate {
     bytes: u64,
     time: Duration,
     since: Option<Duration>,
@@ -100,7 +100,7 @@ impl Lanes {
             news: Vec::new(),
             waiting: 0,
             next: 0,
-            pace: Pace::default(),
+            rate: SendRate::default(),
         }
     }
 
@@ -154,7 +154,7 @@ impl Lanes {
     /// Counts bytes that were sent, for the estimate of waits.
     pub fn sent(&mut self, bytes: u64) {
         if self.waiting > 0 {
-            self.pace.bytes = self.pace.bytes.saturating_add(bytes);
+            self.rate.bytes = self.rate.bytes.saturating_add(bytes);
         }
     }
 
@@ -223,7 +223,7 @@ impl Lanes {
     /// while nothing of it waits, or nothing is known.
     pub fn expected(&self, flow: u64) -> Option<Duration> {
         let of_flow = self.flows.get(&flow).filter(|flow| !flow.waiting.is_empty())?;
-        let per_second = self.pace.per_second? / self.queue.len().max(1) as f64;
+        let per_second = self.rate.per_second? / self.queue.len().max(1) as f64;
         let seconds = of_flow.bytes as f64 / per_second.max(1.0);
         Some(Duration::from_secs_f64(seconds.min(SECONDS_MAX)))
     }
@@ -250,21 +250,21 @@ impl Lanes {
             self.granted.push_back((id, now));
             self.news.push(id);
         }
-        self.pace.note(now, self.waiting > 0);
+        self.rate.note(now, self.waiting > 0);
         if self.granted.len() > GRANTED_MAX.max(self.slots.saturating_mul(4)) {
             self.withdraw(now);
         }
     }
 }
 
-impl Pace {
+impl SendRate {
     /// Notes whether something waits from now on.
     fn note(&mut self, now: Duration, waits: bool) {
         if let Some(since) = self.since.take() {
             self.time += now.saturating_sub(since);
         }
         self.since = waits.then_some(now);
-        if self.time >= PACE_TIME {
+        if self.time >= RATE_TIME {
             let measured = self.bytes as f64 / self.time.as_secs_f64();
             let before = self.per_second.unwrap_or(measured);
             self.per_second = Some((before * 3.0 + measured) / 4.0);
@@ -278,8 +278,8 @@ impl Pace {
 const TAKEN_AFTER: Duration = Duration::from_millis(20);
 /// What a slot of a flow without a history takes: four pieces of 64 KiB, encrypted and written.
 const FIRST_GUESS: Duration = Duration::from_micros(400);
-/// The pace is measured over so much time in which answers wait.
-const PACE_TIME: Duration = Duration::from_millis(250);
+/// The rate is measured over so much time in which answers wait.
+const RATE_TIME: Duration = Duration::from_millis(250);
 /// An estimate of more says no more.
 const SECONDS_MAX: f64 = 3600.0;
 /// Slots that were granted and taken are forgotten when there are so many.

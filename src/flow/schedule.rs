@@ -31,7 +31,6 @@ mod level;
 mod order;
 pub mod request;
 pub mod share;
-mod standing;
 
 use std::time::Duration;
 
@@ -41,8 +40,7 @@ use self::request::{
     Arrival, Arriving, LevelId, LevelSpec, Load, Manner, Outcome, RejectReason, Rejected, Ticket,
     WaitingId, work,
 };
-use self::share::{LevelShare, Limits, divide};
-use self::standing::Standing;
+use self::share::{LevelShare, Limits, SeatSums, divide};
 
 /// The seats in use and the requests that wait, of all levels.
 #[derive(Debug, Default)]
@@ -52,7 +50,7 @@ pub struct Scheduler {
     levels: Vec<Level>,
     in_use: u64,
     /// The sums over all levels.
-    sums: Standing,
+    sums: SeatSums,
     waiting: usize,
     next: u64,
     /// A request that does not fit although it is next, and the work that passed it since, in
@@ -112,8 +110,8 @@ impl Scheduler {
             level.limits = Limits { most, ..limits };
             level.clamp_waiting();
         }
-        self.sums = Standing::default();
-        self.levels.iter().for_each(|level| self.sums.add(level.standing()));
+        self.sums = SeatSums::default();
+        self.levels.iter().for_each(|level| self.sums.add(level.sums()));
         self.dispatch(now);
     }
 
@@ -201,9 +199,9 @@ impl Scheduler {
         let rest = ticket.seats.saturating_sub(1);
         let Some(level) = self.levels.get_mut(ticket.level).filter(|_| rest > 0) else { return };
         let held = now.saturating_sub(ticket.started);
-        let before = level.standing();
+        let before = level.sums();
         level.narrow(ticket, work(rest, ticket.guess, held));
-        let after = level.standing();
+        let after = level.sums();
         if level.spec.manner != Manner::Exempt {
             self.in_use -= rest;
         }
@@ -221,9 +219,9 @@ impl Scheduler {
     pub fn finish(&mut self, now: Duration, ticket: Ticket) {
         let Some(level) = self.levels.get_mut(ticket.level) else { return };
         let held = now.saturating_sub(ticket.started);
-        let before = level.standing();
+        let before = level.sums();
         level.finish(&ticket, work(ticket.seats, ticket.guess, held));
-        let after = level.standing();
+        let after = level.sums();
         if level.spec.manner != Manner::Exempt {
             self.in_use -= ticket.seats;
         }

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::flow::names::Names;
 pub use crate::flow::object::InvalidObject;
-use crate::flow::object::{ObjectId, RawObject, check, list};
+use crate::flow::object::{Names, ObjectId, RawObject, check, list};
 
 /// A FlowSchema.
 #[derive(Clone, Debug, PartialEq, Eq)]

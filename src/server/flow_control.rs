@@ -7,16 +7,14 @@
 //! listener only; [`metrics`] name no client.
 //!
 //! Costs are added to one of several batches, so that threads do not wait for each other, and a
-//! full batch is added to the windows. GETs that a cache answers are added up on their connection
-//! first ([`hits`]).
+//! full batch is added to the windows. A GET that a cache answers is charged as the last one of its
+//! connection that was like it ([`last_hits`]).
 //!
-//! Lock order: the doctor, or a sweep of hits ([`hit_charges`]), then a batch, then the costs;
-//! `sources`, then the [`queue`], whose lock is otherwise taken alone. No lock is held across an
-//! await.
+//! Lock order: the doctor, then a batch, then the costs; `sources`, then the [`queue`], whose lock
+//! is otherwise taken alone. No lock is held across an await.
 
 mod hit_charges;
-mod hits;
-mod last_gets;
+mod last_hits;
 pub(crate) mod limits;
 pub(crate) mod memo;
 pub(crate) mod meter;
@@ -33,7 +31,6 @@ mod signs;
 pub(crate) mod source;
 mod twins;
 mod upstream_cost;
-mod watches_by_flow;
 
 use std::fmt;
 use std::hash::BuildHasher as _;
@@ -55,7 +52,6 @@ use crate::flow::doctor::{Doctor, Finding};
 use crate::flow::habit::{AskedForm, Habit, Start};
 use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
-use crate::server::flow_control::hits::UnchargedList;
 use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::metrics::FlowMetrics;
 pub(crate) use crate::server::flow_control::plan::Placement;
@@ -71,10 +67,6 @@ pub struct FlowControl {
     active: ArcSwap<ActivePlan>,
     /// The number of the active plan.
     plan_number: AtomicU64,
-    /// The connections with hits that are not charged yet.
-    uncharged: UnchargedList,
-    /// Held while they are charged, so that a reader of the costs waits for a sweep that runs.
-    hit_sweep: Mutex<()>,
     batches: Box<[Mutex<Batch>]>,
     costs: Mutex<Costs>,
     doctor: Mutex<Doctor>,
@@ -126,8 +118,6 @@ impl FlowControl {
         Arc::new(Self {
             plan_number: AtomicU64::new(active.number),
             active: ArcSwap::from_pointee(active),
-            uncharged: UnchargedList::default(),
-            hit_sweep: Mutex::default(),
             batches: (0..threads.min(BATCHES_MAX)).map(|_| Mutex::default()).collect(),
             costs: Mutex::new(Costs::new(Duration::ZERO, by_user)),
             doctor: Mutex::default(),
@@ -190,7 +180,6 @@ impl FlowControl {
         if !self.charges {
             return;
         }
-        self.charge_due_hits();
         if self.tended.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXAMINED_EACH) {
             self.examine();
         }
@@ -203,7 +192,6 @@ impl FlowControl {
 
     /// Returns what clients could do better, and shows it in the metrics.
     pub fn findings(&self) -> Vec<Finding> {
-        self.charge_all_hits();
         self.examine()
     }
 

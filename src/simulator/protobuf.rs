@@ -94,12 +94,13 @@ pub(super) fn decode(body: &[u8]) -> Option<Value> {
 
 /// Returns the apiVersion, the kind and the message of an envelope.
 fn open(body: &[u8]) -> Option<(String, String, &[u8])> {
-    let found = fields(body.strip_prefix(MAGIC)?)?;
-    let get = |number| found.iter().find(|field| field.number == number).map(|field| field.bytes);
+    let envelope = fields(body.strip_prefix(MAGIC)?)?;
+    let get =
+        |number| envelope.iter().find(|field| field.number == number).map(|field| field.bytes);
     let type_meta = fields(get(1)?)?;
     let word = |number| {
-        let found = type_meta.iter().find(|field| field.number == number)?;
-        std::str::from_utf8(found.bytes).ok().map(str::to_owned)
+        let field = type_meta.iter().find(|field| field.number == number)?;
+        std::str::from_utf8(field.bytes).ok().map(str::to_owned)
     };
     Some((word(1)?, word(2)?, get(2)?))
 }

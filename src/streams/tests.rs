@@ -154,9 +154,9 @@ fn notifications_between_stream_and_connection_in_a_turn_do_not_wake_the_task() 
     let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (to_connection, to_stream) = (Arc::new(AtomicWaker::new()), Arc::new(AtomicWaker::new()));
     let rounds = Arc::new(AtomicUsize::new(0));
-    let (wakes, own, round) = (to_connection.clone(), to_stream.clone(), rounds.clone());
+    let (wakes, waker, round) = (to_connection.clone(), to_stream.clone(), rounds.clone());
     tasks.spawner().execute(poll_fn(move |context: &mut Context<'_>| {
-        own.register(context.waker());
+        waker.register(context.waker());
         if round.fetch_add(1, Ordering::Relaxed) < 3 {
             wakes.wake();
         }
@@ -211,9 +211,9 @@ async fn an_auxiliary_future_is_polled_after_its_own_wake_up_and_stops_the_run()
 fn a_turn_ends_while_stream_and_connection_are_always_ready() {
     let mut tasks = ConnectionTasks::<()>::new(QUEUED_MAX);
     let (stream, polls) = (Arc::new(AtomicWaker::new()), Arc::new(AtomicUsize::new(0)));
-    let (own, count) = (Arc::clone(&stream), Arc::clone(&polls));
+    let (waker, count) = (Arc::clone(&stream), Arc::clone(&polls));
     tasks.spawner().execute(poll_fn(move |context: &mut Context<'_>| {
-        own.register(context.waker());
+        waker.register(context.waker());
         count.fetch_add(1, Ordering::Relaxed);
         Poll::Pending
     }));

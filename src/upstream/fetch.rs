@@ -105,6 +105,9 @@ impl<'a> Get<'a> {
     }
 }
 
+/// `weir.dev/none,!weir.dev/none`: a selector that no object matches.
+pub(super) const MATCH_NOTHING: &str = "&labelSelector=weir.dev%2Fnone%2C%21weir.dev%2Fnone";
+
 /// GETs a path (with query) and reads the whole response, of at most `max_bytes`. Any status except
 /// 200, and 304 if an `etag` is given, is an [`UpstreamError::Status`].
 pub(crate) async fn get(

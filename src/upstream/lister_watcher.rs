@@ -5,7 +5,6 @@ mod exact;
 mod http;
 mod list_watch;
 mod query;
-mod reached;
 mod responses;
 mod stream;
 #[cfg(test)]

@@ -118,7 +118,7 @@ fn each_panel_says_what_is_bad_and_links_a_runbook_where_one_fits() {
         let bad = description.split_once("Bad: ").unwrap_or_default().1;
         assert!(!bad.trim().is_empty(), "{title}: its description does not say what is bad");
         let urls: BTreeSet<&str> = panel["links"].as_array().unwrap().iter().map(url).collect();
-        let shown: BTreeSet<String> =
+        let plotted: BTreeSet<String> =
             panel["targets"].as_array().unwrap().iter().flat_map(metrics).collect();
         // Also of the records that the alert reads.
         let reads = |rule: &Value| {
@@ -128,10 +128,10 @@ fn each_panel_says_what_is_bad_and_links_a_runbook_where_one_fits() {
             read.extend(more);
             read
         };
-        let is_fit = |rule: &&Value| !reads(rule).is_disjoint(&shown);
+        let is_fit = |rule: &&Value| !reads(rule).is_disjoint(&plotted);
         let mut fit = alerts.iter().filter(is_fit).map(runbook).peekable();
         let is_linked = fit.peek().is_none() || fit.any(|url| urls.contains(url));
-        assert!(is_linked, "{title}: it has no link to the runbook of an alert on {shown:?}");
+        assert!(is_linked, "{title}: it has no link to the runbook of an alert on {plotted:?}");
         linked.extend(urls.into_iter().map(str::to_owned));
     }
     let all: BTreeSet<String> = alerts.iter().map(runbook).map(str::to_owned).collect();
@@ -142,8 +142,8 @@ fn each_panel_says_what_is_bad_and_links_a_runbook_where_one_fits() {
 #[test]
 fn each_metric_of_rules_dashboards_and_runbooks_exists() {
     let page = fs::read_to_string(root().join("docs/reference/metrics.md")).unwrap();
-    let known = names(&page);
-    assert!(known.len() > 50, "{known:?}");
+    let documented = names(&page);
+    assert!(documented.len() > 50, "{documented:?}");
     let records: BTreeSet<String> =
         rules().iter().filter_map(|rule| rule["record"].as_str()).map(str::to_owned).collect();
     let mut files = vec![deploy("prometheus/rules.yaml")];
@@ -156,7 +156,8 @@ fn each_metric_of_rules_dashboards_and_runbooks_exists() {
         for name in names(&text) {
             let family =
                 ["_bucket", "_count", "_sum"].iter().find_map(|end| name.strip_suffix(end));
-            let exists = known.contains(&name) || family.is_some_and(|name| known.contains(name));
+            let exists =
+                documented.contains(&name) || family.is_some_and(|name| documented.contains(name));
             assert!(exists, "{}: there is no metric {name}", file.display());
         }
         // `weir:0.1.0` is an image.
@@ -178,8 +179,8 @@ fn panels() -> Vec<Value> {
 }
 
 /// The metrics and records in the expression of an alert or of a panel's target.
-fn metrics(of: &Value) -> BTreeSet<String> {
-    named(of["expr"].as_str().unwrap(), &["weir_", "weir:", "process_"])
+fn metrics(rule: &Value) -> BTreeSet<String> {
+    named(rule["expr"].as_str().unwrap(), &["weir_", "weir:", "process_"])
 }
 
 fn runbook(rule: &Value) -> &str {
@@ -217,7 +218,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn is_text(path: &Path) -> bool {
-    path.extension().is_some_and(|end| ["json", "md", "yaml"].iter().any(|known| end == *known))
+    path.extension()
+        .is_some_and(|end| ["json", "md", "yaml"].iter().any(|extension| end == *extension))
 }
 
 /// Runs a tool in the repository; says so where it is not installed.

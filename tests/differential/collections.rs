@@ -29,8 +29,11 @@ impl Collection {
     /// The first part of the path.
     pub(crate) fn group_version(&self) -> &'static str {
         let parts = if self.path.starts_with("/apis/") { 4 } else { 3 };
-        let end =
-            self.path.match_indices('/').nth(parts - 1).map_or(self.path.len(), |found| found.0);
+        let end = self
+            .path
+            .match_indices('/')
+            .nth(parts - 1)
+            .map_or(self.path.len(), |separator| separator.0);
         self.path.get(..end).unwrap_or_default()
     }
 }

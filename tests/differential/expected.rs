@@ -131,8 +131,8 @@ fn page(read: &ReadRequest) -> Expect {
     match read.token {
         Token::Minted(version) | Token::FromEtcd(version) => {
             // A collection whose first page was its last has no token.
-            let known = read.collection.touched && version != Version::Old;
-            if known { Cache } else { Either }
+            let is_cached = read.collection.touched && version != Version::Old;
+            if is_cached { Cache } else { Either }
         }
         // The revision of another resource, or the present one: provable in some states of the
         // cache.

@@ -46,21 +46,23 @@ fn without(text: &str, key: &str) -> String {
     format!("{before}{key}{blank}\"{mark}\"{after}")
 }
 
-/// Frames of a watch: a bookmark that ends the state loses only its resourceVersion; other
-/// bookmarks are removed, because they come with progress.
+/// Frames of a watch: of a bookmark that ends the state, the kind and the version stay, since Weir
+/// writes no other fields until it has seen a bookmark (docs/semantics.md §0.3); other bookmarks are
+/// removed, because they come with progress.
 fn stream(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
         if !line.starts_with("{\"type\":\"BOOKMARK\"") {
             lines.push(line.to_owned());
         } else if line.contains("k8s.io/initial-events-end") {
-            lines.push(without(line, "\"resourceVersion\":"));
+            let head = line.split_once("\"metadata\":").map_or(line, |(head, _)| head);
+            lines.push(head.to_owned());
         }
     }
     lines.join("\n")
 }
 
-/// Length-delimited frames; the length of the bookmark that ends the state is kept.
+/// Length-delimited frames; of the bookmark that ends the state, only its presence is kept.
 fn frames(mut body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     while let Some((length, rest)) = body.split_first_chunk::<4>() {
@@ -71,7 +73,7 @@ fn frames(mut body: &[u8]) -> Vec<u8> {
         if !frame.starts_with(b"\x0a\x08BOOKMARK") {
             out.extend_from_slice(frame);
         } else if contains(b"k8s.io/initial-events-end") {
-            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(b"BOOKMARK");
         }
     }
     out.extend_from_slice(body);

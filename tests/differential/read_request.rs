@@ -206,8 +206,10 @@ pub(crate) struct Marks {
 impl Marks {
     fn version(&self, collection: &Collection, version: Version) -> String {
         let mark = |name| {
-            let found = self.versions.get(&(collection.resource, name));
-            found.unwrap_or_else(|| panic!("no mark {name} of {}", collection.resource)).to_string()
+            let version = self.versions.get(&(collection.resource, name));
+            version
+                .unwrap_or_else(|| panic!("no mark {name} of {}", collection.resource))
+                .to_string()
         };
         match version {
             Version::Unset | Version::Empty => String::new(),

@@ -224,8 +224,8 @@ impl Report {
             eprintln!("  {count:5} {status} {from}");
         }
         assert!(!self.seen.is_empty());
-        let shown: Vec<_> = self.wrong.iter().take(SHOWN_MAX).map(String::as_str).collect();
-        assert!(self.wrong.is_empty(), "{what}: {} wrong\n{}", self.wrong.len(), shown.join("\n"));
+        let lines: Vec<_> = self.wrong.iter().take(SHOWN_MAX).map(String::as_str).collect();
+        assert!(self.wrong.is_empty(), "{what}: {} wrong\n{}", self.wrong.len(), lines.join("\n"));
     }
 
     /// The differences, and how often each status came from each server.

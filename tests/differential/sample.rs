@@ -34,8 +34,8 @@ fn one(rng: &mut Rng) -> ReadRequest {
     let labels =
         maybe(rng, 3, &NO_LABELS, |rng| -> &'static Labels { rng.choice(&LABELS).unwrap() });
     let fields = maybe(rng, 3, &NO_FIELDS, |rng| -> &'static Fields {
-        let own = rng.choice(collection.fields).filter(|_| rng.bool());
-        own.unwrap_or_else(|| rng.choice(&FIELDS).unwrap())
+        let field = rng.choice(collection.fields).filter(|_| rng.bool());
+        field.unwrap_or_else(|| rng.choice(&FIELDS).unwrap())
     });
     let watch = matches!(verb, Verb::Watch(_));
     let initial = maybe(rng, if watch { 3 } else { 40 }, "", |rng| {

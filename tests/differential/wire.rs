@@ -170,8 +170,8 @@ pub(crate) struct Answer {
 impl Answer {
     /// Returns the value of a header; empty if there is none.
     pub(crate) fn header(&self, name: &str) -> &str {
-        let found = self.headers.iter().find(|(known, _)| known == name);
-        found.map_or("", |(_, value)| value)
+        let field = self.headers.iter().find(|(header, _)| header == name);
+        field.map_or("", |(_, value)| value)
     }
 
     /// Returns Weir's `X-Weir-Cache`.

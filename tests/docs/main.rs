@@ -21,25 +21,44 @@ mod ways;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use std::thread;
+
+use parking_lot::Mutex;
+
 use crate::page::{Step, steps};
 use crate::session::Session;
 
 #[test]
 fn every_command_succeeds_and_prints_what_the_page_says() {
-    let (mut run, mut failures) = (0, Vec::new());
-    for path in pages(&root().join("docs")).into_iter().chain([root().join("README.md")]) {
+    let pages = pages(&root().join("docs")).into_iter().chain([root().join("README.md")]);
+    let sessions = Mutex::new(pages.filter_map(|path| {
         let steps = steps(&fs::read_to_string(&path).unwrap());
-        if !steps.iter().any(|step| matches!(step, Step::Command(_))) {
-            continue;
-        }
+        let has_command = steps.iter().any(|step| matches!(step, Step::Command(_)));
         let name = path.strip_prefix(root()).unwrap().display().to_string();
-        let mut session = Session::start(&name);
-        for step in &steps {
-            session.take(step);
+        has_command.then_some((name, steps))
+    }));
+    // Sessions wait most of their time: for a demo, or for what a command prints.
+    let reader = || {
+        let (mut run, mut failures) = (0, Vec::new());
+        loop {
+            let next = sessions.lock().next();
+            let Some((name, steps)) = next else {
+                break (run, failures);
+            };
+            let mut session = Session::start(&name);
+            steps.iter().for_each(|step| session.take(step));
+            run += session.run;
+            failures.append(&mut session.failures);
         }
-        run += session.run;
-        failures.append(&mut session.failures);
-    }
+    };
+    let (mut run, mut failures) = (0, Vec::new());
+    thread::scope(|scope| {
+        for reader in [scope.spawn(reader), scope.spawn(reader), scope.spawn(reader)] {
+            let (commands, mut failed) = reader.join().unwrap();
+            run += commands;
+            failures.append(&mut failed);
+        }
+    });
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(run > 20, "only {run} commands were run");
 }
@@ -95,17 +114,17 @@ const LONG: [(&str, &str); 2] = [
 
 /// The Markdown files below a directory, without the decisions.
 fn pages(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() && !path.ends_with("decisions") {
-            found.extend(pages(&path));
+            paths.extend(pages(&path));
         } else if path.extension().is_some_and(|end| end == "md") {
-            found.push(path);
+            paths.push(path);
         }
     }
-    found.sort();
-    found
+    paths.sort();
+    paths
 }
 
 fn root() -> &'static Path {

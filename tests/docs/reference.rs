@@ -10,38 +10,38 @@ use crate::root;
 /// The values that the code can give are in the reference, and no others.
 #[test]
 fn the_reasons_are_those_of_the_code() {
-    let mut known = arms("src/server/delegate/reason.rs");
-    known.extend(arms("src/cache/refusal.rs"));
-    assert_eq!(table("headers.md", "## Reasons"), known);
+    let mut expected = arms("src/server/delegate/reason.rs");
+    expected.extend(arms("src/cache/refusal.rs"));
+    assert_eq!(table("headers.md", "## Reasons"), expected);
 }
 
 #[test]
 fn the_values_of_the_shed_header_are_those_of_the_code() {
-    let mut known = arms("src/flow/schedule/request.rs");
-    known.extend(arms("src/server/flow_control/rules.rs"));
+    let mut expected = arms("src/flow/schedule/request.rs");
+    expected.extend(arms("src/server/flow_control/rules.rs"));
     // The refusals that are 429, of a table that is written from the code.
     let page = fs::read_to_string(root().join("docs/reference/headers.md")).unwrap();
     let limits = page.lines().filter(|line| line.contains(" (429). |"));
-    known.extend(limits.filter_map(|line| Some(line.split('`').nth(1)?.to_owned())));
-    known.insert(constant("src/server/open_watches.rs", "WATCHES"));
-    known.insert("overload".to_owned());
+    expected.extend(limits.filter_map(|line| Some(line.split('`').nth(1)?.to_owned())));
+    expected.insert(constant("src/server/open_watches.rs", "WATCHES"));
+    expected.insert("overload".to_owned());
     // The row of a cache's own reasons, which have a table of their own.
-    known.extend(["not-ready", "over-budget"].map(str::to_owned));
+    expected.extend(["not-ready", "over-budget"].map(str::to_owned));
     let mut described = table("headers.md", "## X-Weir-Shed");
     described.remove("X-Weir-Cache");
-    assert_eq!(described, known);
+    assert_eq!(described, expected);
 }
 
 #[test]
 fn the_findings_are_those_of_the_code() {
-    let known = arms("src/flow/doctor/rule.rs");
-    assert_eq!(table("findings.md", "# What"), known);
+    let expected = arms("src/flow/doctor/rule.rs");
+    assert_eq!(table("findings.md", "# What"), expected);
 }
 
 #[test]
 fn the_kinds_of_events_are_those_of_the_code() {
-    let known = arms("src/telemetry/events/kind.rs");
-    assert_eq!(table("admin.md", "## Events"), known);
+    let expected = arms("src/telemetry/events/kind.rs");
+    assert_eq!(table("admin.md", "## Events"), expected);
 }
 
 /// `WEIR_WRITE=1 cargo test --test docs configuration` writes it.
@@ -72,8 +72,10 @@ fn described(command: &Command) -> String {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let mut text = format!("\n## weir {}\n\n{}.\n", command.get_name(), cell(&about));
     let common = ["help", "version"];
-    let arguments: Vec<_> =
-        command.get_arguments().filter(|it| !common.contains(&it.get_id().as_str())).collect();
+    let arguments: Vec<_> = command
+        .get_arguments()
+        .filter(|argument| !common.contains(&argument.get_id().as_str()))
+        .collect();
     if !arguments.is_empty() {
         text.push_str("\n| argument | what it is |\n|---|---|\n");
     }

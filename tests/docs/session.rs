@@ -232,8 +232,8 @@ fn is_server(text: &str) -> bool {
 fn missing_tool(text: &str) -> Option<&str> {
     let words = text.split('|').filter_map(|part| part.split_whitespace().next());
     words.filter(|word| TOOLS.contains(word)).find(|word| {
-        let found = Program::new("sh").args(["-c", &format!("command -v {word}")]).output();
-        !found.unwrap().status.success()
+        let lookup = Program::new("sh").args(["-c", &format!("command -v {word}")]).output();
+        !lookup.unwrap().status.success()
     })
 }
 

@@ -172,12 +172,12 @@ fn paths() -> Vec<Case> {
     }
     let attributes = json!({"verb": "list", "resource": "configmaps", "namespace": "a"});
     let about = |kind: &str, group: &str| json!({"apiVersion": format!("{group}/v1"), "kind": kind, "spec": {"resourceAttributes": attributes}});
-    let own = about("SelfSubjectAccessReview", "authorization.k8s.io");
+    let self_review = about("SelfSubjectAccessReview", "authorization.k8s.io");
     let other = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
         "spec": {"user": "tom", "groups": ["readers"], "resourceAttributes": attributes}});
     let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     for (group, plural, body) in [
-        ("authorization.k8s.io", "selfsubjectaccessreviews", own),
+        ("authorization.k8s.io", "selfsubjectaccessreviews", self_review),
         ("authorization.k8s.io", "subjectaccessreviews", other),
         ("authentication.k8s.io", "selfsubjectreviews", who),
     ] {

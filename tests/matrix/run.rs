@@ -43,11 +43,13 @@ pub(crate) async fn matrix(world: &World, one_in: usize) {
     for ((status, from), count) in &seen {
         eprintln!("  {count:5} {status} {from}");
     }
-    let shown: Vec<_> = wrong.iter().take(SHOWN_MAX).map(String::as_str).collect();
-    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), shown.join("\n"));
+    let lines: Vec<_> = wrong.iter().take(SHOWN_MAX).map(String::as_str).collect();
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), lines.join("\n"));
     // The run reaches the cases that it is made for.
     for (status, hit) in [(200, true), (200, false), (401, false), (403, false), (404, true)] {
-        let fits = |(known, from): &(u16, String)| *known == status && (from == HIT) == hit;
+        let fits = |(listed_status, from): &(u16, String)| {
+            *listed_status == status && (from == HIT) == hit
+        };
         let count: usize = seen.iter().filter(|(key, _)| fits(key)).map(|(_, count)| count).sum();
         assert!(count * one_in > 100, "{status} hardly ever came up, {count} times");
     }

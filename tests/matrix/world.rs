@@ -184,8 +184,8 @@ impl Traits {
         let pages_cached = minor.parse::<u32>().unwrap() >= 34;
         let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
         let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-        let shown = pki.client("carl", "devs", LONG);
-        let client = Some((shown.chain.as_str(), shown.key.as_str()));
+        let certificate = pki.client("carl", "devs", LONG);
+        let client = Some((certificate.chain.as_str(), certificate.key.as_str()));
         let endpoint = Endpoint::tls_with(direct.address, &direct.ca, client, "");
         let answer = endpoint.send(&Call::json(Method::POST, path, &who)).await.json();
         let credential_ids = answer["status"]["userInfo"].get("extra").is_some();
@@ -199,8 +199,9 @@ impl Side {
     }
 
     pub(crate) fn of(&self, user: &User) -> Endpoint {
-        let shown = user.certificate.as_ref();
-        let client = shown.map(|shown| (shown.chain.as_str(), shown.key.as_str()));
+        let certificate = user.certificate.as_ref();
+        let client =
+            certificate.map(|certificate| (certificate.chain.as_str(), certificate.key.as_str()));
         Endpoint::tls_with(self.address, &self.ca, client, &user.token)
     }
 }

@@ -23,9 +23,9 @@ async fn list(proxy: &Proxy) -> u16 {
     proxy.call(&Call::get(LIST).header("authorization", "Bearer alices")).await.status.as_u16()
 }
 
-async fn refusals(proxy: &Proxy, of: &str) -> f64 {
-    let of = format!("of=\"{of}");
-    proxy.metric("weir_flowcontrol_upstream_refusals_total", &[&of]).await
+async fn refusals(proxy: &Proxy, label: &str) -> f64 {
+    let label = format!("of=\"{label}");
+    proxy.metric("weir_flowcontrol_upstream_refusals_total", &[&label]).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,8 +28,8 @@ async fn upstream(weir: User) -> Simulator {
     for (version, kind) in [("example.com/v1", "Widget"), ("apps/v1", "Deployment")] {
         let (group, _) = version.split_once('/').unwrap();
         upstream.aggregate(group, "v1", move |user, path| {
-            let own = |metadata: Value| json!({"apiVersion": version, "kind": kind, "metadata": metadata});
-            let object = own(json!({"name": format!("of-{user}"), "namespace": "ns1", "resourceVersion": "7"}));
+            let object_with = |metadata: Value| json!({"apiVersion": version, "kind": kind, "metadata": metadata});
+            let object = object_with(json!({"name": format!("of-{user}"), "namespace": "ns1", "resourceVersion": "7"}));
             match path.rsplit('/').next()? {
                 "widgets" | "deployments" => Some(json!({"apiVersion": version, "kind": format!("{kind}List"),
                     "metadata": {"resourceVersion": "7"}, "items": [object]})),

@@ -284,9 +284,9 @@ async fn documents_come_from_memory_with_their_age() {
             is_from_memory(&answer);
             assert_eq!(answer.body, before.body, "{}", call.path);
             assert_eq!(answer.headers["etag"], before.headers["etag"]);
-            let known =
+            let conditional =
                 call.clone().header("if-none-match", before.headers["etag"].to_str().unwrap());
-            assert_eq!(proxy.call(&known).await.status, 304);
+            assert_eq!(proxy.call(&conditional).await.status, 304);
         }
         is_unavailable(&proxy.get("/openapi/v3/unknown").await, "not in memory");
     }
@@ -389,5 +389,8 @@ async fn access_decisions_keep_their_times_and_then_reads_are_503() {
 /// Returns the number of requests for a resource by verb.
 fn requests(proxy: &Proxy, resource: &str) -> Vec<(String, u64)> {
     let counts = proxy.upstream.requests().counts().into_iter();
-    counts.filter(|((_, of), _)| of == resource).map(|((verb, _), n)| (verb, n)).collect()
+    counts
+        .filter(|((_, counted_resource), _)| counted_resource == resource)
+        .map(|((verb, _), n)| (verb, n))
+        .collect()
 }

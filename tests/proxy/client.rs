@@ -57,7 +57,7 @@ impl Call {
     }
 
     fn has(&self, name: &str) -> bool {
-        self.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+        self.headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name))
     }
 }
 

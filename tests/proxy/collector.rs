@@ -99,9 +99,9 @@ impl Collector {
     /// Waits for a server span whose name ends so, and returns it with its children in the order
     /// in which they were made.
     pub(crate) async fn request(&self, route: &str) -> (Span, Vec<Span>) {
-        let found = || self.spans().into_iter().rfind(|span| span.name.ends_with(route));
-        eventually(&format!("a span of {route} arrives"), async || found().is_some()).await;
-        let server = found().unwrap();
+        let span = || self.spans().into_iter().rfind(|span| span.name.ends_with(route));
+        eventually(&format!("a span of {route} arrives"), async || span().is_some()).await;
+        let server = span().unwrap();
         let mut children = self.spans();
         children.retain(|span| span.parent_span_id == server.span_id);
         (server, children)
@@ -138,7 +138,7 @@ async fn answer(
             let export = ExportTraceServiceRequest::decode(body).unwrap();
             for resource in export.resource_spans {
                 let named = resource.resource.unwrap().attributes;
-                assert!(named.iter().any(|it| it.key == "service.name"), "{named:?}");
+                assert!(named.iter().any(|attribute| attribute.key == "service.name"), "{named:?}");
                 let spans = resource.scope_spans.into_iter().flat_map(|scope| scope.spans);
                 state.lock().spans.extend(spans);
             }
@@ -156,8 +156,8 @@ async fn answer(
 
 /// Returns an attribute as text; empty if there is none.
 pub(crate) fn attribute(span: &Span, name: &str) -> String {
-    let found = span.attributes.iter().find(|attribute| attribute.key == name);
-    match found.and_then(|attribute| attribute.value.as_ref()?.value.as_ref()) {
+    let attribute = span.attributes.iter().find(|attribute| attribute.key == name);
+    match attribute.and_then(|attribute| attribute.value.as_ref()?.value.as_ref()) {
         None => String::new(),
         Some(Value::Text(text)) => text.clone(),
         Some(Value::Int(number)) => number.to_string(),

@@ -223,14 +223,14 @@ async fn users_get_consistent_lists_of_what_they_may_list() {
     let list = |path: &str, token: &str| {
         Call::get(path).header("authorization", &format!("Bearer {token}"))
     };
-    let own = "/api/v1/namespaces/ns1/configmaps";
+    let namespaced = "/api/v1/namespaces/ns1/configmaps";
     eventually("the list comes from the cache", async || {
-        let answer = proxy.call(&list(own, "alices")).await;
+        let answer = proxy.call(&list(namespaced, "alices")).await;
         assert_eq!(answer.status, 200);
         answer.cache() == "hit"
     })
     .await;
-    for (path, token) in [(own, "bobs"), (CONFIGMAPS, "alices")] {
+    for (path, token) in [(namespaced, "bobs"), (CONFIGMAPS, "alices")] {
         let call = list(path, token);
         let (through, direct) = (proxy.call(&call).await, proxy.direct(&call).await);
         assert_eq!((through.status.as_u16(), direct.status.as_u16()), (403, 403));

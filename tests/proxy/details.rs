@@ -118,7 +118,8 @@ async fn numbers_equal_the_metrics() {
     let reasons = get(&proxy, "reasons").await;
     assert_eq!(reasons["items"][0]["reason"], "consistent", "{reasons:#}");
     let limits = get(&proxy, "limits").await;
-    let all = limits["items"].as_array().unwrap().iter().find(|it| it["name"] == "all caches");
+    let all =
+        limits["items"].as_array().unwrap().iter().find(|limit| limit["name"] == "all caches");
     assert_eq!(
         all.unwrap()["limit"].as_f64().unwrap(),
         proxy.metric("weir_cache_total_bytes_limit", &[]).await
@@ -179,13 +180,13 @@ async fn an_outage_is_shown_and_noted() {
 
 /// Waits until there is a value.
 async fn eventually_some<T>(find: impl AsyncFn() -> Option<T>) -> T {
-    let mut found = None;
+    let mut value = None;
     eventually("there is a value", async || {
-        found = find().await;
-        found.is_some()
+        value = find().await;
+        value.is_some()
     })
     .await;
-    found.unwrap()
+    value.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -221,13 +222,14 @@ async fn the_open_connections_are_listed_for_local_clients() {
     let watch = Call::get(path).header("user-agent", "watcher/1.0");
     let open = client::Watch::open(proxy.plain(), &watch).await;
     let list = async || call(&proxy, "/debug/connections?limit=1", &[]).await.json();
-    let shown = list().await;
-    let first = &shown["items"][0];
+    let described = list().await;
+    let first = &described["items"][0];
     assert_eq!((&first["userAgent"], &first["openRequests"]), (&"watcher/1.0".into(), &1.into()));
     assert_eq!((&first["listener"], &first["isHTTP2"]), (&"plain".into(), &false.into()));
     let clients = get(&proxy, "clients").await;
     let connections = clients["connections"].as_array().unwrap();
-    let watcher = connections.iter().find(|it| it["userAgent"] == "watcher/1.0").unwrap();
+    let watcher =
+        connections.iter().find(|connection| connection["userAgent"] == "watcher/1.0").unwrap();
     assert_eq!((&watcher["addresses"], &watcher["openRequests"]), (&1.into(), &1.into()));
     drop(open);
     eventually("the connection is gone", async || list().await["open"] == 0).await;
@@ -240,9 +242,9 @@ async fn one_cache_is_shown_and_listed_again_on_demand() {
     let proxy = observing(AdminDetail::Local).await;
     proxy.warm("/api/v1/pods").await;
     proxy.until_watched("pods").await;
-    let shown = call(&proxy, "/debug/caches/v1/pods", &[]).await.json();
-    assert_eq!((&shown["resource"], &shown["namespace"]), (&"v1/pods".into(), &"".into()));
-    let cache = &shown["caches"][0];
+    let described = call(&proxy, "/debug/caches/v1/pods", &[]).await.json();
+    assert_eq!((&described["resource"], &described["namespace"]), (&"v1/pods".into(), &"".into()));
+    let cache = &described["caches"][0];
     let states: Vec<_> = cache["transitions"].as_array().unwrap().iter().collect();
     assert_eq!(states[0]["state"], "starting", "{cache:#}");
     assert_eq!(states.last().unwrap()["state"], cache["state"], "{cache:#}");

@@ -45,10 +45,11 @@ async fn a_script_that_polls_is_found_and_an_informer_is_not() {
         let call = Call::get(LIST).header("user-agent", SCRIPT);
         assert_eq!(proxy.call(&call).await.status, 200);
     }
-    let found = findings(&proxy).await;
-    let rules: Vec<_> = found.iter().map(|it| it["rule"].as_str().unwrap()).collect();
-    assert!(rules.contains(&"poll-list") && rules.contains(&"unset-list"), "{found:#?}");
-    for finding in &found {
+    let found_findings = findings(&proxy).await;
+    let rules: Vec<_> =
+        found_findings.iter().map(|finding| finding["rule"].as_str().unwrap()).collect();
+    assert!(rules.contains(&"poll-list") && rules.contains(&"unset-list"), "{found_findings:#?}");
+    for finding in &found_findings {
         assert_eq!(finding["userAgent"], SCRIPT, "{finding:#}");
         assert_eq!(finding["resource"], "pods");
         assert!(finding["fix"].as_str().unwrap().starts_with("Python: "), "{finding:#}");
@@ -106,8 +107,9 @@ async fn observed() -> Proxy {
 
 /// Returns the rules of the findings of an agent.
 async fn rules(proxy: &Proxy, agent: &str) -> Vec<String> {
-    let found = findings(proxy).await.into_iter().filter(|it| it["userAgent"] == agent);
-    found.map(|it| it["rule"].as_str().unwrap().to_owned()).collect()
+    let found_findings =
+        findings(proxy).await.into_iter().filter(|finding| finding["userAgent"] == agent);
+    found_findings.map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect()
 }
 
 const LOCAL: [u8; 4] = [127, 0, 0, 1];
@@ -150,10 +152,10 @@ async fn watches_of_a_resource_version_that_is_too_old_are_found() {
             }
         }
     }
-    let found = rules(&proxy, "stubborn/1.0").await;
-    assert!(found.contains(&"dead-watch".to_owned()), "{found:?}");
-    let found = rules(&proxy, "careful/1.0").await;
-    assert!(!found.contains(&"dead-watch".to_owned()), "{found:?}");
+    let rules_found = rules(&proxy, "stubborn/1.0").await;
+    assert!(rules_found.contains(&"dead-watch".to_owned()), "{rules_found:?}");
+    let rules_found = rules(&proxy, "careful/1.0").await;
+    assert!(!rules_found.contains(&"dead-watch".to_owned()), "{rules_found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,7 +186,7 @@ async fn several_watches_of_the_same_over_one_connection_are_found() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_on_each_node_that_watches_all_pods_is_found_until_it_stops() {
     let proxy = observed().await;
-    let (mut own, mut bad) = (Vec::new(), Vec::new());
+    let (mut well_behaved, mut bad) = (Vec::new(), Vec::new());
     for node in 1..=10 {
         let address = [127, 0, 0, node];
         let mut client = Sender::connect(&proxy, "bad-agent/1.0", address).await;
@@ -193,7 +195,7 @@ async fn a_program_on_each_node_that_watches_all_pods_is_found_until_it_stops() 
         let mut good = Sender::connect(&proxy, "good-agent/1.0", address).await;
         let selector = format!("fieldSelector=spec.nodeName%3Dnode-{node}");
         let path = format!("/api/v1/pods?watch=1&resourceVersion=0&{selector}");
-        own.push(good.get(&path).await);
+        well_behaved.push(good.get(&path).await);
         // A job of which each run has an address of its own.
         let mut job = Sender::connect(&proxy, "job/1.0", address).await;
         job.read("/api/v1/pods?resourceVersion=0").await;
@@ -204,7 +206,8 @@ async fn a_program_on_each_node_that_watches_all_pods_is_found_until_it_stops() 
     // Its new version watches the pods of its node.
     for (number, (mut client, watch)) in bad.into_iter().enumerate() {
         let selector = format!("fieldSelector=spec.nodeName%3Dnode-{number}");
-        own.push(client.get(&format!("/api/v1/pods?watch=1&resourceVersion=0&{selector}")).await);
+        well_behaved
+            .push(client.get(&format!("/api/v1/pods?watch=1&resourceVersion=0&{selector}")).await);
         drop(watch);
     }
     eventually("the finding is gone", async || {
@@ -282,7 +285,7 @@ async fn a_deprecated_api_is_found() {
     }
     assert_eq!(rules(&proxy, "old/1.0").await, ["deprecated"]);
     let all = findings(&proxy).await;
-    let old = all.iter().find(|it| it["rule"] == "deprecated").unwrap();
+    let old = all.iter().find(|finding| finding["rule"] == "deprecated").unwrap();
     let evidence = old["evidence"].as_str().unwrap();
     assert!(evidence.contains("4 responses with the warning: v1 Endpoints is"), "{evidence}");
 }
@@ -333,9 +336,10 @@ async fn a_client_without_a_name_is_found_once() {
             client.read(&format!("{path}?resourceVersion=0")).await;
         }
     }
-    let found = findings(&proxy).await;
-    let nameless: Vec<_> = found.iter().filter(|it| it["rule"] == "no-agent").collect();
-    assert_eq!(nameless.len(), 1, "{found:#?}");
+    let found_findings = findings(&proxy).await;
+    let nameless: Vec<_> =
+        found_findings.iter().filter(|finding| finding["rule"] == "no-agent").collect();
+    assert_eq!(nameless.len(), 1, "{found_findings:#?}");
     assert_eq!(
         (&nameless[0]["resource"], &nameless[0]["weight"]),
         (&"(all)".into(), &"info".into())

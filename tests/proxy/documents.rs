@@ -43,13 +43,13 @@ async fn documents_are_cached_and_never_older_than_the_upstreams() {
     // A new kind is visible at once: a document from memory is never older than the upstream's.
     proxy.upstream.store().create(widgets()).unwrap();
     proxy.upstream.store().create(widget("ns1", "w1", "red")).unwrap();
-    let found = proxy.call(&discovery("/apis?timeout=32s")).await;
-    assert!(found.text().contains("widgets"), "{}", found.text());
+    let discovered = proxy.call(&discovery("/apis?timeout=32s")).await;
+    assert!(discovered.text().contains("widgets"), "{}", discovered.text());
     assert_eq!(compare(&proxy, &discovery("/apis?timeout=32s")).await, "hit");
     // The client has the document already.
-    let etag = found.headers["etag"].to_str().unwrap().to_owned();
-    let known = discovery("/apis").header("if-none-match", &etag);
-    let answer = proxy.call(&known).await;
+    let etag = discovered.headers["etag"].to_str().unwrap().to_owned();
+    let conditional = discovery("/apis").header("if-none-match", &etag);
+    let answer = proxy.call(&conditional).await;
     assert_eq!((answer.status.as_u16(), answer.cache(), answer.body.len()), (304, "hit", 0));
     // The legacy documents contain addresses for each client, and have no ETag.
     assert_eq!(compare(&proxy, &Call::get("/api")).await, fetched);

@@ -40,9 +40,9 @@ async fn a_reflector_that_moves_waits_for_servers_that_lag_and_takes_nothing_bac
     others.iter().for_each(|server| upstream.pause_caches(*server));
     upstream.store().create(configmap("ns1", "ahead", 1)).unwrap();
     rig.proxy.catch_up(CONFIGMAPS).await;
-    let shown = rig.proxy.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await;
-    assert!(shown.text().contains("ahead"));
-    let floor = resource_version(&shown.json());
+    let newer = rig.proxy.get(&format!("{CONFIGMAPS}?resourceVersion=0")).await;
+    assert!(newer.text().contains("ahead"));
+    let floor = resource_version(&newer.json());
     let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={floor}");
     let mut watch = rig.proxy.watch(&path).await;
     let lists = upstream.requests().count("list", "configmaps");

@@ -112,7 +112,10 @@ async fn bobs_list(address: SocketAddr, is_http2: bool) -> Answer {
 /// Returns the path and the headers of each of these lists that the API server got.
 fn bobs_lists(proxy: &Proxy) -> Vec<(String, HeaderMap)> {
     let recent = proxy.upstream.requests().recent().into_iter();
-    recent.filter(|it| it.query == BOBS).map(|it| (it.path, it.headers)).collect()
+    recent
+        .filter(|request| request.query == BOBS)
+        .map(|request| (request.path, request.headers))
+        .collect()
 }
 
 /// While it waits, only what is needed of it is kept.

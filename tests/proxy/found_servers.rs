@@ -132,24 +132,24 @@ async fn the_address_of_another_cluster_and_weirs_own_are_never_used() {
     let other = Simulator::start(SimulatorOptions::default()).await.unwrap();
     let rig = rig_with_slices().await;
     rig.until_usable(&rig.servers).await;
-    let own = rig.proxy.plain();
-    for (name, address) in [("other", other.address()), ("own", own)] {
+    let weir_address = rig.proxy.plain();
+    for (name, address) in [("other", other.address()), ("own", weir_address)] {
         rig.proxy.upstream.store().create(slice(name, address)).unwrap();
     }
     eventually("both were asked", async || {
         let was_asked = other.requests().count("list", "namespaces") > 0;
-        was_asked && rig.is(own, "ejected").await
+        was_asked && rig.is(weir_address, "ejected").await
     })
     .await;
     for number in 0..60 {
         assert_eq!(rig.write(&format!("write-{number}")).await, 201);
     }
-    assert!(!rig.is_admitted(other.address()).await && !rig.is_admitted(own).await);
+    assert!(!rig.is_admitted(other.address()).await && !rig.is_admitted(weir_address).await);
     let asked = other.requests().recent();
     let checks = ["/readyz", "/api/v1/namespaces"];
     let is_check =
         |path: &str| checks.contains(&path) || Path::new(path).ends_with("kube-system/leases");
-    assert!(asked.iter().all(|it| is_check(&it.path)), "{asked:?}");
+    assert!(asked.iter().all(|request| is_check(&request.path)), "{asked:?}");
     // A request that came back is refused.
     let call = Call::get("/api/v1/nodes").header("x-weir-via", "a, b, c, d");
     assert_eq!(rig.proxy.call(&call).await.status, 508);
@@ -186,8 +186,8 @@ async fn a_role_in_one_namespace_uses_configured_servers_alone_and_notices_a_rew
         assert_eq!(rig.proxy.get(&object).await.status, 200);
     }
     let recent = rig.proxy.upstream.requests().recent();
-    let of_client = || recent.iter().filter(|it| it.path == object);
-    assert!(of_client().count() == 40 && of_client().all(|it| it.server != 2));
+    let of_client = || recent.iter().filter(|request| request.path == object);
+    assert!(of_client().count() == 40 && of_client().all(|request| request.server != 2));
 
     rig.proxy.warm(NAMESPACE).await;
     let upstream = &rig.proxy.upstream;
@@ -207,7 +207,9 @@ async fn a_role_in_one_namespace_uses_configured_servers_alone_and_notices_a_rew
     assert!(metric("weir_history_rewinds_total").await >= 1.0);
     let recent = upstream.requests().recent();
     let is_probe = |server: usize| {
-        recent.iter().any(|it| it.path == NAMESPACE && it.query == "limit=1" && it.server == server)
+        recent.iter().any(|request| {
+            request.path == NAMESPACE && request.query == "limit=1" && request.server == server
+        })
     };
     assert!(is_probe(0) && is_probe(1), "both were asked consistently");
     assert_eq!(metric("weir_upstream_servers_unverified").await, 1.0);

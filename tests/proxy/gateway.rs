@@ -174,9 +174,9 @@ async fn cached_documents_are_only_for_permitted_users() {
             assert_eq!(refused.0, code, "{token} {path}");
             assert_ne!(refused.1, "hit", "{token} {path}");
             // Knowing the ETag does not help.
-            let known = as_user(call.clone(), token)
+            let conditional = as_user(call.clone(), token)
                 .header("if-none-match", first.2["etag"].to_str().unwrap());
-            assert!(proxy.call(&known).await.status.as_u16() >= 401, "{token} {path}");
+            assert!(proxy.call(&conditional).await.status.as_u16() >= 401, "{token} {path}");
         }
         // One copy serves all users: another allowed user gets the document that was fetched for
         // the first.

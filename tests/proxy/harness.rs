@@ -126,8 +126,8 @@ impl Proxy {
 
     /// Returns the first listener of a kind that has an address.
     pub(crate) fn address(&self, kind: ListenerKind) -> SocketAddr {
-        let found = self.listeners.iter().find(|listener| listener.kind == kind).unwrap();
-        found.address.parse().unwrap()
+        let listener = self.listeners.iter().find(|listener| listener.kind == kind).unwrap();
+        listener.address.parse().unwrap()
     }
 
     /// Sends a GET through Weir.

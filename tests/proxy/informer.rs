@@ -108,17 +108,17 @@ async fn follow(address: SocketAddr, path: &str, mut at: u64, seen: &Mutex<Seen>
 fn apply(event: &Value, at: &mut u64, seen: &mut Seen) {
     let (name, revision) = key(&event["object"]);
     let kind = event["type"].as_str().unwrap();
-    let known = seen.known.contains_key(&name);
+    let is_known = seen.known.contains_key(&name);
     let follows = match kind {
-        "ADDED" => !known && revision > *at,
-        "MODIFIED" => known && revision > *at,
+        "ADDED" => !is_known && revision > *at,
+        "MODIFIED" => is_known && revision > *at,
         // A relist deletes a missing object at the resourceVersion that it had before.
-        "DELETED" => known && revision >= *at,
+        "DELETED" => is_known && revision >= *at,
         "BOOKMARK" => revision >= *at,
         _ => false,
     };
     if !follows {
-        seen.complaints.push(format!("{kind} {name} at {revision} after {at}, known: {known}"));
+        seen.complaints.push(format!("{kind} {name} at {revision} after {at}, known: {is_known}"));
     }
     *at = revision.max(*at);
     match kind {

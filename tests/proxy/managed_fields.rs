@@ -102,7 +102,7 @@ async fn a_client_that_asks_gets_no_managed_fields_from_a_cache() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn protobuf_and_metadata_lose_them_too() {
     let proxy = proxy(|_| {}).await;
-    let of = |accept: String, path: &str| {
+    let cached_read = |accept: String, path: &str| {
         Call::get(&format!("{path}?resourceVersion=0")).header("accept", &accept)
     };
     let one = format!("{CONFIGMAPS}/cm-1");
@@ -115,13 +115,13 @@ async fn protobuf_and_metadata_lose_them_too() {
     ] {
         proxy.warm(&format!("{CONFIGMAPS}?resourceVersion=0")).await;
         let accept = format!("{encoding}{list}");
-        let call = of(accept.clone(), path);
+        let call = cached_read(accept.clone(), path);
         crate::wait::eventually("the cache answers", async || {
             proxy.call(&call).await.cache() == "hit"
         })
         .await;
         let whole = proxy.call(&call).await;
-        let less = proxy.call(&of(format!("{accept}{DROP}"), path)).await;
+        let less = proxy.call(&cached_read(format!("{accept}{DROP}"), path)).await;
         assert_eq!((less.cache(), dropped(&less)), ("hit", "metadata.managedFields"), "{accept}");
         let has = |answer: &Answer| answer.text().contains("FieldsV1");
         assert!(has(&whole) && !has(&less), "{accept}");

@@ -64,8 +64,8 @@ async fn a_consistent_watch_sees_every_write_before_it() {
         proxy.upstream.store().create(configmap("ns1", &name, number)).unwrap();
         let path = format!("{CONFIGMAPS}?watch=1&allowWatchBookmarks=true");
         let mut through = proxy.watch(&path).await;
-        let known = ["hit", "forward; reason=not-fresh"].contains(&through.cache());
-        assert!(known, "{}", through.cache());
+        let is_expected = ["hit", "forward; reason=not-fresh"].contains(&through.cache());
+        assert!(is_expected, "{}", through.cache());
         let frames = through.until("initial-events-end").await;
         assert!(frames.concat().contains(&format!("\"name\":\"{name}\"")), "{name} is missing");
         assert_eq!(frames.len(), 12 + number + 2);

@@ -27,14 +27,18 @@ async fn outlives(code: u16) {
     }
     let requests = proxy.upstream.requests();
     eventually("all watches are open", async || {
-        ["configmaps", "widgets", DEFINITIONS].iter().all(|of| requests.count("watch", of) > 0)
+        ["configmaps", "widgets", DEFINITIONS]
+            .iter()
+            .all(|resource| requests.count("watch", resource) > 0)
     })
     .await;
     requests.reset();
     proxy.upstream.faults().add("*", "*", u32::MAX, Action::Status(code));
     proxy.upstream.faults().cut_watches(None, Cut::Reset);
     eventually("each was refused twice", async || {
-        ["configmaps", "widgets", DEFINITIONS].iter().all(|of| requests.count("watch", of) > 1)
+        ["configmaps", "widgets", DEFINITIONS]
+            .iter()
+            .all(|resource| requests.count("watch", resource) > 1)
     })
     .await;
     for path in [CONFIGMAPS, WIDGETS] {

@@ -53,8 +53,8 @@ async fn the_pages_of_a_list_are_of_one_history() {
 async fn a_watch_does_not_go_on_in_the_lost_history() {
     let proxy = restored().await;
     let list = proxy.get(&format!("{CONFIGMAPS}?limit=1")).await.json();
-    let shown = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={shown}&timeoutSeconds=30");
+    let listed_version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion={listed_version}&timeoutSeconds=30");
     let opened = proxy.watch(&path);
     let returned = async {
         eventually("the reflector has tried", async || {

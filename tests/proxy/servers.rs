@@ -65,7 +65,10 @@ impl Rig {
     pub(crate) fn writes(&self) -> [usize; 3] {
         let recent = self.proxy.upstream.requests().recent();
         [0, 1, 2].map(|server| {
-            recent.iter().filter(|it| it.server == server && it.verb == "create").count()
+            recent
+                .iter()
+                .filter(|request| request.server == server && request.verb == "create")
+                .count()
         })
     }
 }
@@ -117,15 +120,19 @@ async fn each_request_of_weir_itself_has_its_user_agent() {
     // A server that does not answer is checked.
     rig.until(rig.servers[0], "ejected").await;
     let recent = rig.proxy.upstream.requests().recent();
-    let is_named = |it: &&LoggedRequest| {
-        let agent = it.headers.get("user-agent").and_then(|agent| agent.to_str().ok());
+    let is_named = |request: &&LoggedRequest| {
+        let agent = request.headers.get("user-agent").and_then(|agent| agent.to_str().ok());
         agent.is_some_and(|agent| agent.starts_with("weir/"))
     };
-    let paths: BTreeSet<&str> = recent.iter().filter(is_named).map(|it| &*it.path).collect();
+    let paths: BTreeSet<&str> =
+        recent.iter().filter(is_named).map(|request| &*request.path).collect();
     for path in ["/version", "/readyz", "/api/v1/configmaps"] {
         assert!(paths.contains(path), "{path} of {paths:?}");
     }
-    let others = recent.iter().filter(|it| !is_named(it)).map(|it| (&it.path, &it.query));
+    let others = recent
+        .iter()
+        .filter(|request| !is_named(request))
+        .map(|request| (&request.path, &request.query));
     assert_eq!(others.collect::<Vec<_>>(), []);
 }
 
@@ -152,8 +159,10 @@ async fn reads_of_a_client_that_may_be_stale_stay_on_one_server() {
         assert_ne!(events.cache(), "hit");
     }
     let recent = rig.proxy.upstream.requests().recent();
-    let is_clients = |it: &&LoggedRequest| it.resource == "events" && it.query == ANY;
-    let mut servers: Vec<usize> = recent.iter().filter(is_clients).map(|it| it.server).collect();
+    let is_clients =
+        |request: &&LoggedRequest| request.resource == "events" && request.query == ANY;
+    let mut servers: Vec<usize> =
+        recent.iter().filter(is_clients).map(|request| request.server).collect();
     assert_eq!(servers.len(), 30);
     servers.dedup();
     assert_eq!(servers.len(), 1, "{servers:?}");
@@ -182,7 +191,8 @@ async fn a_client_whose_server_goes_sees_no_older_state() {
         let upstream = &rig.proxy.upstream;
         assert_eq!(table(&rig).await.0, 200);
         let recent = upstream.requests().recent();
-        let is_clients = |it: &&LoggedRequest| it.path == CONFIGMAPS && it.query == ANY;
+        let is_clients =
+            |request: &&LoggedRequest| request.path == CONFIGMAPS && request.query == ANY;
         let home = recent.iter().rfind(is_clients).unwrap().server;
         upstream.pause_caches((home + lagging) % 3);
         upstream.store().create(configmap("ns1", "ahead", 1)).unwrap();
@@ -204,8 +214,9 @@ async fn a_client_whose_server_goes_sees_no_older_state() {
 
 fn clients_lists(rig: &Rig) -> Vec<usize> {
     let recent = rig.proxy.upstream.requests().recent();
-    let is_clients = |it: &&LoggedRequest| it.resource == "events" && it.query == "limit=7";
-    recent.iter().filter(is_clients).map(|it| it.server).collect()
+    let is_clients =
+        |request: &&LoggedRequest| request.resource == "events" && request.query == "limit=7";
+    recent.iter().filter(is_clients).map(|request| request.server).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -272,11 +283,11 @@ async fn a_watch_of_a_client_outlives_the_server_of_its_reflector() {
     let path = format!("{CONFIGMAPS}?watch=1&resourceVersion=0&fieldSelector=metadata.name%3Dlate");
     let mut watch = rig.proxy.watch(&path).await;
     assert_eq!(watch.cache(), "hit");
-    let is_reflector = |it: &&LoggedRequest| {
+    let is_reflector = |request: &&LoggedRequest| {
         // A watch of three seconds is a proof of freshness, on any server.
-        it.path == "/api/v1/configmaps"
-            && it.verb == "watch"
-            && !it.query.contains("timeoutSeconds=3&")
+        request.path == "/api/v1/configmaps"
+            && request.verb == "watch"
+            && !request.query.contains("timeoutSeconds=3&")
     };
     let current = || {
         let recent = rig.proxy.upstream.requests().recent();

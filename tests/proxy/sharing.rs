@@ -56,8 +56,10 @@ async fn requests_without_a_good_credential_do_not_end_the_connections_of_others
     }
     let recent = proxy.upstream.requests().recent();
     let connections = |user: &str| -> BTreeSet<u64> {
-        let created = recent.iter().filter(|it| it.verb == "create" && it.resource == "configmaps");
-        created.filter(|it| it.user == user).map(|it| it.connection).collect()
+        let created = recent
+            .iter()
+            .filter(|request| request.verb == "create" && request.resource == "configmaps");
+        created.filter(|request| request.user == user).map(|request| request.connection).collect()
     };
     assert_eq!(connections("alice").len(), 1, "her connection lives");
     assert_eq!(connections("bob"), connections("alice"), "his token is good");
@@ -89,7 +91,7 @@ async fn cancel(proxy: &Proxy, token: &str, requests: usize) -> Option<u16> {
         })
         .collect();
     eventually("every request has arrived or was refused", async || {
-        let refused = sent.iter().filter(|it| it.is_finished()).count();
+        let refused = sent.iter().filter(|task| task.is_finished()).count();
         arrived() - before + refused as u64 >= requests as u64
     })
     .await;
@@ -137,7 +139,9 @@ async fn forwarded_reads_from_any_resourceversion_use_one_connection() {
         assert_eq!(proxy.get(&object).await.cache(), "forward; reason=consistent");
     }
     let recent = proxy.upstream.requests().recent();
-    let seen = recent.iter().filter(|it| it.path == object && it.query == "resourceVersion=0");
-    let connections: BTreeSet<u64> = seen.map(|it| it.connection).collect();
+    let seen = recent
+        .iter()
+        .filter(|request| request.path == object && request.query == "resourceVersion=0");
+    let connections: BTreeSet<u64> = seen.map(|request| request.connection).collect();
     assert_eq!(connections.len(), 1, "{connections:?}");
 }

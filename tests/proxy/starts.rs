@@ -124,7 +124,7 @@ async fn nothing_that_a_start_showed_is_taken_back() {
     let proxy = Proxy::seeded().await;
     proxy.warm(CONFIGMAPS).await;
     proxy.upstream.store().create(pod("ns1", "elsewhere", "n")).unwrap();
-    let shown = proxy.upstream.store().revision();
+    let revision = proxy.upstream.store().revision();
     let mut through = proxy.watch(WATCH_LIST).await;
     assert_eq!(through.cache(), "hit");
     through.until("initial-events-end").await;
@@ -133,7 +133,7 @@ async fn nothing_that_a_start_showed_is_taken_back() {
     assert_eq!(list.cache(), "hit");
     let list: serde_json::Value = serde_json::from_str(&list.text()).unwrap();
     let read: u64 = list["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    assert!(read >= shown, "{read} after {shown}");
+    assert!(read >= revision, "{read} after {revision}");
     let mut watch = proxy.watch(&format!("{WATCH_LIST}&resourceVersion=0")).await;
     let end = watch.until("initial-events-end").await;
     assert!(end.concat().contains(&format!("\"resourceVersion\":\"{read}\"")), "{end:?}");

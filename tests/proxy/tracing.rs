@@ -69,8 +69,9 @@ fn create(name: &str) -> Call {
 /// Returns the last request for a path that the API server received.
 fn received(proxy: &Proxy, verb: &Method, path: &str) -> LoggedRequest {
     let recent = proxy.upstream.requests().recent();
-    let found = recent.into_iter().rfind(|it| it.path == path && it.method == verb.as_str());
-    found.unwrap()
+    let logged =
+        recent.into_iter().rfind(|request| request.path == path && request.method == verb.as_str());
+    logged.unwrap()
 }
 
 fn names(spans: &[Span]) -> Vec<&str> {
@@ -240,10 +241,10 @@ async fn a_refusal_has_a_span_with_its_reason_and_without_its_user() {
     .await;
     let refused = refused.unwrap();
     let audit_id = refused.headers["audit-id"].to_str().unwrap();
-    let found =
+    let find_span =
         || collector.spans().into_iter().find(|span| attribute(span, "audit-id") == audit_id);
-    eventually("its span arrives", async || found().is_some()).await;
-    let span = found().unwrap();
+    eventually("its span arrives", async || find_span().is_some()).await;
+    let span = find_span().unwrap();
     assert_shows(&span, &refused);
     assert_eq!(attribute(&span, "weir.cache"), "error");
     assert_eq!(attribute(&span, "weir.reason"), "shed");
@@ -273,24 +274,25 @@ async fn a_gateway_adopts_the_parents_of_those_whom_the_api_server_trusts() {
         let call = of(token, traced(create(&format!("by-{token}")), true));
         assert_eq!(proxy.call(&call).await.status, 201);
         let seen = received(&proxy, &Method::POST, path);
-        let found = || {
+        let find_span = || {
             let mut spans = collector.spans().into_iter();
-            spans.find(|it| {
-                seen.headers["traceparent"].to_str().unwrap().contains(&hex(&it.span_id))
+            spans.find(|span| {
+                seen.headers["traceparent"].to_str().unwrap().contains(&hex(&span.span_id))
             })
         };
-        eventually("the span of its call arrives", async || found().is_some()).await;
-        let call = found().unwrap();
+        eventually("the span of its call arrives", async || find_span().is_some()).await;
+        let call = find_span().unwrap();
         assert_eq!((&*call.name, &*hex(&call.trace_id)), ("upstream", TRACE));
     }
     // The same holds for an answer of the cache.
     let answer = proxy.call(&of("probers", traced(Call::get(LIST), true))).await;
     assert_eq!(answer.cache(), "hit");
-    let found = || collector.spans().into_iter().find(|it| attribute(it, "weir.cache") == "hit");
-    eventually("its span arrives", async || found().is_some()).await;
-    let span = found().unwrap();
+    let find_span =
+        || collector.spans().into_iter().find(|span| attribute(span, "weir.cache") == "hit");
+    eventually("its span arrives", async || find_span().is_some()).await;
+    let span = find_span().unwrap();
     assert_eq!((&*hex(&span.trace_id), &*hex(&span.parent_span_id)), (TRACE, PARENT));
-    let of_requests = collector.spans().into_iter().filter(|it| it.kind() == SpanKind::Server);
+    let of_requests = collector.spans().into_iter().filter(|span| span.kind() == SpanKind::Server);
     assert_eq!(of_requests.count(), 3, "the stranger has none");
 }
 

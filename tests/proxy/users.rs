@@ -99,8 +99,8 @@ async fn users_behind_one_address_do_not_share_its_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_proves_no_user_has_the_limit_of_the_address() {
     let proxy = gateway(2, 100).await;
-    let mut known = Connection::open(&proxy).await;
-    assert_eq!(known.get(CACHED, "alice").await, Some(200));
+    let mut proven = Connection::open(&proxy).await;
+    assert_eq!(proven.get(CACHED, "alice").await, Some(200));
     // Requests with forged tokens are answered; their connections count for the address.
     let mut forged = Vec::new();
     for number in 0..2 {
@@ -114,7 +114,7 @@ async fn what_proves_no_user_has_the_limit_of_the_address() {
     assert_eq!(next.get(CACHED, "bob").await, Some(200), "an idle one made room");
     assert!(forged[0].is_closed().await, "the oldest");
     assert_eq!(forged[1].get(CACHED, "forged").await, Some(401));
-    assert_eq!(known.get(CACHED, "alice").await, Some(200));
+    assert_eq!(proven.get(CACHED, "alice").await, Some(200));
     eventually("the closed connection is counted no more", async || open().await == 3.0).await;
 }
 

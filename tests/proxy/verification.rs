@@ -142,7 +142,7 @@ async fn an_object_in_another_namespace_is_found() {
     assert_eq!(proxy.get(elsewhere).await.json()["items"], serde_json::json!([]));
 }
 
-/// The cache ignores it, and is compared at once.
+/// The cache ignores it, and is compared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_that_comes_too_late_is_found() {
     let proxy = verified(VerifyMode::Enforce).await;

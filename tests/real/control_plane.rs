@@ -37,8 +37,8 @@ pub(crate) fn kubectl() -> Option<PathBuf> {
     if beside_the_others.exists() {
         return Some(beside_the_others);
     }
-    let found = Command::new("kubectl").args(["version", "--client"]).output().ok()?;
-    found.status.success().then(|| "kubectl".into())
+    let output = Command::new("kubectl").args(["version", "--client"]).output().ok()?;
+    output.status.success().then(|| "kubectl".into())
 }
 
 /// The token of the user `admin` in `system:masters`.

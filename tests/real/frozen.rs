@@ -68,8 +68,8 @@ fn connections(http2: bool) {
         }
         let protocol = if http2 { "HTTP/2" } else { "HTTP/1.1" };
         if http2 {
-            let shown = cache_follows(&plane, &plain, frozen).await;
-            eprintln!("{protocol}: the cache shows a write after {shown:.2?}");
+            let delay = cache_follows(&plane, &plain, frozen).await;
+            eprintln!("{protocol}: the cache shows a write after {delay:.2?}");
         }
         tokio::time::sleep(OLD_MAX.saturating_sub(frozen.elapsed())).await;
         tasks.abort_all();

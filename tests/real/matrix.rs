@@ -70,14 +70,14 @@ pub(crate) fn refusals() {
             for accept in ERROR_FORMS {
                 for path in REFUSED {
                     let call = Call::get(path).header("accept", accept);
-                    let (expected, found) = (direct.send(&call).await, through.send(&call).await);
+                    let (expected, actual) = (direct.send(&call).await, through.send(&call).await);
                     assert!(matches!(expected.status, 401 | 403), "{who}: {call}");
-                    let of = |answer: &Answer| {
+                    let comparable = |answer: &Answer| {
                         let body = String::from_utf8_lossy(&answer.body).into_owned();
                         (answer.status, answer.header("content-type").to_owned(), body)
                     };
-                    assert_eq!(of(&found), of(&expected), "{who}: {call}");
-                    own += usize::from(found.cache().is_empty());
+                    assert_eq!(comparable(&actual), comparable(&expected), "{who}: {call}");
+                    own += usize::from(actual.cache().is_empty());
                 }
             }
         }

@@ -88,15 +88,16 @@ pub(crate) fn own_writes() {
                 async move {
                     for number in 0..WRITES {
                         let name = format!("own-{setting}-{writer}-{number}");
-                        let own: Api<ConfigMap> = Api::namespaced(direct.clone(), "default");
+                        let config_maps: Api<ConfigMap> =
+                            Api::namespaced(direct.clone(), "default");
                         let object = json!({"metadata": {"name": name}});
                         let object = serde_json::from_value(object).unwrap();
-                        own.create(&PostParams::default(), &object).await.unwrap();
+                        config_maps.create(&PostParams::default(), &object).await.unwrap();
                         // Writes of others leave the cache behind.
                         write_elsewhere(&direct, &name).await;
                         let seen = configmaps.list(&ListParams::default()).await.unwrap();
                         assert!(names(seen.items).contains(&name), "{name} is missing");
-                        own.delete(&name, &DeleteParams::default()).await.unwrap();
+                        config_maps.delete(&name, &DeleteParams::default()).await.unwrap();
                     }
                 }
             });

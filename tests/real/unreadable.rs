@@ -61,7 +61,8 @@ pub(crate) fn another_tenants_objects() {
         eprintln!("{} of {WRITES} objects were accepted", accepted.len());
         assert!(accepted.len() > WRITES / 2);
         for (kind, before) in KINDS.iter().zip(before) {
-            let names = accepted.iter().filter(|(of, _)| of.plural == kind.plural);
+            let names =
+                accepted.iter().filter(|(accepted_kind, _)| accepted_kind.plural == kind.plural);
             let names: Vec<_> = names.filter_map(|(_, name)| name.clone()).collect();
             assert!(names.len() > 5, "{}: {names:?}", kind.plural);
             world.compare(kind, before, &names).await;

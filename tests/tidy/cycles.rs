@@ -62,16 +62,16 @@ fn components(graph: &Graph) -> Vec<BTreeSet<String>> {
 }
 
 fn reachable<'a>(graph: &'a Graph, start: &str) -> BTreeSet<&'a str> {
-    let mut found = BTreeSet::new();
+    let mut reached = BTreeSet::new();
     let mut open: Vec<&str> = vec![start];
     while let Some(module) = open.pop() {
         for target in graph.get(module).into_iter().flat_map(|edges| edges.keys()) {
-            if found.insert(target.as_str()) {
+            if reached.insert(target.as_str()) {
                 open.push(target);
             }
         }
     }
-    found
+    reached
 }
 
 #[test]

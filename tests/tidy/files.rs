@@ -20,7 +20,7 @@ impl TextFile {
 
     /// Whether the file name ends in `.` and `extension`.
     pub(crate) fn is(&self, extension: &str) -> bool {
-        self.path.extension().is_some_and(|found| found == extension)
+        self.path.extension().is_some_and(|actual| actual == extension)
     }
 
     /// Whether the file holds tests or benches only.

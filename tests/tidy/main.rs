@@ -1,5 +1,5 @@
 //! The rules of the repository, as tests: layers, import cycles, file sizes, module documentation,
-//! plain language, cited files.
+//! the width of comments, cited files.
 //!
 //! A failure names the rule, the file and the line. Each rule is a function from text to
 //! complaints, and has a test of its own that breaks it.
@@ -11,12 +11,11 @@
     reason = "it reads the repository itself"
 )]
 
+mod comments;
 mod cycles;
 mod files;
 mod imports;
-mod language;
 mod layers;
-mod names;
 mod shape;
 
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! Allowed and denied decisions are cached separately, so that a client probing many resources
 //! cannot evict other users' allowed decisions. Within each partition moka keeps what is used
-//! often. Failed reviews are cached as well, briefly.
+//! often.
 //!
 //! The expiry times stored with the values are tokio's, which a test can pause. moka's own expiry
 //! cannot be paused; it only removes values that have been useless for long.
@@ -12,14 +12,13 @@ use std::time::Duration;
 use moka::future::Cache;
 use tokio::time::Instant;
 
-use crate::auth::access_review::review::{ReviewDecision, ReviewFailure, ReviewKey, ReviewResult};
+use crate::auth::access_review::review::{ReviewDecision, ReviewKey};
 use crate::config::AuthorizationConfig;
 
-/// The decisions of finished reviews, and the failures of the last second.
+/// The decisions of finished reviews.
 pub(super) struct DecisionCache {
     allowed: Partition,
     denied: Partition,
-    failures: Cache<ReviewKey, StoredFailure>,
     grace: Duration,
 }
 
@@ -27,14 +26,6 @@ pub(super) struct DecisionCache {
 struct Partition {
     cache: Cache<ReviewKey, StoredDecision>,
     ttl: Duration,
-}
-
-#[derive(Clone)]
-struct StoredFailure {
-    failure: ReviewFailure,
-    expires_at: Instant,
-    /// How often the upstream had come back before.
-    returns: u64,
 }
 
 #[derive(Clone)]
@@ -56,15 +47,9 @@ impl DecisionCache {
     /// Creates an empty cache.
     pub(super) fn new(config: &AuthorizationConfig) -> Self {
         let grace = config.stale_decision_grace;
-        let failures = Cache::builder()
-            .max_capacity(FAILURES_MAX_BYTES)
-            .weigher(|key, _| weight(key, 0))
-            .time_to_live(FAILURE_TTL)
-            .build();
         Self {
             allowed: Partition::new(ALLOWED_MAX_BYTES, config.allow_ttl, grace),
             denied: Partition::new(DENIED_MAX_BYTES, config.deny_ttl, grace),
-            failures,
             grace,
         }
     }
@@ -94,14 +79,6 @@ impl DecisionCache {
         is_usable.then_some(CachedDecision::Expired(stored.decision))
     }
 
-    /// Returns why the review of this key failed, if that was less than [`FAILURE_TTL`] ago, and if
-    /// the upstream, which has come back `returns` times, was not down and is back since.
-    pub(super) async fn failure(&self, key: &ReviewKey, returns: u64) -> Option<ReviewFailure> {
-        let stored = self.failures.get(key).await?;
-        let is_over = stored.failure == ReviewFailure::UpstreamDown && stored.returns != returns;
-        (!is_over && Instant::now() < stored.expires_at).then_some(stored.failure)
-    }
-
     /// Returns when the decision expires; `None` if there is no fresh one. [`find`](Self::find)
     /// explains `last_revocation`.
     pub(super) async fn fresh_until(
@@ -126,29 +103,19 @@ impl DecisionCache {
         (!stored.decision.predates(stored.sent_at, propagated)).then_some(stored)
     }
 
-    /// Stores the result of a review. The lifetime of a decision counts from the moment when the
-    /// review was sent: a permission may have been revoked while the answer was on its way.
-    /// `returns` is how often the upstream had come back when it was sent.
-    pub(super) async fn store(&self, key: &ReviewKey, result: &ReviewResult, returns: u64) {
-        if key.attributes.weight_bytes() >= CACHED_ATTRIBUTES_MAX_BYTES {
+    /// Stores the decision of a review. Its lifetime counts from the moment when the review was
+    /// sent: a permission may have been revoked while the answer was on its way.
+    pub(super) async fn store(&self, key: &ReviewKey, decision: ReviewDecision, sent_at: Instant) {
+        if !is_cached(key) {
             return;
         }
-        let decision = match &result.decision {
-            Ok(decision) => decision.clone(),
-            Err(ReviewFailure::Limited) => return,
-            Err(failure) => {
-                let expires_at = Instant::now() + FAILURE_TTL;
-                let stored = StoredFailure { failure: *failure, expires_at, returns };
-                return self.failures.insert(key.clone(), stored).await;
-            }
-        };
         let (partition, other) = if decision.allowed {
             (&self.allowed, &self.denied)
         } else {
             (&self.denied, &self.allowed)
         };
         other.cache.invalidate(key).await;
-        let (sent_at, expires_at) = (result.sent_at, result.sent_at + partition.ttl);
+        let expires_at = sent_at + partition.ttl;
         let stored = StoredDecision { decision, sent_at, expires_at };
         partition.cache.insert(key.clone(), stored).await;
     }
@@ -165,13 +132,19 @@ impl Partition {
         let cache = Cache::builder()
             .max_capacity(max_bytes)
             .weigher(|key, stored: &StoredDecision| weight(key, stored.decision.reason.len()))
-            .time_to_live(ttl + grace + FAILURE_TTL)
+            .time_to_live(ttl + grace + Duration::from_secs(1))
             .build();
         Self { cache, ttl }
     }
 }
 
-fn weight(key: &ReviewKey, reason_bytes: usize) -> u32 {
+/// Whether the result of a review is cached.
+pub(super) fn is_cached(key: &ReviewKey) -> bool {
+    key.attributes.weight_bytes() < CACHED_ATTRIBUTES_MAX_BYTES
+}
+
+/// Returns the memory of a decision.
+pub(super) fn weight(key: &ReviewKey, reason_bytes: usize) -> u32 {
     let bytes = OVERHEAD_BYTES + key.attributes.weight_bytes() + reason_bytes;
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -188,11 +161,6 @@ const OVERHEAD_BYTES: usize = 512;
 pub(super) const ALLOWED_MAX_BYTES: u64 = 32 * 1024 * 1024;
 /// Clients that know their permissions cause few denials.
 pub(super) const DENIED_MAX_BYTES: u64 = 8 * 1024 * 1024;
-/// Only the failures of the last second are stored, see [`FAILURE_TTL`].
-const FAILURES_MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// How long a failed review is not repeated: long enough to spare a failing upstream a burst of
-/// identical reviews, too short to be noticed once it is back.
-const FAILURE_TTL: Duration = Duration::from_secs(1);
 /// How far the RBAC cache of the reviewing API server may lag behind Weir's. All follow the same
 /// objects by watches, but not equally fast. A decision reviewed within this time after a
 /// revocation answers the requests that waited for it and is not used from the cache.

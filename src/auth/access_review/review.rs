@@ -1,12 +1,17 @@
-//! One access review: its key, its kind, and its result.
+//! One access review: its key, its kind, its result, and what its failure means.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use http::StatusCode;
 use tokio::time::Instant;
 
+use crate::auth::access_review::metrics::ReviewOutcome;
 use crate::auth::attributes::Attributes;
 use crate::auth::decision::{Decision, DecisionSource};
+use crate::auth::reviewer::backoff::{BACKOFF, Failure, Outage, is_outage, throttle_pause};
 use crate::auth::user::{User, UserKey};
+use crate::upstream::error::UpstreamError;
 
 /// Identifies a review by the user and the attributes of the request. Compared in full, so that two
 /// users never share a decision.
@@ -56,6 +61,13 @@ pub(crate) enum ReviewFailure {
     Limited,
 }
 
+impl ReviewFailure {
+    /// Returns the failure of a review that was sent.
+    pub(super) fn new(is_down: bool) -> Self {
+        if is_down { Self::UpstreamDown } else { Self::Refused }
+    }
+}
+
 impl ReviewKey {
     /// Creates the key of a user's request.
     pub(crate) fn new(user: &User, attributes: &Attributes) -> Self {
@@ -72,5 +84,61 @@ impl ReviewDecision {
     /// Returns the decision with its source.
     pub(super) fn with_source(self, source: DecisionSource) -> Decision {
         Decision { allowed: self.allowed, reason: self.reason, source }
+    }
+}
+
+/// Returns how a review ended that failed.
+pub(super) fn outcome(error: &UpstreamError) -> ReviewOutcome {
+    match error {
+        UpstreamError::Connect { .. }
+        | UpstreamError::Exhausted { .. }
+        | UpstreamError::Lost(_) => ReviewOutcome::Unreachable,
+        UpstreamError::Timeout(_) => ReviewOutcome::Timeout,
+        UpstreamError::Status { code, .. } => match *code {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ReviewOutcome::Refused,
+            StatusCode::TOO_MANY_REQUESTS => ReviewOutcome::Throttled,
+            _ => ReviewOutcome::Failed,
+        },
+        UpstreamError::Credentials(_)
+        | UpstreamError::TooLong(_)
+        | UpstreamError::Request(_)
+        | UpstreamError::Malformed(_) => ReviewOutcome::Failed,
+    }
+}
+
+/// Returns how to back off after a review that failed after `elapsed`. The outage is remembered for
+/// at least that time, so that the next caller does not wait that long again. Only throttling
+/// pauses all reviews: it is not about this review alone.
+pub(super) fn backoff(error: &UpstreamError, elapsed: Duration) -> Failure {
+    let is_certain =
+        matches!(error, UpstreamError::Connect { .. } | UpstreamError::Exhausted { .. });
+    let outage =
+        is_outage(error).then(|| Outage { is_certain, remember_for: elapsed.max(BACKOFF) });
+    let pause = match error {
+        UpstreamError::Status { code: StatusCode::TOO_MANY_REQUESTS, retry_after, .. } => {
+            Some(throttle_pause(*retry_after))
+        }
+        _ => None,
+    };
+    Failure { outage, pause }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_throttling_pauses_all_reviews() {
+        let pause = |code| {
+            let error = UpstreamError::Status {
+                code,
+                reason: String::new(),
+                message: String::new(),
+                retry_after: Some(Duration::from_secs(5)),
+            };
+            backoff(&error, Duration::ZERO).pause
+        };
+        assert_eq!(pause(StatusCode::TOO_MANY_REQUESTS), Some(Duration::from_secs(5)));
+        assert_eq!(pause(StatusCode::FORBIDDEN), None);
     }
 }

@@ -8,9 +8,8 @@ use tokio::time::Instant;
 
 use super::decision_cache::{ALLOWED_MAX_BYTES, CachedDecision, DENIED_MAX_BYTES, DecisionCache};
 use super::metrics::ReviewOutcome;
-use super::reviewer::evaluate;
 use super::testing::{attributes, config, pass, user};
-use super::{ReviewDecision, ReviewFailure, ReviewKey, ReviewResult, wire};
+use super::{ReviewDecision, ReviewFailure, ReviewKey, wire};
 use crate::auth::user::User;
 use crate::config::AuthorizationConfig;
 
@@ -50,7 +49,7 @@ fn a_review_has_the_json_of_the_upstreams_own() {
 
 #[test]
 fn responses_are_evaluated_as_in_the_upstream() {
-    let evaluate = |status: &str| evaluate(&format!(r#"{{"status":{status}}}"#).into());
+    let evaluate = |status: &str| wire::evaluate(&format!(r#"{{"status":{status}}}"#).into());
     let rows = [
         (r#"{"allowed":true}"#, ReviewOutcome::Allowed, Ok(true)),
         (r#"{"allowed":true,"evaluationError":"x"}"#, ReviewOutcome::Allowed, Ok(true)),
@@ -97,10 +96,10 @@ fn key(name: usize) -> ReviewKey {
     )
 }
 
-/// Returns the result of a review that is sent now.
-fn result(allowed: bool) -> ReviewResult {
-    let decision = Ok(ReviewDecision { allowed, reason: Arc::default() });
-    ReviewResult { sent_at: Instant::now(), decision }
+/// Stores the decision of a review that is sent now.
+async fn store(cache: &DecisionCache, key: &ReviewKey, allowed: bool) {
+    let decision = ReviewDecision { allowed, reason: Arc::default() };
+    cache.store(key, decision, Instant::now()).await;
 }
 
 /// Returns the cached decision that has not expired.
@@ -112,27 +111,14 @@ async fn fresh(cache: &DecisionCache, key: &ReviewKey) -> Option<bool> {
 }
 
 #[tokio::test]
-async fn a_failure_counts_no_longer_once_the_upstream_is_back() {
-    let cache = DecisionCache::new(&config(0));
-    for (failure, is_forgotten) in
-        [(ReviewFailure::UpstreamDown, true), (ReviewFailure::Refused, false)]
-    {
-        let result = ReviewResult { sent_at: Instant::now(), decision: Err(failure) };
-        cache.store(&key(0), &result, 3).await;
-        assert_eq!(cache.failure(&key(0), 3).await, Some(failure));
-        assert_eq!(cache.failure(&key(0), 4).await.is_none(), is_forgotten);
-    }
-}
-
-#[tokio::test]
 async fn denied_decisions_do_not_evict_allowed_ones() {
     // Longer than the test on a busy machine.
     let ttl = Duration::from_secs(3600);
     let cache =
         DecisionCache::new(&AuthorizationConfig { allow_ttl: ttl, deny_ttl: ttl, ..config(0) });
-    cache.store(&key(0), &result(true), 0).await;
+    store(&cache, &key(0), true).await;
     for name in 1..16_000 {
-        cache.store(&key(name), &result(false), 0).await;
+        store(&cache, &key(name), false).await;
     }
     assert_eq!(fresh(&cache, &key(0)).await, Some(true));
     let denied = cache.bytes(false);
@@ -157,7 +143,7 @@ async fn the_weight_of_a_decision_includes_all_parts_of_its_attributes() {
         ReviewKey::new(&user("alice", &[]), &attributes(&list))
     };
     for name in 0..REVIEWS {
-        cache.store(&key(name), &result(false), 0).await;
+        store(&cache, &key(name), false).await;
     }
     let mut kept = 0;
     for name in 0..REVIEWS {
@@ -170,12 +156,12 @@ async fn the_weight_of_a_decision_includes_all_parts_of_its_attributes() {
 #[tokio::test]
 async fn the_latest_decision_counts() {
     let cache = DecisionCache::new(&config(60));
-    cache.store(&key(0), &result(true), 0).await;
-    cache.store(&key(0), &result(false), 0).await;
+    store(&cache, &key(0), true).await;
+    store(&cache, &key(0), false).await;
     assert_eq!(fresh(&cache, &key(0)).await, Some(false));
     pass(Duration::from_secs(6)).await;
     let Some(CachedDecision::Expired(decision)) = cache.find(&key(0), None).await else { panic!() };
     assert!(!decision.allowed, "the earlier decision was removed");
-    cache.store(&key(0), &result(true), 0).await;
+    store(&cache, &key(0), true).await;
     assert_eq!(fresh(&cache, &key(0)).await, Some(true));
 }

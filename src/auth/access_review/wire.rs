@@ -7,6 +7,8 @@ use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
+use crate::auth::access_review::metrics::ReviewOutcome;
+use crate::auth::access_review::review::{ReviewDecision, ReviewFailure};
 use crate::auth::attributes::{Attributes, FieldRequirement, LabelRequirement, ResourceAttributes};
 use crate::auth::user::User;
 
@@ -38,7 +40,7 @@ pub(super) fn request(user: &User, attributes: &Attributes) -> Bytes {
 }
 
 /// Returns the status of a response; `None` if it has none.
-pub(super) fn status(body: &[u8]) -> Option<Status> {
+fn status(body: &[u8]) -> Option<Status> {
     #[derive(Deserialize)]
     struct Response {
         status: Status,
@@ -46,25 +48,43 @@ pub(super) fn status(body: &[u8]) -> Option<Status> {
     serde_json::from_slice(body).ok().map(|response: Response| response.status)
 }
 
+/// Reads the decision in a response. A denial with an evaluation error counts as no decision: the
+/// API server answers such a request with 500 and a message that Weir does not have. So does a
+/// response with a field that Weir does not know: the decision may have a condition.
+pub(super) fn evaluate(body: &Bytes) -> (ReviewOutcome, Result<ReviewDecision, ReviewFailure>) {
+    let Some(status) = status(body) else {
+        return (ReviewOutcome::Failed, Err(ReviewFailure::Refused));
+    };
+    if !status.others.is_empty() {
+        return (ReviewOutcome::Undecided, Err(ReviewFailure::Refused));
+    }
+    let allowed = status.allowed && !status.denied;
+    if !allowed && (status.allowed || !status.evaluation_error.is_empty()) {
+        return (ReviewOutcome::Undecided, Err(ReviewFailure::Refused));
+    }
+    let outcome = if allowed { ReviewOutcome::Allowed } else { ReviewOutcome::Denied };
+    (outcome, Ok(ReviewDecision { allowed, reason: status.reason.into() }))
+}
+
 /// `SubjectAccessReviewStatus`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Status {
+struct Status {
     /// Whether an authorizer allows it.
-    pub(super) allowed: bool,
+    allowed: bool,
     /// Whether an authorizer forbids it.
     #[serde(default)]
-    pub(super) denied: bool,
+    denied: bool,
     /// The reason.
     #[serde(default)]
-    pub(super) reason: String,
+    reason: String,
     /// An error of an authorizer. The review may be allowed nevertheless.
     #[serde(default)]
-    pub(super) evaluation_error: String,
+    evaluation_error: String,
     /// All other fields. Those of conditional authorization (KEP-5681: `conditions`,
     /// `conditionalDecisionChain`) say that the decision depends on the request's content.
     #[serde(flatten)]
-    pub(super) others: BTreeMap<String, IgnoredAny>,
+    others: BTreeMap<String, IgnoredAny>,
 }
 
 #[derive(Serialize)]

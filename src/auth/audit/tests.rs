@@ -286,8 +286,9 @@ async fn concurrent_requests_write_complete_lines_and_closing_loses_none() {
     // The events of each task are in order.
     for task in 0..TASKS {
         let prefix = format!("{task}-");
-        let own: Vec<_> = written.iter().filter_map(|(id, _)| id.strip_prefix(&prefix)).collect();
-        assert!(own.iter().enumerate().all(|(index, id)| *id == index.to_string()));
+        let prefixed: Vec<_> =
+            written.iter().filter_map(|(id, _)| id.strip_prefix(&prefix)).collect();
+        assert!(prefixed.iter().enumerate().all(|(index, id)| *id == index.to_string()));
     }
     assert_eq!(counted(&registry, "weir_audit_events_total", ""), (TASKS * EVENTS) as f64);
 }
@@ -307,8 +308,8 @@ async fn the_audit_log_needs_an_output_and_an_existing_directory() {
 async fn debug_output_shows_no_user() {
     let disk = BlockedLog::with_full_queue(AuditBuffer::Dropping).await;
     let open = disk.log.response_started(&TestRequest::new(WATCH, "id").response()).await;
-    let shown = format!("{:?} {open:?}", disk.log);
-    assert!(!shown.contains("alice"), "{shown}");
+    let printed = format!("{:?} {open:?}", disk.log);
+    assert!(!printed.contains("alice"), "{printed}");
     drop(open);
     disk.finish().await;
 }

@@ -159,8 +159,8 @@ fn two_tokens_are_ambiguous() {
 
 #[test]
 fn debug_shows_no_token() {
-    let shown = format!("{:?}", authorization(&[b"Bearer very-secret"]));
-    assert!(!shown.contains("secret"), "{shown}");
+    let printed = format!("{:?}", authorization(&[b"Bearer very-secret"]));
+    assert!(!printed.contains("secret"), "{printed}");
 }
 
 proptest! {

@@ -44,9 +44,9 @@ struct Step {
     object: Option<Value>,
 }
 
-fn patterns(of: &'static [&'static str]) -> impl Strategy<Value = Value> {
+fn patterns(choices: &'static [&'static str]) -> impl Strategy<Value = Value> {
     prop_oneof![
-        8 => proptest::collection::vec(select(of), 0..3).prop_map(|patterns| json!(patterns)),
+        8 => proptest::collection::vec(select(choices), 0..3).prop_map(|patterns| json!(patterns)),
         1 => Just(Value::Null),
     ]
 }
@@ -262,10 +262,11 @@ fn parse(
     objects: &Objects,
     resource: RbacResource,
 ) -> HashMap<crate::auth::rbac::index::ObjectKey, Policy> {
-    let own = objects.iter().filter(|((plural, ..), _)| *plural == resource.as_str());
-    own.map(|((_, namespace, name), object)| {
-        let policy = Policy::parse(resource, namespace, object.to_string().as_bytes());
-        ((namespace.as_str().into(), name.as_str().into()), policy)
-    })
-    .collect()
+    let policies = objects.iter().filter(|((plural, ..), _)| *plural == resource.as_str());
+    policies
+        .map(|((_, namespace, name), object)| {
+            let policy = Policy::parse(resource, namespace, object.to_string().as_bytes());
+            ((namespace.as_str().into(), name.as_str().into()), policy)
+        })
+        .collect()
 }

@@ -1,4 +1,4 @@
-//! Writes a TokenReview and parses its response.
+//! Writes a TokenReview, parses its response, and says what its failure means.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -6,8 +6,10 @@ use std::time::{Duration, SystemTime};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
+use crate::auth::reviewer::backoff::{BACKOFF, Failure, Outage, is_outage, throttle_pause};
 use crate::auth::user::User;
 use crate::upstream::error::UpstreamError;
 
@@ -116,6 +118,40 @@ pub(super) fn expiry(token: &str) -> Option<SystemTime> {
     // A time before 1970 counts as expired; a time beyond the range of the clock as no expiry.
     let since = Duration::try_from_secs_f64(exp.max(0.0)).ok()?;
     SystemTime::UNIX_EPOCH.checked_add(since)
+}
+
+/// Returns how to back off after a failed review. All reviews pause only if the failure cannot be
+/// caused by one token.
+pub(super) fn backoff(error: &UpstreamError) -> Failure {
+    let pause = match error {
+        UpstreamError::Credentials(_)
+        | UpstreamError::Connect { .. }
+        | UpstreamError::Exhausted { .. } => Some(BACKOFF),
+        UpstreamError::Status { code, retry_after, .. } => match *code {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Some(BACKOFF),
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                Some(throttle_pause(*retry_after))
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let outage = is_outage(error)
+        .then(|| Outage { is_certain: pause.is_some(), remember_for: pause.unwrap_or(BACKOFF) });
+    Failure { outage, pause }
+}
+
+/// Logs the first failure. The upstream's message is not logged, because it could quote the token.
+pub(super) fn log_failure(error: &UpstreamError) {
+    let code = match error {
+        UpstreamError::Status { code, .. } => Some(code.as_u16()),
+        _ => None,
+    };
+    tracing::warn!(
+        cause = error.cause(),
+        code,
+        "a token review failed; requests with unknown tokens are forwarded"
+    );
 }
 
 const KIND: &str = "TokenReview";

@@ -1,7 +1,7 @@
 //! Cache of reviewed tokens, by keyed hash.
 //!
-//! Users of good tokens and failed tokens (refused, or not answered) are bounded separately, so
-//! that a flood of bad tokens evicts no good one.
+//! Users of good tokens and refused tokens are bounded separately, so that a flood of bad tokens
+//! evicts no good one.
 //!
 //! The deadlines that decide are stored in the values; moka's expiry only frees memory. An
 //! `Instant` does not advance while a machine sleeps, so a token's own expiry is also checked
@@ -20,7 +20,8 @@ use crate::auth::user::{Credential, Identity, User, UserKey};
 #[derive(Clone, Debug)]
 pub(super) struct TokenCache {
     identities: Cache<TokenKey, Arc<CachedIdentity>>,
-    failures: Cache<TokenKey, Failure>,
+    /// The refused tokens, and until when they are.
+    refused: Cache<TokenKey, Instant>,
     /// Tokens that were good not long ago. Decides only which limit applies to their next review,
     /// and which connections their forwarded requests use.
     recently_good: Cache<TokenKey, GoodToken>,
@@ -61,28 +62,6 @@ pub(super) struct GoodToken {
     pub(super) not_after: Option<SystemTime>,
 }
 
-/// A token that is not known to be good.
-#[derive(Clone, Copy, Debug)]
-struct Failure {
-    until: Instant,
-    kind: FailureKind,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum FailureKind {
-    Refused,
-    Unanswered(Unanswered),
-}
-
-/// The failure of a review.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Unanswered {
-    /// Whether the cause is that the upstream was down.
-    pub(super) is_down: bool,
-    /// How often the upstream had come back before.
-    pub(super) returns: u64,
-}
-
 /// The result of a cache lookup.
 #[derive(Debug)]
 pub(super) enum Lookup {
@@ -90,8 +69,8 @@ pub(super) enum Lookup {
     Fresh(Arc<CachedIdentity>),
     /// The token is wrong.
     Refused,
-    /// A review failed a moment ago.
-    Unanswered(Unanswered),
+    /// A review failed a moment ago; and whether the upstream was down.
+    Unanswered { is_down: bool },
     /// Nothing that is still valid.
     Miss,
 }
@@ -169,10 +148,9 @@ impl TokenCache {
                 .weigher(|_, identity: &Arc<CachedIdentity>| identity.weight())
                 .time_to_live(moka_ttl(ttl.saturating_add(stale_grace)))
                 .build(),
-            failures: Cache::builder()
+            refused: Cache::builder()
                 .name("token-failures")
-                .max_capacity(FAILURES_MAX)
-                // At least a second, for the unanswered tokens, which are kept here too.
+                .max_capacity(REFUSED_MAX)
                 .time_to_live(moka_ttl(failure_ttl.max(Duration::from_secs(1))))
                 .build(),
             recently_good: Cache::builder()
@@ -199,11 +177,8 @@ impl TokenCache {
         {
             return Lookup::Fresh(identity);
         }
-        match self.failures.get(key).await {
-            Some(failure) if Instant::now() < failure.until => match failure.kind {
-                FailureKind::Refused => Lookup::Refused,
-                FailureKind::Unanswered(unanswered) => Lookup::Unanswered(unanswered),
-            },
+        match self.refused.get(key).await {
+            Some(until) if Instant::now() < until => Lookup::Refused,
             _ => Lookup::Miss,
         }
     }
@@ -260,7 +235,7 @@ impl TokenCache {
         let good =
             GoodToken { user: Some(identity.user.name_key()), not_after: identity.not_after };
         self.recently_good.insert(key, good).await;
-        self.failures.invalidate(&key).await;
+        self.refused.invalidate(&key).await;
         identity
     }
 
@@ -272,35 +247,20 @@ impl TokenCache {
         self.identities.invalidate(&key).await;
         self.recently_good.invalidate(&key).await;
         self.named.invalidate(&key).await;
-        self.failures.insert(key, Failure { until, kind: FailureKind::Refused }).await;
+        self.refused.insert(key, until).await;
     }
 
-    /// Stores that a review failed. The token is not reviewed again for `pause`.
-    pub(super) async fn insert_unanswered(
-        &self,
-        key: TokenKey,
-        unanswered: Unanswered,
-        pause: Duration,
-    ) {
-        let kind = FailureKind::Unanswered(unanswered);
-        self.failures.insert(key, Failure { until: Instant::now() + pause, kind }).await;
-    }
-
-    /// Returns the approximate numbers of good and of failed tokens, and the weight of the good
+    /// Returns the approximate numbers of good and of refused tokens, and the weight of the good
     /// ones in bytes.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
-        (
-            self.identities.entry_count(),
-            self.failures.entry_count(),
-            self.identities.weighted_size(),
-        )
+        (self.identities.entry_count(), self.refused.entry_count(), self.identities.weighted_size())
     }
 
     /// Runs moka's pending maintenance, so that the counts are exact.
     #[cfg(test)]
     pub(super) async fn run_pending_tasks(&self) {
         self.identities.run_pending_tasks().await;
-        self.failures.run_pending_tasks().await;
+        self.refused.run_pending_tasks().await;
     }
 }
 
@@ -309,9 +269,9 @@ impl TokenCache {
 pub(super) const IDENTITIES_BYTES_MAX: u64 = 64 << 20;
 /// The weight of a cached identity besides its user's strings: the key, the user, moka's overhead.
 const OVERHEAD_BYTES: usize = 512;
-/// The maximum number of cached failures, of about 256 bytes each (4 MiB). A client that sends more
+/// The maximum number of refused tokens, of about 256 bytes each (4 MiB). A client that sends more
 /// different bad tokens has each of them reviewed.
-pub(super) const FAILURES_MAX: u64 = 16 << 10;
+pub(super) const REFUSED_MAX: u64 = 16 << 10;
 /// The maximum number of recently good tokens, of about 200 bytes each (13 MiB): more than Weir has
 /// users at once.
 const RECENTLY_GOOD_MAX: u64 = 64 << 10;

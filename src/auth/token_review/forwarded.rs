@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::bearer::BearerToken;
-use crate::auth::token_review::admission::FlowKey;
 use crate::auth::token_review::cache::{Lookup, TokenKey};
+use crate::auth::token_review::flow_key::FlowKey;
 use crate::auth::token_review::memo::TokenMemo;
 use crate::auth::token_review::standing::{TokenProof, TokenStanding};
 use crate::auth::token_review::{TOKEN_BYTES_MAX, TokenReviews, answer};
@@ -49,14 +49,12 @@ impl TokenReviews {
     async fn review_beside(&self, key: TokenKey, token: &BearerToken) {
         let inner = &self.inner;
         if token.as_bytes().len() > TOKEN_BYTES_MAX
-            || inner.backoff.is_paused()
+            || inner.reviewer.backoff.is_paused()
             || !matches!(inner.lookup(&key).await, Lookup::Miss)
         {
             return;
         }
-        let admit = || inner.admission.enqueue(FlowKey::KnownToken);
-        if let Ok((outcome, Some((guard, slot)))) = inner.in_flight.try_join(&key, admit) {
-            tokio::spawn(Arc::clone(inner).run(guard, key, token.clone(), slot));
+        if let Ok(outcome) = inner.join(key, token, FlowKey::KnownToken) {
             tokio::spawn(async move { tokio::time::timeout(NAME_WAIT_MAX, outcome.wait()).await });
         }
     }

@@ -1,14 +1,13 @@
 //! Reviews against a scripted upstream with a paused clock: how often it is asked, and what happens
 //! if it does not answer.
 
+mod expiry;
 mod standing;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::SystemTime;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::join_all;
 use http::StatusCode;
@@ -17,8 +16,10 @@ use prometheus::Registry;
 use tokio::time::{advance, sleep};
 
 use super::*;
-use crate::upstream::testing::availability;
-use crate::upstream::testing::{ServerOptions, TestServer, answer};
+use crate::auth::reviewer::admission::REVIEWS_MAX;
+use crate::auth::reviewer::backoff::BACKOFF;
+use crate::upstream::error::UpstreamError;
+use crate::upstream::testing::{ServerOptions, TestServer, answer, availability};
 
 /// The behaviour of the upstream.
 #[derive(Default)]
@@ -162,40 +163,6 @@ async fn a_revoked_token_reads_for_at_most_15_seconds() {
     assert!(longest > Duration::from_secs(14), "the worst phase was among them: {longest:?}");
 }
 
-fn jwt(name: &str, left: Duration) -> String {
-    let exp = (SystemTime::now() + left).duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    let claims = format!(r#"{{"exp":{}}}"#, exp.as_secs_f64());
-    format!("{name}.{}.sig", URL_SAFE_NO_PAD.encode(claims))
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_token_is_not_accepted_beyond_its_expiry() {
-    let (script, reviews) = scripted(TTL * 10);
-    let short = token(&jwt("good", Duration::from_secs(4)));
-    let identity = reviews.review(&short, FlowKey::Socket, &TokenMemo::default()).await.unwrap();
-    assert!(identity.not_after.is_some_and(|end| end > SystemTime::now()));
-    advance(Duration::from_secs(3)).await;
-    reviews.review(&short, FlowKey::Socket, &TokenMemo::default()).await.unwrap();
-    assert_eq!(script.reviews(), 1);
-    advance(Duration::from_secs(1)).await;
-    // Not even while the upstream is down.
-    script.fail(connection_lost());
-    assert_eq!(
-        reviews.review(&short, FlowKey::Socket, &TokenMemo::default()).await.unwrap_err(),
-        AuthenticationError::Unavailable
-    );
-    assert_eq!(script.reviews(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_expired_token_that_the_upstream_accepts_is_left_to_it() {
-    let (_, reviews) = scripted(Duration::ZERO);
-    for (name, expected) in [("good", UNAVAILABLE), ("bad", UNAUTHORIZED)] {
-        let expired = format!("{name}.{}.sig", URL_SAFE_NO_PAD.encode(r#"{"exp":1000}"#));
-        assert_eq!(review(&reviews, &expired).await, expected);
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_failure_counts_no_longer_once_the_upstream_is_back() {
     let (script, availability) = (Arc::<Script>::default(), availability());
@@ -226,7 +193,7 @@ async fn requests_with_one_token_share_a_review() {
     let requests = (0..100).map(|_| review(&reviews, "good"));
     assert!(join_all(requests).await.iter().all(Result::is_ok));
     assert_eq!(script.reviews(), 1);
-    assert!(reviews.inner.in_flight.is_empty());
+    assert!(reviews.inner.reviewer.in_flight.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,17 +220,17 @@ async fn a_cancelled_request_removes_its_waiting_review() {
         waiting.push(tokio::spawn(async move { review(&reviews, &name).await }));
     }
     sleep(Duration::from_millis(10)).await;
-    assert_eq!(script.reviews(), admission::ADDRESS_REVIEWS_MAX);
+    assert_eq!(script.reviews(), flow_key::ADDRESS_REVIEWS_MAX);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     sleep(Duration::from_millis(10)).await;
-    assert_eq!(reviews.inner.in_flight.len(), admission::ADDRESS_REVIEWS_MAX);
+    assert_eq!(reviews.inner.reviewer.in_flight.len(), flow_key::ADDRESS_REVIEWS_MAX);
     sleep(Duration::from_secs(1)).await;
-    assert!(reviews.inner.in_flight.is_empty());
-    assert_eq!(reviews.inner.admission.flow_count(), 0);
+    assert!(reviews.inner.reviewer.in_flight.is_empty());
+    assert_eq!(reviews.inner.reviewer.admission.flow_count(), 0);
     // The reviews that were sent ran to their end, and their results are cached.
-    assert_eq!(script.reviews(), admission::ADDRESS_REVIEWS_MAX);
+    assert_eq!(script.reviews(), flow_key::ADDRESS_REVIEWS_MAX);
     assert_eq!(review(&reviews, "good0").await, Ok("good0".to_owned()));
-    assert_eq!(script.reviews(), admission::ADDRESS_REVIEWS_MAX);
+    assert_eq!(script.reviews(), flow_key::ADDRESS_REVIEWS_MAX);
 }
 
 #[tokio::test(start_paused = true)]
@@ -349,7 +316,7 @@ async fn an_expired_result_is_not_used_after_an_old_outage() {
     *script.error.lock() = None;
     advance(TTL * 10).await;
     *script.latency.lock() = Duration::from_secs(1);
-    for n in 0..admission::ADDRESS_SLOTS_MAX {
+    for n in 0..flow_key::ADDRESS_SLOTS_MAX {
         let reviews = reviews.clone();
         tokio::spawn(async move {
             reviews.review(&token(&format!("bad{n}")), from, &TokenMemo::default()).await
@@ -388,8 +355,8 @@ async fn one_address_does_not_delay_others() {
     });
     let flood: Vec<_> = flood.collect();
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(script.running.load(Ordering::SeqCst), admission::ADDRESS_REVIEWS_MAX);
-    assert_eq!(reviews.inner.in_flight.len(), admission::ADDRESS_SLOTS_MAX);
+    assert_eq!(script.running.load(Ordering::SeqCst), flow_key::ADDRESS_REVIEWS_MAX);
+    assert_eq!(reviews.inner.reviewer.in_flight.len(), flow_key::ADDRESS_SLOTS_MAX);
     let started = Instant::now();
     let other = reviews
         .review(
@@ -404,8 +371,8 @@ async fn one_address_does_not_delay_others() {
     let rejected = results
         .iter()
         .filter(|result| matches!(result, Ok(Err(AuthenticationError::TooManyRequests))));
-    assert_eq!(rejected.count(), 2000 - admission::ADDRESS_SLOTS_MAX);
-    assert!(reviews.inner.in_flight.is_empty());
+    assert_eq!(rejected.count(), 2000 - flow_key::ADDRESS_SLOTS_MAX);
+    assert!(reviews.inner.reviewer.in_flight.is_empty());
 }
 
 /// A flood must not keep a revoked token's watch open.
@@ -415,13 +382,13 @@ async fn a_flood_does_not_delay_open_watches() {
     *script.latency.lock() = Duration::from_secs(1);
     for host in 0..8 {
         let from = FlowKey::from_address((host > 0).then(|| IpAddr::from([10, 0, 0, host])));
-        for n in 0..admission::ADDRESS_SLOTS_MAX {
+        for n in 0..flow_key::ADDRESS_SLOTS_MAX {
             let (reviews, bad) = (reviews.clone(), token(&format!("bad{n} {from:?}")));
             tokio::spawn(async move { reviews.review(&bad, from, &TokenMemo::default()).await });
         }
     }
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(reviews.inner.in_flight.len(), admission::SLOTS_MAX);
+    assert_eq!(reviews.inner.reviewer.in_flight.len(), flow_key::SLOTS_MAX);
     let (other, socket) = (token("good"), token("good too"));
     let memo = TokenMemo::default();
     let (watch, client) = tokio::join!(
@@ -464,15 +431,15 @@ async fn a_flood_of_bad_tokens_does_not_delay_good_ones() {
             assert_eq!(result, Err(AuthenticationError::Unauthorized));
         }
     }
-    assert!(script.running_max.load(Ordering::SeqCst) <= admission::REVIEWS_MAX);
+    assert!(script.running_max.load(Ordering::SeqCst) <= REVIEWS_MAX);
     assert_eq!(script.reviews(), FLOOD + good.len());
     reviews.inner.cache.run_pending_tasks().await;
     let (identities, failures, bytes) = reviews.inner.cache.counts();
     assert_eq!(identities, good.len() as u64);
-    assert!(failures <= cache::FAILURES_MAX, "{failures}");
+    assert!(failures <= cache::REFUSED_MAX, "{failures}");
     assert!(bytes <= cache::IDENTITIES_BYTES_MAX, "{bytes}");
-    assert!(reviews.inner.in_flight.is_empty());
-    assert_eq!(reviews.inner.admission.flow_count(), 0);
+    assert!(reviews.inner.reviewer.in_flight.is_empty());
+    assert_eq!(reviews.inner.reviewer.admission.flow_count(), 0);
 }
 
 #[tokio::test]

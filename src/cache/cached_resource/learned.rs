@@ -9,17 +9,28 @@ use bytes::Bytes;
 use http::HeaderValue;
 
 use crate::api::media_type::View;
+use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::bookmark::BookmarkTemplate;
 
 /// The learned properties of a resource.
-#[derive(Default)]
 pub(crate) struct LearnedTraits {
+    /// The template of the bookmarks until the first one was seen.
+    minimal_bookmark: Option<BookmarkTemplate>,
     bookmark_template: ArcSwapOption<BookmarkTemplate>,
     warnings: ArcSwap<Vec<HeaderValue>>,
 }
 
 impl LearnedTraits {
+    /// Nothing is learned yet.
+    pub(crate) fn new(resource: &ApiResource, representation: Representation) -> Self {
+        Self {
+            minimal_bookmark: BookmarkTemplate::minimal(resource, representation),
+            bookmark_template: ArcSwapOption::empty(),
+            warnings: ArcSwap::default(),
+        }
+    }
+
     /// Learns how the upstream writes a bookmark of this resource from the object of one. The
     /// newest form is kept: an upgraded upstream may write its bookmarks differently.
     pub(crate) fn learn_bookmark(&self, object: &[u8]) {
@@ -29,20 +40,22 @@ impl LearnedTraits {
         }
     }
 
-    /// Whether the form of a bookmark is known.
+    /// Whether a bookmark of the upstream was seen.
     pub(crate) fn has_bookmark(&self) -> bool {
         self.bookmark_template.load().is_some()
     }
 
-    /// Returns a BOOKMARK frame in `view`, once the form of a bookmark is known.
+    /// Returns a BOOKMARK frame in `view`. `None` only if the definition of the resource names no
+    /// valid kind.
     pub(crate) fn bookmark(
         &self,
         resource_version: ResourceVersion,
         initial_events_end: bool,
         view: View,
     ) -> Option<Bytes> {
-        let template = self.bookmark_template.load();
-        template.as_ref().map(|template| template.frame(resource_version, initial_events_end, view))
+        let learned = self.bookmark_template.load();
+        let template = learned.as_deref().or(self.minimal_bookmark.as_ref());
+        template.map(|template| template.frame(resource_version, initial_events_end, view))
     }
 
     /// Sets the `Warning` headers to those of the upstream's last response (`docs/semantics.md`

@@ -93,11 +93,11 @@ fn a_reflector_shows_its_present_state_and_whether_it_watches() {
     let states = || {
         let text = lines(&registry);
         let states = text.lines().filter(|line| line.starts_with("weir_reflector_state{"));
-        let of = |line: &str| {
+        let state = |line: &str| {
             let (_, state) = line.split_once("state=\"")?;
             Some((state.split('"').next()?.to_owned(), line.ends_with(" 1")))
         };
-        states.filter_map(of).collect::<Vec<_>>()
+        states.filter_map(state).collect::<Vec<_>>()
     };
     let (other, watching) =
         (|name: &str| (name.to_owned(), true), |is| ("watching".to_owned(), is));

@@ -11,7 +11,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::proof::listed_state::{ListProof, ListedState};
-use crate::cache::watch_list_attempt::learn_support;
+use crate::cache::watch_list_support::{PROOF_WAIT, learn};
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::bounded::with_timeout;
@@ -67,7 +67,7 @@ async fn fetch(
     needed: ResourceVersion,
 ) -> Result<ListPage, UpstreamError> {
     // Otherwise the list is consistent, which takes the upstream longer.
-    learn_support(cached).await;
+    learn(cached, PROOF_WAIT).await;
     let can_request_progress = cached.context.watch_list.is_supported();
     let request = ListRequest {
         limit: u32::try_from(OBJECTS_MAX * GROWTH_FACTOR).ok(),

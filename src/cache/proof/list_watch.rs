@@ -22,9 +22,6 @@ pub(crate) trait DynListWatch: Probe + IdentifyCluster {
     /// Calls [`ListWatch::exact`].
     fn exact(&self, request: ExactRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>>;
 
-    /// Calls [`ListWatch::streams_lists`].
-    fn streams_lists(&self) -> bool;
-
     /// Calls [`ListWatch::is_local`].
     fn is_local(&self) -> BoxFuture<'_, bool>;
 
@@ -67,10 +64,6 @@ impl<L: ListWatch> DynListWatch for L {
 
     fn exact(&self, request: ExactRequest) -> BoxFuture<'_, Result<ListPage, UpstreamError>> {
         ListWatch::exact(self, request).boxed()
-    }
-
-    fn streams_lists(&self) -> bool {
-        ListWatch::streams_lists(self)
     }
 
     fn is_local(&self) -> BoxFuture<'_, bool> {

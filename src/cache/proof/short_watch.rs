@@ -22,14 +22,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::watch_list_attempt::learn_support;
+use crate::cache::watch_list_support::{PROOF_WAIT, learn};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest};
 
 /// Watches at an API server that has reached `needed`, until a bookmark, and applies it to the
 /// cache. Returns whether a bookmark arrived.
 pub(super) async fn short_watch(cached: Arc<CachedResource>, needed: ResourceVersion) -> bool {
-    learn_support(&cached).await;
+    learn(&cached, PROOF_WAIT).await;
     let can_catch_up = cached.context.watch_list.is_supported();
     let needed = can_catch_up.then_some(needed);
     watch_progress(&cached, needed).await == Some(ProgressOutcome::Bookmark)

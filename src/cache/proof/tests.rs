@@ -310,9 +310,9 @@ async fn reads_beside_proofs_never_go_back() {
         let reader = scope.spawn(|| {
             let mut last = ResourceVersion(0);
             while !is_over.load(Ordering::Relaxed) {
-                let shown = cached.newest_state().unwrap().resource_version();
-                assert!(last <= shown, "{shown} after {last}");
-                last = shown;
+                let resource_version = cached.newest_state().unwrap().resource_version();
+                assert!(last <= resource_version, "{resource_version} after {last}");
+                last = resource_version;
             }
         });
         for round in 1..=20_000 {

@@ -39,8 +39,6 @@ pub(super) struct Driver<L> {
     /// further meanwhile.
     pub(super) floor_at_list_start: Option<ResourceVersion>,
     pub(super) lists: ListAttempts,
-    /// Watches that were short in order to get a bookmark soon.
-    pub(super) bookmark_watches: u32,
     /// The refusals since a watch was last open.
     pub(super) refusals: RefusalStreak,
     /// Whether the bytes of the next list must be verified, and when they are verified again.
@@ -73,7 +71,6 @@ impl<L: ListWatch> Driver<L> {
             generation,
             floor_at_list_start: None,
             lists: ListAttempts::default(),
-            bookmark_watches: 0,
             refusals: RefusalStreak::default(),
             byte_checks: ByteChecks::new(options.is_redefined),
             backoff: Backoff::default(),

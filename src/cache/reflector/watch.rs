@@ -35,7 +35,7 @@ impl<L: ListWatch> Driver<L> {
     /// Opens a watch from the held resourceVersion.
     pub(super) async fn resume(&mut self, verify: Verify) -> Result<State<L::Watch>, Refusal> {
         let Some(held) = self.held() else { return Ok(State::Listing(ListCause::Retry)) };
-        let timeout_seconds = self.next_timeout_seconds();
+        let timeout_seconds = random_timeout_seconds();
         let request = WatchRequest {
             resource_version: Some(held),
             timeout_seconds,
@@ -56,26 +56,6 @@ impl<L: ListWatch> Driver<L> {
             }
             Err(error) => self.watch_failed(error.into()),
         }
-    }
-
-    /// Whether only the reflector's own watch can show the form of a bookmark. With watch-lists,
-    /// and while it is not known whether there are any, an attempt shows it when a client needs it
-    /// ([`watch_list_attempt`](crate::cache::watch_list_attempt)).
-    pub(super) fn needs_short_watch(&self) -> bool {
-        let has_no_watch_lists = self.cached.context.watch_list.last_answer() == Some(false);
-        has_no_watch_lists && !self.cached.learned.has_bookmark()
-    }
-
-    /// Returns the `timeoutSeconds` of the next watch. A watch that is needed to learn the form of
-    /// a bookmark is short, because a short watch brings a bookmark soon (`docs/semantics.md`
-    /// §5.6). An upstream whose resource does not change sends none, so only the first watches are
-    /// short.
-    fn next_timeout_seconds(&mut self) -> u32 {
-        if !self.needs_short_watch() || self.bookmark_watches >= BOOKMARK_WATCHES_MAX {
-            return random_timeout_seconds();
-        }
-        self.bookmark_watches += 1;
-        BOOKMARK_WATCH_SECONDS
     }
 
     /// Verifies that the held state is still the upstream's, before an event of the new watch is
@@ -389,11 +369,6 @@ impl<L: ListWatch> Driver<L> {
     }
 }
 
-/// The `timeoutSeconds` of a watch that shows the form of a bookmark. The upstream sends a bookmark
-/// two seconds before a watch's deadline (`docs/semantics.md` §5.6).
-const BOOKMARK_WATCH_SECONDS: u32 = 3;
-/// The number of watches that are short in order to get a bookmark soon.
-const BOOKMARK_WATCHES_MAX: u32 = 3;
 /// The moves to other API servers in a row, before one more waits.
 const MOVES_MAX: u32 = 3;
 /// A watch that ends earlier than this without an event is client-go's "very short watch".

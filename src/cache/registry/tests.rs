@@ -193,15 +193,16 @@ async fn concurrent_calls_share_a_probe_and_reads_wait_for_a_proof() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_affects_only_its_own_resource() {
-    let source = ScriptedSource::new(vec![config_maps(), resource("pods", "Pod")], |known, _| {
-        let script = Arc::new(Script::default());
-        if &*known.kind == "Pod" {
-            script.keep(full(&script, 1));
-        } else {
-            script.panic_on_watch();
-        }
-        script
-    });
+    let source =
+        ScriptedSource::new(vec![config_maps(), resource("pods", "Pod")], |resource, _| {
+            let script = Arc::new(Script::default());
+            if &*resource.kind == "Pod" {
+                script.keep(full(&script, 1));
+            } else {
+                script.panic_on_watch();
+            }
+            script
+        });
     let rig = Rig::new(config(), source);
     assert_eq!(rig.ready("configmaps", "").await.unwrap_err(), Refusal::Unreadable);
     rig.ready("pods", "").await.unwrap();
@@ -213,9 +214,9 @@ async fn warm_caches_start_without_requests_and_do_not_idle() {
     let warm = ["warm", "refused"].map(|name| GroupVersionResource::new("", "v1", name)).to_vec();
     let source = ScriptedSource::new(
         vec![resource("warm", "Kind"), resource("refused", "Kind")],
-        |known, _| {
+        |resource, _| {
             let script = Arc::new(Script::default());
-            if &*known.gvr.resource == "warm" {
+            if &*resource.gvr.resource == "warm" {
                 script.keep(full(&script, 1));
             } else {
                 script.forbid();
@@ -253,12 +254,13 @@ async fn a_missing_watch_list_is_looked_for_again() {
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     rig.registry.inner.context.watch_list.set_unsupported();
-    assert_eq!(handle.upstream_has_watch_list(), Some(false));
+    let support = &rig.registry.inner.context.watch_list;
+    assert_eq!(handle.upstream_has_watch_list(WAIT).await, Some(false));
     tokio::time::sleep(Duration::from_secs(50)).await;
     assert_eq!(script.watches.lock().len(), 1);
     // A rejection is believed for a minute: a feature gate may be switched on.
     let attempt = script.on_watch_at(1000);
-    eventually("the answer", || handle.upstream_has_watch_list() == Some(true)).await;
+    eventually("the answer", || support.last_answer() == Some(true)).await;
     eventually("its end", || !attempt.is_held()).await;
     assert!(script.watches.lock()[1].match_nothing);
     drop(feed);

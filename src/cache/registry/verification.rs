@@ -13,7 +13,7 @@ use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::refusal::Refusal;
-use crate::cache::registry::cache_walk::{CacheWalk, NextPage};
+use crate::cache::registry::cache_walk::CacheWalk;
 use crate::cache::registry::inner::Inner;
 use crate::cache::verification::check::{Checked, WHOLE_EVERY_MAX, check, pages, whole_every};
 use crate::cache::verification::findings::WrongSide;
@@ -94,22 +94,9 @@ impl Inner {
         let Some(chosen) = caches.iter().find(|due| due.candidate.key == key) else { return };
         let end = self.verify_page(verifier, chosen, (mode, round)).await;
         let now = self.context.clock.now().0;
-        let is_urgent = self.is_urgent(verifier, &chosen.cached, round, now);
+        let is_urgent = self.quarantines.is_closed(&key);
         let candidate = Candidate { is_urgent, ..chosen.candidate.clone() };
         verifier.pace.checked(&candidate, end, round, gap, now);
-    }
-
-    /// Whether the pages of a cache are compared one after the other.
-    fn is_urgent(
-        &self,
-        verifier: &Verifier,
-        cached: &CachedResource,
-        round: Duration,
-        now: Duration,
-    ) -> bool {
-        let walk = verifier.walks.get(&cached.key);
-        let may_hurry = walk.is_none_or(|walk| walk.may_hurry(round, now));
-        (cached.findings.is_suspected() && may_hurry) || self.quarantines.is_closed(&cached.key)
     }
 
     /// Returns the least time between two pages; `None` if nothing may be compared now.
@@ -138,12 +125,9 @@ impl Inner {
         let whole_every = self.whole_every(verifier, weight, round, now);
         let verifiable = |(cached, state): (Arc<CachedResource>, Arc<State>)| {
             let pages = pages(state.len(), state.store().weight(), whole_every);
-            let is_urgent = self.is_urgent(verifier, &cached, round, now);
-            // A round of the first walk is urgent.
-            let more_whole = if is_urgent { 0 } else { pages.more_whole };
-            let pages = RoundPages { more_whole, ..pages };
             let key = cached.key.clone();
-            let candidate = Candidate { key, pages: pages.total(), is_urgent };
+            let is_urgent = self.quarantines.is_closed(&key);
+            let candidate = Candidate { key, pages: pages.all, is_urgent };
             Verifiable { candidate, pages, cached }
         };
         states.into_iter().map(verifiable).collect()
@@ -182,42 +166,40 @@ impl Inner {
         chosen: &Verifiable,
         (mode, round): (VerifyMode, Duration),
     ) -> CheckEnd {
-        let Verifiable { candidate, cached, pages } = chosen;
+        let Verifiable { cached, pages, .. } = chosen;
         let now = self.context.clock.now().0;
-        let has_bytes = now >= verifier.bytes_compared_after;
         let begin = || CacheWalk::begin(cached);
         let walk = verifier.walks.entry(cached.key.clone()).or_insert_with(begin);
         if !walk.is_through(cached) {
             *walk = begin();
         }
-        if candidate.is_urgent && cached.findings.is_suspected() {
-            walk.hurry(cached.findings.suspicions());
+        // Before the state is read: the cause is of that state, or of an earlier one.
+        if cached.findings.take_suspicion() {
+            walk.begin_round();
         }
-        // Not before the walk: a suspicion that its round covers is of this state, or of an earlier
-        // one.
         let Some(state) = cached.watch_cache.state() else { return CheckEnd::Inconclusive };
-        let next = walk.next_page(state, pages, has_bytes);
-        let checked = check(cached, &next.plan, walk.is_settled(round, now)).await;
-        let label = if next.plan.is_whole { "bytes" } else { "page" };
+        let page = walk.next_page(state, *pages);
+        let checked = check(cached, &page, walk.is_settled(round, now)).await;
+        let label = if page.is_whole { "bytes" } else { "page" };
         cached.series.checked(label, checked.as_str());
         walk.note_read();
         let compared = match &checked {
             Checked::Equal(compared) => compared,
             Checked::Different(wrong, compared) => {
-                report(cached, next.plan.at(), *wrong, compared);
+                report(cached, page.at(), *wrong, compared);
                 if *wrong == WrongSide::Unknown {
-                    walk.note_failure(&next);
+                    walk.note_failure(&page);
                     return CheckEnd::Inconclusive;
                 }
                 compared
             }
             Checked::Unsettled(_) => {
                 walk.note_unsettled(now);
-                walk.note_failure(&next);
+                walk.note_failure(&page);
                 return CheckEnd::Inconclusive;
             }
             Checked::Malformed | Checked::Inconclusive => {
-                walk.note_failure(&next);
+                walk.note_failure(&page);
                 return CheckEnd::Inconclusive;
             }
             Checked::Refused => return CheckEnd::Refused,
@@ -231,7 +213,7 @@ impl Inner {
             self.quarantine(cached);
         } else {
             let through = compared.through.clone();
-            self.go_on(verifier, cached, &next, through);
+            self.go_on(verifier, cached, *pages, through);
         }
         CheckEnd::Conclusive
     }
@@ -241,15 +223,11 @@ impl Inner {
         &self,
         verifier: &mut Verifier,
         cached: &Arc<CachedResource>,
-        page: &NextPage,
+        pages: RoundPages,
         through: Option<Key>,
     ) {
         let Some(walk) = verifier.walks.get_mut(&cached.key) else { return };
-        let suspicions = cached.findings.suspicions();
-        let now = self.context.clock.now().0;
-        let Some(round) = walk.advance(page, through, suspicions, now) else { return };
-        cached.findings.round_done(round.suspicions);
-        if !cached.findings.is_suspected() {
+        if walk.advance(through, pages) && !cached.findings.is_suspected() {
             verifier.refilled.remove(&cached.key);
             self.quarantines.release(&cached.key, &self.context);
         }

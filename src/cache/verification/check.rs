@@ -24,7 +24,7 @@ use crate::cache::core::page_comparison::{
 };
 use crate::cache::core::state::State;
 use crate::cache::verification::findings::WrongSide;
-use crate::cache::verification::walk::{RoundPages, Walk};
+use crate::cache::verification::walk::{RoundPages, Walk, WholePages};
 use crate::codec::list::ListPage;
 use crate::codec::object::{Key, Object};
 use crate::upstream::error::UpstreamError;
@@ -260,20 +260,27 @@ pub(crate) fn page_objects(collection: usize) -> u32 {
 }
 
 /// Returns the pages of a round through a collection. One in `whole_every` of its bytes is compared
-/// in each round; `None` if none is.
+/// in each round, and all of them in so many rounds; `None` if none is.
 pub(crate) fn pages(objects: usize, weight: usize, whole_every: Option<u32>) -> RoundPages {
     let parts = |whole: usize, part: usize| u32::try_from(whole / part).unwrap_or(u32::MAX);
     let least = parts(objects, page_objects(objects) as usize);
-    let whole = least.max(parts(weight, WHOLE_BYTES_MAX)).saturating_add(1);
-    if whole_every == Some(1) {
-        return RoundPages { all: whole, is_whole: true, more_whole: 0 };
-    }
     let by_weight = parts(weight, PAGE_BYTES_MAX).min(parts(objects, PAGE_OBJECTS as usize));
-    let pages_whole = least.max(by_weight).saturating_add(1);
-    // Small pages have whole objects anyway.
-    let more_whole = whole_every.filter(|_| weight > SMALL_BYTES);
-    let more_whole = more_whole.map_or(0, |every| whole.div_ceil(every.max(1)));
-    RoundPages { all: pages_whole, is_whole: false, more_whole }
+    let of_metadata = least.max(by_weight).saturating_add(1);
+    let of_objects = least.max(parts(weight, WHOLE_BYTES_MAX)).saturating_add(1);
+    match whole_every {
+        None => RoundPages { all: of_metadata, whole: WholePages::None },
+        Some(1) => RoundPages { all: of_objects, whole: WholePages::All },
+        // Small pages have whole objects anyway.
+        Some(_) if weight <= SMALL_BYTES => {
+            RoundPages { all: of_metadata, whole: WholePages::Run(0) }
+        }
+        Some(every) => {
+            let run = of_objects.div_ceil(every.max(1));
+            let replaced = of_metadata.div_ceil(every.max(1));
+            let all = of_metadata.saturating_sub(replaced).saturating_add(run);
+            RoundPages { all, whole: WholePages::Run(run) }
+        }
+    }
 }
 
 /// Returns in how many rounds all bytes are compared, if all caches together weigh `weight` bytes,
@@ -294,8 +301,8 @@ const PAGES_USUAL: u32 = 50;
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The most bytes of a page of whole objects, which has at least one object.
 const WHOLE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The most rounds in which all bytes are compared.
-pub(crate) const WHOLE_EVERY_MAX: u32 = 50;
+/// The most runs of a collection. Two rounds more compare all bytes: at most 50.
+pub(crate) const WHOLE_EVERY_MAX: u32 = 48;
 /// Pages of so few bytes always have whole objects, which then cost hardly more than metadata.
 const SMALL_BYTES: usize = 64 * 1024;
 /// How long the cache's watch and the cluster may take to be confirmed.

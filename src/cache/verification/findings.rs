@@ -4,7 +4,7 @@
 //!
 //! Lock order: the lock alone.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
@@ -59,10 +59,8 @@ pub struct CheckReport {
 #[derive(Debug, Default)]
 pub(crate) struct CheckFindings {
     report: Mutex<CheckReport>,
-    /// The number of differences that other checks have found.
-    suspicions: AtomicU32,
-    /// The number of them at the begin of the last round that is complete.
-    compared: AtomicU32,
+    /// Whether the cache may be wrong, and no round has begun since.
+    is_suspected: AtomicBool,
 }
 
 impl CheckFindings {
@@ -87,23 +85,19 @@ impl CheckFindings {
         self.report.lock().difference = Some(difference);
     }
 
-    /// Asks for a round soon: the number of objects differs, or an event came too late.
+    /// Asks for a whole round from now on: the number of objects differs, or an event came too
+    /// late.
     pub(crate) fn suspect(&self) {
-        self.suspicions.fetch_add(1, Ordering::Relaxed);
+        self.is_suspected.store(true, Ordering::Release);
     }
 
-    /// Returns the number of calls of [`Self::suspect`].
-    pub(crate) fn suspicions(&self) -> u32 {
-        self.suspicions.load(Ordering::Relaxed)
-    }
-
-    /// Notes that a round is complete, with the number of suspicions at its begin.
-    pub(crate) fn round_done(&self, suspicions: u32) {
-        self.compared.store(suspicions, Ordering::Relaxed);
-    }
-
-    /// Whether a round is to be made soon.
+    /// Whether a whole round was asked for, and has not begun.
     pub(crate) fn is_suspected(&self) -> bool {
-        self.suspicions() != self.compared.load(Ordering::Relaxed)
+        self.is_suspected.load(Ordering::Acquire)
+    }
+
+    /// Returns the same. The round begins now.
+    pub(crate) fn take_suspicion(&self) -> bool {
+        self.is_suspected.swap(false, Ordering::AcqRel)
     }
 }

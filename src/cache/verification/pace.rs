@@ -27,7 +27,7 @@ pub(crate) struct Candidate<K> {
     pub(crate) key: K,
     /// The number of pages of its round, at least one.
     pub(crate) pages: u32,
-    /// Whether it waits to be checked whole, or is suspected already.
+    /// Whether it waits to be checked whole.
     pub(crate) is_urgent: bool,
 }
 

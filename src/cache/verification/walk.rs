@@ -1,12 +1,13 @@
-//! The walks through the pages of one cache.
+//! The walk through the pages of one cache.
 //!
 //! In a collection of several pages a walk begins after a random key, so that a Weir that is
 //! restarted often still checks all objects. It goes on behind the last object of each page, and
 //! from the end of the collection to its begin. Keys may come and go meanwhile: each page is a
 //! check of its own. A round is complete once the walk has passed the key at which the round began.
 //!
-//! Where not all pages can have whole objects, a second walk compares only such pages, in turn with
-//! those of the first. It passes the whole collection once in several rounds.
+//! Where not all pages can have whole objects, a round has a *run* of such pages. A run begins at
+//! the key at which the run of the round before ended, whichever keys came and went. So the runs of
+//! several rounds pass the whole collection.
 
 use crate::codec::object::Key;
 
@@ -19,12 +20,17 @@ pub(crate) struct Walk {
     began_after: Option<Key>,
     /// Whether the round has passed the end of the collection.
     has_wrapped: bool,
+    /// The key after which the run begins, or goes on.
+    run_after: Option<Key>,
+    /// The pages of the run that were compared since a round was complete.
+    run_pages: u32,
 }
 
 impl Walk {
     /// Begins a walk after a key.
     pub(crate) fn new(after: Option<Key>) -> Self {
-        Self { began_after: after.clone(), after, has_wrapped: false }
+        let (began_after, run_after) = (after.clone(), after.clone());
+        Self { after, began_after, has_wrapped: false, run_after, run_pages: 0 }
     }
 
     /// Returns the key after which the next page begins.
@@ -32,16 +38,30 @@ impl Walk {
         self.after.as_ref()
     }
 
+    /// Whether the next page is one of the run, which has `run` pages.
+    pub(crate) fn is_in_run(&self, run: u32) -> bool {
+        self.run_pages < run && self.after == self.run_after
+    }
+
     /// Begins a round at the present position.
     pub(crate) fn begin_round(&mut self) {
         (self.began_after, self.has_wrapped) = (self.after.clone(), false);
     }
 
-    /// Goes on after a page was compared. `through` is its last key, if another page follows.
-    /// Returns whether that completed a round.
-    pub(crate) fn advance(&mut self, through: Option<Key>) -> bool {
+    /// Goes on after a page was compared. `through` is its last key, if another page follows; `run`
+    /// is as for [`Self::is_in_run`]. Returns whether that completed a round.
+    pub(crate) fn advance(&mut self, through: Option<Key>, run: u32) -> bool {
+        let is_in_run = self.is_in_run(run);
+        let is_run_ahead = self.run_pages < run && self.after < self.run_after;
+        let is_passed = through.is_none() || through > self.run_after;
+        // The next page begins where the run does.
+        let through = if is_run_ahead && is_passed { self.run_after.clone() } else { through };
         let is_end = through.is_none();
         self.after = through;
+        if is_in_run {
+            self.run_after.clone_from(&self.after);
+            self.run_pages += 1;
+        }
         let is_past_begin = self.has_wrapped && self.after >= self.began_after;
         // A round that began at the begin of the collection ends at its end. One that has wrapped
         // ends there too: the key at which it began was the last one.
@@ -50,6 +70,7 @@ impl Walk {
         self.has_wrapped |= is_end;
         if is_complete {
             self.begin_round();
+            self.run_pages = 0;
         }
         is_complete
     }
@@ -58,26 +79,21 @@ impl Walk {
 /// The pages of a round through one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoundPages {
-    /// The pages of the first walk, which passes the whole collection; at least one.
+    /// Their number, at least one.
     pub(crate) all: u32,
-    /// Whether they have whole objects.
-    pub(crate) is_whole: bool,
-    /// The pages of the second walk, which have whole objects.
-    pub(crate) more_whole: u32,
+    /// Those that have whole objects.
+    pub(crate) whole: WholePages,
 }
 
-impl RoundPages {
-    /// Returns the number of all pages.
-    pub(crate) fn total(&self) -> u32 {
-        self.all.saturating_add(self.more_whole)
-    }
-
-    /// Whether the page with this number is one of the second walk, whose pages are spread evenly.
-    pub(crate) fn is_second(&self, number: u32) -> bool {
-        let [number, more, total] = [number, self.more_whole, self.total()].map(u64::from);
-        let before = |number: u64| number * more / total.max(1);
-        before(number % total.max(1) + 1) > before(number % total.max(1))
-    }
+/// The pages of a round that have whole objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WholePages {
+    /// None: bytes would prove nothing now.
+    None,
+    /// The run, which has so many pages, and pages of few bytes.
+    Run(u32),
+    /// All.
+    All,
 }
 
 #[cfg(test)]
@@ -91,35 +107,20 @@ mod tests {
     #[test]
     fn a_round_wraps_and_passes_its_begin() {
         let mut walk = Walk::new(key("m"));
-        assert!(!walk.advance(key("t")));
-        assert!(!walk.advance(None), "the end");
+        assert!(!walk.advance(key("t"), 0));
+        assert!(!walk.advance(None, 0), "the end");
         assert_eq!(walk.after(), None);
-        assert!(!walk.advance(key("f")));
-        assert!(walk.advance(key("p")), "past m");
+        assert!(!walk.advance(key("f"), 0));
+        assert!(walk.advance(key("p"), 0), "past m");
         assert_eq!(walk.after(), key("p").as_ref(), "the next round goes on");
-        assert!(!walk.advance(None));
-        assert!(walk.advance(None), "one page holds everything now");
+        assert!(!walk.advance(None, 0));
+        assert!(walk.advance(None, 0), "one page holds everything now");
     }
 
     #[test]
     fn a_single_page_is_a_round() {
         let mut walk = Walk::new(None);
-        assert!(walk.advance(None));
-        assert!(walk.advance(None));
-    }
-
-    #[test]
-    fn the_pages_of_the_second_walk_are_spread_evenly() {
-        for (total, more_whole) in [(1, 0), (51, 0), (51, 1), (1, 1), (3, 5), (100, 33)] {
-            let pages = RoundPages { all: total, is_whole: false, more_whole };
-            let second: Vec<_> = (0..2 * pages.total()).map(|page| pages.is_second(page)).collect();
-            let count = |flags: &[bool]| flags.iter().filter(|is_second| **is_second).count();
-            let (first, next) = second.split_at(pages.total() as usize);
-            assert_eq!((count(first), first), (more_whole as usize, next));
-            for window in second.windows(10) {
-                let expected = 10.0 * f64::from(more_whole) / f64::from(pages.total());
-                assert!((count(window) as f64 - expected).abs() < 2.0, "{total} and {more_whole}");
-            }
-        }
+        assert!(walk.advance(None, 0));
+        assert!(walk.advance(None, 0));
     }
 }

@@ -270,9 +270,9 @@ proptest! {
         let text = format!(r#"{{"kind":"Pod","apiVersion":"v1",{members}}}"#);
         let pod = object(text.as_bytes(), &pods()).unwrap();
         let view = View::Metadata;
-        let shown: serde_json::Value = serde_json::from_slice(&pod.in_view(view).to_vec()).unwrap();
-        prop_assert_eq!(&shown["metadata"], &metadata);
-        prop_assert_eq!(shown.as_object().unwrap().len(), 3);
+        let view: serde_json::Value = serde_json::from_slice(&pod.in_view(view).to_vec()).unwrap();
+        prop_assert_eq!(&view["metadata"], &metadata);
+        prop_assert_eq!(view.as_object().unwrap().len(), 3);
     }
 
     #[test]

@@ -83,8 +83,8 @@ fn odd_objects_keep_their_managed_fields() {
     ] {
         let text = format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{metadata}}}"#);
         let Ok(object) = json::object(text.as_bytes(), &cluster_scoped()) else { continue };
-        let shown = object.in_view(View::FullWithoutManagers).to_vec();
-        assert_eq!(String::from_utf8(shown).unwrap(), text);
+        let view_bytes = object.in_view(View::FullWithoutManagers).to_vec();
+        assert_eq!(String::from_utf8(view_bytes).unwrap(), text);
     }
 }
 
@@ -170,8 +170,8 @@ proptest! {
         let (object, bare) = (whole(&with), whole(&bare));
         let mut value: serde_json::Value = serde_json::from_slice(&object.body).unwrap();
         value["metadata"].as_object_mut().unwrap().remove("managedFields").unwrap();
-        let shown = object.in_view(View::FullWithoutManagers).to_vec();
-        prop_assert_eq!(serde_json::from_slice::<serde_json::Value>(&shown).unwrap(), value);
+        let view_bytes = object.in_view(View::FullWithoutManagers).to_vec();
+        prop_assert_eq!(serde_json::from_slice::<serde_json::Value>(&view_bytes).unwrap(), value);
         assert_same(object, bare);
     }
 

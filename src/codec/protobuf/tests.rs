@@ -443,9 +443,9 @@ proptest! {
         }
         splitter.finish().unwrap();
         prop_assert_eq!(&*frames[0].event, "MODIFIED");
-        let shown =
+        let ingested =
             ingest::object(&frames[0].object, &config_maps(), Representation::MetadataProtobuf);
-        prop_assert_eq!(shown.unwrap().key, object.key);
+        prop_assert_eq!(ingested.unwrap().key, object.key);
     }
 
     #[test]

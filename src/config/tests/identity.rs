@@ -10,8 +10,8 @@ fn gateway(rest: &str) -> Result<Config, Problems> {
     resolve(&format!("authentication:\n  mode: gateway\n{rest}"))
 }
 
-fn paths(found: Result<Config, Problems>) -> Vec<String> {
-    let Problems(problems) = found.unwrap_err();
+fn paths(result: Result<Config, Problems>) -> Vec<String> {
+    let Problems(problems) = result.unwrap_err();
     problems.into_iter().map(|problem| problem.path).collect()
 }
 
@@ -148,12 +148,12 @@ fn is_setting(line: &str) -> bool {
 
 #[test]
 fn a_sidecar_has_no_settings_of_a_gateway() {
-    let found = resolve(
+    let result = resolve(
         "authentication:\n  mode: sidecar\n  clientCAFile: /a\n  anonymous: refuse\n  tokens: {ttl: 1s}\n  impersonate: true\n\
          authorization: {allowTTL: 1s}\naudit: {output: stdout}\n",
     );
     assert_eq!(
-        paths(found),
+        paths(result),
         [
             "authentication.clientCAFile",
             "authentication.anonymous",

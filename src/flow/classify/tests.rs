@@ -80,9 +80,9 @@ fn the_built_in_schemas_classify_as_in_kube_apiserver() {
         ("jane", "nobody", "GET", "/api/v1/pods", "catch-all", "jane"),
     ] {
         let info = request(method, path);
-        let found = class(&plan, user, &[group], &info);
-        let name = &*found.name;
-        assert_eq!((name, found.flow(user, &info)), (expected, flow), "{user} {method} {path}");
+        let level = class(&plan, user, &[group], &info);
+        let name = &*level.name;
+        assert_eq!((name, level.flow(user, &info)), (expected, flow), "{user} {method} {path}");
     }
 }
 
@@ -312,8 +312,8 @@ proptest! {
             };
             let expected = matching.map(|schema| order(&schema)).min()
                 .map_or_else(|| "catch-all".to_owned(), |(_, name)| name);
-            let found = &*class(&plan, user, &groups, &info).name;
-            prop_assert_eq!(found, expected, "{} {} {}", user, method, path);
+            let level = &*class(&plan, user, &groups, &info).name;
+            prop_assert_eq!(level, expected, "{} {} {}", user, method, path);
         }
     }
 }

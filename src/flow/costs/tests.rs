@@ -195,15 +195,15 @@ fn the_heaviest_of_ten_thousand_users_are_found() {
     for window in costs.windows() {
         let heaviest = window.summary(Dimension::User).heaviest();
         for &number in &order[..5] {
-            let found = heaviest[..7].iter().find(|counter| *counter.key[0].1 == *users[number]);
-            let (found, exact) = (found.unwrap().cost, exact[number]);
-            for (found, exact) in [
-                (found.requests, exact.requests),
-                (found.bytes, exact.bytes),
-                (found.seat_seconds, exact.seat_seconds),
-                (found.cpu_seconds, exact.cpu_seconds),
+            let estimate = heaviest[..7].iter().find(|counter| *counter.key[0].1 == *users[number]);
+            let (estimate, exact) = (estimate.unwrap().cost, exact[number]);
+            for (estimate, exact) in [
+                (estimate.requests, exact.requests),
+                (estimate.bytes, exact.bytes),
+                (estimate.seat_seconds, exact.seat_seconds),
+                (estimate.cpu_seconds, exact.cpu_seconds),
             ] {
-                assert!((found / exact - 1.0).abs() < 0.05, "{found} of {exact}");
+                assert!((estimate / exact - 1.0).abs() < 0.05, "{estimate} of {exact}");
             }
         }
     }

@@ -8,13 +8,13 @@ use super::Scheduler;
 use super::level::{AvailableSeats, Fit, Level};
 use super::order::{Head, SearchStep, Width};
 use super::request::{Arriving, Manner, Outcome, RejectReason, Rejected, Ticket, WaitingId};
-use super::standing::Standing;
+use super::share::SeatSums;
 
 impl Scheduler {
     /// Starts a request that has not waited.
     pub(super) fn start(&mut self, now: Duration, place: usize, request: &Arriving) -> Ticket {
         let before = self.levels.get_mut(place).map(|level| {
-            let before = level.standing();
+            let before = level.sums();
             level.start(request);
             before
         });
@@ -24,7 +24,7 @@ impl Scheduler {
     /// Starts a request that waits.
     fn start_waiting(&mut self, now: Duration, id: WaitingId) -> Option<(Ticket, Arriving)> {
         let level = self.levels.get_mut(id.level)?;
-        let before = level.standing();
+        let before = level.sums();
         let request = level.start_waiting(id.flow, id.number)?.request();
         self.waiting -= 1;
         Some((self.note_start(now, id.level, &request, before), request))
@@ -37,7 +37,7 @@ impl Scheduler {
         now: Duration,
         place: usize,
         request: &Arriving,
-        before: Standing,
+        before: SeatSums,
     ) -> Ticket {
         let Arriving { flow, seats, guess, .. } = *request;
         if let Some(level) = self.levels.get_mut(place) {
@@ -45,7 +45,7 @@ impl Scheduler {
             if level.spec.manner != Manner::Exempt {
                 self.in_use += seats;
             }
-            self.sums.replace(before, level.standing());
+            self.sums.replace(before, level.sums());
         }
         Ticket { level: place, flow, seats, guess, started: now }
     }
@@ -62,12 +62,12 @@ impl Scheduler {
     /// Whether another long request leaves half of what is lent to those that end soon. A level may
     /// always run one, so that the widest starts in the end.
     fn has_room_for_long(&self, level: &Level, seats: u64) -> bool {
-        let after = level.standing_with(seats, seats);
+        let after = level.sums_with(seats, seats);
         if after.borrowed_long == 0 || !level.has_long() {
             return true;
         }
         let mut sums = self.sums;
-        sums.replace(level.standing(), after);
+        sums.replace(level.sums(), after);
         // No start elsewhere adds to it: who has no room has none until a request ends.
         let lent = (sums.borrowed + self.seats).saturating_sub(sums.claimed);
         2 * sums.borrowed_long <= lent

@@ -10,9 +10,8 @@ use std::time::Duration;
 use super::flow::{Flow, Waiting};
 use super::order::Order;
 use super::request::{Arriving, LevelSpec, Manner, Ticket};
-use super::share::{LevelShare, Limits};
-use super::standing::Standing;
-use crate::flow::hash_of_hash::BuildHashOfHash;
+use super::share::{LevelShare, Limits, SeatSums};
+use crate::flow::keyed_hash::BuildHashOfHash;
 
 /// A level.
 #[derive(Debug)]
@@ -107,19 +106,19 @@ impl Level {
     }
 
     /// Returns its part in the sums over all levels.
-    pub(super) fn standing(&self) -> Standing {
-        self.standing_with(0, 0)
+    pub(super) fn sums(&self) -> SeatSums {
+        self.sums_with(0, 0)
     }
 
     /// Returns the same as if another request with `seats` had started, of which `long_seats` are
     /// those of a long one. The claim of exempt requests is a reserve.
-    pub(super) fn standing_with(&self, seats: u64, long_seats: u64) -> Standing {
+    pub(super) fn sums_with(&self, seats: u64, long_seats: u64) -> SeatSums {
         let Limits { least, nominal, .. } = self.limits;
         if self.spec.manner == Manner::Exempt {
-            return Standing { claimed: least, ..Standing::default() };
+            return SeatSums { claimed: least, ..SeatSums::default() };
         }
         let in_use = self.in_use + seats;
-        Standing {
+        SeatSums {
             claimed: in_use.max(least),
             borrowed: in_use.saturating_sub(nominal),
             borrowed_long: (self.long_in_use + long_seats).saturating_sub(nominal),

@@ -113,8 +113,8 @@ impl Rig {
     }
 
     fn in_use(&self, level: usize) -> u64 {
-        let of = self.running.iter().filter(|(key, _, _)| key.level == level);
-        of.map(|(_, ticket, _)| ticket.seats).sum()
+        let running = self.running.iter().filter(|(key, _, _)| key.level == level);
+        running.map(|(_, ticket, _)| ticket.seats).sum()
     }
 
     /// Holds the invariants of the module against what runs.
@@ -133,8 +133,8 @@ impl Rig {
                 level.spec.name
             );
         }
-        let mut sums = Standing::default();
-        self.scheduler.levels.iter().for_each(|level| sums.add(level.standing()));
+        let mut sums = SeatSums::default();
+        self.scheduler.levels.iter().for_each(|level| sums.add(level.sums()));
         assert_eq!(sums, self.scheduler.sums);
         let claimed = sums.claimed;
         let without = self.scheduler.levels.iter().filter(|level| level.limits.least == 0).count();

@@ -59,8 +59,8 @@ fn what_kube_apiserver_rejects_is_not_used() {
         ("/rules/0", "nonResourceRules", json!([{"verbs": ["get"], "nonResourceURLs": ["/a*"]}])),
     ];
     for (parent, field, value) in fields {
-        let found = changed(|spec| spec.pointer_mut(parent).unwrap()[field] = value.clone());
-        assert!(matches!(found, Err(InvalidObject::Rejected { .. })), "{field}: {value}");
+        let result = changed(|spec| spec.pointer_mut(parent).unwrap()[field] = value.clone());
+        assert!(matches!(result, Err(InvalidObject::Rejected { .. })), "{field}: {value}");
     }
     assert!(matches!(FlowSchema::parse(b"[]"), Err(InvalidObject::Malformed(_))));
     let unnamed = json!({"metadata": {}, "spec": {}}).to_string();

@@ -145,14 +145,6 @@ impl CachedRead<'_> {
         self.check(self.waiting(WaitCause::Warmup, ready).await?)
     }
 
-    /// Has the cache learn what a watch must know before it can end its initial events, while that
-    /// watch waits for the cache and for its proof of freshness. Starts the cache if need be.
-    pub(super) async fn expect_bookmark(&self) {
-        if let Ok(handle) = self.cache_of(&self.request.namespace).await {
-            handle.expect_bookmark();
-        }
-    }
-
     /// Returns the cache, and its state, that can go back to `at`. Returns `None` if no cache
     /// reaches that resourceVersion soon, or if the upstream may have another history: the upstream
     /// may have named `at` in the page before this one.

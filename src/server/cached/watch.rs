@@ -63,16 +63,12 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     {
         return Err(Reason::Selector);
     }
-    // One from a resourceVersion starts its cache there.
-    if matches!(plan.start, Start::State(_)) && may_owe_end_bookmark(plan) {
-        read.expect_bookmark().await;
-    }
     let handle = match cache_for(&read, plan.start).await {
         Ok(handle) => handle,
         Err(reason) => return without_cache(&read, plan, reason).await,
     };
     let form = read.target.form;
-    // A proof of freshness does not wait for the form of a bookmark, nor that for the proof.
+    // A proof of freshness does not wait for what the upstream supports, nor that for the proof.
     let (end_bookmark, (start, begun)) = tokio::try_join!(
         owes_end_bookmark(&read, plan, &handle),
         open(&read, &handle, plan.start, began)
@@ -284,37 +280,23 @@ fn ok(read: &CachedRead<'_>, handle: Option<&CacheHandle>, body: Body) -> Respon
     response
 }
 
-/// Whether a bookmark may have to end the initial events, as far as the request shows.
-fn may_owe_end_bookmark(plan: &WatchPlan) -> bool {
-    plan.asks_watch_list || (plan.bookmarks && plan.marks_initial_end)
-}
-
 /// Whether a bookmark must end the initial events. This must be known before anything is sent,
-/// since a client that waits for a bookmark that never comes is stuck. If it is not known yet, the
-/// upstream is asked ([`CacheHandle::learn_bookmark`]). Requests that the upstream refuses, and
-/// those for which its features are still not known, are forwarded.
+/// since a client that waits for a bookmark that never comes is stuck. Requests that the upstream
+/// refuses, and those for which its features are not known, are forwarded.
 async fn owes_end_bookmark(
     read: &CachedRead<'_>,
     plan: &WatchPlan,
     handle: &CacheHandle,
 ) -> Result<bool, Reason> {
-    if !may_owe_end_bookmark(plan) {
+    let may_owe = plan.bookmarks && plan.marks_initial_end;
+    if !may_owe && !plan.asks_watch_list {
         return Ok(false);
     }
-    let may_owe = plan.bookmarks && plan.marks_initial_end;
-    if may_owe || handle.upstream_has_watch_list().is_none() {
-        let learned = handle.learn_bookmark(read.services.freshness_timeout());
-        read.while_usable(learned.map(Ok)).await?;
-    }
-    match handle.upstream_has_watch_list() {
-        None => return Err(Reason::Refused(Refusal::NotReady)),
-        Some(false) if plan.asks_watch_list => return Err(Reason::Options),
-        Some(true) if may_owe => {}
-        _ => return Ok(false),
-    }
-    match handle.bookmark(ResourceVersion(0), true, read.target.form.view) {
-        Some(_) => Ok(true),
-        None => Err(Reason::NoBookmark),
+    let has_watch_list = handle.upstream_has_watch_list(read.services.freshness_timeout());
+    match read.while_usable(has_watch_list.map(Ok)).await? {
+        None => Err(Reason::Refused(Refusal::NotReady)),
+        Some(false) if plan.asks_watch_list => Err(Reason::Options),
+        Some(has_watch_list) => Ok(has_watch_list && may_owe),
     }
 }
 

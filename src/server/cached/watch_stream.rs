@@ -86,7 +86,7 @@ pub(crate) struct WatchStream<B> {
 
 /// The source of bookmarks: the handle of a cache, except in tests.
 pub(crate) trait Bookmarks: Send {
-    /// Returns a bookmark at a resourceVersion, if the form of bookmarks is known.
+    /// Returns a bookmark at a resourceVersion.
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes>;
 
     /// Returns the ERROR event after which a client that watches from `at` lists again.
@@ -101,12 +101,7 @@ pub(crate) struct CacheBookmarks(pub(crate) CacheHandle, pub(crate) Encoding, pu
 
 impl Bookmarks for CacheBookmarks {
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes> {
-        let bookmark = self.0.bookmark(at, initial_events_end, self.2);
-        if bookmark.is_none() {
-            // The next one that is due is sent.
-            self.0.expect_bookmark();
-        }
-        bookmark
+        self.0.bookmark(at, initial_events_end, self.2)
     }
 
     fn expired(&self, at: ResourceVersion) -> Bytes {

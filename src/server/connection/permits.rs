@@ -10,7 +10,8 @@
 //! Invariant: a connection counts for its address, or for its user and for its user at this
 //! address, or it is evicted and counts for nothing.
 //!
-//! Locks: that of a permit's user, then that of the table, held for a look-up only.
+//! Locks: that of a permit's user, then that of the table, then that of the counter of users, held
+//! for a look-up only.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,6 +26,7 @@ use crate::auth::peer::client_key;
 use crate::auth::user::UserKey;
 use crate::server::connection::eviction::{Eviction, Unproven};
 use crate::server::connection::refusal_pace::RefusalPace;
+use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 use crate::telemetry::log_throttle::LogThrottle;
 
 /// The limits on open connections.
@@ -43,6 +45,8 @@ pub(crate) struct ConnectionLimits {
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionCounts {
     table: Arc<Mutex<Table>>,
+    /// The connections that have proved a user.
+    proven: KeyedCounter<ProvenKey>,
     limits: ConnectionLimits,
 }
 
@@ -50,13 +54,11 @@ pub(crate) struct ConnectionCounts {
 struct Table {
     /// Those of each address. Never holds zero. Bounded by the number of permits.
     unproven: HashMap<Option<IpAddr>, Unproven>,
-    /// Those of each user. Never holds zero. Bounded by twice the number of permits.
-    open: HashMap<Key, usize>,
     refusals: LogThrottle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum ProvenKey {
     User(UserKey),
     UserAt(UserKey, Option<IpAddr>),
 }
@@ -67,8 +69,8 @@ enum Key {
 pub(crate) struct ConnectionPermit {
     counts: ConnectionCounts,
     address: Option<IpAddr>,
-    /// The user that the connection was moved to.
-    user: Mutex<Option<UserKey>>,
+    /// Counts the connection for the user that it was moved to, and for this user at the address.
+    user: Mutex<Option<Box<[Counted<ProvenKey>; 2]>>>,
     eviction: Arc<Eviction>,
     refusal_pace: Arc<RefusalPace>,
     _slot: OwnedSemaphorePermit,
@@ -93,9 +95,8 @@ pub(crate) struct UserAtLimit;
 impl ConnectionCounts {
     /// Creates counts of no connection.
     pub(crate) fn new(limits: ConnectionLimits) -> Self {
-        let (unproven, open) = (HashMap::new(), HashMap::new());
-        let table = Table { unproven, open, refusals: LogThrottle::new(LOG_INTERVAL) };
-        Self { table: Arc::new(Mutex::new(table)), limits }
+        let table = Table { unproven: HashMap::new(), refusals: LogThrottle::new(LOG_INTERVAL) };
+        Self { table: Arc::new(Mutex::new(table)), proven: KeyedCounter::default(), limits }
     }
 
     /// Acquires a permit for a connection from `address` (`None`: a Unix socket). The permit also
@@ -147,30 +148,11 @@ impl ConnectionCounts {
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        let table = self.table.lock();
-        table.open.len() + table.unproven.len()
+        self.proven.keys() + self.table.lock().unproven.len()
     }
 }
 
 impl Table {
-    fn count(&self, key: Key) -> usize {
-        self.open.get(&key).copied().unwrap_or_default()
-    }
-
-    fn add(&mut self, key: Key) {
-        *self.open.entry(key).or_default() += 1;
-    }
-
-    fn remove(&mut self, key: Key) {
-        if let Entry::Occupied(mut open) = self.open.entry(key) {
-            if *open.get() > 1 {
-                *open.get_mut() -= 1;
-            } else {
-                open.remove();
-            }
-        }
-    }
-
     /// Counts a connection of an address no more, unless it was evicted.
     fn remove_unproven(&mut self, address: Option<IpAddr>, eviction: &Eviction) {
         if eviction.is_evicted() {
@@ -205,16 +187,16 @@ impl ConnectionPermit {
         if moved_to.is_some() {
             return Ok(());
         }
-        let ConnectionCounts { table, limits } = &self.counts;
+        let ConnectionCounts { table, proven, limits } = &self.counts;
         let mut table = table.lock();
         if self.eviction.is_evicted() {
             // It is just being closed.
             return Ok(());
         }
-        let [here, everywhere] = [Key::UserAt(user, self.address), Key::User(user)];
-        if table.count(here) >= limits.per_address_max
-            || table.count(everywhere) >= limits.per_user_max
-        {
+        let here = ProvenKey::UserAt(user, self.address);
+        let here = proven.try_add_below(here, limits.per_address_max);
+        let everywhere = proven.try_add_below(ProvenKey::User(user), limits.per_user_max);
+        let Some(counted) = here.zip(everywhere) else {
             let refusal = table.refusals.try_acquire();
             drop(table);
             self.counts.log(
@@ -223,25 +205,18 @@ impl ConnectionPermit {
                 self.address,
             );
             return Err(UserAtLimit);
-        }
+        };
         table.remove_unproven(self.address, &self.eviction);
-        table.add(here);
-        table.add(everywhere);
         self.eviction.keep();
-        *moved_to = Some(user);
+        *moved_to = Some(Box::new(counted.into()));
         Ok(())
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut table = self.counts.table.lock();
-        match *self.user.get_mut() {
-            None => table.remove_unproven(self.address, &self.eviction),
-            Some(user) => {
-                table.remove(Key::User(user));
-                table.remove(Key::UserAt(user, self.address));
-            }
+        if self.user.get_mut().is_none() {
+            self.counts.table.lock().remove_unproven(self.address, &self.eviction);
         }
     }
 }

@@ -52,8 +52,6 @@ pub(crate) enum Reason {
     NotFound,
     /// The resourceVersion is older than this cache's history, and the upstream may still have it.
     BeforeCache,
-    /// The form of the bookmark that must end the initial events is not known yet.
-    NoBookmark,
     /// The answer may have an object that the cache cannot read.
     Unreadable,
     /// Weir cannot determine who the client is.
@@ -67,7 +65,7 @@ pub(crate) enum Reason {
 impl Reason {
     /// All but the refusals of a cache.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 24] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Bypass,
         Self::Shadow,
         Self::Write,
@@ -88,7 +86,6 @@ impl Reason {
         Self::Selector,
         Self::NotFound,
         Self::BeforeCache,
-        Self::NoBookmark,
         Self::Unreadable,
         Self::Identity,
         Self::Authorization,
@@ -117,7 +114,6 @@ impl Reason {
             Self::Selector => "selector",
             Self::NotFound => "not-found",
             Self::BeforeCache => "before-cache",
-            Self::NoBookmark => "no-bookmark",
             Self::Unreadable => "unreadable-object",
             Self::Identity => "identity",
             Self::Authorization => "authorization",
@@ -129,7 +125,7 @@ impl Reason {
     /// requests count against the forward budget (`docs/decisions/herds.md`).
     pub(crate) fn wants_cache(self) -> bool {
         match self {
-            Self::BeforeCache | Self::NoBookmark => true,
+            Self::BeforeCache => true,
             Self::Refused(refusal) => {
                 matches!(
                     refusal,

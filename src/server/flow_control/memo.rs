@@ -1,37 +1,33 @@
 //! The memory of a connection for flow control. It has the candidates of the last user: most
 //! connections have one user, so that a request compares no subject. It has the last lists, so that
-//! a repeated one is known as such, the last GETs, the last refusals, and the [`hits`] that are not
-//! charged yet.
-//!
-//! [`hits`]: super::hits
+//! a repeated one is known as such, the last GETs, and the last refusals.
 //!
 //! Lock order: each lock alone.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::auth::user::{User, UserKey};
 use crate::flow::candidates::Candidates;
-use crate::server::flow_control::hits::UnchargedHits;
-use crate::server::flow_control::last_gets::LastGets;
+use crate::server::flow_control::last_hits::{LastHits, LastObjects};
 use crate::server::flow_control::plan::ActivePlan;
 
 /// The memory of a connection.
 #[derive(Default)]
 pub(crate) struct FlowMemo {
     last_user: Mutex<Option<LastUser>>,
-    /// `None` before the first hit.
-    uncharged: OnceLock<Arc<UnchargedHits>>,
+    /// The last GETs that a cache answered, which are charged alike.
+    hits: Mutex<LastHits>,
     /// The last different lists, the latest last.
     lists: Mutex<SmallVec<[KnownList; LISTS_INLINE]>>,
-    /// The last GETs that are not among the uncharged hits.
-    gets: Mutex<LastGets>,
+    /// The objects of the last other GETs.
+    objects: Mutex<LastObjects>,
     /// The last requests that were refused.
     refusals: Mutex<Vec<Refusal>>,
     /// Whether there are any.
@@ -102,12 +98,12 @@ impl FlowMemo {
 
     /// Notes a GET of an object at `now`. Returns whether the same object was read just before.
     pub(super) fn is_read_again(&self, object: u64, now: Instant) -> bool {
-        self.gets.lock().is_read_again(object, now)
+        self.objects.lock().is_read_again(object, now)
     }
 
-    /// Returns the hits that are not charged yet.
-    pub(super) fn uncharged(&self) -> &Arc<UnchargedHits> {
-        self.uncharged.get_or_init(Arc::default)
+    /// Returns the last GETs that a cache answered. No other lock is taken while this is held.
+    pub(super) fn last_hits(&self) -> MutexGuard<'_, LastHits> {
+        self.hits.lock()
     }
 
     /// Whether requests were refused that would come too early at `now`. Forgets the others.

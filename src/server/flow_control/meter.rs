@@ -1,9 +1,8 @@
 //! Counts what a request costs: its CPU time while Weir works for it, the bytes of its response,
 //! and the seats that it takes in the API server, by estimate.
 //!
-//! A response of one piece is charged with its head, so that it costs nothing more; GETs that a
-//! cache answers are added up before ([`hits`](super::hits)). The body of a longer one has a
-//! [`Meter`], which charges from time to time, and at the end.
+//! A response of one piece is charged with its head, so that it costs nothing more. The body of a
+//! longer one has a [`Meter`], which charges from time to time, and at the end.
 //!
 //! CPU time is the time for which the request's own code ran: the look-up, the encoding, the
 //! relaying. It is without TLS and HTTP's framing, and with the time for which the system ran
@@ -25,7 +24,7 @@ use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::doctor::SECONDS_PER_REQUEST;
 use crate::flow::habit::Start;
-use crate::flow::seats::{CollectionSize, Work};
+use crate::flow::work::{CollectionSize, Work};
 use crate::server::flow_control::plan::Class;
 use crate::server::flow_control::rules::Admission;
 use crate::server::flow_control::twins::OpenTwin;
@@ -89,14 +88,14 @@ impl FlowControl {
         context: &mut RequestContext<'_>,
         answered: &Answered<'_>,
     ) -> Option<Box<Meter>> {
-        if context.holds.rules.is_none() && self.add_hit(context, answered) {
+        if context.holds.rules.is_none() && self.charge_hit(context, answered) {
             return None;
         }
         self.charge_alone(context, answered)
     }
 
-    /// Does the same for a request that is not added up with others. It has a frame of its own, so
-    /// that a hit does not pay for it.
+    /// Does the same for a request that is like no other. It has a frame of its own, so that a hit
+    /// does not pay for it.
     #[inline(never)]
     fn charge_alone(
         self: &Arc<Self>,

@@ -11,7 +11,7 @@ use crate::auth::user::User;
 use crate::config::FlowOverlay;
 use crate::flow::plan::Plan;
 use crate::flow::rules::{self, FlowBy, Rule};
-use crate::flow::seats::{self, LIST_SEATS_MAX};
+use crate::flow::work::{self, LIST_SEATS_MAX};
 use crate::server::flow_control::metrics::{ClassMetrics, FlowMetrics, RuleMetrics};
 
 /// A plan in use.
@@ -80,7 +80,7 @@ impl ActivePlan {
                 level: Arc::clone(level),
                 rank: rank(level),
                 uids,
-                seats_max: seats::seats_max(&plan, level),
+                seats_max: work::seats_max(&plan, level),
                 metrics: metrics.class(schema, level),
             })
         };

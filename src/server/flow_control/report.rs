@@ -11,7 +11,6 @@ use crate::server::flow_control::FlowControl;
 impl FlowControl {
     /// Returns the windows of the report, with at most `limit` clients in each list.
     pub fn report(&self, limit: usize) -> Value {
-        self.charge_all_hits();
         self.flush();
         let mut costs = self.costs.lock();
         let now = self.started.elapsed();

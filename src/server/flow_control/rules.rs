@@ -6,9 +6,7 @@
 //! A watch is counted until its response is dropped, and a response's bytes are charged as they are
 //! sent: the request that passes a limit of bytes is not cut, the next one waits for it.
 //!
-//! Locks: those of the two maps ([`watches_by_flow`] has one), each taken alone.
-//!
-//! [`watches_by_flow`]: super::watches_by_flow
+//! Locks: those of the map and of the counter of watches, each taken alone.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,14 +21,14 @@ use crate::flow::policies::KnownUser;
 use crate::flow::rate_limit::{Bucket, Rate};
 use crate::flow::rules::Rule;
 use crate::server::flow_control::metrics::{FlowMetrics, RuleMetrics};
-use crate::server::flow_control::watches_by_flow::{OpenWatch, WatchesByFlow};
 use crate::server::http::refusal;
+use crate::server::watch_counter::{CountedWatch, WatchCounter};
 
 /// Operators' rules, and what flows have used of their limits.
 pub(super) struct Rules {
     rules: Vec<ActiveRule>,
     flows: Cache<u64, Arc<FlowUse>>,
-    watches: Arc<WatchesByFlow>,
+    watches: WatchCounter<u64>,
     began: Instant,
 }
 
@@ -63,7 +61,7 @@ pub(super) struct Subject<'a> {
 #[derive(Default)]
 pub(crate) struct Admission {
     charged: Vec<(Arc<FlowUse>, Rate)>,
-    watches: Vec<OpenWatch>,
+    watches: Vec<CountedWatch<u64>>,
     began: Option<Instant>,
 }
 
@@ -89,14 +87,14 @@ impl Rules {
         Self {
             rules: rules.iter().map(active).collect(),
             flows: Cache::new(FLOWS_MAX),
-            watches: Arc::default(),
+            watches: WatchCounter::default(),
             began: Instant::now(),
         }
     }
 
     /// Returns other rules for the same flows.
     pub(super) fn replaced(&self, rules: &[Rule], metrics: &FlowMetrics) -> Self {
-        let (flows, watches) = (self.flows.clone(), Arc::clone(&self.watches));
+        let (flows, watches) = (self.flows.clone(), self.watches.clone());
         Self { flows, watches, began: self.began, ..Self::new(rules, metrics) }
     }
 
@@ -147,7 +145,7 @@ impl Rules {
             return Err(RuleRefusal::Bytes(rate, wait));
         }
         if let Some(most) = limits.watches.filter(|_| subject.info.verb == Verb::Watch) {
-            let open = self.watches.open(flow, most);
+            let open = self.watches.open(flow, usize::try_from(most).unwrap_or(usize::MAX));
             admission.watches.push(open.map_err(|wait| RuleRefusal::Watches(most, wait))?);
         }
         if let Some((used, rate)) = used.as_ref().zip(limits.requests) {

@@ -80,6 +80,12 @@ impl SampleClient {
         Self { flow, client, identity, upstream, resource }
     }
 
+    /// Returns the memory of the connection.
+    #[cfg(test)]
+    pub(super) fn memo(&self) -> &FlowMemo {
+        &self.client.flows
+    }
+
     /// Returns a request for config maps with this head, whose response has `body`.
     pub fn request<'a>(
         &'a self,

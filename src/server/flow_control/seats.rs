@@ -12,7 +12,7 @@ use http::HeaderValue;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::config::units::parse_duration;
 use crate::flow::rules::{self, FlowBy, Rule};
-use crate::flow::seats::{CollectionSize, Work};
+use crate::flow::work::{CollectionSize, Work};
 use crate::server::flow_control::FlowControl;
 use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::limits::flight::{Flight, FlightOf};

@@ -4,56 +4,30 @@
 //! Over HTTP/1.1 each watch has a connection of its own: there a process is an address with a user
 //! agent that names the program. Clients on this host, of which several may be the same program,
 //! are no one process.
-//!
-//! Lock order: alone.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
+use crate::tasks::keyed_counter::{Before, Counted, KeyedCounter};
 
 /// The open watches, by a hash of who watches what.
-#[derive(Clone, Debug, Default)]
-pub(super) struct TwinWatches {
-    open: Arc<Mutex<HashMap<u64, u32>>>,
-}
+#[derive(Debug, Default)]
+pub(super) struct TwinWatches(KeyedCounter<u64>);
 
 /// An open watch.
-#[derive(Debug)]
-pub(super) struct OpenTwin {
-    of: TwinWatches,
-    hash: u64,
-}
+pub(super) type OpenTwin = Counted<u64>;
 
 impl TwinWatches {
     /// Counts a watch. Returns also whether two others of the same were open. `None` if there are
     /// too many watches to count it.
     pub(super) fn open(&self, hash: u64) -> Option<(OpenTwin, bool)> {
-        let mut open = self.open.lock();
-        if open.len() >= WATCHES_MAX && !open.contains_key(&hash) {
-            return None;
-        }
-        let count = open.entry(hash).or_default();
-        let is_twin = *count >= TWINS;
-        *count += 1;
-        Some((OpenTwin { of: self.clone(), hash }, is_twin))
-    }
-}
-
-impl Drop for OpenTwin {
-    fn drop(&mut self) {
-        let mut open = self.of.open.lock();
-        if let Some(count) = open.get_mut(&self.hash) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                open.remove(&self.hash);
-            }
-        }
+        let admit = |before: Before<'_, ()>| match before.count {
+            0 if before.keys >= WATCHES_MAX => Err(()),
+            count => Ok(count >= TWINS),
+        };
+        self.0.try_add(hash, admit).ok()
     }
 }
 
 /// One watch may begin before the last one ends.
-const TWINS: u32 = 2;
+const TWINS: usize = 2;
 /// Different watches that are counted: about half a MiB.
 const WATCHES_MAX: usize = 16_384;
 
@@ -73,7 +47,7 @@ mod tests {
         drop(second);
         assert!(!open(1).1, "the third and the second have ended");
         drop((first, other));
-        assert!(twins.open.lock().is_empty());
+        assert_eq!(twins.0.keys(), 0);
     }
 
     #[test]

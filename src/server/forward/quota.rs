@@ -9,11 +9,12 @@
 //! known (`docs/decisions/limits-by-user.md`). In sidecar mode all requests have one identity, and
 //! a client is a connection.
 //!
-//! Lock: that of the table, held for a look-up only.
+//! Lock order: the counter of open requests, then the table of cancelled ones, both for a look-up
+//! only.
 
 mod client;
-mod table;
 
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,10 +23,12 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 pub(crate) use self::client::ClientIds;
-use self::table::{Kind, Table};
+use self::client::Kind;
 use crate::server::connection::client_id::ClientId;
+use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::TrafficClass;
+use crate::upstream::recent_count::RecentCount;
 use crate::upstream::send_options::ResetObserver;
 
 /// Limits the open upstream requests of each client, and how many they cancel. Cheap to clone:
@@ -37,9 +40,21 @@ pub(crate) struct UpstreamQuota {
 
 #[derive(Debug)]
 struct Inner {
-    table: Mutex<Table>,
+    open: KeyedCounter<CountedAs>,
+    cancelled: Mutex<Cancelled>,
     refusals: LogThrottle,
     hasher: RandomState,
+}
+
+/// A client and a kind of request.
+type CountedAs = (ClientId, Kind);
+
+/// How often clients have cancelled requests lately.
+#[derive(Debug, Default)]
+struct Cancelled {
+    counts: HashMap<CountedAs, RecentCount>,
+    /// The size of `counts` at which clients are removed that cancelled nothing lately.
+    sweep_at: usize,
 }
 
 /// How much of a resource all clients have together.
@@ -64,15 +79,15 @@ pub(crate) enum AtLimit {
 #[derive(Debug)]
 pub(crate) struct QuotaPermit {
     quota: UpstreamQuota,
-    client: ClientIds,
-    kind: Kind,
+    open: Counted<CountedAs>,
 }
 
 impl UpstreamQuota {
     /// Creates a quota that no client has used.
     pub(crate) fn new() -> Self {
         let inner = Inner {
-            table: Mutex::default(),
+            open: KeyedCounter::default(),
+            cancelled: Mutex::default(),
             refusals: LogThrottle::new(LOG_INTERVAL),
             hasher: RandomState::new(),
         };
@@ -89,21 +104,17 @@ impl UpstreamQuota {
         capacity: Capacity,
     ) -> Result<QuotaPermit, AtLimit> {
         let kind = Kind::new(class, unproven);
-        let now = Instant::now();
-        let mut table = self.inner.table.lock();
-        let id = client.counted();
-        let at_limit = if table.open(id, kind) >= capacity.streams_max / 2 {
-            Some(AtLimit::Open)
-        } else if table.cancelled(id, kind, now) >= capacity.resets_max / 2 {
-            Some(AtLimit::Cancelled)
-        } else {
-            table.add_open(id, kind);
-            None
-        };
-        drop(table);
-        match at_limit {
-            None => Ok(QuotaPermit { quota: self.clone(), client, kind }),
-            Some(limit) => {
+        let counted_as = (client.counted(), kind);
+        let opened = self.inner.open.try_add(counted_as, |before| {
+            if before.count >= capacity.streams_max / 2 {
+                return Err(AtLimit::Open);
+            }
+            let cancelled = self.inner.cancelled.lock().count(counted_as, Instant::now());
+            if cancelled >= capacity.resets_max / 2 { Err(AtLimit::Cancelled) } else { Ok(()) }
+        });
+        match opened {
+            Ok((open, ())) => Ok(QuotaPermit { quota: self.clone(), open }),
+            Err(limit) => {
                 self.log(client, kind, limit);
                 Err(limit)
             }
@@ -140,27 +151,39 @@ impl UpstreamQuota {
     }
 }
 
-impl QuotaPermit {
-    /// Returns whom the request counts for.
-    pub(crate) fn client(&self) -> ClientId {
-        self.client.counted()
+impl Cancelled {
+    /// Returns the number of requests that were cancelled lately.
+    fn count(&mut self, counted_as: CountedAs, now: Instant) -> usize {
+        self.counts.get_mut(&counted_as).map_or(0, |count| count.get(now))
+    }
+
+    /// Counts a cancelled request. The table is bounded by the requests that are cancelled within
+    /// half a minute.
+    fn add(&mut self, counted_as: CountedAs, now: Instant) {
+        if self.counts.len() >= self.sweep_at.max(SWEEP_MIN) {
+            self.counts.retain(|_, count| count.get(now) > 0);
+            self.sweep_at = self.counts.len() * 2;
+        }
+        self.counts.entry(counted_as).or_insert_with(|| RecentCount::new(now)).add(now);
     }
 }
 
-impl Drop for QuotaPermit {
-    fn drop(&mut self) {
-        let mut table = self.quota.inner.table.lock();
-        table.remove_open(self.client.counted(), self.kind);
+impl QuotaPermit {
+    /// Returns whom the request counts for.
+    pub(crate) fn client(&self) -> ClientId {
+        let (client, _) = self.open.key();
+        *client
     }
 }
 
 impl ResetObserver for QuotaPermit {
     fn stream_was_reset(&self) {
-        let mut table = self.quota.inner.table.lock();
-        table.add_cancelled(self.client.counted(), self.kind, Instant::now());
+        self.quota.inner.cancelled.lock().add(*self.open.key(), Instant::now());
     }
 }
 
+/// Below this size the table is not searched for clients to remove.
+const SWEEP_MIN: usize = 1024;
 /// A flood of refusals is logged once in this interval.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -284,6 +307,6 @@ mod tests {
             }
             tokio::time::advance(Duration::from_millis(100)).await;
         }
-        assert!(quota.inner.table.lock().len() < 2_000);
+        assert!(quota.inner.open.keys() + quota.inner.cancelled.lock().counts.len() < 2_000);
     }
 }

@@ -1,22 +1,15 @@
 //! The share of one client in the forward budget of a resource: at most half, so that a client
 //! whose lists are slow does not take all permits of a cache that is cold, fails or is over its
 //! budget (`docs/decisions/limits-by-user.md`).
-//!
-//! Lock: that of the table, held for a look-up only.
-
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
 
 use crate::api::resource::GroupVersionResource;
 use crate::cache::registry::ForwardPermit;
 use crate::server::connection::client_id::ClientId;
+use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 
 /// The permits of forward budgets that each client holds. Cheap to clone: clones share the counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ForwardShares(Arc<Mutex<HashMap<ShareKey, usize>>>);
+pub(crate) struct ForwardShares(KeyedCounter<ShareKey>);
 
 /// A client, and one of the budgets of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,44 +19,18 @@ pub(crate) struct ShareKey {
     pub(crate) is_over_budget: bool,
 }
 
-/// A part of a client's share, released when dropped.
-#[derive(Debug)]
-pub(crate) struct ForwardShare {
-    shares: ForwardShares,
-    key: ShareKey,
-}
-
 /// A permit of a forward budget, which counts for a client.
 #[derive(Debug)]
 pub(crate) struct SharedPermit {
     pub(crate) _permit: ForwardPermit,
     /// Boxed, since every body of a response has room for it.
-    pub(crate) _share: Option<Box<ForwardShare>>,
+    pub(crate) _share: Option<Box<Counted<ShareKey>>>,
 }
 
 impl ForwardShares {
     /// Takes a part of a budget of `permits`. Returns `None` if the client has half of it.
-    pub(crate) fn try_acquire(&self, key: ShareKey, permits: usize) -> Option<ForwardShare> {
-        let mut table = self.0.lock();
-        let held = table.entry(key.clone()).or_default();
-        if *held >= permits.div_ceil(2) {
-            return None;
-        }
-        *held += 1;
-        drop(table);
-        Some(ForwardShare { shares: self.clone(), key })
-    }
-}
-
-impl Drop for ForwardShare {
-    fn drop(&mut self) {
-        if let Entry::Occupied(mut held) = self.shares.0.lock().entry(self.key.clone()) {
-            if *held.get() > 1 {
-                *held.get_mut() -= 1;
-            } else {
-                held.remove();
-            }
-        }
+    pub(crate) fn try_acquire(&self, key: ShareKey, permits: usize) -> Option<Counted<ShareKey>> {
+        self.0.try_add_below(key, permits.div_ceil(2))
     }
 }
 
@@ -85,7 +52,9 @@ mod tests {
         let others = [key(2, "pods", false), key(1, "pods", true), key(1, "nodes", false)];
         assert!(others.into_iter().all(|other| acquire(other).is_some()));
         drop(held);
-        assert!(shares.0.lock().is_empty());
+        assert_eq!(shares.0.keys(), 0);
+        assert!(shares.try_acquire(key(1, "pods", false), 0).is_none());
+        assert_eq!(shares.0.keys(), 0, "a refusal keeps nothing");
         assert!(shares.try_acquire(key(1, "pods", false), 1).is_some(), "half of one is one");
     }
 }

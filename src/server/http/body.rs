@@ -294,11 +294,11 @@ mod tests {
         let pieces = pieces(chunks.clone());
         assert!(pieces.iter().all(|piece| piece.remaining() <= PIECE_BYTES));
         let shares = |chunk: &Bytes| {
-            let own = chunk.as_ptr_range();
+            let chunk_range = chunk.as_ptr_range();
             pieces.iter().any(|piece| {
                 let mut slices = [std::io::IoSlice::new(&[]); 64];
                 let count = piece.chunks_vectored(&mut slices);
-                slices[..count].iter().any(|slice| own.contains(&slice.as_ptr()))
+                slices[..count].iter().any(|slice| chunk_range.contains(&slice.as_ptr()))
             })
         };
         assert_eq!(chunks.iter().map(shares).collect::<Vec<_>>(), [false, false, true, true]);

@@ -16,7 +16,7 @@ use crate::auth::user::User;
 use crate::cache::registry::Registry;
 use crate::config::ConsistentLists;
 use crate::flow::habit::Habit;
-use crate::flow::seats::CollectionSize;
+use crate::flow::work::CollectionSize;
 use crate::server::connection::client::Client;
 use crate::server::delegate::{self, CachedDecision, Reason};
 use crate::server::flow_control::Placement;

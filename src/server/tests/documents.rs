@@ -63,7 +63,7 @@ impl Documents {
             return response.status(code).body(body).unwrap();
         }
         response = response.header("etag", etag).header("audit-id", "upstream's");
-        if request.headers().get("if-none-match").is_some_and(|known| known == etag) {
+        if request.headers().get("if-none-match").is_some_and(|etag_sent| etag_sent == etag) {
             self.revalidated.fetch_add(1, Ordering::SeqCst);
             return response.status(304).body(super::harness::empty()).unwrap();
         }
@@ -115,9 +115,9 @@ async fn a_document_is_fetched_once_and_revalidated_by_each_request() {
     }
     assert_eq!(upstream.counts(), (1, 2));
     // The client has the document: a 304 without headers that describe a body.
-    let known = weir.send(with(apis(), "if-none-match", "\"AB\"")).await;
-    assert_eq!(seen(&known), (304, "hit", ""));
-    assert_eq!((known.header("etag"), known.header("content-type")), ("\"AB\"", ""));
+    let not_modified = weir.send(with(apis(), "if-none-match", "\"AB\"")).await;
+    assert_eq!(seen(&not_modified), (304, "hit", ""));
+    assert_eq!((not_modified.header("etag"), not_modified.header("content-type")), ("\"AB\"", ""));
     // The client has an older document.
     let older = weir.send(with(apis(), "if-none-match", "\"00\"")).await;
     assert_eq!(seen(&older), (200, "hit", "one"));
@@ -193,8 +193,8 @@ async fn documents_named_by_hash_are_revalidated_too() {
     let path = "/openapi/v3/api/v1?hash=AB";
     assert_eq!(weir.get(path).await.text(), "one");
     assert_eq!(seen(&weir.get(path).await), (200, "hit", "one"));
-    let known = weir.send(with(get(path), "if-none-match", "\"AB\"")).await;
-    assert_eq!(seen(&known), (304, "hit", ""));
+    let not_modified = weir.send(with(get(path), "if-none-match", "\"AB\"")).await;
+    assert_eq!(seen(&not_modified), (304, "hit", ""));
     assert_eq!(upstream.counts(), (1, 2));
     // The schema changed: the upstream redirects requests for the old hash to the new one.
     *upstream.broken.lock() = Some(301);

@@ -10,10 +10,11 @@ use crate::simulator::raw_bytes::from_protobuf;
 
 /// Decodes a message.
 pub(super) fn decode_message(name: &str, bytes: &[u8]) -> Option<Map<String, Value>> {
-    let found = message(name)?;
+    let message_type = message(name)?;
     let mut object = Map::new();
     for wire in fields(bytes)? {
-        let Some(field) = found.fields.iter().find(|field| field.number == wire.number) else {
+        let Some(field) = message_type.fields.iter().find(|field| field.number == wire.number)
+        else {
             continue;
         };
         match field.kind {
@@ -47,7 +48,8 @@ pub(super) fn decode_message(name: &str, bytes: &[u8]) -> Option<Map<String, Val
         };
         zero && !field.pointer && !field.always
     };
-    let empty: Vec<&str> = found.fields.iter().filter(empty).map(|field| field.name).collect();
+    let empty: Vec<&str> =
+        message_type.fields.iter().filter(empty).map(|field| field.name).collect();
     for name in empty {
         object.shift_remove(name);
     }

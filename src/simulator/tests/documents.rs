@@ -41,11 +41,11 @@ async fn openapi_documents_are_revalidated_and_found_by_their_hash() {
     assert_eq!(vary, ["Accept-Encoding", "Accept"]);
     let index = get(&simulator, "/openapi/v3").await.json();
     let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
-    let found = get(&simulator, &url).await;
-    assert_eq!(found.headers["cache-control"], "public, immutable");
-    assert!(found.headers["expires"].to_str().unwrap().ends_with(" UTC"));
+    let document = get(&simulator, &url).await;
+    assert_eq!(document.headers["cache-control"], "public, immutable");
+    assert!(document.headers["expires"].to_str().unwrap().ends_with(" UTC"));
     let plain = get(&simulator, "/openapi/v3/apis/apps/v1").await;
-    assert_eq!((&plain.body, plain.headers.get("expires")), (&found.body, None));
+    assert_eq!((&plain.body, plain.headers.get("expires")), (&document.body, None));
     let wrong = get(&simulator, "/openapi/v3/apis/apps/v1?hash=0").await;
     assert_eq!(
         (wrong.code.as_u16(), wrong.headers["location"].to_str().unwrap()),

@@ -166,10 +166,10 @@ async fn more_requests_than_allowed_are_refused_and_all_are_recorded() {
         () = others => {}
     }
     let record = simulator.requests().flights();
-    let shown: Vec<_> =
+    let flights: Vec<_> =
         record.iter().map(|flight| (&*flight.user, &*flight.audit_id, flight.status)).collect();
     assert_eq!(
-        shown,
+        flights,
         [("jane", MAPS, None), ("jane", PODS, Some(429)), ("root", "/api/v1/secrets", Some(200)),]
     );
     // The first client has gone away.

@@ -136,9 +136,9 @@ async fn reviews_agree_with_requests() {
         let answer = as_token(&simulator, "dev", Method::POST, path, review).await;
         assert_eq!(answer.code, 403, "one may not ask about others");
     }
-    let own = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let self_review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let review = json!({"spec": {"resourceAttributes": attributes}});
-    let answer = as_token(&simulator, "dev", Method::POST, own, review).await.json();
+    let answer = as_token(&simulator, "dev", Method::POST, self_review, review).await.json();
     let reason = r#"RBAC: allowed by RoleBinding "maps/default" of Role "maps" to Group "devs""#;
     assert_eq!(answer["status"], json!({"allowed": true, "reason": reason}));
     let answer = as_token(&simulator, "dev", Method::POST, SELF, json!({})).await.json();

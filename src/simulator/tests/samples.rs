@@ -28,7 +28,7 @@ pub(super) fn samples() -> Vec<Value> {
         "clientConfig": {"url": "https://x.example.com/", "caBundle": "Y2E="},
         "rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]}]);
     let job = json!({"completions": 1, "parallelism": 0, "template": template});
-    let of = |api_version: &str, kind: &str, rest: Value| {
+    let sample = |api_version: &str, kind: &str, rest: Value| {
         let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": meta});
         for (name, value) in rest.as_object().unwrap() {
             object[name] = value.clone();
@@ -38,46 +38,50 @@ pub(super) fn samples() -> Vec<Value> {
     let (rbac, networking) = ("rbac.authorization.k8s.io/v1", "networking.k8s.io/v1");
     let admission = "admissionregistration.k8s.io/v1";
     vec![
-        of(
+        sample(
             "v1",
             "Endpoints",
             json!({"subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]}),
         ),
-        of(
+        sample(
             "v1",
             "Event",
             json!({"involvedObject": {"kind": "Pod", "name": "p"}, "reason": "R", "message": "m",
             "type": "Normal", "count": 1, "firstTimestamp": "2026-01-01T00:00:00Z",
             "eventTime": "2026-01-01T00:00:00.123456Z"}),
         ),
-        of("v1", "LimitRange", json!({"spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}})),
-        of("v1", "PersistentVolumeClaim", json!({"spec": claim})),
-        of(
+        sample(
+            "v1",
+            "LimitRange",
+            json!({"spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}}),
+        ),
+        sample("v1", "PersistentVolumeClaim", json!({"spec": claim})),
+        sample(
             "v1",
             "PersistentVolume",
             json!({"spec": {"capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteOnce"], "nfs": {"server": "s", "path": "/"}}}),
         ),
-        of(
+        sample(
             "v1",
             "ReplicationController",
             json!({"spec": {"replicas": 1, "selector": labels, "template": template}}),
         ),
-        of("v1", "ResourceQuota", json!({"spec": {"hard": {"pods": "10"}}})),
-        of("apps/v1", "ControllerRevision", json!({"data": {"b": 1, "a": {}}, "revision": 3})),
-        of(
+        sample("v1", "ResourceQuota", json!({"spec": {"hard": {"pods": "10"}}})),
+        sample("apps/v1", "ControllerRevision", json!({"data": {"b": 1, "a": {}}, "revision": 3})),
+        sample(
             "apps/v1",
             "DaemonSet",
             json!({"spec": {"selector": selector, "template": template,
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "10%"}}}}),
         ),
-        of(
+        sample(
             "apps/v1",
             "StatefulSet",
             json!({"spec": {"selector": selector, "template": template,
             "serviceName": "s", "volumeClaimTemplates": [{"metadata": {"name": "v"}, "spec": claim}]}}),
         ),
-        of(
+        sample(
             "autoscaling/v2",
             "HorizontalPodAutoscaler",
             json!({"spec": {"maxReplicas": 3,
@@ -85,56 +89,56 @@ pub(super) fn samples() -> Vec<Value> {
             "metrics": [{"type": "Resource", "resource": {"name": "cpu",
                 "target": {"type": "Utilization", "averageUtilization": 80}}}]}}),
         ),
-        of(
+        sample(
             "batch/v1",
             "CronJob",
             json!({"spec": {"schedule": "* * * * *", "suspend": false,
             "jobTemplate": {"spec": job}}}),
         ),
-        of(
+        sample(
             "batch/v1",
             "Job",
             json!({"spec": job, "status": {"startTime": "2026-01-01T00:00:00Z", "succeeded": 1}}),
         ),
-        of(networking, "IngressClass", json!({"spec": {"controller": "x"}})),
-        of(
+        sample(networking, "IngressClass", json!({"spec": {"controller": "x"}})),
+        sample(
             networking,
             "Ingress",
             json!({"spec": {"defaultBackend": backend, "rules": [{"host": "h",
             "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}]}}),
         ),
-        of(
+        sample(
             networking,
             "NetworkPolicy",
             json!({"spec": {"podSelector": {}, "policyTypes": ["Ingress"],
             "ingress": [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}], "ports": [{"port": "http"}]}]}}),
         ),
-        of(
+        sample(
             "policy/v1",
             "PodDisruptionBudget",
             json!({"spec": {"minAvailable": "50%", "selector": selector}}),
         ),
-        of(
+        sample(
             rbac,
             "ClusterRoleBinding",
             json!({"subjects": subject, "roleRef": role("ClusterRole")}),
         ),
-        of(rbac, "RoleBinding", json!({"subjects": subject, "roleRef": role("Role")})),
-        of(rbac, "Role", json!({"rules": rules})),
-        of(
+        sample(rbac, "RoleBinding", json!({"subjects": subject, "roleRef": role("Role")})),
+        sample(rbac, "Role", json!({"rules": rules})),
+        sample(
             "storage.k8s.io/v1",
             "CSINode",
             json!({"spec": {"drivers": [{"name": "d", "nodeID": "n", "topologyKeys": null}]}}),
         ),
-        of(
+        sample(
             "storage.k8s.io/v1",
             "StorageClass",
             json!({"provisioner": "p", "parameters": {"b": "1", "a": "2"},
             "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}),
         ),
-        of(admission, "MutatingWebhookConfiguration", json!({"webhooks": webhooks})),
-        of(admission, "ValidatingWebhookConfiguration", json!({"webhooks": webhooks})),
-        of(
+        sample(admission, "MutatingWebhookConfiguration", json!({"webhooks": webhooks})),
+        sample(admission, "ValidatingWebhookConfiguration", json!({"webhooks": webhooks})),
+        sample(
             "scheduling.k8s.io/v1",
             "PriorityClass",
             json!({"value": -5, "preemptionPolicy": "Never"}),

@@ -31,9 +31,11 @@ use crate::upstream::discovery::refusals::Refusals;
 use crate::upstream::endpoints::pin::Pin;
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::fetch::Get;
+use crate::upstream::one_server::OneServer;
+use crate::upstream::reached::{REACH_TIMEOUT, server_at};
 use crate::upstream::self_review::may_list_and_watch;
 use crate::upstream::status::status_error;
-use crate::upstream::{Choice, TrafficClass, Upstream, pool};
+use crate::upstream::{Choice, RequestPurpose, TrafficClass, Upstream, pool};
 
 /// A collection that discovery needs.
 #[derive(Clone, Copy, Debug)]
@@ -230,20 +232,13 @@ impl<T: Facts> Informer<T> {
         Ok(resource_version)
     }
 
-    /// Whether the API server that sends the watch has come to a resourceVersion. Asks for a list
-    /// of no objects, which waits some seconds for that.
+    /// Whether the API server that sends the watch has come to a resourceVersion.
     async fn has_reached(&self, resource_version: &str) -> Result<bool, UpstreamError> {
-        let path = format!(
-            "{}?limit=1&resourceVersion={resource_version}&resourceVersionMatch=NotOlderThan{MATCH_NOTHING}",
-            self.collection.path
-        );
-        let get = Get { timeout: REACH_TIMEOUT, ..Get::json(&path) };
-        match get.send_by(&self.upstream, self.choice()).await {
-            Ok(_) => Ok(true),
-            Err(UpstreamError::Timeout(_)) => Ok(false),
-            Err(UpstreamError::Status { code: StatusCode::GATEWAY_TIMEOUT, .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let (choice, path) = (self.choice(), self.collection.path);
+        let connect = OneServer::connect_by(&self.upstream, &choice);
+        let purpose = RequestPurpose::Other;
+        let server = server_at(connect, path, resource_version, purpose, REACH_TIMEOUT).await?;
+        Ok(server.is_some())
     }
 
     fn choice(&self) -> Choice {
@@ -318,10 +313,6 @@ const DEADLINE_GRACE: Duration = Duration::from_secs(15);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest time of a list. The upstream ends one after 60 s itself.
 const LIST_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long an API server has to reach what another one has shown. It waits for 3 s itself.
-const REACH_TIMEOUT: Duration = Duration::from_secs(4);
-/// A selector that no object matches.
-const MATCH_NOTHING: &str = "&labelSelector=weir.dev%2Fnone%2C%21weir.dev%2Fnone";
 /// The shortest delay after a failure; the longest is twice as long.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
 /// The delay after a failure of the first list, for which requests wait.

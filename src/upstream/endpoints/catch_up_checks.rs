@@ -10,9 +10,11 @@ use tokio::time::Instant;
 
 use super::catch_up::{CatchUp, CatchUps};
 use super::prober::Probed;
+use crate::upstream::RequestPurpose;
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::Get;
+use crate::upstream::reached::server_at;
 
 /// Checks the collections of a server for which reads wait, until the future is dropped.
 pub(super) async fn run(server: &impl Probed, catch_ups: &CatchUps) {
@@ -39,17 +41,10 @@ async fn check(server: &impl Probed, collection: &str) -> Result<CatchUp, Upstre
     let get = Get { accept: METADATA, timeout: CHECK_TIMEOUT, ..Get::json(&latest) };
     let body = read_body(get.send_to(&mut server).await?.into_body(), BODY_MAX_BYTES).await?;
     let Some(latest) = parse(&body) else { return Ok(CatchUp::Unknown) };
-    // Of one name, so that the list is short.
-    let reached = format!(
-        "{collection}?fieldSelector=metadata.name%3Dnone&resourceVersion={latest}\
-         &resourceVersionMatch=NotOlderThan"
-    );
-    let get = Get { accept: METADATA, timeout: CHECK_TIMEOUT, ..Get::json(&reached) };
-    match get.send_to(&mut server).await {
-        Ok(_) => Ok(CatchUp::Reached),
-        Err(UpstreamError::Status { code: StatusCode::GATEWAY_TIMEOUT, .. }) => Ok(CatchUp::Behind),
-        Err(error) => Err(error),
-    }
+    let connected = std::future::ready(Ok(server));
+    let purpose = RequestPurpose::Other;
+    let reached = server_at(connected, collection, latest, purpose, CHECK_TIMEOUT).await?;
+    Ok(if reached.is_some() { CatchUp::Reached } else { CatchUp::Behind })
 }
 
 /// Whether a check will be refused again, since Weir lacks a right or there is no such collection.

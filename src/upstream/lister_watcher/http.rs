@@ -24,6 +24,7 @@ use crate::upstream::endpoints::pin::Pin;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::{self, Get};
 use crate::upstream::one_server::OneServer;
+use crate::upstream::reached::{REACH_TIMEOUT, server_at};
 use crate::upstream::self_review::may_list_and_watch;
 use crate::upstream::version::{self, UpstreamVersion};
 use crate::upstream::{Choice, RequestPurpose, TrafficClass, Upstream, pool};
@@ -34,6 +35,11 @@ const WATCH_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a part of a collection may take that is read to check a cache. A slow one proves
 /// nothing.
 const EXACT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait until an API server has caught up: it asks etcd for its progress at once, and
+/// every 100 ms from then on.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_millis(500);
+/// How many API servers may be asked to catch up, one after the other.
+const CATCH_UP_ATTEMPTS: u32 = 2;
 /// Larger lists are parsed on a blocking thread, so that no runtime worker stalls for milliseconds.
 const PARSE_INLINE_MAX_BYTES: usize = 1024 * 1024;
 
@@ -114,6 +120,26 @@ impl HttpListWatch {
     ) -> Get<'a> {
         let accept = accept(self.representation, class);
         Get { accept, class, purpose: RequestPurpose::Cache, timeout, ..Get::json(path_and_query) }
+    }
+
+    /// Returns a connection to an API server that has reached `resource_version`.
+    async fn caught_up(
+        &self,
+        resource_version: ResourceVersion,
+    ) -> Result<OneServer, UpstreamError> {
+        let choice = self.choice();
+        let mut failure = UpstreamError::Timeout(CATCH_UP_TIMEOUT);
+        for _ in 0..CATCH_UP_ATTEMPTS {
+            let connect = OneServer::connect_by(&self.upstream, &choice);
+            let (path, purpose) = (&self.path, RequestPurpose::Cache);
+            match server_at(connect, path, resource_version, purpose, CATCH_UP_TIMEOUT).await {
+                Ok(Some(server)) => return Ok(server),
+                Ok(None) => {}
+                Err(error) => failure = error,
+            }
+            tracing::debug!(%failure, "an API server does not catch up");
+        }
+        Err(failure)
     }
 
     /// Parses the body of a list.
@@ -219,7 +245,12 @@ impl ListWatch for HttpListWatch {
     }
 
     async fn has_reached(&self, resource_version: ResourceVersion) -> Result<bool, UpstreamError> {
-        self.server_of_watch_has_reached(resource_version).await
+        let Some(key) = self.pin.unconfirmed() else { return Ok(true) };
+        let choice = Choice::Only(key);
+        let connect = OneServer::connect_by(&self.upstream, &choice);
+        let (path, purpose) = (&self.path, RequestPurpose::Cache);
+        let server = server_at(connect, path, resource_version, purpose, REACH_TIMEOUT).await?;
+        Ok(server.is_some() && self.pin.confirm(key))
     }
 
     fn leave_server(&self) -> bool {
@@ -265,7 +296,7 @@ impl ListWatch for HttpListWatch {
         let response = match request.after_reaching {
             None => self.get(&query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT).await?,
             Some(resource_version) => {
-                let mut server = self.server_at(resource_version).await?;
+                let mut server = self.caught_up(resource_version).await?;
                 let path_and_query = self.path_and_query(&query);
                 let class = TrafficClass::Stream;
                 let get = self.request(&path_and_query, class, WATCH_HEAD_TIMEOUT);

@@ -3,7 +3,7 @@
 use super::list_watch::{ListRequest, WatchRequest};
 use crate::api::resource::Representation;
 use crate::upstream::TrafficClass;
-use crate::upstream::fetch::encode_query;
+use crate::upstream::fetch::{MATCH_NOTHING, encode_query};
 
 /// Returns the `Accept` header. The kind of a metadata-only response differs between lists and
 /// watches (`docs/semantics.md` §8.1).
@@ -58,6 +58,3 @@ pub(super) fn watch_query(request: &WatchRequest) -> String {
     }
     query
 }
-
-/// `weir.dev/none,!weir.dev/none`: a selector that no object matches.
-const MATCH_NOTHING: &str = "&labelSelector=weir.dev%2Fnone%2C%21weir.dev%2Fnone";

@@ -47,6 +47,6 @@ pub const TARGETS: [(&str, Target); 20] = [
 
 /// Runs a target of [`TARGETS`].
 pub fn run(name: &str, data: &[u8]) {
-    let (_, target) = TARGETS.iter().find(|(known, _)| *known == name).expect("a known target");
+    let (_, target) = TARGETS.iter().find(|(target_name, _)| *target_name == name).expect("a known target");
     target(data);
 }

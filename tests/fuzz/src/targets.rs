@@ -28,12 +28,12 @@ fn check_object(object: &Object, resource: &ApiResource, representation: Represe
     let again = ingest::object(&object.body, resource, representation).expect("read once");
     assert_same(&again, object);
     let metadata_only = metadata_of(representation);
-    let shown = object.in_view(METADATA).to_vec();
-    let metadata = ingest::object(&shown, resource, metadata_only).expect("metadata is an object");
+    let view = object.in_view(METADATA).to_vec();
+    let metadata = ingest::object(&view, resource, metadata_only).expect("metadata is an object");
     assert_eq!(metadata.key, object.key);
     assert!(metadata.attrs.labels().eq(object.attrs.labels()));
     assert_eq!(metadata.resource_version, object.resource_version);
-    assert_eq!(metadata.in_view(METADATA).to_vec(), shown);
+    assert_eq!(metadata.in_view(METADATA).to_vec(), view);
     let item = metadata.list_item(METADATA).to_vec();
     assert_eq!(item, object.list_item(METADATA).to_vec());
     let item = ingest::list_item(&item, resource, metadata_only).expect("as it is in lists");

@@ -119,11 +119,11 @@ async fn a_collector_with_tls_is_verified_by_its_ca() {
     let tls = tokio_rustls::TlsAcceptor::from(std::sync::Arc::new(tls));
     let collector = Collector::with_tls(&[], Some(tls)).await;
     let dir = tempfile::tempdir().unwrap();
-    let (known, other) = (dir.path().join("known.pem"), dir.path().join("other.pem"));
-    std::fs::write(&known, made.cert.pem()).unwrap();
+    let (trusted, other) = (dir.path().join("known.pem"), dir.path().join("other.pem"));
+    std::fs::write(&trusted, made.cert.pem()).unwrap();
     let stranger = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(&other, stranger.cert.pem()).unwrap();
-    for (ca_file, is_trusted) in [(other, false), (known, true)] {
+    for (ca_file, is_trusted) in [(other, false), (trusted, true)] {
         let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
         seed(&upstream);
         let adjust = |config: &mut Config| {

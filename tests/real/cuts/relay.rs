@@ -28,9 +28,10 @@ impl Relay {
         let (_, rest) = text.split_once("https://127.0.0.1:").unwrap();
         let port: u16 = rest.split_once('"').unwrap().0.parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let own = listener.local_addr().unwrap().port();
+        let relay_port = listener.local_addr().unwrap().port();
         let kubeconfig = upstream.with_extension("relay");
-        std::fs::write(&kubeconfig, text.replace(&port.to_string(), &own.to_string())).unwrap();
+        std::fs::write(&kubeconfig, text.replace(&port.to_string(), &relay_port.to_string()))
+            .unwrap();
         let connections = Arc::new(Mutex::new(Vec::<Connection>::new()));
         let closed = Arc::new(AtomicBool::new(false));
         let (opened, refuses) = (Arc::clone(&connections), Arc::clone(&closed));

@@ -41,8 +41,9 @@ pub(super) fn planted() {
     });
     let (direct, has_client) = (plane.endpoint(ADMIN), std::env::var_os("WEIR_CLIENT").is_some());
     runtime.block_on(async {
-        let found = cases.iter().map(|case| case.run(&direct, has_client));
-        for (case, [replaced, right]) in cases.iter().zip(futures::future::join_all(found).await) {
+        let outcomes = cases.iter().map(|case| case.run(&direct, has_client));
+        for (case, [replaced, right]) in cases.iter().zip(futures::future::join_all(outcomes).await)
+        {
             eprintln!(
                 "{:?}: the cache is out of use after {replaced:.1?}, and again in use and right \
                  after {right:.1?}; a consistent list each second: {has_client}",

@@ -66,8 +66,8 @@ pub(super) fn ten_minutes() {
     let clients = planted();
     runtime.block_on(async {
         tokio::spawn(load::change(gateway.client(&Who::named("load"))));
-        for it in &clients {
-            tokio::spawn((it.run)(gateway.client(&it.who)));
+        for client in &clients {
+            tokio::spawn((client.run)(gateway.client(&client.who)));
         }
     });
     let seen = watch_findings(&weir, time);
@@ -98,7 +98,7 @@ pub(super) fn ten_minutes() {
 /// Returns the argument of the API server with a token for each client, which is also its user.
 fn tokens(dir: &TempDir) -> String {
     let all = planted();
-    let users = OTHER_USERS.into_iter().chain(all.iter().map(|it| it.who.user));
+    let users = OTHER_USERS.into_iter().chain(all.iter().map(|client| client.who.user));
     let line = |user| format!("{user},{user},uid-{user},\"system:masters\"\n");
     let text: String = users.map(line).collect();
     let path = dir.path().join("tokens.csv");
@@ -154,8 +154,8 @@ fn watch_findings(weir: &Weir, time: Duration) -> BTreeMap<Key, Seen> {
             let key = ["rule", "user", "userAgent", "resource"].map(text);
             let (weight, evidence) = (text("weight"), text("evidence"));
             let first = || Seen { after, weight: String::new(), evidence: String::new() };
-            let it = seen.entry(key).or_insert_with(first);
-            (it.weight, it.evidence) = (weight, evidence);
+            let entry = seen.entry(key).or_insert_with(first);
+            (entry.weight, entry.evidence) = (weight, evidence);
         }
     }
     seen
@@ -164,23 +164,24 @@ fn watch_findings(weir: &Weir, time: Duration) -> BTreeMap<Key, Seen> {
 /// Prints what was found. Returns how many clients were, and the number of wrong findings.
 fn report(clients: &[Planted], seen: &BTreeMap<Key, Seen>) -> (usize, usize) {
     let mut found = 0;
-    for it in clients {
-        let own =
-            seen.iter().find(|([rule, user, ..], _)| rule == it.rule() && user == it.who.user);
+    for client in clients {
+        let own = seen
+            .iter()
+            .find(|([rule, user, ..], _)| rule == client.rule() && user == client.who.user);
         found += usize::from(own.is_some());
         let text = own.map_or("not found".to_owned(), |([_, _, agent, resource], seen)| {
             let Seen { after, weight, evidence } = seen;
             format!("{:>3} s | {agent} | {resource} | {weight}: {evidence}", after.as_secs())
         });
-        eprintln!("{:<13} | {text}", it.rule());
+        eprintln!("{:<13} | {text}", client.rule());
     }
     let mut wrong = 0;
     for ([rule, user, agent, resource], Seen { after, weight, evidence }) in seen {
-        let client = clients.iter().find(|it| it.who.user == user);
-        if client.is_some_and(|it| it.rule() == rule) {
+        let client = clients.iter().find(|client| client.who.user == user);
+        if client.is_some_and(|client| client.rule() == rule) {
             continue;
         }
-        let is_justified = client.is_some_and(|it| it.also.contains(&rule.as_str()));
+        let is_justified = client.is_some_and(|client| client.also.contains(&rule.as_str()));
         wrong += usize::from(!is_justified);
         let what = if is_justified { "justified" } else { "WRONG" };
         eprintln!(

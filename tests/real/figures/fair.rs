@@ -87,9 +87,9 @@ async fn beside(mode: &str, world: &World, tokens: &[String; 2], lists: Lists) {
             crowd.spawn(list(runaway.clone(), lists, Arc::clone(&counts)));
         }
         tokio::time::sleep(Duration::from_secs(5)).await;
-        let before: Vec<usize> = counts.iter().map(|it| it.load(Ordering::Relaxed)).collect();
+        let before: Vec<usize> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let beside = reads(&victim, &path).await;
-        let done: Vec<usize> = counts.iter().map(|it| it.load(Ordering::Relaxed)).collect();
+        let done: Vec<usize> = counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         crowd.abort_all();
         eprintln!(
             "{mode}, {name}: GETs alone {alone}; beside {} lists at once {beside}; lists \

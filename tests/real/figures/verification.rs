@@ -47,7 +47,7 @@ pub(super) fn cost() {
                 .await;
             tokio::time::sleep(Duration::from_secs(5)).await;
         });
-        let (before, own) = (api_server_cpu(&plane), weir_cpu(&weir));
+        let (before, weir_before) = (api_server_cpu(&plane), weir_cpu(&weir));
         let began = Instant::now();
         std::thread::sleep(seconds);
         let took = began.elapsed().as_secs_f64();
@@ -56,7 +56,7 @@ pub(super) fn cost() {
         eprintln!(
             "verify: {mode}, {took:.0} s: API server {:.3} % of a core, Weir {:.3} %; pages equal {}, different {}, upstream {}, inconclusive {}",
             (after - before) / took * 100.0,
-            (own_after - own) / took * 100.0,
+            (own_after - weir_before) / took * 100.0,
             checks("outcome=\"equal\""),
             checks("outcome=\"different\""),
             checks("outcome=\"upstream\""),

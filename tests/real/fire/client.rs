@@ -103,9 +103,12 @@ impl Client {
         let (at, path) = (list.metadata.version(), format!("{path}, cached: {}", answered.cached));
         self.check_bound(before, scope, at, bound, &path);
         self.shown(scope.resource, at, answered.cached, &path);
-        let key = |it: &Metadata| format!("{}/{}/{}", scope.resource, it.namespace, it.name).into();
+        let key = |metadata: &Metadata| {
+            format!("{}/{}/{}", scope.resource, metadata.namespace, metadata.name).into()
+        };
         let items = list.items.iter().map(|item| &item.metadata);
-        let objects: BTreeMap<_, _> = items.map(|it| (key(it), it.version())).collect();
+        let objects: BTreeMap<_, _> =
+            items.map(|metadata| (key(metadata), metadata.version())).collect();
         let continue_token = list.metadata.continue_token;
         let history = self.history_of(before, bound);
         let cached = answered.cached;

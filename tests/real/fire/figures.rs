@@ -151,13 +151,13 @@ impl Rig {
             eprintln!("{name} ({:.0?})", *end - *begin);
             for kind in KINDS {
                 // A long request belongs to the phase that it waited in, not to its first one.
-                let is_here = |it: &&Sample| {
-                    let here = it.overlap(*begin, *end);
-                    it.kind == kind && !here.is_zero() && here * 2 >= it.took
+                let is_here = |sample: &&Sample| {
+                    let here = sample.overlap(*begin, *end);
+                    sample.kind == kind && !here.is_zero() && here * 2 >= sample.took
                 };
                 let within: Vec<_> = samples.iter().filter(is_here).collect();
                 let mut outcomes: BTreeMap<&str, usize> = BTreeMap::new();
-                within.iter().for_each(|it| *outcomes.entry(&it.outcome).or_default() += 1);
+                within.iter().for_each(|sample| *outcomes.entry(&sample.outcome).or_default() += 1);
                 let mut took: Vec<_> = within.iter().map(|sample| sample.took).collect();
                 took.sort();
                 let at = |quantile: usize| {
@@ -183,16 +183,16 @@ impl Rig {
         }
         let creations: Vec<_> = samples.iter().filter(|sample| sample.kind == "create").collect();
         let count = |wrong: &dyn Fn(&Sample, usize) -> bool| {
-            let times = |it: &&&Sample| made.get(&it.mark).copied().unwrap_or(0);
-            creations.iter().filter(|it| wrong(it, times(it))).count()
+            let times = |sample: &&&Sample| made.get(&sample.mark).copied().unwrap_or(0);
+            creations.iter().filter(|sample| wrong(sample, times(sample))).count()
         };
         eprintln!(
             "of {} creations {} happened twice, {} were confirmed and did not happen, {} got 503 \
              or 429 and happened",
             creations.len(),
             count(&|_, times| times > 1),
-            count(&|it, times| it.is_good() && times == 0),
-            count(&|it, times| it.was_refused() && times > 0)
+            count(&|sample, times| sample.is_good() && times == 0),
+            count(&|sample, times| sample.was_refused() && times > 0)
         );
         let retries = self.weir.admin("/metrics").unwrap().1;
         retries

@@ -22,8 +22,8 @@ impl Scope {
     /// Returns all scopes that are read.
     pub(super) fn all() -> Vec<Self> {
         let namespaces = [None, Some("a"), Some("a-b")];
-        let of = |resource| namespaces.map(|namespace| Self { resource, namespace });
-        (0..COLLECTIONS.len()).flat_map(of).collect()
+        let scope = |resource| namespaces.map(|namespace| Self { resource, namespace });
+        (0..COLLECTIONS.len()).flat_map(scope).collect()
     }
 
     pub(super) fn path(self) -> String {
@@ -36,7 +36,9 @@ impl Scope {
     pub(super) fn contains(self, key: &str) -> bool {
         let mut parts = key.splitn(3, '/');
         parts.next().is_some_and(|resource| resource.parse() == Ok(self.resource))
-            && parts.next().is_some_and(|found| self.namespace.is_none_or(|it| it == found))
+            && parts
+                .next()
+                .is_some_and(|found| self.namespace.is_none_or(|namespace| namespace == found))
     }
 }
 

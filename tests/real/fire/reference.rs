@@ -79,7 +79,7 @@ impl Reference {
         self.stop();
         for (n, newest) in self.newest.iter().enumerate() {
             let of_resource = |key: &Key| resource_of(key) == n;
-            let changes = history.changes.iter().filter(|it| of_resource(&it.key));
+            let changes = history.changes.iter().filter(|change| of_resource(&change.key));
             let changed = changes.map(|change| change.revision).max();
             let base = history.base.0.iter().filter(|(key, _)| of_resource(key));
             let at = changed.or(base.map(|(_, revision)| *revision).max());

@@ -17,8 +17,8 @@ pub(super) fn watched(node: &str) -> Vec<String> {
         format!("{}?fieldSelector=metadata.name%3D{name}", collection(number))
     });
     let pods = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
-    let own = format!("/api/v1/nodes?fieldSelector=metadata.name%3D{node}");
-    [pods, own].into_iter().chain(named).collect()
+    let node_list = format!("/api/v1/nodes?fieldSelector=metadata.name%3D{node}");
+    [pods, node_list].into_iter().chain(named).collect()
 }
 
 /// Compares lists and watches of what a node may read. Weir must answer them from its caches.
@@ -50,8 +50,8 @@ pub(super) async fn refused(testbed: &Testbed, node: &str, other: &str) -> usize
     let (secret, config_map) = (object_name(other, 0), object_name(other, 1));
     let secrets = "/api/v1/namespaces/default/secrets";
     let config_maps = "/api/v1/namespaces/default/configmaps";
-    let own = format!("{PODS_PATH}?fieldSelector=metadata.name%3D{node}-pod-0");
-    let list = Call::get(format!("{own}&resourceVersion=0"));
+    let pod_list = format!("{PODS_PATH}?fieldSelector=metadata.name%3D{node}-pod-0");
+    let list = Call::get(format!("{pod_list}&resourceVersion=0"));
     let answers = both(&mut connections, &list).await;
     assert_eq!((answers[0].status, answers[1].status), (200, 200), "{list}");
     let paths = [
@@ -94,9 +94,9 @@ pub(super) async fn refused(testbed: &Testbed, node: &str, other: &str) -> usize
 /// Asserts that both refuse a request, by the same bytes.
 pub(super) fn assert_alike(call: &Call, [direct, through]: &[Answer; 2]) {
     assert_eq!(direct.status, 403, "{call}: {}", text(direct));
-    let of =
+    let comparable =
         |answer: &Answer| (answer.status, answer.header("content-type").to_owned(), text(answer));
-    assert_eq!(of(through), of(direct), "{call}");
+    assert_eq!(comparable(through), comparable(direct), "{call}");
 }
 
 /// Sends a request to kube-apiserver, then to Weir.

@@ -77,14 +77,16 @@ impl Kubelet {
     pub(super) async fn run(self) {
         let node = Arc::new(self);
         let paths = watched(&node.node);
-        let known: Vec<_> = paths.iter().map(|_| Arc::new(Mutex::new(None))).collect();
+        let last_versions: Vec<_> = paths.iter().map(|_| Arc::new(Mutex::new(None))).collect();
         loop {
             if let Some(sender) = node.connect().await {
                 let mut tasks = JoinSet::new();
-                for (path, known) in paths.iter().zip(&known) {
+                for (path, last_version) in paths.iter().zip(&last_versions) {
                     let (node, sender) = (Arc::clone(&node), sender.clone());
-                    let (path, known) = (path.clone(), Arc::clone(known));
-                    tasks.spawn(async move { node.keep_watching(sender, &path, &known).await });
+                    let (path, last_version) = (path.clone(), Arc::clone(last_version));
+                    tasks.spawn(
+                        async move { node.keep_watching(sender, &path, &last_version).await },
+                    );
                 }
                 node.write_leases(sender).await;
             }
@@ -132,9 +134,9 @@ impl Kubelet {
         sender.send_request(request.body(Full::new(body.into())).ok()?).await.ok()
     }
 
-    async fn keep_watching(&self, sender: Sender, path: &str, known: &Mutex<Option<u64>>) {
+    async fn keep_watching(&self, sender: Sender, path: &str, last_version: &Mutex<Option<u64>>) {
         while !sender.is_closed() {
-            let pause = self.watch(sender.clone(), path, known).await;
+            let pause = self.watch(sender.clone(), path, last_version).await;
             tokio::time::sleep(pause.unwrap_or_else(|| jittered(BACK_OFF))).await;
         }
     }
@@ -145,9 +147,9 @@ impl Kubelet {
         &self,
         sender: Sender,
         path: &str,
-        known: &Mutex<Option<u64>>,
+        last_version: &Mutex<Option<u64>>,
     ) -> Option<Duration> {
-        let from = *known.lock();
+        let from = *last_version.lock();
         let query = from.map_or_else(
             || WATCH.to_owned(),
             |from| {
@@ -166,16 +168,16 @@ impl Kubelet {
         if !response.status().is_success() {
             return Some(Duration::from_secs(retry_after?.parse().ok()?));
         }
-        self.read(Frames::new(response), from.is_some(), known).await;
+        self.read(Frames::new(response), from.is_some(), last_version).await;
         None
     }
 
-    async fn read(&self, mut frames: Frames, has_state: bool, known: &Mutex<Option<u64>>) {
+    async fn read(&self, mut frames: Frames, has_state: bool, last_version: &Mutex<Option<u64>>) {
         let mut open = has_state.then(|| OpenWatch::new(&self.seen));
         while let Some(frame) = frames.next().await {
             if frame.event == "ERROR" {
                 self.seen.expired.fetch_add(1, Ordering::Relaxed);
-                *known.lock() = None;
+                *last_version.lock() = None;
                 return;
             }
             if frame.ends_state {
@@ -183,7 +185,7 @@ impl Kubelet {
             }
             // The objects of an initial state are in no order of time.
             if open.is_some() && frame.revision > 0 {
-                *known.lock() = Some(frame.revision);
+                *last_version.lock() = Some(frame.revision);
             }
             self.note(&frame);
         }
@@ -222,8 +224,8 @@ impl Kubelet {
         let lease = match lease {
             Some(lease) => Some(lease),
             None => {
-                let found = self.send(sender.clone(), Method::GET, &path, None).await?;
-                if found.status().as_u16() == 404 { None } else { Some(object(found).await?) }
+                let response = self.send(sender.clone(), Method::GET, &path, None).await?;
+                if response.status().as_u16() == 404 { None } else { Some(object(response).await?) }
             }
         };
         let Some(lease) = lease else {

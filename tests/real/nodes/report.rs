@@ -75,7 +75,8 @@ fn requests(metrics: &str) -> BTreeMap<String, f64> {
             continue;
         }
         let label = |name: &str| line.split_once(&format!("{name}=\""))?.1.split('"').next();
-        let Some(resource) = label("resource").filter(|it| RESOURCES.contains(it)) else {
+        let Some(resource) = label("resource").filter(|resource| RESOURCES.contains(resource))
+        else {
             continue;
         };
         let Some((_, count)) = line.rsplit_once(' ') else { continue };

@@ -155,8 +155,9 @@ pub(super) fn named(name: &str) -> Value {
 
 /// Returns a pod that is bound to a node and mounts these secrets and config maps.
 pub(super) fn pod(node: &str, name: &str, secrets: &[&str], config_maps: &[&str]) -> Value {
-    let secrets = secrets.iter().map(|it| json!({"name": it, "secret": {"secretName": it}}));
-    let config_maps = config_maps.iter().map(|it| json!({"name": it, "configMap": {"name": it}}));
+    let secrets = secrets.iter().map(|name| json!({"name": name, "secret": {"secretName": name}}));
+    let config_maps =
+        config_maps.iter().map(|name| json!({"name": name, "configMap": {"name": name}}));
     let volumes: Vec<Value> = secrets.chain(config_maps).collect();
     json!({"metadata": {"name": name, "annotations": {"padding": "x".repeat(3_000)}},
         "spec": {"nodeName": node, "volumes": volumes,

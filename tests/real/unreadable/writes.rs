@@ -95,8 +95,8 @@ pub(super) fn odd_object(
         let owner = [(1, text(random)), (3, text(random)), (4, text(random)), (5, b"v1".into())];
         metadata.extend(field(13, &owner.map(|(number, text)| field(number, &text)).concat()));
     }
-    let own = own_fields(random, kind);
-    let body = kind.object(&name, super::ODD, &metadata, &own);
+    let fields = own_fields(random, kind);
+    let body = kind.object(&name, super::ODD, &metadata, &fields);
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
     let name = name.iter().all(is_plain).then(|| String::from_utf8(name).unwrap());
     (kind, name, body)

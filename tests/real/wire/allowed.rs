@@ -31,7 +31,7 @@ pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 28] = [
+const RULES: [Rule; 30] = [
     (
         "Weir writes its own errors in JSON in place of YAML (docs/semantics.md, section 8.5)",
         |look| {
@@ -77,7 +77,8 @@ const RULES: [Rule; 28] = [
             && matches!(look.direct.outcome.answer.status, 400 | 431)
             && look.weir.outcome.end == End::Reset("PROTOCOL_ERROR".to_owned())
             && (["connection", "upgrade", "transfer-encoding"].into_iter().any(is_of_connection)
-                || look.has("te", |value| value != b"trailers"))
+                || look.has("te", |value| value != b"trailers")
+                || look.case.fields.iter().filter(|field| field.is("te")).count() > 1)
     }),
     (
         "Go ends a connection where h2 only resets a stream (docs/decisions/raw-targets.md)",
@@ -123,6 +124,27 @@ const RULES: [Rule; 28] = [
                 value.is_empty() || !value.iter().all(u8::is_ascii_digit)
             })
     }),
+    ("h2 resets a stream whose body has another Content-Length (RFC 9113 section 8.1.1)", |look| {
+        let body = look.case.body.len().to_string();
+        look.case.protocol == Protocol::Http2
+            && look.weir.outcome.end == End::Reset("PROTOCOL_ERROR".to_owned())
+            && look
+                .case
+                .fields
+                .iter()
+                .any(|field| field.is("content-length") && field.value != body.as_bytes())
+    }),
+    (
+        "an error repeats the target, in which Weir has escaped a byte (docs/decisions/raw-targets.md)",
+        |look| {
+            let direct = &look.direct.outcome.answer;
+            look.difference.aspect == Aspect::Body
+                && direct.status == look.weir.outcome.answer.status
+                && direct.status >= 400
+                && direct.body.escape_ascii().to_string().replace('#', "%23")
+                    == look.weir.outcome.answer.body.escape_ascii().to_string()
+        },
+    ),
     ("of two Expect lines Go reads the first one, and hyper the last one", |look| {
         let expectations = look.case.fields.iter().filter(|field| field.is("expect"));
         look.difference.aspect == Aspect::Interim && expectations.count() > 1
@@ -150,7 +172,7 @@ const RULES: [Rule; 28] = [
         let [direct, weir] = [&look.direct.outcome, &look.weir.outcome];
         // The bare CR stands in the place of the end.
         look.case.fields.iter().any(|field| field.end == "\r")
-            && ((look.refuses_with(400) && direct.end == End::Silent)
+            && ((look.is_own() && direct.end == End::Silent)
                 || (is_refusal_of_go(direct) && weir.end == End::Silent))
     }),
     ("Weir is no proxy for CONNECT", |look| {
@@ -180,7 +202,8 @@ const RULES: [Rule; 28] = [
         look.is_sidecar && look.refuses_with(403) && look.says("weir does not answer")
     }),
     ("a sidecar requires a host that it can read (docs/decisions/origin-check.md)", |look| {
-        let is_usual = look.has("host", |value| value == b"localhost");
+        let hosts = look.case.fields.iter().filter(|field| field.is("host"));
+        let is_usual = hosts.map(|field| &*field.value).eq([b"localhost"]);
         look.is_sidecar
             && look.refuses_with(400)
             && (look.says("the request has no Host header")

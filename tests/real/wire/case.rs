@@ -101,7 +101,7 @@ impl Case {
 /// The bytes of the request, escaped, so that it can be typed.
 impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shown = |bytes: &[u8]| {
+        let escaped = |bytes: &[u8]| {
             let text = bytes.escape_ascii().to_string();
             let length = text.len();
             if length <= SHOWN_MAX {
@@ -110,7 +110,7 @@ impl std::fmt::Display for Case {
             let start: String = text.chars().take(SHOWN_MAX).collect();
             format!("{start}… ({length} in all)")
         };
-        let (method, target) = (shown(&self.method), shown(&self.target));
+        let (method, target) = (escaped(&self.method), escaped(&self.target));
         write!(f, "{}: {method} {target}", self.protocol.name())?;
         if self.protocol == Protocol::Http1 && self.version != "HTTP/1.1" {
             write!(f, " {}", self.version)?;
@@ -120,7 +120,7 @@ impl std::fmt::Display for Case {
         }
         let others = self.fields.len().saturating_sub(FIELDS_SHOWN_MAX);
         for field in self.fields.iter().take(FIELDS_SHOWN_MAX) {
-            let (name, value) = (shown(&field.name), shown(&field.value));
+            let (name, value) = (escaped(&field.name), escaped(&field.value));
             let (separator, end) = (field.separator.escape_debug(), field.end.escape_debug());
             match (field.separator, field.end) {
                 (": ", "\r\n") => write!(f, "\n      {name}: {value}")?,
@@ -131,10 +131,10 @@ impl std::fmt::Display for Case {
             write!(f, "\n      and {others} more fields")?;
         }
         if !self.body.is_empty() {
-            write!(f, "\n      body {}", shown(&self.body))?;
+            write!(f, "\n      body {}", escaped(&self.body))?;
         }
         if self.script != Script::default() {
-            let frames: Vec<_> = self.script.frames.iter().map(|frame| shown(frame)).collect();
+            let frames: Vec<_> = self.script.frames.iter().map(|frame| escaped(frame)).collect();
             let end = if self.script.ends { ", and ends its half" } else { "" };
             write!(f, "\n      after a 101 sends {frames:?}{end}")?;
         }

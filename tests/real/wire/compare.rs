@@ -72,7 +72,7 @@ pub(crate) fn differences(direct: &Seen, weir: &Seen) -> Vec<Difference> {
         names.dedup();
         for name in names {
             let values = |headers: &[(String, String)]| -> Vec<String> {
-                let lines = headers.iter().filter(|(known, _)| known == name);
+                let lines = headers.iter().filter(|(header, _)| header == name);
                 lines.map(|(_, value)| value.clone()).collect()
             };
             if values(&left_head.headers) != values(&right_head.headers) {

@@ -122,8 +122,8 @@ async fn lasting(
         }
         tokio::time::sleep(pause).await;
         let again = observe(world, case, wait).await;
-        let shown = differences(&again[0], &again[side]);
-        all.retain(|one| is_sure(one) || shown.contains(&one.0));
+        let differing = differences(&again[0], &again[side]);
+        all.retain(|one| is_sure(one) || differing.contains(&one.0));
     }
     all
 }

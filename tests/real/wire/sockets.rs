@@ -213,8 +213,8 @@ impl Transcript {
                 }
                 0x82 => self.events.push(json!("protobuf")),
                 _ => {
-                    let shown = payload.escape_ascii().to_string();
-                    self.others.push(json!(format!("{first:x} {shown}")));
+                    let escaped = payload.escape_ascii().to_string();
+                    self.others.push(json!(format!("{first:x} {escaped}")));
                 }
             }
         }

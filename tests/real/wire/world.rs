@@ -137,10 +137,14 @@ impl World {
             let answer = self.admin.send(&Call::get(collection)).await;
             assert_eq!(answer.status, 200, "{collection}");
             for mut item in items(answer.json()) {
-                let of = |field: &str| item["metadata"][field].as_str().unwrap_or("").to_owned();
-                let (name, namespace) = (of("name"), of("namespace"));
+                let metadata_text =
+                    |field: &str| item["metadata"][field].as_str().unwrap_or("").to_owned();
+                let (name, namespace) = (metadata_text("name"), metadata_text("namespace"));
                 let home = if namespace.is_empty() { &name } else { &namespace };
-                let Some(at) = NAMESPACES.iter().position(|known| known == home) else { continue };
+                let Some(at) = NAMESPACES.iter().position(|namespace_name| namespace_name == home)
+                else {
+                    continue;
+                };
                 let text = in_one_namespace(item.to_string().as_bytes());
                 item = serde_json::from_slice(&text).unwrap();
                 normalize(&mut item);

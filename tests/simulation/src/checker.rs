@@ -156,16 +156,16 @@ impl Checker {
         let mut inner = self.0.lock();
         let epoch = inner.write_log.now().epoch;
         let scope = inner.scope(selection);
-        let concerns = |shown: &FloorKey| {
-            let same = shown.0 == target && shown.1 == selection.resource.storage;
-            let overlap = scope.is_none() || shown.4.is_none() || shown.4 == scope;
-            same && shown.2 == form && shown.3 == epoch && overlap
+        let concerns = |floor_key: &FloorKey| {
+            let same = floor_key.0 == target && floor_key.1 == selection.resource.storage;
+            let overlap = scope.is_none() || floor_key.4.is_none() || floor_key.4 == scope;
+            same && floor_key.2 == form && floor_key.3 == epoch && overlap
         };
         let floors = inner.floors.iter().filter(|(key, _)| concerns(key));
         let restart = inner.restarts.get(target).filter(|_| !inner.may_begin_late);
         let ended = restart.map(|restart| restart.ended).filter(|ended| ended.epoch == epoch);
         let began = ended.map_or(0, |ended| ended.revision);
-        floors.map(|(_, shown)| *shown).max().unwrap_or(0).max(began)
+        floors.map(|(_, revision)| *revision).max().unwrap_or(0).max(began)
     }
 
     /// Returns the objects of a selection at a revision, by key, as a watch shows them.
@@ -225,7 +225,7 @@ impl Checker {
     /// ended at `ended`.
     pub(crate) fn forget(&self, target: &str, ended: Moment) {
         let mut inner = self.0.lock();
-        inner.floors.retain(|(of, ..), _| of != target);
+        inner.floors.retain(|(floor_target, ..), _| floor_target != target);
         inner.restarts.insert(target.to_owned(), Restart { ended, started: Instant::now() });
     }
 }
@@ -277,8 +277,8 @@ impl Inner {
     ) {
         let scope = self.scope(selection);
         let key = (target.to_owned(), selection.resource.storage, form, epoch, scope);
-        let shown = self.floors.entry(key).or_default();
-        *shown = revision.max(*shown);
+        let floor = self.floors.entry(key).or_default();
+        *floor = revision.max(*floor);
     }
 
     /// Returns the namespace whose cache may answer a selection.
@@ -293,9 +293,9 @@ fn store_difference(state: &[&Version], store: &BTreeMap<String, Box<[u8]>>) -> 
         match store.get(&*version.key) {
             None => return Some(format!("{} is missing", version.key)),
             Some(bytes) if **bytes != *version.json => {
-                let shown = String::from_utf8_lossy(bytes);
+                let answered = String::from_utf8_lossy(bytes);
                 return Some(format!(
-                    "{} is {shown}, and not of {}",
+                    "{} is {answered}, and not of {}",
                     version.key, version.revision
                 ));
             }

@@ -77,7 +77,7 @@ impl Network {
         let mut inner = self.0.lock();
         inner.hosts.remove(host);
         for balancer in inner.balancers.values_mut() {
-            let number = balancer.hosts.iter().position(|known| known == host);
+            let number = balancer.hosts.iter().position(|other| other == host);
             balancer.last_away = number.unwrap_or(balancer.last_away);
         }
     }

@@ -57,7 +57,7 @@ pub(super) const FAILED: Explanation = linked(
 );
 
 /// Why requests are forwarded.
-pub(super) const FORWARDED: [Explanation; 35] = [
+pub(super) const FORWARDED: [Explanation; 34] = [
     row("aggregated", "An aggregated API server (an APIService) serves the resource.", NOTHING),
     linked(
         "authorization",
@@ -109,11 +109,6 @@ pub(super) const FORWARDED: [Explanation; 35] = [
         "latest",
         "A list of a single object with a limit, which the API server reads from etcd.",
         "Nothing.",
-    ),
-    row(
-        "no-bookmark",
-        "The form of the bookmark that must end the initial events is not known yet.",
-        "Nothing; usual for a moment after a start.",
     ),
     row("non-resource", "The path is not a resource's.", NOTHING),
     row(

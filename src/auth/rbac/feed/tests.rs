@@ -31,10 +31,12 @@ impl Harness {
     fn new() -> Self {
         let scripts: Vec<_> =
             RbacResource::ALL.map(|resource| (resource, Arc::new(Script::default()))).into();
-        let own = scripts.clone();
+        let scripts_of_source = scripts.clone();
         let resources = RbacResource::ALL.map(api_resource).into();
         let source = ScriptedSource::new(resources, move |resource, _| {
-            let named = own.iter().find(|(own, _)| own.as_str() == &*resource.gvr.resource);
+            let named = scripts_of_source.iter().find(|(scripts_of_source, _)| {
+                scripts_of_source.as_str() == &*resource.gvr.resource
+            });
             Arc::clone(&named.unwrap().1)
         });
         let metrics = Metrics::new();
@@ -49,7 +51,7 @@ impl Harness {
     }
 
     fn script(&self, resource: RbacResource) -> &Script {
-        &self.scripts.iter().find(|(own, _)| *own == resource).unwrap().1
+        &self.scripts.iter().find(|(scripted, _)| *scripted == resource).unwrap().1
     }
 
     /// Queues a watch that starts with these events.

@@ -8,8 +8,9 @@ use crate::auth::user::User;
 
 pub(super) fn allows(objects: &Objects, user: &User, action: &Action<'_>) -> bool {
     let bindings = |plural: &'static str, namespace: String| {
-        let all =
-            objects.iter().filter(move |((own, of, _), _)| *own == plural && *of == namespace);
+        let all = objects.iter().filter(move |((object_plural, object_namespace, _), _)| {
+            *object_plural == plural && *object_namespace == namespace
+        });
         all.map(|(_, binding)| binding)
     };
     let allows = |binding: &Value, namespace: &str| {
@@ -33,9 +34,12 @@ fn applies(user: &User, subject: &Value, namespace: &str) -> bool {
         "User" => user.name == text("name"),
         "Group" => user.groups.iter().any(|group| group == text("name")),
         "ServiceAccount" => {
-            let own = text("namespace");
-            let own = if own.is_empty() { namespace } else { own };
-            !own.is_empty() && user.name == format!("system:serviceaccount:{own}:{}", text("name"))
+            let subject_namespace = text("namespace");
+            let subject_namespace =
+                if subject_namespace.is_empty() { namespace } else { subject_namespace };
+            !subject_namespace.is_empty()
+                && user.name
+                    == format!("system:serviceaccount:{subject_namespace}:{}", text("name"))
         }
         _ => false,
     }

@@ -47,9 +47,9 @@ fn expected_page(
     (objects, next)
 }
 
-fn are_same(found: &[Arc<Object>], expected: &[Arc<Object>]) -> bool {
-    found.len() == expected.len()
-        && found.iter().zip(expected).all(|(found, expected)| Arc::ptr_eq(found, expected))
+fn are_same(actual: &[Arc<Object>], expected: &[Arc<Object>]) -> bool {
+    actual.len() == expected.len()
+        && actual.iter().zip(expected).all(|(actual, expected)| Arc::ptr_eq(actual, expected))
 }
 
 #[derive(Clone, Debug)]

@@ -217,16 +217,16 @@ impl Model {
         let mut upserted: Vec<_> =
             now.iter().filter(|(key, new)| before.get(*key) != Some(new)).collect();
         upserted.sort_by_key(|(_, new)| new.resource_version);
-        let known = |key, new| before.get(key).filter(|old| !replaced(old, new));
+        let unreplaced = |key, new| before.get(key).filter(|old| !replaced(old, new));
         for (key, new) in &upserted {
-            if let Some(old) = known(*key, new)
+            if let Some(old) = unreplaced(*key, new)
                 && (&old.app, &old.node) != (&new.app, &new.node)
             {
                 batch.push(event(Audience::Leaving, from, Some(old), Some(new), None));
             }
         }
         for (key, new) in &upserted {
-            let old = known(*key, new);
+            let old = unreplaced(*key, new);
             batch.push(event(Audience::Remaining, new.resource_version, old, Some(new), None));
         }
         self.before.extend(batch.iter().map(|_| before.clone()));
@@ -291,8 +291,8 @@ impl Model {
             WatchStart::InitialEvents | WatchStart::Now => (end, 0),
             WatchStart::After(ResourceVersion(after)) => {
                 let events = &self.log[self.listed_at..];
-                let known = events.iter().filter(|event| event.resume_version <= after).count();
-                (self.listed_at + known, after)
+                let delivered = events.iter().filter(|event| event.resume_version <= after).count();
+                (self.listed_at + delivered, after)
             }
         };
         let objects_at_start = matching(self.before.get(from).unwrap_or(&self.pods), &filter);

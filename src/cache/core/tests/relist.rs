@@ -234,8 +234,8 @@ impl Upstream {
     }
 
     fn at(&self, resource_version: u64) -> BTreeMap<String, Pod> {
-        let known = self.log.iter().rev().find(|(at, ..)| *at <= resource_version);
-        known.map(|(.., pods)| pods.clone()).unwrap_or_default()
+        let entry = self.log.iter().rev().find(|(at, ..)| *at <= resource_version);
+        entry.map(|(.., pods)| pods.clone()).unwrap_or_default()
     }
 
     fn list(&self, resource_version: u64) -> Vec<Object> {

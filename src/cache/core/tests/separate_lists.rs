@@ -104,8 +104,8 @@ proptest! {
         let (state, weight) = cache.state().unwrap().with_list(upstream.objects(listed), listed_at);
         assert_eq!(state.select(&WatchFilter::default()).len(), upstream.states[listed].1.len());
         let (held_pods, listed_pods) = (&upstream.states[held].1, &upstream.states[listed].1);
-        let own = listed_pods.values().filter(|pod| held_pods.get(&pod.key()) != Some(*pod));
-        assert_eq!(weight, own.map(|pod| pod.object().weight()).sum::<usize>());
+        let differing = listed_pods.values().filter(|pod| held_pods.get(&pod.key()) != Some(*pod));
+        assert_eq!(weight, differing.map(|pod| pod.object().weight()).sum::<usize>());
         let mut watcher = cache.watch_from(filter.clone(), &Arc::new(state)).unwrap();
         let mut deliveries = Vec::new();
         read_all(&mut watcher, &mut deliveries);

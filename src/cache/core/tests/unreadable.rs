@@ -110,7 +110,7 @@ impl Upstream {
     fn was_unreadable(&self, filter: &Filter, since: u64) -> bool {
         let later = self.changed.range(since + 1..).map(|(at, place)| (place, at));
         self.at(since).iter().chain(later).any(|(place, at)| {
-            let is_of = filter.namespace.is_none_or(|own| own == place.0);
+            let is_of = filter.namespace.is_none_or(|wanted| wanted == place.0);
             is_of && !is_readable(*place, *at)
         })
     }
@@ -126,8 +126,8 @@ struct Filter {
 
 impl Filter {
     fn matches(&self, (namespace, number): Place) -> bool {
-        self.namespace.is_none_or(|own| own == namespace)
-            && self.number.is_none_or(|own| own == number)
+        self.namespace.is_none_or(|wanted| wanted == namespace)
+            && self.number.is_none_or(|wanted| wanted == number)
     }
 
     fn watch_filter(&self) -> WatchFilter {

@@ -40,17 +40,11 @@ impl<L: ListWatch> Driver<L> {
         Ok(self.resume_after_list())
     }
 
-    /// Returns the state after a list without a watch. A list contains no bookmark. If only a watch
-    /// shows the form of one, the first watch is short, and the probe that verifies it makes the
-    /// upstream send a bookmark. After a change of definition the bytes are verified.
+    /// Returns the state after a list without a watch. After a change of definition the bytes are
+    /// verified.
     pub(super) fn resume_after_list(&self) -> State<L::Watch> {
-        State::Resuming(if self.byte_checks.are_due() {
-            Verify::Bytes
-        } else if self.needs_short_watch() {
-            Verify::History
-        } else {
-            Verify::Cluster
-        })
+        let are_due = self.byte_checks.are_due();
+        State::Resuming(if are_due { Verify::Bytes } else { Verify::Cluster })
     }
 
     /// Fetches all pages that begin with `first`, and counts them in `pages`. Returns the

@@ -11,7 +11,6 @@ use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
 use crate::cache::reflector::running_watch::{RunningWatch, random_timeout_seconds};
 use crate::cache::reflector::state::State;
-use crate::cache::watch_list_attempt;
 use crate::codec::ingest::Ingested;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
@@ -20,23 +19,14 @@ use crate::upstream::lister_watcher::{
 };
 
 impl<L: ListWatch> Driver<L> {
-    /// Lists without pages and reads the objects as they arrive. A relist that watchers may see
-    /// ends with a bookmark for them, whose form must be known then. Other facts that a list does
-    /// not show are learned when a client needs them ([`watch_list_attempt`]).
+    /// Lists without pages and reads the objects as they arrive.
     pub(super) async fn streamed_list(
         &mut self,
         not_older: Option<ResourceVersion>,
     ) -> Result<State<L::Watch>, Failure> {
         let cached = self.cached.clone();
         let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
-        let is_relist = self.held().is_some();
-        let learned = async {
-            if is_relist {
-                self.learn_bookmark().await;
-            }
-            Ok(())
-        };
-        let (at, ()) = tokio::try_join!(self.stream(not_older, &mut accumulator), learned)?;
+        let at = self.stream(not_older, &mut accumulator).await?;
         self.commit(accumulator.take(), at).await?;
         Ok(self.resume_after_list())
     }
@@ -134,20 +124,6 @@ impl<L: ListWatch> Driver<L> {
             self.cached.context.watch_list.presume_unsupported();
         }
         Failure::Silent
-    }
-
-    /// Learns whether the upstream has watch-lists, and the form of a bookmark, unless both are
-    /// known.
-    async fn learn_bookmark(&self) {
-        let support = &self.cached.context.watch_list;
-        let is_all_known = support.is_known() && self.cached.learned.has_bookmark();
-        if !is_all_known
-            && support.is_worth_trying()
-            && let Some(attempt) = watch_list_attempt::start(&self.cached)
-        {
-            // Its outcome is what is known afterwards.
-            let _ended = attempt.wait().await;
-        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Tests of how the form of a bookmark, and whether the upstream has watch-lists, become known:
-//! by an attempt when somebody needs it, and not before (`docs/decisions/filling-caches.md`).
+//! Tests of how it becomes known whether the upstream has watch-lists: by an attempt when somebody
+//! needs it, and not before (`docs/decisions/filling-caches.md`).
 
 use futures_util::future::join_all;
 
@@ -25,7 +25,7 @@ impl Rig {
     }
 
     async fn learn(&self) {
-        self.handle().learn_bookmark(Duration::from_secs(3)).await;
+        self.handle().upstream_has_watch_list(Duration::from_secs(3)).await;
     }
 
     /// Returns whether each watch was an attempt.
@@ -68,7 +68,6 @@ async fn all_clients_that_need_it_share_one_attempt() {
     tokio::join!(join_all((0..100).map(|_| rig.learn())), answer);
     assert_eq!(rig.answer(), (Some(true), true));
     rig.learn().await;
-    rig.handle().expect_bookmark();
     eventually("its end", || !nothing.is_held()).await;
     assert_eq!(rig.attempts(), [false, true]);
 }
@@ -98,80 +97,25 @@ async fn a_client_does_not_wait_longer_than_it_wants() {
     assert_eq!(rig.answer(), (None, false));
 }
 
-/// Such an upstream shows a bookmark only in the reflector's own watch.
 #[tokio::test(start_paused = true)]
 async fn an_upstream_without_watch_lists_is_asked_once() {
-    let (rig, feed) = streamed().await;
+    let (rig, _feed) = streamed().await;
     rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
     rig.learn().await;
     rig.learn().await;
     assert_eq!(rig.answer(), (Some(false), false));
-    rig.script.on_probe(10);
-    let short = rig.script.on_watch();
-    tokio::time::sleep(Duration::from_secs(300)).await;
-    drop(feed);
-    eventually("the next watch", || rig.attempts() == [false, true, false]).await;
-    assert_eq!(rig.script.watches.lock()[2].timeout_seconds, 3);
-    short.send(vec![bookmark(11, false)]);
-    rig.reaches(11).await;
-    assert_eq!(rig.answer(), (Some(false), true));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_bookmark_of_the_own_watch_needs_no_attempt() {
-    let (rig, feed) = streamed().await;
-    rig.cached.context.watch_list.set_supported();
-    feed.send(vec![bookmark(11, false)]);
-    rig.reaches(11).await;
-    rig.learn().await;
-    rig.handle().expect_bookmark();
-    assert_eq!(rig.answer(), (Some(true), true));
-    assert_eq!(rig.attempts(), [false]);
-}
-
-/// So that a client of a cold cache waits for nothing after the list.
-#[tokio::test(start_paused = true)]
-async fn an_attempt_runs_beside_the_list() {
-    let rig = Rig::new();
-    rig.script.stream_lists();
-    let list = rig.script.on_watch();
-    eventually("the list", || rig.script.lists.lock().len() == 1).await;
-    let _nothing = rig.script.on_watch_at(10);
-    rig.handle().expect_bookmark();
-    eventually("the answer", || rig.answer() == (Some(true), true)).await;
-    assert_eq!(rig.held(), None);
-    let _feed = rig.script.on_watch();
-    list.send(vec![upsert("a", 9), listed(10)]);
-    rig.reaches(10).await;
-    rig.learn().await;
-    eventually("the watch", || rig.attempts() == [true, false]).await;
+    assert_eq!(rig.attempts(), [false, true]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_is_filled_by_a_watch_list_needs_no_attempt() {
     let rig = Rig::new();
-    rig.handle().expect_bookmark();
     let feed = rig.script.on_watch();
     feed.send(vec![upsert("a", 9), bookmark(10, true)]);
     rig.reaches(10).await;
     rig.learn().await;
     assert_eq!(rig.answer(), (Some(true), true));
     assert_eq!(rig.attempts(), [false]);
-}
-
-/// Watchers resume after the batch of a relist from the bookmark at its end.
-#[tokio::test(start_paused = true)]
-async fn a_relist_learns_the_form_of_the_bookmark_at_its_end() {
-    let (rig, feed) = streamed().await;
-    feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
-    let list = rig.script.on_watch();
-    eventually("the list", || rig.script.lists.lock().len() == 2).await;
-    let _nothing = rig.script.on_watch_at(20);
-    list.send(vec![upsert("b", 19), listed(20)]);
-    let _feed = rig.script.on_watch();
-    rig.reaches(20).await;
-    assert_eq!(rig.answer(), (Some(true), true));
-    eventually("the watch", || rig.attempts() == [false, true, false]).await;
 }
 
 /// A list at the resourceVersion of a watcher shows no more than another list.

@@ -61,9 +61,6 @@ async fn the_first_watch_after_a_list_is_compared_too() {
     let rig = Rig::new();
     *rig.script.cluster.lock() = Some("a".to_owned());
     rig.cached.context.watch_list.set_unsupported();
-    rig.cached.learned.learn_bookmark(
-        br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":"1"}}"#,
-    );
     rig.script.on_list(Ok(page(10, "", vec![object("a", 9)])));
     rig.reaches(10).await;
     *rig.script.cluster.lock() = Some("b".to_owned());

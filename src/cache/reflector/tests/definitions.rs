@@ -65,10 +65,6 @@ async fn redefined() -> (Rig, Feed) {
     rig.script.keep(list);
     let watch = rig.script.on_watch();
     rig.reaches(10).await;
-    // A client has needed it, so that the lists that follow are alone.
-    rig.cached.learned.learn_bookmark(
-        br#"{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"resourceVersion":"1"}}"#,
-    );
     (rig, watch)
 }
 

@@ -114,7 +114,7 @@ async fn a_relist_completes_within_two_attempts_under_constant_proofs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_watch_lists_it_reads_pages_and_gets_the_bookmark_from_a_short_watch() {
+async fn without_watch_lists_it_reads_pages() {
     let rig = Rig::new();
     rig.script.on_watch_fail(status(422, "sendInitialEvents is forbidden"));
     rig.script.on_list(Ok(page(10, "next", vec![object("a", 3), object("b", 9)])));
@@ -128,12 +128,9 @@ async fn without_watch_lists_it_reads_pages_and_gets_the_bookmark_from_a_short_w
     let asked = rig.script.watches.lock().last().cloned().unwrap();
     assert_eq!(asked.resource_version, Some(ResourceVersion(10)));
     assert!(!asked.send_initial_events);
-    assert_eq!(asked.timeout_seconds, 3);
+    assert!(asked.timeout_seconds >= 300);
     feed.send(vec![bookmark(11, false)]);
     rig.reaches(11).await;
-    drop(feed);
-    eventually("the third watch", || rig.script.watches.lock().len() == 3).await;
-    assert!(rig.script.watches.lock().last().unwrap().timeout_seconds >= 300);
     let lists = rig.script.lists.lock().clone();
     let pages: Vec<_> = lists.iter().filter(|list| list.limit == Some(2)).collect();
     let [first, second] = pages.as_slice() else { panic!("{pages:?}") };

@@ -1,7 +1,6 @@
 //! Caches that begin in the past, and further attempts of caches that did not fit.
 
 use super::*;
-use crate::api::media_type::View;
 
 #[tokio::test(start_paused = true)]
 async fn a_cold_cache_begins_at_the_lowest_of_its_first_watches() {
@@ -68,48 +67,4 @@ async fn requests_do_not_wait_for_another_attempt_of_a_cache_that_did_not_fit() 
     tokio::time::sleep(Duration::from_secs(3)).await;
     rig.ready("configmaps", "").await.unwrap();
     assert!(!rig.metric(alarm));
-}
-
-/// A watch that ends without a last bookmark may resume from too far back.
-#[tokio::test(start_paused = true)]
-async fn before_a_drain_caches_with_watchers_learn_their_last_bookmarks() {
-    let script = Arc::new(Script::default());
-    script.stream_lists();
-    let rig = Rig::new(config(), one(&script));
-    let list = script.on_watch();
-    list.send(vec![upsert("a", 9), listed(10)]);
-    let _feed = script.on_watch();
-    let handle = rig.ready("configmaps", "").await.unwrap();
-    eventually("the watch", || script.watches.lock().len() == 1).await;
-    rig.registry.learn_last_bookmarks().await;
-    assert_eq!(script.watches.lock().len(), 1, "nobody watches");
-
-    let filter = WatchFilter::default();
-    let _watcher = handle.cache().watch(filter, WatchStart::InitialEvents).unwrap();
-    let nothing = script.on_watch();
-    let begun = Instant::now();
-    rig.registry.learn_last_bookmarks().await;
-    assert_eq!(begun.elapsed(), Duration::from_secs(1), "a silent upstream delays it no longer");
-    nothing.send(vec![bookmark(10, true)]);
-    rig.registry.learn_last_bookmarks().await;
-    assert!(handle.bookmark(ResourceVersion(10), false, View::Full).is_some());
-    assert_eq!(script.watches.lock().len(), 2);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_bookmark_of_the_own_watch_is_enough_for_a_drain() {
-    let script = Arc::new(Script::default());
-    script.stream_lists();
-    let rig = Rig::new(config(), one(&script));
-    let list = script.on_watch();
-    list.send(vec![upsert("a", 9), listed(10)]);
-    let feed = script.on_watch();
-    let handle = rig.ready("configmaps", "").await.unwrap();
-    feed.send(vec![bookmark(11, false)]);
-    handle.wait_until_fresh(ResourceVersion(11), WAIT).await.unwrap();
-    let filter = WatchFilter::default();
-    let _watcher = handle.cache().watch(filter, WatchStart::InitialEvents).unwrap();
-    rig.registry.learn_last_bookmarks().await;
-    assert_eq!(handle.upstream_has_watch_list(), None);
-    assert_eq!(script.watches.lock().len(), 1);
 }

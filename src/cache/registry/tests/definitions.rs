@@ -12,7 +12,9 @@ async fn a_resource_that_disappears_or_changes_retires_its_cache() {
     {
         let mut resources = rig.source.resources.lock();
         resources.retain(|resource| &*resource.gvr.resource != "gone");
-        for resource in resources.iter_mut().filter(|known| &*known.gvr.resource == "changed") {
+        for resource in
+            resources.iter_mut().filter(|candidate| &*candidate.gvr.resource == "changed")
+        {
             *resource = Arc::new(ApiResource { kind: "Other".into(), ..(**resource).clone() });
         }
     }
@@ -50,8 +52,8 @@ async fn a_successor_shows_nothing_older_than_the_retired_cache_shows_its_watche
     assert_eq!(&*rig.ready("configmaps", "").await.unwrap().resource().kind, "Other");
 
     feed.send(vec![upsert("new", 2000)]);
-    let shown = || retired.cache().state().unwrap().resource_version();
-    eventually("the event", || shown() == ResourceVersion(2000)).await;
+    let retired_version = || retired.cache().state().unwrap().resource_version();
+    eventually("the event", || retired_version() == ResourceVersion(2000)).await;
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
     let event = async {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -61,7 +63,7 @@ async fn a_successor_shows_nothing_older_than_the_retired_cache_shows_its_watche
     assert_eq!(ready.unwrap().cache().state().unwrap().resource_version(), ResourceVersion(2000));
 
     feed.send(vec![upsert("newer", 2001)]);
-    eventually("the event", || shown() == ResourceVersion(2001)).await;
+    eventually("the event", || retired_version() == ResourceVersion(2001)).await;
     feed.fail(UpstreamError::Lost("ended".to_owned()));
     eventually("it ends", || rig.registry.inner.caches.retired_len() == 0).await;
     let event = async {
@@ -112,8 +114,8 @@ async fn a_list_that_is_on_its_way_is_not_shown_before_it_is_as_far_as_the_retir
     rig.source.changes.send_modify(|changes| *changes += 1);
     tokio::time::sleep(Duration::from_secs(1)).await;
     feed.send(vec![upsert("new", 2000)]);
-    let shown = || retired.cache().state().unwrap().resource_version();
-    eventually("the event", || shown() == ResourceVersion(2000)).await;
+    let retired_version = || retired.cache().state().unwrap().resource_version();
+    eventually("the event", || retired_version() == ResourceVersion(2000)).await;
     let events = async {
         successor.send(vec![upsert("1", 1), bookmark(objects_end(), true)]);
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -55,8 +55,8 @@ async fn moving_from_a_namespace_to_the_cluster_never_goes_back_in_time() {
     let cluster = full(&cluster_script, 1);
     let all = rig.ready("configmaps", "").await.unwrap();
     assert_eq!(*all.scope(), Scope::Cluster);
-    let own = rig.ready("configmaps", "mine").await.unwrap();
-    assert_eq!(own.cache().state().unwrap().resource_version(), ResourceVersion(2000));
+    let namespaced = rig.ready("configmaps", "mine").await.unwrap();
+    assert_eq!(namespaced.cache().state().unwrap().resource_version(), ResourceVersion(2000));
     cluster.send(vec![bookmark(2000, false)]);
     all.wait_until_fresh(ResourceVersion(2000), WAIT).await.unwrap();
     assert_eq!(*rig.ready("configmaps", "mine").await.unwrap().scope(), Scope::Cluster);

@@ -90,9 +90,9 @@ impl Run {
     }
 
     fn in_use(&self) -> Vec<u64> {
-        let of = |level| self.running.iter().filter(move |(ticket, _)| ticket.level == level);
+        let running = |level| self.running.iter().filter(move |(ticket, _)| ticket.level == level);
         (0..self.scheduler.levels.len())
-            .map(|level| of(level).map(|(ticket, _)| ticket.seats).sum())
+            .map(|level| running(level).map(|(ticket, _)| ticket.seats).sum())
             .collect()
     }
 
@@ -128,7 +128,7 @@ impl Run {
             .sum();
         assert_eq!(all, self.scheduler.in_use);
         let without_least = levels.iter().filter(|level| level.limits.least == 0).count() as u64;
-        let claimed: u64 = levels.iter().map(|level| level.standing().claimed).sum();
+        let claimed: u64 = levels.iter().map(|level| level.sums().claimed).sum();
         for (place, seats) in in_use.iter().enumerate() {
             let has_started = *seats > before.get(place).copied().unwrap_or(0);
             if !has_started || self.is_exempt(place) {
@@ -183,8 +183,9 @@ impl Run {
     pub(super) fn leaves_half(&self, level: usize, seats: u64) -> bool {
         let Scheduler { levels, seats: all, .. } = &self.scheduler;
         let long_of = |level: usize| -> u64 {
-            let of = self.running.iter().map(|(ticket, _)| ticket);
-            of.filter(|request| request.level == level && is_long(request.guess))
+            let running = self.running.iter().map(|(ticket, _)| ticket);
+            running
+                .filter(|request| request.level == level && is_long(request.guess))
                 .map(|request| request.seats)
                 .sum()
         };
@@ -200,9 +201,10 @@ impl Run {
             borrowed += (lender.in_use + more).saturating_sub(nominal);
             borrowed_long += (long_of(place) + more).saturating_sub(nominal);
         }
-        let own = (long_of(level) + seats).saturating_sub(levels[level].limits.nominal);
+        let borrowed_by_level =
+            (long_of(level) + seats).saturating_sub(levels[level].limits.nominal);
         let lent = (borrowed + all).saturating_sub(claimed);
-        own == 0 || long_of(level) == 0 || 2 * borrowed_long <= lent
+        borrowed_by_level == 0 || long_of(level) == 0 || 2 * borrowed_long <= lent
     }
 
     fn could_start(&self, id: &WaitingId, request: &Arriving) -> bool {
@@ -227,16 +229,16 @@ impl Run {
         let free = (all - all_in_use).min(most - in_use);
         let lendable =
             all.saturating_sub(others).saturating_sub(in_use).max(u64::from(in_use == 0));
-        let own = least.saturating_sub(in_use);
-        let is_own = seats <= own.min(all - all_in_use);
+        let unused_minimum = least.saturating_sub(in_use);
+        let is_own = seats <= unused_minimum.min(all - all_in_use);
         let present = if is_own { nominal } else { nominal.max(in_use + free.min(lendable)) };
-        let of = |is: &dyn Fn(&Ticket) -> bool| -> u64 {
-            let of =
+        let seats_where = |is: &dyn Fn(&Ticket) -> bool| -> u64 {
+            let running =
                 self.running.iter().filter(|(ticket, _)| ticket.level == id.level && is(ticket));
-            of.map(|(ticket, _)| ticket.seats).sum()
+            running.map(|(ticket, _)| ticket.seats).sum()
         };
-        let of_flow = of(&|ticket| ticket.flow == id.flow);
-        let wide = of(&|ticket| ticket.seats > 1);
+        let of_flow = seats_where(&|ticket| ticket.flow == id.flow);
+        let wide = seats_where(&|ticket| ticket.seats > 1);
         // Whether others of the level are or were active is the scheduler's: take the stricter.
         let has_enough = of_flow > 0 && of_flow + seats > (present * 80 / 100).max(1);
         let is_too_wide = seats > 1 && wide > 0 && wide + seats > (present * 75 / 100).max(1);

@@ -43,11 +43,11 @@ pub(super) fn compete_while(
             }
         }
         for (given, client) in served.iter_mut().zip(clients) {
-            let own = rig
+            let running = rig
                 .running
                 .iter()
                 .filter(|(key, _, _)| (key.level, key.flow) == (client.level, client.flow));
-            *given += own.map(|(_, ticket, _)| ticket.seats).sum::<u64>();
+            *given += running.map(|(_, ticket, _)| ticket.seats).sum::<u64>();
         }
         show(&served);
         rig.run_until(rig.now + MS);

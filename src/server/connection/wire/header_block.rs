@@ -68,7 +68,7 @@ impl HeaderBlocks {
             may_resize = false;
             check.push(kind);
         }
-        if check.is_bad {
+        if check.is_bad || check.lacks_path() {
             edit.replace(block.len(), block.len(), &[STREAM_ERROR]);
         }
         Ok(edit.finish())
@@ -226,10 +226,10 @@ impl Edit<'_> {
     }
 }
 
-/// Finds fields that are an error of the stream: a pseudo-header field that is doubled or comes
-/// behind others, and a field of the connection. h2 finds them as well, but forgets about them in a
-/// frame that does not end with a field: it would use the first of two paths, and serve what Go
-/// refuses.
+/// Finds what is an error of the stream: a pseudo-header field that is doubled or comes behind
+/// others, a field of the connection, and a request without a path. h2 finds them as well, but
+/// forgets about fields in a frame that does not end with one: it would use the first of two paths,
+/// and serve what Go refuses. Without scheme and authority it takes a missing path for `/`.
 #[derive(Debug, Default)]
 struct FieldCheck {
     kinds: u16,
@@ -239,13 +239,22 @@ struct FieldCheck {
 impl FieldCheck {
     fn push(&mut self, kind: FieldKind) {
         const REGULAR: u16 = 1 << FieldKind::Regular as u16;
-        let bit = match kind {
-            FieldKind::Te => REGULAR,
-            kind => 1 << kind as u16,
+        let bit = 1 << kind as u16;
+        let bits = match kind {
+            FieldKind::Te => bit | REGULAR,
+            _ => bit,
         };
-        self.is_bad |= kind == FieldKind::Connection;
-        self.is_bad |= bit != REGULAR && self.kinds & (bit | REGULAR) != 0;
-        self.kinds |= bit;
+        // Go takes `te` once.
+        self.is_bad |=
+            kind == FieldKind::Connection || kind == FieldKind::Te && self.kinds & bit != 0;
+        self.is_bad |= bits & REGULAR == 0 && self.kinds & (bit | REGULAR) != 0;
+        self.kinds |= bits;
+    }
+
+    /// Whether this is a request without `:path`, but not a CONNECT, which has no scheme.
+    fn lacks_path(&self) -> bool {
+        let has = |kind: FieldKind| self.kinds & (1 << kind as u16) != 0;
+        has(FieldKind::Scheme) && !has(FieldKind::Path)
     }
 }
 

@@ -25,11 +25,11 @@ fn refuse(limits: &ServerLimits, server: u64) -> Allotment {
 #[test]
 fn the_seats_are_those_of_the_usable_servers() {
     let limits = limits(FlowControlMode::Observe);
-    let of = |weights: &[(u64, f32)]| limits.changed(Weights::from_slice(weights));
-    assert_eq!(seats(of(&[(1, 1.0), (2, 1.0), (3, 1.0)])), 1800);
-    assert_eq!(of(&[(1, 1.0), (2, 1.0), (3, 1.0)]), None, "nothing has changed");
-    assert_eq!(seats(of(&[(1, 1.0), (3, 1.0)])), 1200, "one is out");
-    assert_eq!(seats(of(&[(1, 1.0), (2, 0.25), (3, 1.0)])), 1350, "it comes back");
+    let change = |weights: &[(u64, f32)]| limits.changed(Weights::from_slice(weights));
+    assert_eq!(seats(change(&[(1, 1.0), (2, 1.0), (3, 1.0)])), 1800);
+    assert_eq!(change(&[(1, 1.0), (2, 1.0), (3, 1.0)]), None, "nothing has changed");
+    assert_eq!(seats(change(&[(1, 1.0), (3, 1.0)])), 1200, "one is out");
+    assert_eq!(seats(change(&[(1, 1.0), (2, 0.25), (3, 1.0)])), 1350, "it comes back");
 }
 
 #[test]

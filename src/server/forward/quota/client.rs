@@ -1,9 +1,10 @@
-//! The client that a forwarded request counts for.
+//! The client that a forwarded request counts for, and the kind of request as which it does.
 
 use std::net::IpAddr;
 
 use crate::auth::user::UserKey;
 use crate::server::connection::client_id::ClientId;
+use crate::upstream::TrafficClass;
 
 /// The client of a request.
 #[derive(Clone, Copy, Debug, Hash)]
@@ -28,5 +29,38 @@ impl ClientIds {
     /// that of a load balancer, and its other users have no part in them.
     pub(super) fn counted(self) -> ClientId {
         self.user.unwrap_or(self.first)
+    }
+}
+
+/// A kind of request. Each has a limit of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Requests,
+    Streams,
+    Upgrades,
+    UnprovenRequests,
+    UnprovenStreams,
+}
+
+impl Kind {
+    pub(super) fn new(class: TrafficClass, unproven: bool) -> Self {
+        match class {
+            TrafficClass::Request | TrafficClass::List if unproven => Self::UnprovenRequests,
+            TrafficClass::Request | TrafficClass::List => Self::Requests,
+            TrafficClass::Stream if unproven => Self::UnprovenStreams,
+            TrafficClass::Stream => Self::Streams,
+            TrafficClass::Upgrade => Self::Upgrades,
+        }
+    }
+
+    /// Returns its name in the log.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Requests => "forwarded requests",
+            Self::Streams => "forwarded streams",
+            Self::Upgrades => "upgrades",
+            Self::UnprovenRequests => "forwarded requests without a proven credential",
+            Self::UnprovenStreams => "forwarded streams without a proven credential",
+        }
     }
 }

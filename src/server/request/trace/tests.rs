@@ -64,8 +64,8 @@ fn id(bytes: &[u8]) -> String {
 }
 
 fn attribute<'a>(span: &'a Span, name: &str) -> Option<&'a Value> {
-    let found = span.attributes.iter().find(|attribute| attribute.key == name);
-    found?.value.as_ref()?.value.as_ref()
+    let attribute = span.attributes.iter().find(|attribute| attribute.key == name);
+    attribute?.value.as_ref()?.value.as_ref()
 }
 
 #[test]
@@ -226,8 +226,8 @@ fn log_lines_of_a_sampled_request_have_its_trace() {
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let traces: Vec<_> = lines.iter().map(|line| line["span"]["trace_id"].as_str()).collect();
-    let known = Some("0af7651916cd43dd8448eb211c80319c");
-    assert_eq!(traces, [known, known, None, None]);
+    let trace_id = Some("0af7651916cd43dd8448eb211c80319c");
+    assert_eq!(traces, [trace_id, trace_id, None, None]);
     assert!(!text.contains("shop"), "{text}");
 }
 

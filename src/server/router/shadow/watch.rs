@@ -284,11 +284,11 @@ impl BothWatches {
                 "BOOKMARK" => {
                     let (at, ends_start) =
                         bookmark::read(&frame.raw.object).ok_or(Cause::Malformed)?;
-                    let own_bookmark = self.handle.bookmark(at, ends_start, read.target.form.view);
-                    if own_bookmark.is_none() {
-                        // The next one can be compared.
-                        self.handle.expect_bookmark();
-                    }
+                    let learned = &self.handle.cached_resource().learned;
+                    let own_bookmark = learned
+                        .has_bookmark()
+                        .then(|| self.handle.bookmark(at, ends_start, read.target.form.view))
+                        .flatten();
                     if let Some(differs) = own_bookmark
                         .and_then(|own_bookmark| difference(&frame.bytes, &own_bookmark))
                     {

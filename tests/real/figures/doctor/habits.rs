@@ -48,17 +48,17 @@ pub(super) fn planted() -> [Planted; 15] {
         Planted::new("whole-objects", |client| objects_and_metadata(client).boxed()),
         Planted::new("no-agent", |client| many_watches(client).boxed()),
     ];
-    for it in &mut all {
-        match it.rule() {
+    for client in &mut all {
+        match client.rule() {
             // It gives up each watch that is not answered with 410, which then is short.
-            "dead-watch" => it.also = &["watch-churn"],
-            "no-gzip" => it.who.takes_gzip = false,
+            "dead-watch" => client.also = &["watch-churn"],
+            "no-gzip" => client.who.takes_gzip = false,
             "json" => {
-                it.who.agent = "json/v1.2.0 (linux/amd64) kubernetes/4f1e2d3".to_owned();
+                client.who.agent = "json/v1.2.0 (linux/amd64) kubernetes/4f1e2d3".to_owned();
                 // A typed client; a dynamic one accepts nothing else.
-                it.who.accept = "application/json, */*";
+                client.who.accept = "application/json, */*";
             }
-            "no-agent" => it.who.agent = String::new(),
+            "no-agent" => client.who.agent = String::new(),
             _ => {}
         }
     }

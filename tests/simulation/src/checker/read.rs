@@ -144,8 +144,8 @@ impl Checker {
                 ReadAt::Any => floor,
             };
             let until = if epoch == ended.epoch { ended.revision } else { u64::MAX };
-            let of = inner.write_log.epoch(epoch);
-            match shown_between(of, operation, key, answer, from, until) {
+            let epoch_log = inner.write_log.epoch(epoch);
+            match shown_between(epoch_log, operation, key, answer, from, until) {
                 Ok(()) => return,
                 Err(text) => problem = text,
             }

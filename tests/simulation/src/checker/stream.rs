@@ -241,7 +241,7 @@ impl StreamCheck {
     }
 
     /// Notes whether an event that may be the difference of two states surely is. A bookmark must
-    /// follow then, if an earlier one shows that Weir knows how to write it.
+    /// follow then, if an earlier one shows that the client gets them.
     fn note_difference(&mut self, inner: &Inner, frame: &Frame, revision: u64) {
         if self.differs {
             return;

@@ -25,8 +25,8 @@ impl Checker {
         let now = inner.write_log.now();
         let state = inner.write_log.epoch(now.epoch).state(&Selection::all(resource), now.revision);
         let is_own = state.iter().find(|version| *version.key == *key).is_some_and(|version| {
-            let shown: Value = serde_json::from_slice(&version.json).unwrap_or_default();
-            version.revision > begun.revision && text(&shown) == text(object)
+            let written: Value = serde_json::from_slice(&version.json).unwrap_or_default();
+            version.revision > begun.revision && text(&written) == text(object)
         });
         if is_own {
             inner.violated("WR", format!("the creation of {key} was processed twice"));

@@ -112,7 +112,9 @@ pub(super) async fn check_upstream(setting: &Setting, plan: &Plan) {
         return;
     }
     setting.checker.checked("U1");
-    if let Some((watched, seconds)) = forwarded.iter().find(|(_, it)| **it > TAKEN_OVER_SECONDS) {
+    if let Some((watched, seconds)) =
+        forwarded.iter().find(|(_, forwarded_seconds)| **forwarded_seconds > TAKEN_OVER_SECONDS)
+    {
         let what = format!("a watch of a client, {watched}, is forwarded for {seconds} s");
         setting.checker.violated("U1", &what);
     }

@@ -144,8 +144,8 @@ fn api_server(fault: Fault, setting: &Setting, mut rng: fastrand::Rng) {
             // API servers may learn of it later than it is stored.
             if rng.bool() {
                 simulator.hold_definitions();
-                let known = Duration::from_millis(rng.u64(10..3000));
-                later(setting, known, |setting| setting.simulator.release_definitions());
+                let delay = Duration::from_millis(rng.u64(10..3000));
+                later(setting, delay, |setting| setting.simulator.release_definitions());
             }
             // An update that changes nothing is no write.
             drop(simulator.store().update(definition));

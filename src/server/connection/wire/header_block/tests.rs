@@ -121,8 +121,9 @@ fn what_go_refuses_resets_the_stream() {
         }
     }
     for (name, value) in [(6, "ftp"), (6, "HTTP"), (6, ""), (1, "u@h"), (1, "h\0")] {
-        let edited = read(&mut HeaderBlocks::new(), &inserted(name, value.as_bytes()));
-        assert_eq!(edited, Some(vec![STREAM_ERROR]), "{value:?}");
+        let block = [&[0x84], &*inserted(name, value.as_bytes())].concat();
+        let edited = read(&mut HeaderBlocks::new(), &block);
+        assert_eq!(edited, Some(vec![0x84, STREAM_ERROR]), "{value:?}");
     }
     // Doubled, or behind a field that is none; an entry that is odd.
     let mut blocks = HeaderBlocks::new();
@@ -131,6 +132,16 @@ fn what_go_refuses_resets_the_stream() {
     let twice = [inserted(4, b"/#"), vec![0xBE, 0xBE]].concat();
     let expected = [&*literal(4, b"/%23"), &[STREAM_ERROR; 3]].concat();
     assert_eq!(read(&mut blocks, &twice), Some(expected));
+}
+
+/// h2 reads `/` where there is neither a path nor an authority.
+#[test]
+fn a_request_without_a_path_resets_the_stream() {
+    let mut blocks = HeaderBlocks::new();
+    assert_eq!(read(&mut blocks, &[0x82, 0x87]), Some(vec![0x82, 0x87, STREAM_ERROR]));
+    let block = [GET, &[0x87], &inserted(1, b"")].concat();
+    assert_eq!(read(&mut blocks, &block), Some(vec![0x82, 0x87, STREAM_ERROR]));
+    assert_eq!(read(&mut blocks, &[0x82, 0x87, 0x84]), None);
 }
 
 /// h2 forgot about them where a long field behind them needs a CONTINUATION, and Weir carried out
@@ -163,6 +174,7 @@ fn a_field_of_the_connection_resets_the_stream() {
     assert_eq!(read(&mut blocks, &[0x82, 0xB9]), Some(vec![0x82, 0xB9, STREAM_ERROR]));
     assert_eq!(read(&mut blocks, &[GET, &named("te", b"trailers")].concat()), None);
     assert_eq!(read(&mut blocks, &[0x82, 0xBE]), None);
+    assert_eq!(read(&mut blocks, &[0x82, 0xBE, 0xBE]), Some(vec![0x82, 0xBE, 0xBE, STREAM_ERROR]));
     let other = [GET, &field(0, 4, 62, b"gzip")].concat();
     assert_eq!(read(&mut blocks, &other), Some([&*other, &[STREAM_ERROR]].concat()));
 }

@@ -18,11 +18,11 @@ impl Weirs {
                 let held: f64 =
                     family.get_metric().iter().map(|metric| metric.get_gauge().get_value()).sum();
                 // Weir itself watches its caches of FlowSchemas and priority levels.
-                let own = match (&self.plan.crowd, family.name()) {
+                let plan_watchers = match (&self.plan.crowd, family.name()) {
                     (Some(crowd), "weir_cache_watchers") if crowd.has_plan => 2.0,
                     _ => 0.0,
                 };
-                if held != own {
+                if held != plan_watchers {
                     let what = format!("{} is {held} without a client", family.name());
                     self.checker.violated("B1", &what);
                 }
@@ -38,7 +38,10 @@ impl Weirs {
             let is_events = family.name() == "weir_notable_events_total";
             for metric in family.get_metric().iter().filter(|_| is_checks || is_events) {
                 let has = |name: &str, value: &str| {
-                    metric.get_label().iter().any(|it| it.name() == name && it.value() == value)
+                    metric
+                        .get_label()
+                        .iter()
+                        .any(|label| label.name() == name && label.value() == value)
                 };
                 let count = metric.get_counter().get_value();
                 if is_checks && !has("check", "count") && has("outcome", "equal") {

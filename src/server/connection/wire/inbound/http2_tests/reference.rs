@@ -59,7 +59,9 @@ impl Reader {
                     let (part, depends_on_itself) = strip(payload, flags, stream)?;
                     Some((stream, part.to_vec(), depends_on_itself))
                 }
-                (9, Some((of, mut whole, depends_on_itself))) if of == stream => {
+                (9, Some((continued_stream, mut whole, depends_on_itself)))
+                    if continued_stream == stream =>
+                {
                     whole.extend(payload);
                     Some((stream, whole, depends_on_itself))
                 }
