@@ -1,9 +1,9 @@
 //! The server: accepts clients, and answers their requests from the caches or the upstream.
 //!
 //! The modules in the order of a request's way: [`accept`] takes connections, [`connection`] serves
-//! HTTP on them, [`mod@router`] resolves each request ([`request`]), [`delegate`] decides between the
-//! caches ([`cached`]) and the upstream ([`forward`]), and [`admission`] has the limits. [`http`]
-//! holds what both share. In [`shadow`] mode every read is forwarded, and compared with
+//! HTTP on them, [`mod@router`] resolves each request ([`request`]), [`delegate`] decides between
+//! the caches ([`cached`]) and the upstream ([`forward`]), and [`admission`] has the limits.
+//! [`http`] holds what both share. In [`shadow`] mode every read is forwarded, and compared with
 //! the caches.
 //!
 //! A shutdown stops accepting, ends connections gracefully (GOAWAY) together with their watches,

@@ -7,6 +7,7 @@ pub(crate) mod auth;
 pub(crate) mod context;
 pub(crate) mod explain;
 pub(crate) mod framing;
+pub(crate) mod holds;
 pub(crate) mod host;
 pub(crate) mod rejection;
 pub(crate) mod resolved;

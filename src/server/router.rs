@@ -32,6 +32,7 @@ use crate::server::connection::client::Client;
 use crate::server::connection::guarded_body::{BodyGuards, GuardedBody};
 use crate::server::connection::list::ListedConnection;
 use crate::server::connection::send_timeouts::SendTimeouts;
+use crate::server::delegate::Reason;
 use crate::server::flow_control::meter::{Answered as ChargedAnswer, Busy, Meter, Timed};
 use crate::server::flow_control::{FlowControl, habit};
 use crate::server::forward::documents::Documents;
@@ -44,11 +45,11 @@ use crate::server::metrics::{AnsweredRequest, CacheStatus, ServerMetrics};
 use crate::server::open_watches::OpenWatches;
 use crate::server::request::access::Access;
 use crate::server::request::audit::Auditor;
+use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
 use crate::server::request::explain::{Ending, Explanation};
 use crate::server::request::resolved::Resolved;
 use crate::server::request::trace::{AnswerSummary, RequestTrace, RequestTracer};
-use crate::server::router::answer::Answer;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::availability::Availability;
 
@@ -68,6 +69,28 @@ pub(crate) struct Router {
     pub(crate) watches: Option<Arc<OpenWatches>>,
     /// Compares reads with the caches; `None` unless in shadow mode.
     pub(crate) shadow: Option<Arc<crate::server::shadow::Shadow>>,
+}
+
+/// What becomes of a request.
+enum Answer {
+    /// Weir answers it.
+    Own(Box<Reply>),
+    /// The API server answers it.
+    Forward(Forwarding),
+}
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Self::Own(Box::new(reply))
+    }
+}
+
+/// A request for the API server.
+struct Forwarding {
+    caller: Caller,
+    body: Incoming,
+    /// Why it is forwarded.
+    reason: Reason,
 }
 
 /// A request until its response is known.

@@ -9,9 +9,9 @@
 //! A list whose resourceVersion is unset is consistent, and worth a proof of freshness only if it
 //! takes long to forward it, or if many arrive (`docs/decisions/proofs-of-freshness.md`). The time
 //! is measured with each one that is forwarded ([`ListTimes`]). So the first list of its kind is
-//! forwarded, and starts no cache: who lists everything once fills no caches. A list without a proof
-//! is forwarded as it would be without a cache: it draws on no forward budget, and never becomes an
-//! error.
+//! forwarded, and starts no cache: who lists everything once fills no caches. A list without a
+//! proof is forwarded as it would be without a cache: it draws on no forward budget, and never
+//! becomes an error.
 //!
 //! [`ListTimes`]: crate::server::forward::list_times::ListTimes
 

@@ -24,14 +24,12 @@
 //! and a resourceVersion the client has nothing to resume from. Such a watch goes on when a cache
 //! can take over, and only releases its permit.
 
-use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
 use crate::api::request_info::{RequestInfo, ResourceRequest};
@@ -55,10 +53,7 @@ pub(crate) struct ForwardClaim {
 /// The part of a forward budget that a running watch has.
 pub(super) struct WatchClaim {
     permit: Option<SharedPermit>,
-    /// Whether the permit counts only until the watch has begun.
-    until_begun: bool,
-    beginning: Beginning,
-    takeover: BoxFuture<'static, ()>,
+    rules: WatchRules,
     taken_over: bool,
     /// Whether the bookmark that ends the initial events was relayed.
     marked: bool,
@@ -71,9 +66,8 @@ struct WatchRules {
     /// Whether it counts only until the watch has begun.
     until_begun: bool,
     beginning: Beginning,
-    /// Completes when a cache can take over, or when its resource is discovered. Nobody takes the
-    /// lock, which makes it `Sync`.
-    takeover: Mutex<BoxFuture<'static, ()>>,
+    /// Completes when a cache can take over, or when its resource is discovered.
+    takeover: BoxFuture<'static, ()>,
 }
 
 /// When a watch has begun, so that its client can resume it.
@@ -149,33 +143,28 @@ impl ForwardClaim {
         let mut watch = WatchRules::new(registry, context, request, (false, is_refused))?;
         if is_unreviewed {
             let (until, takeover) = (UNREVIEWED_FOR.mul_f64(1.0 + fastrand::f64()), watch.takeover);
-            let unreviewed = async move {
+            watch.takeover = async move {
                 tokio::time::sleep(until).await;
-                takeover.into_inner().await;
-            };
-            watch.takeover = Mutex::new(unreviewed.boxed());
+                takeover.await;
+            }
+            .boxed();
         }
         Some(Self { permit: None, watch: Some(watch) })
     }
 
-    /// Whether it is that of a watch, which may give its permit back before its end.
-    pub(super) fn is_watch(&self) -> bool {
-        self.watch.is_some()
+    /// Returns the permit of a response that holds it until its end.
+    pub(super) fn into_permit(self) -> Option<SharedPermit> {
+        self.permit
     }
 
-    /// Returns the claim of a watch whose response has arrived; `None` if it is that of no watch.
-    pub(super) fn into_watch(self) -> Option<WatchClaim> {
-        let WatchRules { until_begun, beginning, takeover } = self.watch?;
-        let permit = self.permit.filter(|_| !(until_begun && beginning == Beginning::Head));
-        Some(WatchClaim {
-            permit,
-            until_begun,
-            beginning,
-            takeover: takeover.into_inner(),
-            taken_over: false,
-            marked: false,
-            settled: Box::pin(tokio::time::sleep(SETTLED_AFTER)),
-        })
+    /// Returns the claim of a watch whose response has arrived; `None` if the permit stays with the
+    /// response.
+    pub(super) fn into_watch(self) -> Result<WatchClaim, Option<SharedPermit>> {
+        let Some(rules) = self.watch else { return Err(self.permit) };
+        let permit =
+            self.permit.filter(|_| !(rules.until_begun && rules.beginning == Beginning::Head));
+        let settled = Box::pin(tokio::time::sleep(SETTLED_AFTER));
+        Ok(WatchClaim { permit, rules, taken_over: false, marked: false, settled })
     }
 }
 
@@ -210,7 +199,7 @@ impl WatchRules {
                 Beginning::Unknown
             }
         };
-        Some(Self { until_begun, beginning, takeover: Mutex::new(takeover) })
+        Some(Self { until_begun, beginning, takeover })
     }
 }
 
@@ -222,8 +211,8 @@ impl WatchClaim {
         if marked && !std::mem::replace(&mut self.marked, true) {
             self.settled.as_mut().reset(Instant::now() + RESUMABLE_AFTER);
         }
-        if self.until_begun && self.permit.is_some() {
-            let has_begun = match self.beginning {
+        if self.rules.until_begun && self.permit.is_some() {
+            let has_begun = match self.rules.beginning {
                 Beginning::Head => true,
                 Beginning::Bookmark => marked,
                 Beginning::Unknown => self.settled.as_mut().poll(context).is_ready(),
@@ -233,12 +222,12 @@ impl WatchClaim {
             }
         }
         if !self.taken_over {
-            self.taken_over = self.takeover.as_mut().poll(context) == Poll::Ready(());
+            self.taken_over = self.rules.takeover.as_mut().poll(context) == Poll::Ready(());
         }
         if !self.taken_over {
             return false;
         }
-        match self.beginning {
+        match self.rules.beginning {
             Beginning::Head => true,
             Beginning::Bookmark => marked && self.settled.as_mut().poll(context).is_ready(),
             Beginning::Unknown => {
@@ -246,12 +235,6 @@ impl WatchClaim {
                 false
             }
         }
-    }
-}
-
-impl fmt::Debug for ForwardClaim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ForwardClaim").field("permit", &self.permit).finish_non_exhaustive()
     }
 }
 

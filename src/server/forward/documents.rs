@@ -34,7 +34,6 @@ use tokio::sync::Semaphore;
 use crate::api::status::Status;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
-use crate::server::admission::Holds;
 use crate::server::delegate::Reason;
 use crate::server::forward::documents::document::StoredDocument;
 pub(crate) use crate::server::forward::documents::request::DocumentRequest;
@@ -46,6 +45,7 @@ use crate::server::http::headers::{self, StateAge};
 use crate::server::http::response::Reply;
 use crate::server::metrics::ServerMetrics;
 use crate::server::request::context::RequestContext;
+use crate::server::request::holds::Holds;
 use crate::upstream::bounded::read_body;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::pool;
@@ -141,7 +141,7 @@ impl Documents {
         };
         match reply {
             Some(reply) => reply,
-            None => forwarder.forward(context, body, prepared, REASON).await,
+            None => forwarder.forward(context, body, prepared, (REASON, None)).await,
         }
     }
 
@@ -244,7 +244,7 @@ impl Documents {
         let relay = |response| {
             let quota = fetcher.context.holds.quota.clone();
             let holds = Box::new(Holds { quota, ..Holds::default() });
-            let response = relay_response(response, holds, None);
+            let response = relay_response(response, holds, None, None);
             Reply::forwarded(response, REASON.as_str())
         };
         let large = response.body().size_hint().lower() > DOCUMENT_BYTES_MAX as u64;

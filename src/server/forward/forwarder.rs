@@ -22,10 +22,10 @@ use tokio::time::Instant;
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
 use crate::auth::standing::Standing;
-use crate::server::admission::Holds;
 use crate::server::connection::client_id::ClientId;
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::delegate::Reason;
+use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::packed_head::{PackedHeaders, detach_target};
@@ -40,6 +40,7 @@ use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
 use crate::server::request::context::RequestContext;
+use crate::server::request::holds::Holds;
 use crate::server::request::rejection::{Rejection, RejectionCause};
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::upstream::error::UpstreamError;
@@ -215,14 +216,14 @@ impl Forwarder {
         })
     }
 
-    /// Sends a request, and relays the response. Takes the head of the request out of `context`,
-    /// and what the body of the response holds.
+    /// Sends a request for `reason`, and relays the response, which holds `claim`. Takes the head
+    /// of the request out of `context`, and what the body of the response holds.
     pub(crate) async fn forward(
         &self,
         context: &mut RequestContext<'_>,
         body: Incoming,
         prepared: PreparedRequest<'_>,
-        reason: Reason,
+        (reason, claim): (Reason, Option<ForwardClaim>),
     ) -> Reply {
         let (empty, ()) = Request::new(()).into_parts();
         let mut parts = std::mem::replace(context.parts, empty);
@@ -279,7 +280,7 @@ impl Forwarder {
                 if let Some(copy) = &mut holds.copy {
                     copy.begin(&response);
                 }
-                let response = relay_response(response, holds, drain);
+                let response = relay_response(response, holds, drain, claim);
                 Reply::forwarded(response, reason.as_str())
             }
             // After a broken body HTTP/2 resets its stream and hides the cause.
@@ -320,8 +321,8 @@ impl Forwarder {
     }
 
     /// Returns the status for a request that could not be forwarded, and logs it. Of an error that
-    /// the client caused, only the client is informed. If nothing was sent, the client may retry. If
-    /// the request was sent and lost, only the client knows whether it may.
+    /// the client caused, only the client is informed. If nothing was sent, the client may retry.
+    /// If the request was sent and lost, only the client knows whether it may.
     fn failed(&self, error: &UpstreamError) -> Status {
         if error.is_request_error() {
             tracing::debug!(%error, "a request could not be forwarded");

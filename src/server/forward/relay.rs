@@ -14,20 +14,22 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep};
 
-use crate::server::admission::Holds;
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::drain::WatchDrain;
+use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::watch::ForwardedWatch;
 use crate::server::http::body::Body;
 use crate::server::http::headers;
+use crate::server::request::holds::Holds;
 use crate::upstream::{RequestBody, pool};
 
-/// Returns the upstream's response as it is sent to the client, with a body that has its `holds`. A
-/// watch ends with `drain`, where its format allows it.
+/// Returns the upstream's response as it is sent to the client, with a body that has its `holds`,
+/// and `claim` as long as its rules say. A watch ends with `drain`, where its format allows it.
 pub(super) fn relay_response(
     response: Response<pool::Body>,
     mut holds: Box<Holds>,
     drain: Option<WatchDrain>,
+    claim: Option<ForwardClaim>,
 ) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     // The Connection header of a response cannot name an identity header that matters to a client.
@@ -36,15 +38,24 @@ pub(super) fn relay_response(
     parts.extensions.clear();
     let body = match (drain, ForwardedWatch::scanner(&parts.headers)) {
         (Some(drain), Some(events)) => {
-            let claim = holds.budget.take_if(|claim| claim.is_watch());
-            let claim = claim.and_then(|claim| claim.into_watch());
+            let claim = match claim.map(ForwardClaim::into_watch) {
+                Some(Ok(claim)) => Some(claim),
+                Some(Err(permit)) => {
+                    holds.budget = permit;
+                    None
+                }
+                None => None,
+            };
             let body = Box::new(ForwardedWatch::new(body, events, drain, claim));
             Body::ForwardedWatch { body, holds }
         }
-        _ => match holds.seats.as_mut().filter(|_| !body.is_end_stream()) {
-            Some(seats) => Body::Seated { reading: seats.read(body), holds },
-            None => Body::Upstream { body: Box::new(body), holds },
-        },
+        _ => {
+            holds.budget = claim.and_then(ForwardClaim::into_permit);
+            match holds.seats.as_mut().filter(|_| !body.is_end_stream()) {
+                Some(seats) => Body::Seated { reading: seats.read(body), holds },
+                None => Body::Upstream { body: Box::new(body), holds },
+            }
+        }
     };
     Response::from_parts(parts, body)
 }

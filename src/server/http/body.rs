@@ -12,11 +12,11 @@ use http_body::{Frame, SizeHint};
 
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
-use crate::server::admission::Holds;
 use crate::server::flow_control::reading::Reading;
 use crate::server::forward::watch::ForwardedWatch;
 use crate::server::http::list_body::ListBody;
 use crate::server::http::rendered::Rendered;
+use crate::server::request::holds::Holds;
 use crate::upstream::pool;
 
 /// The body of a response, of any origin.

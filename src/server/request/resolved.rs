@@ -2,7 +2,8 @@
 //!
 //! Only the sender becomes known later, by a review of its token. Then [`Resolved::identify`]
 //! replaces it, and its placement with it. What takes time, the placement and the size of the
-//! collection, is looked up when it is first needed, and kept: most reads from a cache need neither.
+//! collection, is looked up when it is first needed, and kept: most reads from a cache need
+//! neither.
 
 use std::sync::{Arc, OnceLock};
 

@@ -11,7 +11,7 @@ use http::{HeaderValue, Method, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::{Router, shadow};
+use super::{Answer, Forwarding, Router};
 use crate::api::request_info::Verb;
 use crate::auth::reauthorization::Reauthorization;
 use crate::cache::refusal::Refusal;
@@ -31,21 +31,6 @@ use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
 use crate::server::request::framing;
 use crate::server::request::rejection::{Bypass, Rejection, RejectionCause};
-use crate::server::router::forward::Forwarding;
-
-/// What becomes of a request.
-pub(super) enum Answer {
-    /// Weir answers it.
-    Own(Box<Reply>),
-    /// The API server answers it.
-    Forward(Forwarding),
-}
-
-impl From<Reply> for Answer {
-    fn from(reply: Reply) -> Self {
-        Self::Own(Box::new(reply))
-    }
-}
 
 impl Router {
     /// Answers a request, unless it is one for the API server.
@@ -58,8 +43,7 @@ impl Router {
             Err(rejection) => return self.reject(context, &rejection).await.into(),
         };
         context.ended("identify");
-        if let Some(comparing) = &self.shadow {
-            let reason = shadow::copy_answer(comparing, context);
+        if let Some(reason) = self.copy_answer(context) {
             return Answer::Forward(Forwarding { caller, body, reason });
         }
         if let Some(document) =
@@ -321,8 +305,8 @@ impl Router {
     }
 }
 
-/// Returns the refusal of a request before its client is known, which is not in the audit log. After
-/// one whose framing is wrong, the bytes that follow cannot be trusted.
+/// Returns the refusal of a request before its client is known, which is not in the audit log.
+/// After one whose framing is wrong, the bytes that follow cannot be trusted.
 fn refuse_unheard(context: &RequestContext<'_>, rejection: &Rejection) -> Reply {
     let Rejection { status, cause } = rejection;
     let mut reply = Reply::error(&context.parts.headers, status, cause.as_str());

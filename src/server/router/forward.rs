@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::Router;
+use super::{Forwarding, Router};
 use crate::server::delegate::Reason;
 use crate::server::flow_control::queue::SeatHold;
 use crate::server::flow_control::requester::Requester;
@@ -23,14 +23,6 @@ use crate::server::metrics::WaitCause;
 use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
 use crate::server::request::rejection::{Rejection, RejectionCause};
-
-/// A request for the API server.
-pub(super) struct Forwarding {
-    pub(super) caller: Caller,
-    pub(super) body: Incoming,
-    /// Why it is forwarded.
-    pub(super) reason: Reason,
-}
 
 /// A request that is sent as soon as there are seats for it.
 pub(super) struct Sendable<'a> {
@@ -173,10 +165,12 @@ impl Router {
         request: Box<Sendable<'_>>,
     ) -> Reply {
         let Sendable { prepared, body, reason } = *request;
-        if let Err(rejection) = self.draw_on_budget(context, reason) {
-            return Box::pin(self.reject(context, &rejection)).await;
+        match self.draw_on_budget(context, reason) {
+            Ok(claim) => {
+                context.forwarded = Some(Instant::now());
+                self.forwarder.forward(context, body, prepared, (reason, claim)).await
+            }
+            Err(rejection) => Box::pin(self.reject(context, &rejection)).await,
         }
-        context.forwarded = Some(Instant::now());
-        self.forwarder.forward(context, body, prepared, reason).await
     }
 }
