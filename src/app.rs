@@ -58,7 +58,7 @@ use crate::server::{
 };
 use crate::telemetry::events::EventKind;
 use crate::telemetry::log_filter::LogFilter;
-use crate::telemetry::trace::{self, SpanExport};
+use crate::telemetry::trace::{self, SpanExport, Tracer};
 use crate::upstream::Upstream;
 use crate::upstream::discovery::{Discovery, Readers};
 use crate::upstream::endpoints::monitor;
@@ -122,9 +122,7 @@ impl App {
         let probe = Probe::new(upstream.clone(), metrics.events.clone());
         Box::pin(probe.first(FIRST_PROBE_TIMEOUT)).await?;
         let discovery = Discovery::start(upstream.clone(), readers(config.authentication.mode));
-        let caches = metrics.cache.clone().with_tracer(&tracer);
-        let registry = Registry::new(
-            Arc::new(config.cache.clone()), upstream.clone(), discovery.clone(), caches);
+        let registry = registry(&config, &upstream, &discovery, (&metrics, &tracer));
         let Identities { access, upstreams, permissions } =
             gateway::build(&config, &upstream, &registry, &metrics).await?;
         let front_proxy = upstreams.front_proxy.clone();
@@ -350,6 +348,18 @@ fn flow_control(
 fn shadow(config: &Config, metrics: &Metrics) -> Option<Arc<Shadow>> {
     (config.shadow.mode == ShadowMode::Compare)
         .then(|| Shadow::new(&config.shadow, metrics.shadow.clone()))
+}
+
+/// Returns the caches.
+fn registry(
+    config: &Config,
+    upstream: &Upstream,
+    discovery: &Discovery,
+    (metrics, tracer): (&Metrics, &Tracer),
+) -> Registry {
+    let metrics = metrics.cache.clone().with_tracer(tracer);
+    let config = Arc::new(config.cache.clone());
+    Registry::new(config, upstream.clone(), discovery.clone(), metrics)
 }
 
 /// Returns what the admin listener shows to local clients; `None` if it shows nothing to them.

@@ -24,4 +24,5 @@ pub mod registry;
 pub(crate) mod script;
 pub(crate) mod upstream_history;
 pub mod verification;
+pub(crate) mod watch_list_attempt;
 pub(crate) mod watch_list_support;

@@ -1,9 +1,9 @@
 //! TokenReviews: asks the upstream which user a token belongs to (`docs/semantics.md` §12.2).
 //!
-//! An authenticated token is trusted for `authentication.tokens.ttl`, and never beyond its own expiry. A refused
-//! token is refused for `authentication.tokens.failureTTL`. The cache knows tokens only by a keyed hash
-//! ([`cache`]). A deleted service account's token is therefore accepted for at most `authentication.tokens.ttl`,
-//! and a flood of bad tokens evicts no good one, because the two are cached separately.
+//! An authenticated token is trusted for `authentication.tokens.ttl`, and never beyond its own
+//! expiry. A refused token is refused for ten seconds. The cache knows tokens only by a keyed hash
+//! ([`cache`]). A deleted service account's token is therefore accepted for at most the `ttl`, and
+//! a flood of bad tokens evicts no good one, because the two are cached separately.
 //!
 //! Reviews are shared, bounded in total and for one client address, and given up as in
 //! [`reviewer`](super::reviewer). A review that still waits is dropped with its last request.

@@ -24,7 +24,7 @@ use crate::cache::key::CacheKey;
 use crate::cache::proof::consistent_list::{self, NoProof};
 use crate::cache::proof::{self, FreshState};
 use crate::cache::refusal::Refusal;
-use crate::cache::watch_list_support;
+use crate::cache::watch_list_attempt;
 
 /// A handle to a cache. A cache with a handle counts as used, and is not stopped as idle. Cheap to
 /// clone: each clone counts as another use.
@@ -323,8 +323,8 @@ impl CacheHandle {
         self.cached().learned.warnings()
     }
 
-    /// Returns a BOOKMARK frame in `view`. Its bytes may differ from the upstream's until a bookmark
-    /// of the upstream was seen (`docs/semantics.md` §0.3).
+    /// Returns a BOOKMARK frame in `view`. Its bytes may differ from the upstream's until one of
+    /// the upstream's was seen (`docs/semantics.md` §0.3).
     pub fn bookmark(&self, at: ResourceVersion, ends_initial: bool, view: View) -> Option<Bytes> {
         self.cached().learned.bookmark(at, ends_initial, view)
     }
@@ -334,7 +334,7 @@ impl CacheHandle {
     /// bookmark without a request for bookmarks (`docs/semantics.md` §1.4). If the upstream has no
     /// watch-lists, Weir's clients must get neither.
     pub async fn upstream_has_watch_list(&self, timeout: Duration) -> Option<bool> {
-        watch_list_support::learn(self.cached(), timeout).await;
+        watch_list_attempt::learn(self.cached(), timeout).await;
         self.cached().context.watch_list.last_answer()
     }
 

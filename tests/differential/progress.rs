@@ -47,8 +47,8 @@ fn without(text: &str, key: &str) -> String {
 }
 
 /// Frames of a watch: of a bookmark that ends the state, the kind and the version stay, since Weir
-/// writes no other fields until it has seen a bookmark (docs/semantics.md §0.3); other bookmarks are
-/// removed, because they come with progress.
+/// writes no other fields until it has seen a bookmark (docs/semantics.md §0.3); other bookmarks
+/// are removed, because they come with progress.
 fn stream(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {

@@ -11,7 +11,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::proof::listed_state::{ListProof, ListedState};
-use crate::cache::watch_list_support::{PROOF_WAIT, learn};
+use crate::cache::watch_list_attempt::{PROOF_WAIT, learn};
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
 use crate::upstream::bounded::with_timeout;

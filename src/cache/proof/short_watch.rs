@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::watch_list_support::{PROOF_WAIT, learn};
+use crate::cache::watch_list_attempt::{PROOF_WAIT, learn};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest};
 

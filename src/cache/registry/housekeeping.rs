@@ -14,7 +14,7 @@ use crate::cache::core::watch_cache::EndCause;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::eviction::keep_total_budget;
 use crate::cache::registry::inner::{Inner, check};
-use crate::cache::watch_list_support;
+use crate::cache::watch_list_attempt;
 use crate::telemetry::events::EventKind;
 
 impl Inner {
@@ -106,7 +106,7 @@ impl Inner {
         let caches = self.caches.all();
         let mut ready = caches.iter().filter(|cached| cached.watch_cache.state().is_some());
         // Nobody waits for it.
-        if ready.any(|cached| watch_list_support::start(cached).is_some()) {
+        if ready.any(|cached| watch_list_attempt::start(cached).is_some()) {
             self.context.watch_list.note_attempt();
         }
     }
