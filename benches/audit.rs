@@ -22,7 +22,7 @@ use weir::auth::audit::metrics::AuditMetrics;
 use weir::auth::audit::{AuditLog, AuditResponse, AuditSubject, Staleness};
 use weir::auth::peer::Peer;
 use weir::auth::user::User;
-use weir::config::{AuditBuffer, AuditConfig, AuditLevel, AuditOutput, AuditRule};
+use weir::config::{AuditBuffer, AuditConfig, AuditLevel, AuditOutput, AuditPolicy, AuditRule};
 
 struct CachedRead {
     parts: Parts,
@@ -89,7 +89,8 @@ fn start(dir: &TempDir) -> Arc<AuditLog> {
         AuditRule::default(),
     ];
     let output = Some(AuditOutput::File(dir.path().join("audit.log")));
-    let config = AuditConfig { output, buffer: AuditBuffer::Blocking, rules };
+    let config =
+        AuditConfig { output, buffer: AuditBuffer::Blocking, policy: AuditPolicy { rules } };
     let metrics = AuditMetrics::register(&Registry::new()).unwrap();
     AuditLog::start(&config, metrics).unwrap().unwrap()
 }
