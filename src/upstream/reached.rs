@@ -25,9 +25,7 @@ pub(super) async fn server_at(
     purpose: RequestPurpose,
     within: Duration,
 ) -> Result<Option<OneServer>, UpstreamError> {
-    let not_older = format!(
-        "{path}?resourceVersion={resource_version}&resourceVersionMatch=NotOlderThan{MATCH_NOTHING}"
-    );
+    let not_older = not_older(path, resource_version);
     let reached = async {
         let mut server = connect.await?;
         let get = Get { purpose, timeout: within, ..Get::json(&not_older) };
@@ -35,8 +33,20 @@ pub(super) async fn server_at(
         read_body(response.into_body(), BODY_BYTES_MAX).await?;
         Ok(server)
     };
-    match with_timeout(within, reached).await {
-        Ok(server) => Ok(Some(server)),
+    in_time(with_timeout(within, reached).await)
+}
+
+/// Returns the target of the list, for the collection at a path.
+pub(super) fn not_older(path: &str, resource_version: impl Display) -> String {
+    format!(
+        "{path}?resourceVersion={resource_version}&resourceVersionMatch=NotOlderThan{MATCH_NOTHING}"
+    )
+}
+
+/// Returns the answer to the list; `None` if the API server has not come that far in time.
+pub(super) fn in_time<T>(answer: Result<T, UpstreamError>) -> Result<Option<T>, UpstreamError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
         Err(UpstreamError::Timeout(_)) => Ok(None),
         Err(UpstreamError::Status { code: StatusCode::GATEWAY_TIMEOUT, .. }) => Ok(None),
         Err(error) => Err(error),

@@ -31,11 +31,10 @@ use crate::upstream::discovery::refusals::Refusals;
 use crate::upstream::endpoints::pin::Pin;
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::fetch::Get;
-use crate::upstream::one_server::OneServer;
-use crate::upstream::reached::{REACH_TIMEOUT, server_at};
+use crate::upstream::reached::{REACH_TIMEOUT, in_time, not_older};
 use crate::upstream::self_review::may_list_and_watch;
 use crate::upstream::status::status_error;
-use crate::upstream::{Choice, RequestPurpose, TrafficClass, Upstream, pool};
+use crate::upstream::{Choice, TrafficClass, Upstream, pool};
 
 /// A collection that discovery needs.
 #[derive(Clone, Copy, Debug)]
@@ -234,11 +233,9 @@ impl<T: Facts> Informer<T> {
 
     /// Whether the API server that sends the watch has come to a resourceVersion.
     async fn has_reached(&self, resource_version: &str) -> Result<bool, UpstreamError> {
-        let (choice, path) = (self.choice(), self.collection.path);
-        let connect = OneServer::connect_by(&self.upstream, &choice);
-        let purpose = RequestPurpose::Other;
-        let server = server_at(connect, path, resource_version, purpose, REACH_TIMEOUT).await?;
-        Ok(server.is_some())
+        let path = not_older(self.collection.path, resource_version);
+        let get = Get { timeout: REACH_TIMEOUT, ..Get::json(&path) };
+        Ok(in_time(get.send_by(&self.upstream, self.choice()).await)?.is_some())
     }
 
     fn choice(&self) -> Choice {
