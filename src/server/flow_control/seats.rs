@@ -41,9 +41,9 @@ impl FlowControl {
         }
         let (class, flow) = self.flow_of(context);
         let info = &context.info;
-        // While flow control is off, seats only limit the number of requests, as in an API server
-        // without priority and fairness.
-        let seats_max = if self.charges() { class.seats_max } else { 1 };
+        // In a sidecar, seats only limit the number of requests, as in an API server without
+        // priority and fairness.
+        let seats_max = if self.by_user { class.seats_max } else { 1 };
         let seats = Work::from_request(info, size).seats(0, seats_max);
         let resource =
             info.resource.as_ref().map(|resource| (&resource.gvr, &resource.subresource));
