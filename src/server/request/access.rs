@@ -4,7 +4,7 @@
 //! In sidecar mode there is none: every client acts as Weir. In gateway mode no response comes from
 //! a cache before [`Access::authorize`] has allowed it, and no request is forwarded but with the
 //! identity that [`Access::forwarded_identity`] returns. Both use the one parse of the request's
-//! path ([`RequestContext::info`]), so that what is authorized is what is served.
+//! path ([`Resolved::info`]), so that what is authorized is what is served.
 //!
 //! If a review fails, the request is neither allowed nor denied here. It is forwarded with the
 //! client's own credential, and the API server decides. A wrong credential is a 401 wherever the
