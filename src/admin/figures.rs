@@ -1,11 +1,11 @@
-//! What the parts of Weir show of themselves, as values.
+//! The figures of the parts of Weir, as values.
 
 use std::time::SystemTime;
 
 use crate::server::{FlowFigures, OverloadFigures, ServerFigures};
 use crate::upstream::metrics::UpstreamFigures;
 
-/// What the parts of Weir show of themselves at one moment.
+/// The figures of the parts of Weir at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// Requests, watches and connections of clients.

@@ -269,7 +269,7 @@ impl<T: Section> Kind<T> for Member {
     }
 }
 
-/// What is no setting: constants, and values that follow from settings.
+/// Values that no file can set: constants, and those that follow from settings.
 pub(super) struct Hidden;
 
 impl<T: Clone> Kind<T> for Hidden {

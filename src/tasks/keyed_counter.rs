@@ -2,8 +2,8 @@
 //! what a single client, user or flow may have at a time.
 //!
 //! [`KeyedCounter::try_add`] asks its caller whether one more may be counted. So the limits, for a
-//! key or for all, stay where they belong, and are decided under the lock that counts. What is
-//! counted is given back by dropping its [`Counted`].
+//! key or for all, stay where they belong, and are decided under the lock that counts. Dropping a
+//! [`Counted`] gives its count back.
 //!
 //! Invariant: a key without a count is not held. So the memory is bounded by what is open.
 //!
@@ -34,7 +34,7 @@ struct KeyCount<N> {
     note: N,
 }
 
-/// What is counted before one more is.
+/// The counts before one more is added.
 #[derive(Debug)]
 pub(crate) struct Before<'a, N> {
     /// The count of the key.
