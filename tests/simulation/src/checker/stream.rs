@@ -240,8 +240,10 @@ impl StreamCheck {
         self.note(inner, revision);
     }
 
-    /// Notes whether an event that may be the difference of two states surely is. A bookmark must
-    /// follow then, if an earlier one shows that the client gets them.
+    /// Notes whether an event that may be the difference of two states surely is: no write gives
+    /// it. A bookmark must follow then, if an earlier one shows that the client gets them. What the
+    /// stream has left out before tells nothing: a difference has no event for an object that came
+    /// and left between the states.
     fn note_difference(&mut self, inner: &Inner, frame: &Frame, revision: u64) {
         if self.differs {
             return;
@@ -249,6 +251,9 @@ impl StreamCheck {
         self.differs = true;
         for candidate in &mut self.candidates {
             let (epoch, mut next) = (inner.write_log.epoch(candidate.epoch), candidate.clone());
+            let earlier = epoch.log(self.selection.resource);
+            next.next =
+                next.next.max(earlier.map_or(0, |log| next_after(log, revision.saturating_sub(1))));
             if next.check(epoch, &self.selection, Some((frame, revision)), revision).is_ok() {
                 *candidate = next;
                 self.differs = false;
