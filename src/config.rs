@@ -90,7 +90,7 @@ section! {
         /// logs them here, as one audit.k8s.io/v1 Event on each line, at level Metadata (gateway).
         restart audit: AuditConfig = AuditConfig::default(), Part;
 
-        /// What clients cost (docs/operating.md), and which of their requests wait.
+        /// What clients cost (docs/how-to/costly-client.md), and which of their requests wait.
         restart flow_control: FlowControlConfig = FlowControlConfig::default(), Part;
 
         /// Shadow mode (docs/how-to/adoption.md): answers are compared, byte for byte, with those

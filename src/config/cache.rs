@@ -41,8 +41,7 @@ section! {
         live total_bytes_max: usize = 2 << 30, Size;
 
         /// When the API server no longer has the events after a cache's resourceVersion, the cache
-        /// lists again. keepStreams: open watches continue and get the differences as events,
-        /// deletions first; they may get fewer intermediate states than from the API server.
+        /// lists again. keepStreams: open watches continue and get the differences as events.
         /// endStreams: watches end, as the API server's own would, and their clients list again,
         /// from the cache. Set this where another Weir reads from this one.
         // A cache has to prevent that a thousand informers list at once.
@@ -61,9 +60,7 @@ section! {
 
         /// Lists without a resourceVersion, which must show every earlier write. forward: the API
         /// server answers. auto: the cache answers where a proof that it is fresh costs the API
-        /// server less; a list waits for that at most half as long as it takes to forward it, and
-        /// longer where many arrive together (docs/decisions/proofs-of-freshness.md;
-        /// config/shedding.yaml).
+        /// server less (docs/how-to/consistent-lists.md).
         // A proof of freshness saves the API server's load, not the client's time.
         live consistent_lists: ConsistentLists = ConsistentLists::Forward, Word;
 

@@ -43,7 +43,8 @@ section! {
         restart adaptive: FlowControlMode = FlowControlMode::Observe, Word;
 
         /// Rules for what FlowSchemas cannot say: bans, rates, limits on watches and on lists
-        /// without pages, levels by user agent (docs/operating.md, docs/decisions/flow-rules.md).
+        /// without pages, levels by user agent (docs/how-to/overload.md,
+        /// docs/decisions/flow-rules.md).
         live rules: Vec<FlowRule> = Vec::new(), List(CompiledRule);
     }
 }
