@@ -28,8 +28,7 @@ section! {
 
         /// Requests without a credential. forward: the API server decides. authorize: Weir answers
         /// them as system:anonymous; use this only where the API server accepts anonymous requests
-        /// at every path (with conditions in its AuthenticationConfiguration, 1.31 and later, it
-        /// answers 401 at other paths, which Weir does not know). refuse: 401.
+        /// at every path (no conditions in its AuthenticationConfiguration). refuse: 401.
         restart anonymous: Anonymous = Anonymous::Forward, Word;
 
         /// Bearer tokens, which the API server reviews (TokenReview). They are forwarded unchanged.
@@ -37,8 +36,8 @@ section! {
 
         /// The client certificate with which requests of users with a client certificate are
         /// forwarded, whose TLS connection ends at Weir. The API server must trust it as a front
-        /// proxy's (--requestheader-client-ca-file). Without it and without impersonate such users
-        /// get 403 for requests that Weir does not answer itself.
+        /// proxy's (docs/how-to/certificates.md). Without it and without impersonate such users get
+        /// 403 for requests that Weir does not answer itself.
         restart front_proxy: Option<FrontProxyConfig> = None, Maybe(Part);
 
         /// Whether requests of users with a client certificate are forwarded with Weir's own

@@ -35,16 +35,15 @@ fn all() -> Vec<Family> {
 fn page(families: &[Family]) -> String {
     let mut page = String::from(HEAD);
     for Family { name, kind, labels, help } in families {
-        let (labels, bound) = (label_cell(labels), bound(name, labels));
-        let help = help.replace('|', "\\|");
-        writeln!(page, "| `{name}` | {kind} | {labels} | {bound} | {help} |").unwrap();
+        let (labels, help) = (label_cell(labels), help.replace('|', "\\|"));
+        writeln!(page, "| `{name}` | {kind} | {labels} | {help} |").unwrap();
     }
     page.push_str(LABELS_HEAD);
-    for (label, _, values) in LABELS {
+    for (label, bound, values) in LABELS {
         let is_used = families.iter().any(|family| family.labels.iter().any(|used| used == label));
         assert!(is_used, "no metric has the label {label}");
         if *values != FIXED_WORDS {
-            writeln!(page, "| `{label}` | {values} |").unwrap();
+            writeln!(page, "| `{label}` | {bound} | {values} |").unwrap();
         }
     }
     page
@@ -68,7 +67,7 @@ fn label_cell(labels: &[String]) -> String {
     cells.join(", ")
 }
 
-/// Returns the most series that a family can have, for the reader to multiply.
+/// Returns the most series that a family can have.
 pub(super) fn bound(family: &str, labels: &[String]) -> String {
     if let Some((_, bound)) = EXCEPTIONS.iter().find(|(name, _)| *name == family) {
         return (*bound).to_owned();
@@ -100,22 +99,21 @@ writes it again. [The metrics to look at first](first-metrics.md).
 `kubernetes_healthchecks_total`, the results of the health checks that were asked for, as
 Kubernetes' own components show them. Both are compressed for clients that accept gzip.
 
-*resource* stands for the labels `group`, `version` and `resource`, *cache* for these and `namespace` and `representation`.
-The column *series* says how many series a metric has at most; a histogram has one more for each bucket.
-*caches* are at most 2,048, *resources* at most 4,096, and one for all others. *levels*, *schemas*, *servers* and *rules* are the
-priority levels, FlowSchemas, API servers and rules of the configuration.
+*resource* stands for the labels `group`, `version` and `resource`, of which there are at most 4,096 and one for all others, *cache* for
+these and `namespace` and `representation`, at most 2,048. The number of a metric's series is at most the product of [its
+labels](#labels); a histogram has one more for each bucket.
 
-| metric | type | labels | series | meaning |
-|---|---|---|---|---|
+| metric | type | labels | meaning |
+|---|---|---|---|
 ";
 const LABELS_HEAD: &str = "
 ## Labels
 
 No label has a value that a client chooses freely. A namespace is a value only while it has a cache of its own. Labels that are not
-here have fixed words of their metric.
+here have at most 20 fixed words.
 
-| label | values |
-|---|---|
+| label | at most | values |
+|---|---|---|
 ";
 
 /// The values of labels that need no row of their own.
@@ -131,7 +129,7 @@ const EXCEPTIONS: [(&str, &str); 19] = [
     ("weir_cache_checks_total", "caches × 4 × 7"),
     ("weir_config_reloads_total", "2"),
     ("weir_connections_refused_total", "6"),
-    ("weir_notable_events_total", "17"),
+    ("weir_overload_refused_requests_total", "4 × 2"),
     ("weir_tls_handshakes_total", "3"),
     ("weir_upstream_requests_total", "3 × 3 × 501"),
     ("weir_build_info", "1"),
@@ -163,7 +161,7 @@ const LABELS: &[(&str, &str, &str)] = &[
     (
         "code",
         "64",
-        "HTTP status codes; `other` for those that no standard has, and in metrics of the API server for those above 599",
+        "HTTP status codes; `other` for those that no standard has, in metrics of the API server only above 599",
     ),
     ("credential", "8", "kinds of credentials"),
     ("decision", "2", "`allow`, `deny`"),
@@ -174,7 +172,7 @@ const LABELS: &[(&str, &str, &str)] = &[
     ("hash", "1", "the beginning of a SHA-256"),
     ("identity", "3", "`own` (Weir), `bare` (the client's credential), `front-proxy`"),
     ("index", "4", "`name`, `field`, `namespace`, `none`"),
-    ("kind", "4", "what was refused"),
+    ("kind", "17", "the kind of event, or of refused request"),
     ("limit", "4", FIXED_WORDS),
     ("listener", "3", "`tls`, `plain`, `unix`"),
     ("namespace", "", "the namespace of a cache; empty for the whole cluster"),
@@ -183,7 +181,7 @@ const LABELS: &[(&str, &str, &str)] = &[
     ("outcome", "5", FIXED_WORDS),
     ("permission", "20", "permissions that the configuration needs"),
     ("place", "2", "`cache`, `review`"),
-    ("priority_level", "levels", "priority levels of the cluster and of the configuration"),
+    ("priority_level", "levels", "priority levels of the cluster"),
     ("profile", "1", "the profile of the build"),
     ("protocol", "2", "`http1`, `http2`"),
     ("purpose", "4", "`forward`, `cache`, `review`, `other`"),
