@@ -90,13 +90,12 @@ section! {
         /// logs them here, as one audit.k8s.io/v1 Event on each line, at level Metadata (gateway).
         restart audit: AuditConfig = AuditConfig::default(), Part;
 
-        /// What clients cost (docs/operating.md), and which of their requests wait.
+        /// What clients cost (docs/how-to/costly-client.md), and which of their requests wait.
         restart flow_control: FlowControlConfig = FlowControlConfig::default(), Part;
 
-        /// Shadow mode (docs/how-to/adoption.md): answers are compared, byte for byte, with those
-        /// that the caches would have given at the same state. The results are at /api/shadow of
-        /// the admin listener and in weir_shadow_total. `weir shadow` is `weir serve` in this mode,
-        /// and prints a report at its end.
+        /// Shadow mode (docs/how-to/adoption.md): the API server's answers are compared, byte for
+        /// byte, with those that the caches would have given. The results are at /api/shadow of the
+        /// admin listener. `weir shadow` is `weir serve` in this mode.
         restart shadow: ShadowConfig = ShadowConfig::default(), Part;
 
         /// The export of spans (docs/how-to/tracing.md). Without an endpoint there are none, and

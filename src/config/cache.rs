@@ -33,16 +33,14 @@ section! {
         // Half of the total, so that one resource cannot displace all others.
         live resource_bytes_max: usize = 1 << 30, Size;
 
-        /// Limit of all caches, in bytes. A sixteenth of it is the limit of one cache's history of
-        /// events. Compressed segments of lists take a thirty-second more, and unread responses up
-        /// to 256Mi (an eighth of the memory). Where the memory of the process has a limit, the
-        /// default is 6/16 of it, if that is less.
+        /// Limit of all caches, in bytes. A sixteenth of it is the limit of one cache's history.
+        /// What comes on top: docs/how-to/capacity.md. Where the memory of the process has a limit,
+        /// the default is 6/16 of it, if that is less.
         // About 200,000 pods of 10 KiB in JSON; fits on a small machine.
         live total_bytes_max: usize = 2 << 30, Size;
 
         /// When the API server no longer has the events after a cache's resourceVersion, the cache
-        /// lists again. keepStreams: open watches continue and get the differences as events,
-        /// deletions first; they may get fewer intermediate states than from the API server.
+        /// lists again. keepStreams: open watches continue and get the differences as events.
         /// endStreams: watches end, as the API server's own would, and their clients list again,
         /// from the cache. Set this where another Weir reads from this one.
         // A cache has to prevent that a thousand informers list at once.
@@ -61,9 +59,7 @@ section! {
 
         /// Lists without a resourceVersion, which must show every earlier write. forward: the API
         /// server answers. auto: the cache answers where a proof that it is fresh costs the API
-        /// server less; a list waits for that at most half as long as it takes to forward it, and
-        /// longer where many arrive together (docs/decisions/proofs-of-freshness.md;
-        /// config/shedding.yaml).
+        /// server less (docs/how-to/consistent-lists.md).
         // A proof of freshness saves the API server's load, not the client's time.
         live consistent_lists: ConsistentLists = ConsistentLists::Forward, Word;
 
@@ -74,10 +70,9 @@ section! {
         // An operator who trusts the reports lets Weir act on them.
         live verify: VerifyMode = VerifyMode::Observe, Word;
 
-        /// User agents whose lists and watches come without metadata.managedFields from a cache,
-        /// although they do not ask for that (docs/how-to/smaller-objects.md): a product such as
-        /// kubectl/v1.36.0, or what it begins with and *. Name only clients that never change an
-        /// object; one that does gets them again.
+        /// User agents, such as kubectl/v1.36.0 or kubectl/*, whose lists and watches come without
+        /// metadata.managedFields from a cache, although they do not ask for that
+        /// (docs/how-to/smaller-objects.md). Name only clients that never change an object.
         live drop_managed_fields: Vec<AgentPattern> = Vec::new(), List(Parsed(reading_agent));
 
         /// A cache without any use for this time is stopped: longer than the pauses of controllers

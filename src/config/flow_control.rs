@@ -19,11 +19,10 @@ use crate::flow::rules::{AgentPattern, FlowBy, Limits, Rule};
 section! {
     /// The classes of requests, and what follows from them.
     pub struct FlowControlConfig {
-        /// off: nothing. observe: requests are classified as by the API server's priority and
-        /// fairness, and their costs added up by user, user agent, flow, resource and verb; none is
-        /// delayed or refused. enforce: forwarded requests also wait for seats of the API server,
-        /// in fair queues (docs/decisions/fair-queueing.md). A gateway's default is enforce. A
-        /// sidecar has one priority level, and keeps to seatsPerServer in every mode.
+        /// off: nothing. observe: the costs of requests are added up, and none is delayed or
+        /// refused. enforce: forwarded requests also wait for seats of the API server, in fair
+        /// queues (docs/priority-levels.md). A gateway's default is enforce. A sidecar has one
+        /// priority level, and keeps to seatsPerServer in every mode.
         // A sidecar has one user, so that nobody waits for somebody else; it costs about 1 % of a
         // GET from the cache (docs/decisions/client-costs.md), and `weir doctor` needs it.
         restart mode: FlowControlMode = FlowControlMode::Observe, Word;
@@ -43,7 +42,8 @@ section! {
         restart adaptive: FlowControlMode = FlowControlMode::Observe, Word;
 
         /// Rules for what FlowSchemas cannot say: bans, rates, limits on watches and on lists
-        /// without pages, levels by user agent (docs/operating.md, docs/decisions/flow-rules.md).
+        /// without pages, levels by user agent (docs/how-to/overload.md,
+        /// docs/decisions/flow-rules.md).
         live rules: Vec<FlowRule> = Vec::new(), List(CompiledRule);
     }
 }

@@ -22,15 +22,13 @@ section! {
 
         /// Front proxies, in place of the cluster's own setting in that config map. They name users
         /// with X-Remote-User, X-Remote-Uid, X-Remote-Group and X-Remote-Extra-. Weir asserts users
-        /// to the API server with the same headers (frontProxy), of which the API server must read
-        /// the username. From clients' requests it removes these and all that the API server's own
-        /// setting names.
+        /// to the API server with the same headers (frontProxy), and removes them from clients'
+        /// requests.
         restart request_header: Option<RequestHeaderConfig> = None, Maybe(Part);
 
         /// Requests without a credential. forward: the API server decides. authorize: Weir answers
         /// them as system:anonymous; use this only where the API server accepts anonymous requests
-        /// at every path (with conditions in its AuthenticationConfiguration, 1.31 and later, it
-        /// answers 401 at other paths, which Weir does not know). refuse: 401.
+        /// at every path (no conditions in its AuthenticationConfiguration). refuse: 401.
         restart anonymous: Anonymous = Anonymous::Forward, Word;
 
         /// Bearer tokens, which the API server reviews (TokenReview). They are forwarded unchanged.
@@ -38,8 +36,8 @@ section! {
 
         /// The client certificate with which requests of users with a client certificate are
         /// forwarded, whose TLS connection ends at Weir. The API server must trust it as a front
-        /// proxy's (--requestheader-client-ca-file). Without it and without impersonate such users
-        /// get 403 for requests that Weir does not answer itself.
+        /// proxy's (docs/how-to/certificates.md). Without it and without impersonate such users get
+        /// 403 for requests that Weir does not answer itself.
         restart front_proxy: Option<FrontProxyConfig> = None, Maybe(Part);
 
         /// Whether requests of users with a client certificate are forwarded with Weir's own
@@ -70,9 +68,8 @@ section! {
         restart audiences: Vec<String> = Vec::new(), List(Parsed(not_empty));
 
         /// How long an accepted token is cached, never beyond its own expiry (0 to 1h; 0 asks every
-        /// time); a rejected one is for 10s. The API server itself caches what it answers, for 10s.
-        /// So a deleted service account or a revoked token can read for at most ttl and 10s longer:
-        /// 15s.
+        /// time); a rejected one is for 10s. A revoked token can read for at most ttl and 10s
+        /// longer, since the API server caches its answers, too.
         // Half as long as delegated API servers cache it (docs/semantics.md §12.2), since the cache
         // of the API server that reviews it adds to this one (docs/decisions/authentication.md).
         restart ttl: Duration = Duration::from_secs(5), Time(Duration::ZERO, HOUR);
@@ -111,10 +108,9 @@ section! {
             TimeOrNever(Duration::from_secs(1), WEEK);
 
         /// The most reviews in a second (1 to 10000) that these re-authorizations cause. Each
-        /// distinct token, and each distinct permission of a user, costs one in an interval,
-        /// however many watches need it. Where that is more than this, the interval grows: with the
-        /// default, from 3,000 of them on. weir_watch_recheck_interval_seconds shows it, and
-        /// SECURITY.md what follows.
+        /// distinct token and permission of a user costs one in an interval, which grows where that
+        /// is more: with the default, from 3,000 of them on. weir_watch_recheck_interval_seconds
+        /// shows it, and SECURITY.md what follows.
         // Little for an API server, which answers one in about a millisecond.
         restart watch_reviews_per_second: u32 = 50, Number(1, 10_000);
 

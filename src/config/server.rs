@@ -26,33 +26,27 @@ section! {
         restart listeners: Vec<ListenerConfig> = default_listeners(), List(Listener);
 
         /// Names that a request's Host, and a browser's Origin, may have besides localhost,
-        /// loopback addresses and the listeners' own (sidecar). Other requests are rejected, so
-        /// that a web page of another site cannot reach the cluster, not even through a DNS name
-        /// that points to this machine (DNS rebinding).
+        /// loopback addresses and the listeners' own (sidecar). Others are refused, so that a web
+        /// page of another site cannot reach the cluster (DNS rebinding).
         live allowed_hosts: Vec<String> = Vec::new(), List(Parsed(host_name));
 
         /// After SIGTERM, /readyz fails, and everything else goes on for this time (at most 10m),
-        /// new connections too: the time until nobody is sent here any more. The default of a
-        /// gateway is 10s.
+        /// until no new connection is sent here. The default of a gateway is 10s.
         // A sidecar's clients are the containers beside it, and nothing else sends it a connection.
         // A deleted pod needs seconds to leave the endpoints of its Service on every node.
         live shutdown_delay: Duration = Duration::ZERO,
             Time(Duration::ZERO, Duration::from_secs(600));
 
-        /// After that, open requests end within this time. Watches end spread over nine tenths of
-        /// it, each after a last bookmark; the only client's watches end at once. Whatever is left
-        /// is aborted. The kubelet must wait for more than both together
-        /// (terminationGracePeriodSeconds). The default of a gateway is 15s; with thousands of
-        /// watches it needs more.
+        /// After that, open requests end within this time, and watches spread over nine tenths of
+        /// it. The rest is aborted. terminationGracePeriodSeconds must be more than both together.
+        /// The default of a gateway is 15s; with thousands of watches it needs more.
         // Within the 30 s that the kubelet gives a pod by default.
         live shutdown_timeout: Duration = Duration::from_secs(25), Time(Duration::from_nanos(1), WEEK);
 
         /// Open connections of one client address; all Unix sockets together count as one address.
-        /// Further connections are closed at once. In gateway mode a connection counts for its
-        /// address until a request on it has proved a user, and then for the user at this address;
-        /// a user may have eight times as many at all addresses, and 32 times as many open watches,
-        /// beyond which there is 429 with Retry-After. Where an address has as many that have
-        /// proved nobody, the oldest idle one is closed for the next.
+        /// In gateway mode a connection counts for its address until a request on it has proved a
+        /// user, and then for the user at this address; a user may have eight times as many at all
+        /// addresses, and 32 times as many open watches (docs/how-to/load-balancer.md).
         // More than the kubelet, kube-proxy and pods of a node open behind one address (client-go
         // opens one for everything), and few enough that one machine cannot use all file
         // descriptors.
@@ -107,7 +101,7 @@ section! {
 
         /// Load balancers that relay TCP and begin each connection with a header of the PROXY
         /// protocol, version 2: the address in it stands for the client. Peers in these networks
-        /// must send it, and no others may (docs/operating.md, Behind a load balancer).
+        /// must send it, and no others may (docs/how-to/load-balancer.md).
         restart proxy_protocol: Option<ProxyProtocolSection> = None, Maybe(Member);
     }
 }

@@ -70,16 +70,26 @@ fn the_reference_of_the_command_line_is_fresh() {
     let mut fresh = COMMAND_LINE.to_owned();
     let mut weir = weir::cli::Cli::command();
     weir.build();
+    let mut tables: Vec<(&str, String)> = Vec::new();
     for command in weir.get_subcommands().filter(|command| command.get_name() != "help") {
-        fresh.push_str(&described(command));
+        let (name, table) = (command.get_name(), arguments(command));
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        fresh.push_str(&format!("\n## weir {name}\n\n{}.\n", cell(&about)));
+        let is_same = |(_, earlier): &&(&str, String)| *earlier == table && !table.is_empty();
+        match tables.iter().find(is_same) {
+            Some((earlier, _)) => {
+                fresh.push_str(&format!("\nThe arguments are those of `weir {earlier}`.\n"));
+            }
+            None => fresh.push_str(&table),
+        }
+        tables.push((name, table));
     }
     is_fresh("cli.md", &fresh);
 }
 
-/// A command with its arguments.
-fn described(command: &Command) -> String {
-    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-    let mut text = format!("\n## weir {}\n\n{}.\n", command.get_name(), cell(&about));
+/// The table of a command's arguments.
+fn arguments(command: &Command) -> String {
+    let mut text = String::new();
     let common = ["help", "version"];
     let arguments: Vec<_> = command
         .get_arguments()

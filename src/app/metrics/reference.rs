@@ -35,21 +35,39 @@ fn all() -> Vec<Family> {
 fn page(families: &[Family]) -> String {
     let mut page = String::from(HEAD);
     for Family { name, kind, labels, help } in families {
-        let named: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
-        let (labels, bound) = (named.join(", "), bound(name, labels));
-        let help = help.replace('|', "\\|");
-        writeln!(page, "| `{name}` | {kind} | {labels} | {bound} | {help} |").unwrap();
+        let (labels, help) = (label_cell(labels), help.replace('|', "\\|"));
+        writeln!(page, "| `{name}` | {kind} | {labels} | {help} |").unwrap();
     }
     page.push_str(LABELS_HEAD);
-    for (label, _, values) in LABELS {
+    for (label, bound, values) in LABELS {
         let is_used = families.iter().any(|family| family.labels.iter().any(|used| used == label));
         assert!(is_used, "no metric has the label {label}");
-        writeln!(page, "| `{label}` | {values} |").unwrap();
+        if *values != FIXED_WORDS {
+            writeln!(page, "| `{label}` | {bound} | {values} |").unwrap();
+        }
     }
     page
 }
 
-/// Returns the most series that a family can have, for the reader to multiply.
+/// Returns the labels of a family, those of a resource or a cache as one word.
+fn label_cell(labels: &[String]) -> String {
+    let has = |label: &str| labels.iter().any(|name| name == label);
+    let (together, word) = if has("representation") {
+        (&OF_RESOURCE[..], "*cache*")
+    } else if has("group") {
+        (&OF_RESOURCE[..3], "*resource*")
+    } else {
+        (&OF_RESOURCE[..0], "")
+    };
+    let others = labels.iter().filter(|label| !together.contains(&label.as_str()));
+    let cells: Vec<_> = std::iter::once(word.to_owned())
+        .filter(|word| !word.is_empty())
+        .chain(others.map(|label| format!("`{label}`")))
+        .collect();
+    cells.join(", ")
+}
+
+/// Returns the most series that a family can have.
 pub(super) fn bound(family: &str, labels: &[String]) -> String {
     if let Some((_, bound)) = EXCEPTIONS.iter().find(|(name, _)| *name == family) {
         return (*bound).to_owned();
@@ -81,22 +99,25 @@ writes it again. [The metrics to look at first](first-metrics.md).
 `kubernetes_healthchecks_total`, the results of the health checks that were asked for, as
 Kubernetes' own components show them. Both are compressed for clients that accept gzip.
 
-The column *series* says how many series a metric has at most. A histogram has one more for each bucket.
-*caches* is the number of running caches, at most 2,048. *resources* is the number of resources that
-clients requested and that discovery knows, at most 4,096, and one for all others. *levels*, *schemas*, *servers* and *rules* are the
-priority levels, FlowSchemas, API servers and rules of the configuration.
+*resource* stands for the labels `group`, `version` and `resource`, of which there are at most 4,096 and one for all others, *cache* for
+these and `namespace` and `representation`, at most 2,048. The number of a metric's series is at most the product of [its
+labels](#labels); a histogram has one more for each bucket.
 
-| metric | type | labels | series | meaning |
-|---|---|---|---|---|
+| metric | type | labels | meaning |
+|---|---|---|---|
 ";
 const LABELS_HEAD: &str = "
 ## Labels
 
-No label has a value that a client chooses freely. A namespace is a value only while it has a cache of its own.
+No label has a value that a client chooses freely. A namespace is a value only while it has a cache of its own. Labels that are not
+here have at most 20 fixed words.
 
-| label | values |
-|---|---|
+| label | at most | values |
+|---|---|---|
 ";
+
+/// The values of labels that need no row of their own.
+const FIXED_WORDS: &str = "fixed words of the metric";
 
 /// The labels that name a resource or a cache.
 const OF_RESOURCE: [&str; 5] = ["group", "version", "resource", "namespace", "representation"];
@@ -108,7 +129,7 @@ const EXCEPTIONS: [(&str, &str); 19] = [
     ("weir_cache_checks_total", "caches × 4 × 7"),
     ("weir_config_reloads_total", "2"),
     ("weir_connections_refused_total", "6"),
-    ("weir_notable_events_total", "17"),
+    ("weir_overload_refused_requests_total", "4 × 2"),
     ("weir_tls_handshakes_total", "3"),
     ("weir_upstream_requests_total", "3 × 3 × 501"),
     ("weir_build_info", "1"),
@@ -135,12 +156,12 @@ const LABELS: &[(&str, &str, &str)] = &[
     ("by", "2", "`measured`, `acted-on`"),
     ("ca", "2", "the client CA, or that of front proxies"),
     ("cache_status", "3", "`hit` (a cache), `forward` (the API server), `error` (Weir's own)"),
-    ("cause", "20", "fixed words of the metric"),
+    ("cause", "20", FIXED_WORDS),
     ("check", "8", "the checks of `/readyz`, or those of a cache"),
     (
         "code",
         "64",
-        "HTTP status codes; `other` for those that no standard has, and in metrics of the API server for those above 599",
+        "HTTP status codes; `other` for those that no standard has, in metrics of the API server only above 599",
     ),
     ("credential", "8", "kinds of credentials"),
     ("decision", "2", "`allow`, `deny`"),
@@ -151,16 +172,16 @@ const LABELS: &[(&str, &str, &str)] = &[
     ("hash", "1", "the beginning of a SHA-256"),
     ("identity", "3", "`own` (Weir), `bare` (the client's credential), `front-proxy`"),
     ("index", "4", "`name`, `field`, `namespace`, `none`"),
-    ("kind", "4", "what was refused"),
-    ("limit", "4", "fixed words of the metric"),
+    ("kind", "17", "the kind of event, or of refused request"),
+    ("limit", "4", FIXED_WORDS),
     ("listener", "3", "`tls`, `plain`, `unix`"),
     ("namespace", "", "the namespace of a cache; empty for the whole cluster"),
     ("of", "2", "`level`, `server`"),
     ("os", "1", "the operating system"),
-    ("outcome", "5", "fixed words of the metric"),
+    ("outcome", "5", FIXED_WORDS),
     ("permission", "20", "permissions that the configuration needs"),
     ("place", "2", "`cache`, `review`"),
-    ("priority_level", "levels", "priority levels of the cluster and of the configuration"),
+    ("priority_level", "levels", "priority levels of the cluster"),
     ("profile", "1", "the profile of the build"),
     ("protocol", "2", "`http1`, `http2`"),
     ("purpose", "4", "`forward`, `cache`, `review`, `other`"),
@@ -171,14 +192,14 @@ const LABELS: &[(&str, &str, &str)] = &[
     ),
     ("representation", "", "`json`, `protobuf`"),
     ("resource", "", "the resource's plural name; `other` for those that discovery does not know"),
-    ("result", "12", "fixed words of the metric"),
+    ("result", "12", FIXED_WORDS),
     ("rule", "rules", "names of `flowControl.rules`, or of the rules of `weir doctor`"),
     ("scope", "4", "`resource` (one object), `namespace`, `cluster`; empty without a resource"),
     ("server", "servers", "the API server's address"),
     ("source", "4", "where a decision or a configuration comes from"),
     ("stage", "2", "`applied`, `written`"),
     ("start", "5", "`state`, `consistent-state`, `after`, `now`, `consistent-now`"),
-    ("state", "6", "fixed words of the metric"),
+    ("state", "6", FIXED_WORDS),
     ("step", "5", "the step that proved a state fresh"),
     ("traffic_class", "3", "`request`, `stream`, `upgrade`"),
     ("type", "4", "`upsert`, `delete`, `bookmark`, `error`"),

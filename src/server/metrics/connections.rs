@@ -69,6 +69,6 @@ impl LimitMetrics {
     }
 }
 
-/// Why connections are refused (`docs/operating.md`).
+/// Why connections are refused (`docs/how-to/load-balancer.md`).
 const REFUSAL_CAUSES: [&str; 6] =
     ["address", "user-limit", "evicted", "handshakes", "proxy-header", "user"];
