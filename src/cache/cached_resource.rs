@@ -3,10 +3,8 @@
 //! The reflector writes the state, handles read it, and the registry decides how long the cache
 //! runs. Each part has its own file, invariants and locks.
 //!
-//! Lock order: the locks of the parts are never held together, except that `generation` is locked
-//! before the watch cache.
+//! Lock order: the locks of the parts are never held together.
 
-pub(crate) mod generation;
 pub(crate) mod latest_list;
 pub(crate) mod learned;
 pub(crate) mod lifecycle;
@@ -23,7 +21,6 @@ use crate::api::resource::ApiResource;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::state::BackfillState;
 use crate::cache::budget::Account;
-use crate::cache::cached_resource::generation::Generation;
 use crate::cache::cached_resource::latest_list::LatestList;
 use crate::cache::cached_resource::learned::LearnedTraits;
 use crate::cache::cached_resource::lifecycle::Lifecycle;
@@ -31,7 +28,7 @@ use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
 use crate::cache::cached_resource::status::ReflectorStatus;
 use crate::cache::cached_resource::usage::Usage;
 use crate::cache::context::CacheContext;
-use crate::cache::core::watch_cache::{Change, Now, State, WatchCache, WindowLimits};
+use crate::cache::core::watch_cache::{CacheReader, Change, Now, State, WatchCache, WindowLimits};
 use crate::cache::count_check::{CountCheck, CountedCache};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheSeries;
@@ -39,6 +36,7 @@ use crate::cache::probe::Probed;
 use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::proof::listed_state::ListedState;
 use crate::cache::proof::state::ProofState;
+use crate::cache::reflector::writer::Writer;
 use crate::cache::verification::findings::CheckFindings;
 use crate::config::ConsistentLists;
 
@@ -48,10 +46,10 @@ pub(crate) struct CachedResource {
     pub(crate) key: CacheKey,
     /// The definition of the resource when the cache started.
     pub(crate) resource: Arc<ApiResource>,
-    /// The state and the history.
-    pub(crate) watch_cache: Arc<WatchCache>,
-    /// The generation of the upstream's history in which the state was listed.
-    pub(crate) generation: Generation,
+    /// The state and the history, to be read.
+    pub(crate) watch_cache: CacheReader,
+    /// What changes them.
+    pub(crate) writer: Writer,
     /// The life of the cache, from its creation to the end of its reflector.
     pub(crate) lifecycle: Lifecycle,
     /// The users of the cache.
@@ -107,10 +105,12 @@ impl CachedResource {
         let selectable = &resource.selectable;
         let indexed =
             selectable.indexed().filter(|field| selectable.is_readable(*field, key.representation));
-        let watch_cache = Arc::new(WatchCache::new(limits).with_index(indexed));
+        let cache = WatchCache::new(limits).with_index(indexed);
+        let writer = Writer::new(cache, context.history.clone());
         let (tasks, metrics) = (context.tasks.clone(), context.metrics.clone());
         Self {
-            generation: Generation::new(context.history.clone(), watch_cache.clone()),
+            watch_cache: writer.reader().clone(),
+            writer,
             lifecycle: Lifecycle::new(context.cancel.child_token()),
             usage: Usage::new(context.clock),
             learned: LearnedTraits::new(&resource, key.representation),
@@ -123,24 +123,25 @@ impl CachedResource {
             backfill: BackfillState::default(),
             account: context.budget.account(),
             series,
-            watch_cache,
             resource,
             context,
             key,
         }
     }
 
-    /// Notes that the upstream has no change up to `resource_version`. Has no effect unless
-    /// `generation` is still the present one, nor while the progress is held.
-    pub(crate) fn apply_progress(&self, generation: u64, resource_version: ResourceVersion) {
-        let now = self.context.clock.now();
-        self.generation.advance_in(generation, |cache| {
-            cache.apply(vec![Change::Progress(resource_version)], now);
-        });
+    /// Notes that the upstream has no change up to `resource_version`, as a proof found in
+    /// `generation`. Returns whether that counts ([`Writer::advance`]).
+    pub(crate) fn apply_progress(
+        &self,
+        generation: u64,
+        resource_version: ResourceVersion,
+    ) -> bool {
+        let counts = self.writer.advance(generation, resource_version, self.context.clock.now());
         self.context.history.observe(resource_version);
         if let Some(state) = self.watch_cache.state() {
             self.series.contents(state.len(), state.weight(), state.resource_version().0);
         }
+        counts
     }
 
     /// Notes that clients may be shown a state that was listed beside the cache's stream. Reads
@@ -165,7 +166,7 @@ impl CachedResource {
     fn is_ahead(&self, listed: &ListedState) -> bool {
         let held = self.held();
         held.is_some_and(|held| held < listed.resource_version())
-            && listed.generation == self.generation.current()
+            && listed.generation == self.writer.generation()
     }
 
     /// Returns the resourceVersion of the cache's own state.
@@ -216,7 +217,7 @@ impl CachedResource {
 
     /// Raises the floor of the resource to what the cache has shown.
     pub(crate) fn raise_floor(&self, resource_version: ResourceVersion) {
-        self.context.floors.raise(&self.key.gvr, resource_version, self.generation.current());
+        self.context.floors.raise(&self.key.gvr, resource_version, self.writer.generation());
     }
 
     /// Returns the floor of the resource, if that is above `state_version`.
@@ -224,7 +225,7 @@ impl CachedResource {
         &self,
         state_version: Option<ResourceVersion>,
     ) -> Option<ResourceVersion> {
-        let floor = self.context.floors.get(&self.key.gvr, self.generation.current());
+        let floor = self.context.floors.get(&self.key.gvr, self.writer.generation());
         floor.filter(|floor| Some(*floor) > state_version)
     }
 
@@ -250,8 +251,8 @@ impl CachedResource {
     }
 
     fn counted(&self) -> CountedCache<'_> {
-        let (key, generation, series) = (&self.key, &self.generation, &self.series);
-        CountedCache { key, generation, series, findings: &self.findings }
+        let (key, writer, series) = (&self.key, &self.writer, &self.series);
+        CountedCache { key, writer, series, findings: &self.findings }
     }
 
     /// Compares the upstream's cluster with the known one, if a connection was opened since the
@@ -283,7 +284,7 @@ impl CachedResource {
                 self.requests.request_resume();
                 drop(self.lifecycle.watching().wait_for(|watching| *watching).await);
             }
-            self.is_same_cluster(self.generation.current()).await
+            self.is_same_cluster(self.writer.generation()).await
         };
         tokio::select! {
             biased;

@@ -18,7 +18,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::api::trace_context::{SpanId, TraceId};
 use crate::cache::backfill::{self, Reach};
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::core::watch_cache::{Now, State, WatchCache, WatchRefusal};
+use crate::cache::core::watch_cache::{CacheReader, Now, State, WatchRefusal};
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::key::CacheKey;
 use crate::cache::proof::consistent_list::{self, NoProof};
@@ -53,7 +53,7 @@ impl CacheHandle {
     }
 
     /// Returns the watch cache.
-    pub fn cache(&self) -> &Arc<WatchCache> {
+    pub fn cache(&self) -> &CacheReader {
         &self.cached().watch_cache
     }
 
@@ -213,8 +213,10 @@ impl CacheHandle {
         match fresh {
             FreshState::Held => self.newest_state().ok_or(NoProof::NotTried),
             FreshState::Listed(listed) => cached
-                .generation
-                .run_in(listed.generation, |cache| cache.state().map(|_| Arc::clone(&listed.state)))
+                .writer
+                .read_in(listed.generation, |cache| {
+                    cache.state().map(|_| Arc::clone(&listed.state))
+                })
                 .flatten()
                 .ok_or(NoProof::Late),
         }
@@ -245,8 +247,8 @@ impl CacheHandle {
             FreshState::Held => self.cache().watch(filter, WatchStart::InitialEvents),
             FreshState::Listed(listed) => self
                 .cached()
-                .generation
-                .run_in(listed.generation, |cache| cache.watch_from(filter, &listed.state))
+                .writer
+                .read_in(listed.generation, |cache| cache.watch_from(filter, &listed.state))
                 .unwrap_or(Err(WatchRefusal::NotReady)),
         }
     }

@@ -130,7 +130,7 @@ async fn prove(
 
 /// Returns the upstream's resourceVersion at some moment after this call.
 pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
-    let (held, generation) = (cached.shown(), cached.generation.current());
+    let (held, generation) = (cached.shown(), cached.writer.generation());
     let gap = cached.probe_gap();
     let probed = cached.proofs.probes.probed(gap).await.map_err(|_failed| Refusal::NotFresh)?;
     let upstream = probed.resource_version;
@@ -200,7 +200,7 @@ async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proo
 /// Lets a cache that began in the past answer all reads when it has come to `needed`, which the
 /// upstream returned after the cache was created.
 pub(crate) fn catch_up(cached: &Arc<CachedResource>, needed: ResourceVersion) {
-    if cached.lifecycle.know_target(needed, cached.generation.current()) {
+    if cached.lifecycle.know_target(needed, cached.writer.generation()) {
         spawn_catching_up(Arc::clone(cached));
     }
 }
@@ -234,7 +234,7 @@ pub(crate) fn spawn_catching_up(cached: Arc<CachedResource>) {
 /// `is_present` says that the upstream listed its state after it was created. Returns whether it is
 /// open.
 pub(crate) fn open(cached: &Arc<CachedResource>, is_present: bool) -> bool {
-    let (resource_version, generation) = (cached.shown(), cached.generation.current());
+    let (resource_version, generation) = (cached.shown(), cached.writer.generation());
     if cached.lifecycle.is_behind()
         && let Some(floor) = cached.floor_above(resource_version)
     {
@@ -250,7 +250,7 @@ pub(crate) fn open(cached: &Arc<CachedResource>, is_present: bool) -> bool {
 /// arrived. Starts the watch if there is none.
 async fn short_watch_for(cached: &Arc<CachedResource>, needed: ResourceVersion) -> bool {
     loop {
-        let generation = cached.generation.current();
+        let generation = cached.writer.generation();
         let mut outcome = match cached.proofs.short_watches.plan(needed, generation) {
             Next::Join(outcome) => outcome,
             Next::Start(at, sender, outcome) => {

@@ -35,6 +35,7 @@ mod start_options;
 mod state;
 mod waiting;
 mod watch;
+pub(crate) mod writer;
 
 use std::sync::Arc;
 
@@ -134,16 +135,12 @@ impl<L: ListWatch> Reflector<L> {
         failure: Failure,
         cause: ListCause,
     ) -> Result<State<L::Watch>, Refusal> {
-        let was_overtaken = self.driver.lists.was_overtaken;
         self.driver.lists.note_failure(&failure);
         if matches!(failure, Failure::TooLarge) {
             // Another API server may have reached the held state.
             self.driver.upstream.leave_server();
         }
         let next = State::Listing(if cause == ListCause::Start { cause } else { ListCause::Retry });
-        if matches!(failure, Failure::Overtaken) && !was_overtaken {
-            return Ok(next);
-        }
         self.driver.back_off(failure, next)
     }
 }

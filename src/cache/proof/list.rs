@@ -31,7 +31,7 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     if cached.reaches_within(needed, PROOF_LIST_DELAY).await {
         return ListProof::Overtaken;
     }
-    let generation = cached.generation.current();
+    let generation = cached.writer.generation();
     let Ok(_slot) = cached.context.proof_lists.acquire().await else { return ListProof::Failed };
     if cached.context.budget.is_exhausted() {
         return ListProof::Failed;

@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::context::CacheContext;
-use crate::cache::core::watch_cache::Discontinuity;
 use crate::cache::probe::request;
 use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::proof;
@@ -23,7 +22,6 @@ use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::reflector::waiting::Waiting;
 use crate::cache::refusal::Refusal;
 use crate::codec::list::ListedObjects;
-use crate::config::OnRelist;
 use crate::telemetry::events::EventKind;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::lister_watcher::ListWatch;
@@ -35,8 +33,8 @@ pub(super) struct Driver<L> {
     pub(super) options: StartOptions,
     /// The present generation of the upstream's history.
     pub(super) generation: Receiver<u64>,
-    /// The floor when the present list was requested. A proof of freshness may move the cache
-    /// further meanwhile.
+    /// The floor when the present list was requested. Proofs and other caches of the resource may
+    /// raise it meanwhile.
     pub(super) floor_at_list_start: Option<ResourceVersion>,
     pub(super) lists: ListAttempts,
     /// The refusals since a watch was last open.
@@ -63,7 +61,7 @@ impl<L: ListWatch> Driver<L> {
     ) -> Self {
         let mut generation = cached.context.history.subscribe();
         let present = *generation.borrow_and_update();
-        cached.generation.enter(present);
+        cached.writer.enter(present);
         Self {
             upstream,
             cached,
@@ -103,7 +101,7 @@ impl<L: ListWatch> Driver<L> {
     /// the start.
     pub(super) fn restart(&mut self) -> State<L::Watch> {
         let generation = *self.generation.borrow_and_update();
-        self.cached.generation.enter(generation);
+        self.cached.writer.enter(generation);
         self.cached.account.set_state(0);
         self.cached.series.contents(0, 0, 0);
         self.lists.forget_held();
@@ -190,7 +188,8 @@ impl<L: ListWatch> Driver<L> {
         }
         let count = listed.objects.len();
         if !self.publish(listed, resource_version) {
-            return Err(Failure::Overtaken);
+            let text = "the list is older than the cache";
+            return Err(Failure::Retry(text.to_owned(), None));
         }
         self.cached.account.set_listing(0);
         self.lists.note_success();
@@ -203,15 +202,16 @@ impl<L: ListWatch> Driver<L> {
 
     /// Applies a complete list. Only watches from a resourceVersion may use it while it is below
     /// the floor, which other caches of the resource may have raised since the list was requested.
-    /// Returns false if a proof of freshness has moved the cache past it.
+    /// Returns false if it is older than the cache.
     fn publish(&self, listed: ListedObjects, resource_version: ResourceVersion) -> bool {
-        let (cached, generation) = (&self.cached, self.cached.generation.current());
+        let (cached, generation) = (&self.cached, self.cached.writer.generation());
         // Not held without a cause: requests that wait for the first list take it as their proof.
         let reached = cached.shown().max(Some(resource_version));
         let was_open = cached
             .floor_above(reached)
             .is_some_and(|floor| cached.lifecycle.hold_until(floor, generation));
-        let is_applied = self.apply_list(listed, resource_version);
+        let (on_relist, now) = (cached.context.config().on_relist, cached.context.clock.now());
+        let is_applied = cached.writer.replace(listed, resource_version, on_relist, now);
         // The floor may also have risen meanwhile.
         if let Some(floor) = cached.floor_above(cached.shown()) {
             proof::hold(cached, floor, generation);
@@ -220,20 +220,6 @@ impl<L: ListWatch> Driver<L> {
             proof::spawn_catching_up(Arc::clone(cached));
         }
         is_applied
-    }
-
-    /// Applies a complete list. Returns false if a proof of freshness has moved the cache past it.
-    fn apply_list(&self, listed: ListedObjects, resource_version: ResourceVersion) -> bool {
-        let (cache, now) = (&self.cached.watch_cache, self.cached.context.clock.now());
-        match self.cached.context.config().on_relist {
-            OnRelist::EndStreams => return cache.replace(listed, resource_version, now),
-            OnRelist::KeepStreams => match cache.relist(listed, resource_version, now) {
-                Ok(events) => tracing::debug!(events, "watches continue after the list"),
-                Err(Discontinuity::Overtaken) => return false,
-                Err(reason) => tracing::info!(%reason, "watches end"),
-            },
-        }
-        true
     }
 
     /// Updates the budgets and metrics after the state has changed.

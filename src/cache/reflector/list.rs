@@ -41,7 +41,7 @@ impl<L: ListWatch> Driver<L> {
         self.note_relist(cause);
         let began = Instant::now();
         let mut span = ListSpan::begin(&cached, cause.label());
-        let _hold = self.lists.was_overtaken.then(|| cached.generation.hold_progress());
+        let _listing = cached.writer.begin_list();
         self.floor_at_list_start = self.floor();
         if let Some(next) = self.list_at_requested().await {
             cached.note_filled(cause.label(), began.elapsed());
@@ -69,9 +69,9 @@ impl<L: ListWatch> Driver<L> {
         let cached = self.cached.clone();
         if self.upstream.streams_lists() && !self.lists.stream_failed {
             let listed = self.streamed_list(not_older).await;
-            self.lists.stream_failed = listed.as_ref().is_err_and(|error| {
-                !matches!(error, Failure::TooLarge | Failure::Overtaken | Failure::Refused(..))
-            });
+            self.lists.stream_failed = listed
+                .as_ref()
+                .is_err_and(|error| !matches!(error, Failure::TooLarge | Failure::Refused(..)));
             return listed;
         }
         if cached.context.watch_list.is_worth_trying() && self.lists.may_watch_list() {

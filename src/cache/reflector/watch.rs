@@ -94,7 +94,7 @@ impl<L: ListWatch> Driver<L> {
         if verify == Verify::Cluster || self.is_rewound() {
             return Ok(());
         }
-        let (floor, generation) = (self.floor(), self.cached.generation.current());
+        let (floor, generation) = (self.floor(), self.cached.writer.generation());
         let probed = probe(&*self.upstream).await?;
         if self.cached.lifecycle.is_behind() {
             proof::catch_up(&self.cached, probed.resource_version);
@@ -268,7 +268,7 @@ impl<L: ListWatch> Driver<L> {
         if !changes.is_empty() {
             let context = &self.cached.context;
             self.cached.note_applying(&changes);
-            self.cached.watch_cache.apply(changes, context.clock.at(received));
+            self.cached.writer.apply(changes, context.clock.at(received));
             let delay = received.elapsed();
             context.metrics.applied(delay);
             self.cached.series.delayed(delay);

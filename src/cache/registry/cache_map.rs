@@ -4,7 +4,7 @@
 //! while its shard is locked, and removed only if a condition holds under the same lock, so that a
 //! cache that is found unused cannot be looked up before it is removed.
 //!
-//! Lock order: a shard of `caches`, then a shard of the floors or the generation of a cache; the
+//! Lock order: a shard of `caches`, then a shard of the floors or the writer of a cache; the
 //! retired caches, with no other lock. No lock is held across an await.
 
 use std::sync::Arc;
@@ -210,9 +210,9 @@ impl CacheMap {
     /// Lets the cache of the cluster answer no more until it has come as far as those of the
     /// namespaces.
     fn hold_cluster(&self, cluster: Arc<CachedResource>) {
-        let generation = cluster.generation.current();
+        let generation = cluster.writer.generation();
         let namespaced = self.scopes_of(&cluster.key).filter(|other| other.key.is_namespaced());
-        let comparable = namespaced.filter(|other| other.generation.current() == generation);
+        let comparable = namespaced.filter(|other| other.writer.generation() == generation);
         if let Some(furthest) = comparable.filter_map(|other| other.shown()).max() {
             hold_if_older(&cluster, furthest, generation);
         }
@@ -250,7 +250,7 @@ impl CacheMap {
             && resource_version.is_some()
             && let Some(floor) = successor.floor_above(resource_version)
         {
-            proof::hold(successor, floor, successor.generation.current());
+            proof::hold(successor, floor, successor.writer.generation());
         }
     }
 
@@ -258,7 +258,7 @@ impl CacheMap {
     /// what that cache has shown may not be taken back. They are of other scopes, or the successor.
     /// [`Self::lookup`] compares those that run.
     pub(super) fn hold_others(&self, ended: &CachedResource) {
-        let (Some(resource_version), generation) = (ended.shown(), ended.generation.current())
+        let (Some(resource_version), generation) = (ended.shown(), ended.writer.generation())
         else {
             return;
         };
@@ -297,7 +297,7 @@ impl CacheMap {
 /// of the history `generation`.
 fn hold_if_older(cached: &Arc<CachedResource>, resource_version: ResourceVersion, generation: u64) {
     let is_older = cached.shown().is_some_and(|held| held < resource_version);
-    if is_older && cached.generation.current() == generation {
+    if is_older && cached.writer.generation() == generation {
         // For one that began in the past, and is to come to a probe that may be older.
         cached.context.floors.raise(&cached.key.gvr, resource_version, generation);
         proof::hold(cached, resource_version, generation);

@@ -147,7 +147,7 @@ impl Inner {
         if !self.caches.remove_if(cached, |_| true) {
             return;
         }
-        cached.watch_cache.close(EndCause::Aggregated);
+        cached.writer.close(EndCause::Aggregated);
         cached.series.retire();
         cached.account.close();
         cached.lifecycle.stop(Refusal::Aggregated);

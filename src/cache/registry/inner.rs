@@ -172,7 +172,7 @@ impl Inner {
                 cached.lifecycle.begin_in_the_past();
             }
             if let Some(through) = self.quarantines.doubtful_through(&cached.key) {
-                cached.watch_cache.rewind(through);
+                cached.writer.distrust(through);
                 let report = self.quarantines.report(&cached.key);
                 cached.findings.inherit(report.unwrap_or_default());
             }
@@ -250,7 +250,7 @@ impl Inner {
         cached.account.close();
         // At shutdown the server ends its watches itself, spread over time.
         if refusal != Refusal::Stopping {
-            cached.watch_cache.invalidate(EndCause::Stopped);
+            cached.writer.invalidate(EndCause::Stopped);
         }
     }
 

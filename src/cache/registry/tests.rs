@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::core::watch_cache::{EndCause, Now, WatchRefusal};
+use crate::cache::core::watch_cache::{EndCause, WatchRefusal};
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::key::CacheKey;
 use crate::cache::script::{
@@ -308,7 +308,7 @@ async fn caches_of_the_cluster_and_of_a_namespace_do_not_go_back_behind_each_oth
             Arc::new(CachedResource::new(key, resource, script.clone(), inner.context.clone()))
         };
         let cached = inner.caches.get_or_insert(key, create).1.unwrap();
-        cached.watch_cache.replace(Vec::new(), ResourceVersion(at), Now::default());
+        cached.writer.fill(ResourceVersion(at));
         cached
     };
     let find = || inner.caches.lookup(&config_maps().gvr, "", Representation::Json).unwrap();

@@ -241,7 +241,7 @@ impl Inner {
         self.quarantines.begin(&cached.key, through, report, &self.context);
         // Before the reflector ends: it would end the watches as those of any stopped cache, and
         // their clients would not list.
-        cached.watch_cache.invalidate(EndCause::Wrong);
+        cached.writer.invalidate(EndCause::Wrong);
         self.caches.stop_if(cached, Refusal::Quarantined, |_| true);
     }
 

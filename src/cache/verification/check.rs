@@ -157,7 +157,7 @@ async fn try_check(
     plan: &PagePlan,
     is_settled: bool,
 ) -> Result<Checked, UpstreamError> {
-    let generation = cached.generation.current();
+    let generation = cached.writer.generation();
     let first = read(cached, plan, plan.request(plan.server)).await?;
     let Some(first) = first else { return Ok(Checked::Inconclusive) };
     let Some(compared) = plan.compare(&first) else { return Ok(Checked::Malformed) };
@@ -233,7 +233,7 @@ async fn is_undisturbed(cached: &CachedResource, generation: u64) -> bool {
     let joined = tokio::time::timeout(JOIN_TIMEOUT, cached.is_joined()).await;
     let lifecycle = &cached.lifecycle;
     joined.unwrap_or(false)
-        && cached.generation.current() == generation
+        && cached.writer.generation() == generation
         && cached.context.history.generation() == generation
         && cached.context.availability.is_usable()
         && lifecycle.is_watching()
