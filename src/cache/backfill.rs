@@ -213,7 +213,7 @@ async fn watch_once(
         timeout_seconds: WATCH_TIMEOUT_SECONDS,
         ..WatchRequest::default()
     };
-    let mut watch = cached.proofs.upstream().watch(request).await?;
+    let mut watch = cached.upstream.watch(request).await?;
     while let Some(events) = watch.next().await? {
         for event in events {
             let change = match event {
@@ -266,7 +266,7 @@ async fn list_exactly(
         ..ListRequest::default()
     };
     for _ in 0..PAGES_MAX {
-        let page = with_timeout(PAGE_TIMEOUT, cached.proofs.upstream().list(request)).await?;
+        let page = with_timeout(PAGE_TIMEOUT, cached.upstream.list(request)).await?;
         if page.resource_version != from {
             return Err(AttemptError::Expired(None));
         }

@@ -33,12 +33,12 @@ use crate::cache::count_check::{CountCheck, CountedCache};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheSeries;
 use crate::cache::probe::Probed;
-use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::proof::listed_state::ListedState;
 use crate::cache::proof::state::ProofState;
 use crate::cache::reflector::writer::Writer;
 use crate::cache::verification::findings::CheckFindings;
 use crate::config::ConsistentLists;
+use crate::upstream::lister_watcher::ListWatch;
 
 /// The cache of one resource.
 pub(crate) struct CachedResource {
@@ -46,6 +46,8 @@ pub(crate) struct CachedResource {
     pub(crate) key: CacheKey,
     /// The definition of the resource when the cache started.
     pub(crate) resource: Arc<ApiResource>,
+    /// The upstream from which the cache is filled.
+    pub(crate) upstream: Arc<dyn ListWatch>,
     /// The state and the history, to be read.
     pub(crate) watch_cache: CacheReader,
     /// What changes them.
@@ -82,7 +84,7 @@ impl CachedResource {
     pub(crate) fn new(
         key: CacheKey,
         resource: Arc<ApiResource>,
-        upstream: Arc<dyn DynListWatch>,
+        upstream: Arc<dyn ListWatch>,
         context: Arc<CacheContext>,
     ) -> Self {
         let limits = WindowLimits {
@@ -119,10 +121,11 @@ impl CachedResource {
             latest_list: LatestList::default(),
             counts: CountCheck::default(),
             findings: CheckFindings::default(),
-            proofs: ProofState::new(upstream, tasks, metrics),
+            proofs: ProofState::new(upstream.clone(), tasks, metrics),
             backfill: BackfillState::default(),
             account: context.budget.account(),
             series,
+            upstream,
             resource,
             context,
             key,
@@ -259,7 +262,7 @@ impl CachedResource {
     /// last comparison. Returns whether what was received in `generation` counts.
     pub(crate) async fn is_same_cluster(&self, generation: u64) -> bool {
         let CacheContext { cluster, history, metrics, .. } = &*self.context;
-        let confirmed = cluster.confirm(&*self.proofs.upstream, history, metrics).await;
+        let confirmed = cluster.confirm(&*self.upstream, history, metrics).await;
         if let Err(error) = &confirmed {
             tracing::debug!(%error, "nothing that was received counts");
         }
@@ -269,7 +272,7 @@ impl CachedResource {
     /// Returns whether objects and events that were received beside the cache's own stream, in
     /// `generation`, count: the cluster is the same, and the API server itself has sent them.
     pub(crate) async fn is_same_origin(&self, generation: u64) -> bool {
-        self.proofs.upstream.is_local().await && self.is_same_cluster(generation).await
+        self.upstream.is_local().await && self.is_same_cluster(generation).await
     }
 
     /// Waits until the held history is known to be the upstream's present one: the watch is open

@@ -36,7 +36,6 @@
 pub(crate) mod consistent_list;
 pub(crate) mod demand;
 mod list;
-pub(crate) mod list_watch;
 pub(crate) mod listed_state;
 mod short_watch;
 pub(crate) mod short_watches;

@@ -47,21 +47,16 @@ use crate::cache::reflector::failure::Failure;
 pub(crate) use crate::cache::reflector::start_options::StartOptions;
 use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::refusal::Refusal;
-use crate::upstream::lister_watcher::ListWatch;
 
 /// The reflector of one cache.
-pub(crate) struct Reflector<L: ListWatch> {
-    driver: Driver<L>,
+pub(crate) struct Reflector {
+    driver: Driver,
 }
 
-impl<L: ListWatch> Reflector<L> {
+impl Reflector {
     /// Creates the reflector of a new cache.
-    pub(crate) fn new(
-        upstream: Arc<L>,
-        cached: Arc<CachedResource>,
-        options: StartOptions,
-    ) -> Self {
-        Self { driver: Driver::new(upstream, cached, options) }
+    pub(crate) fn new(cached: Arc<CachedResource>, options: StartOptions) -> Self {
+        Self { driver: Driver::new(cached, options) }
     }
 
     /// Runs until the cache is stopped, or until a failure of the upstream that a retry cannot
@@ -103,7 +98,7 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    async fn step(&mut self, state: State<L::Watch>) -> Result<State<L::Watch>, Refusal> {
+    async fn step(&mut self, state: State) -> Result<State, Refusal> {
         let driver = &mut self.driver;
         if driver.is_rewound() {
             return Ok(driver.restart());
@@ -130,11 +125,7 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     /// Returns the state after a failed list.
-    fn list_failed(
-        &mut self,
-        failure: Failure,
-        cause: ListCause,
-    ) -> Result<State<L::Watch>, Refusal> {
+    fn list_failed(&mut self, failure: Failure, cause: ListCause) -> Result<State, Refusal> {
         self.driver.lists.note_failure(&failure);
         if matches!(failure, Failure::TooLarge) {
             // Another API server may have reached the held state.
@@ -145,7 +136,5 @@ impl<L: ListWatch> Reflector<L> {
     }
 }
 
-#[cfg(test)]
-mod model;
 #[cfg(test)]
 mod tests;

@@ -75,7 +75,7 @@ async fn fetch(
         resource_version_match: if can_request_progress { "NotOlderThan" } else { "" },
         ..ListRequest::default()
     };
-    cached.proofs.upstream.list(request).await
+    cached.upstream.list(request).await
 }
 
 /// How long to wait for an event before the upstream is asked for a whole collection.

@@ -99,7 +99,7 @@ async fn read_until_bookmark(
         after_reaching: needed,
         ..WatchRequest::default()
     };
-    let mut watch = cached.proofs.upstream.watch(request).await?;
+    let mut watch = cached.upstream.watch(request).await?;
     let mut last = held;
     while let Some(events) = watch.next().await? {
         for event in events {

@@ -16,15 +16,13 @@ use tokio_util::task::TaskTracker;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::progress::Probes;
 use crate::cache::proof::demand::Demand;
-use crate::cache::proof::list_watch::DynListWatch;
 use crate::cache::proof::listed_state::{ListProof, ListedState};
 use crate::cache::proof::short_watches::ShortWatches;
 use crate::tasks::single_flight::SingleFlight;
+use crate::upstream::lister_watcher::ListWatch;
 
 /// The proofs of one cache.
 pub(crate) struct ProofState {
-    /// The upstream of the lists and watches.
-    pub(crate) upstream: Arc<dyn DynListWatch>,
     /// The probes of the upstream's resourceVersion.
     pub(crate) probes: Arc<Probes>,
     /// The demand for consistent lists.
@@ -41,20 +39,14 @@ pub(crate) struct ProofState {
 }
 
 impl ProofState {
-    /// Returns the upstream calls of proofs.
-    pub(crate) fn upstream(&self) -> &dyn DynListWatch {
-        &*self.upstream
-    }
-
     /// Creates the state of a cache that is filled from `upstream`. Probes run as tasks of `tasks`.
     pub(crate) fn new(
-        upstream: Arc<dyn DynListWatch>,
+        upstream: Arc<dyn ListWatch>,
         tasks: TaskTracker,
         metrics: CacheMetrics,
     ) -> Self {
         Self {
-            probes: Arc::new(Probes::new(upstream.clone(), tasks, metrics)),
-            upstream,
+            probes: Arc::new(Probes::new(upstream, tasks, metrics)),
             demand: Mutex::default(),
             lists: SingleFlight::default(),
             shown: ArcSwapOption::empty(),

@@ -27,8 +27,8 @@ use crate::upstream::bounded::with_timeout;
 use crate::upstream::lister_watcher::ListWatch;
 
 /// The data of a reflector.
-pub(super) struct Driver<L> {
-    pub(super) upstream: Arc<L>,
+pub(super) struct Driver {
+    pub(super) upstream: Arc<dyn ListWatch>,
     pub(super) cached: Arc<CachedResource>,
     pub(super) options: StartOptions,
     /// The present generation of the upstream's history.
@@ -52,18 +52,14 @@ pub(super) struct Driver<L> {
     has_unreadable: bool,
 }
 
-impl<L: ListWatch> Driver<L> {
+impl Driver {
     /// Starts in the present generation.
-    pub(super) fn new(
-        upstream: Arc<L>,
-        cached: Arc<CachedResource>,
-        options: StartOptions,
-    ) -> Self {
+    pub(super) fn new(cached: Arc<CachedResource>, options: StartOptions) -> Self {
         let mut generation = cached.context.history.subscribe();
         let present = *generation.borrow_and_update();
         cached.writer.enter(present);
         Self {
-            upstream,
+            upstream: cached.upstream.clone(),
             cached,
             options,
             generation,
@@ -99,7 +95,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Enters the present generation and drops the held state. The next list is consistent, as at
     /// the start.
-    pub(super) fn restart(&mut self) -> State<L::Watch> {
+    pub(super) fn restart(&mut self) -> State {
         let generation = *self.generation.borrow_and_update();
         self.cached.writer.enter(generation);
         self.cached.account.set_state(0);
@@ -267,11 +263,7 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Backs off before `next`, or ends the reflector if a retry cannot help.
-    pub(super) fn back_off(
-        &mut self,
-        failure: Failure,
-        next: State<L::Watch>,
-    ) -> Result<State<L::Watch>, Refusal> {
+    pub(super) fn back_off(&mut self, failure: Failure, next: State) -> Result<State, Refusal> {
         self.waiting.note_failure(&failure);
         let retry_after = match &failure {
             Failure::Stop(refusal) => {
@@ -294,12 +286,7 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Returns the state after a refusal that may pass.
-    fn refused(
-        &mut self,
-        refusal: Refusal,
-        error: &str,
-        next: State<L::Watch>,
-    ) -> Result<State<L::Watch>, Refusal> {
+    fn refused(&mut self, refusal: Refusal, error: &str, next: State) -> Result<State, Refusal> {
         let had_state = self.cached.lifecycle.is_ready();
         match self.refusals.note(refusal, had_state, self.options.is_patient) {
             Verdict::Retry { min, max } => {
@@ -316,11 +303,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Ends the reflector if access reviews deny what the upstream has refused for long. Otherwise
     /// backs off before `next`.
-    pub(super) async fn review(
-        &mut self,
-        refusal: Refusal,
-        next: State<L::Watch>,
-    ) -> Result<State<L::Watch>, Refusal> {
+    pub(super) async fn review(&mut self, refusal: Refusal, next: State) -> Result<State, Refusal> {
         let error = match self.upstream.is_allowed().await {
             Ok(false) => {
                 tracing::warn!(
@@ -339,11 +322,11 @@ impl<L: ListWatch> Driver<L> {
     /// Returns the state that waits before `next`, because of a failure.
     pub(super) fn wait_before(
         &self,
-        next: State<L::Watch>,
+        next: State,
         wait: Duration,
         is_repeated: bool,
         error: &str,
-    ) -> State<L::Watch> {
+    ) -> State {
         self.cached.status.failed(error);
         let (then, wait_ms) = (next.name(), wait.as_millis());
         // During a long outage a warning for each attempt of each reflector would fill the log.

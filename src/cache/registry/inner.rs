@@ -15,7 +15,7 @@ use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
-use crate::cache::reflector::StartOptions;
+use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::cache_map::{CacheMap, raise_floor};
 use crate::cache::registry::eviction::{give_back, make_space};
@@ -154,20 +154,19 @@ impl Inner {
             self.over_budget.note_refused(&key, &self.context);
             return Err(refusal);
         }
-        let mut reflected = None;
+        let mut options = StartOptions::default();
         let (handle, inserted) = self.caches.get_or_insert(key, |key| {
             let list_at = first_at.filter(|at| self.may_begin_at(&key, *at));
             let was_over_budget = self.over_budget.contains(&key);
-            let options = StartOptions {
+            options = StartOptions {
                 list_at,
                 is_patient: !key.is_namespaced() && !self.negative_cache.was_refused(&key),
                 is_redefined: self.source.is_redefined(&key.gvr),
             };
             let budget = &self.context.budget;
             let upstream = self.source.connect(&resource, key.representation, &key.scope, budget);
-            let list_watch = upstream.clone().dyn_list_watch();
             let context = Arc::clone(&self.context);
-            let cached = Arc::new(CachedResource::new(key, resource, list_watch, context));
+            let cached = Arc::new(CachedResource::new(key, resource, upstream, context));
             if list_at.is_some() {
                 cached.lifecycle.begin_in_the_past();
             }
@@ -179,11 +178,10 @@ impl Inner {
             if was_over_budget {
                 cached.lifecycle.set_was_over_budget();
             }
-            reflected = Some((upstream, options));
             cached
         });
-        if let (Some(cached), Some((upstream, options))) = (inserted, reflected) {
-            let reflector = upstream.reflect(cached.clone(), options);
+        if let Some(cached) = inserted {
+            let reflector = Reflector::new(cached.clone(), options).run().boxed();
             let registry = Arc::clone(self);
             self.context.tasks.spawn(async move {
                 // A defect that the objects of one resource expose must not affect other resources.

@@ -180,7 +180,7 @@ async fn try_check(
         return Ok(Checked::Inconclusive);
     }
     if wrong == WrongSide::ApiServer && plan.server == ExactServer::Own {
-        cached.proofs.upstream.leave_server();
+        cached.upstream.leave_server();
     }
     Ok(Checked::Different(wrong, compared))
 }
@@ -191,7 +191,7 @@ async fn read(
     plan: &PagePlan,
     request: ExactRequest,
 ) -> Result<Option<ListPage>, UpstreamError> {
-    let page = cached.proofs.upstream.exact(request).await?;
+    let page = cached.upstream.exact(request).await?;
     Ok((page.resource_version == plan.at()).then_some(page))
 }
 
