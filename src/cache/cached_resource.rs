@@ -9,6 +9,7 @@ pub(crate) mod latest_list;
 pub(crate) mod learned;
 pub(crate) mod lifecycle;
 pub(crate) mod reflector_requests;
+pub(crate) mod shown;
 pub(crate) mod status;
 pub(crate) mod usage;
 
@@ -25,15 +26,15 @@ use crate::cache::cached_resource::latest_list::LatestList;
 use crate::cache::cached_resource::learned::LearnedTraits;
 use crate::cache::cached_resource::lifecycle::Lifecycle;
 use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
+use crate::cache::cached_resource::shown::Shown;
 use crate::cache::cached_resource::status::ReflectorStatus;
 use crate::cache::cached_resource::usage::Usage;
 use crate::cache::context::CacheContext;
-use crate::cache::core::watch_cache::{CacheReader, Change, Now, State, WatchCache, WindowLimits};
+use crate::cache::core::watch_cache::{CacheReader, Now, WatchCache, WindowLimits};
 use crate::cache::count_check::{CountCheck, CountedCache};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheSeries;
 use crate::cache::probe::Probed;
-use crate::cache::proof::listed_state::ListedState;
 use crate::cache::proof::state::ProofState;
 use crate::cache::reflector::writer::Writer;
 use crate::cache::verification::findings::CheckFindings;
@@ -51,7 +52,9 @@ pub(crate) struct CachedResource {
     /// The state and the history, to be read.
     pub(crate) watch_cache: CacheReader,
     /// What changes them.
-    pub(crate) writer: Writer,
+    pub(crate) writer: Arc<Writer>,
+    /// What clients may see of the cache.
+    pub(crate) shown: Shown,
     /// The life of the cache, from its creation to the end of its reflector.
     pub(crate) lifecycle: Lifecycle,
     /// The users of the cache.
@@ -108,10 +111,11 @@ impl CachedResource {
         let indexed =
             selectable.indexed().filter(|field| selectable.is_readable(*field, key.representation));
         let cache = WatchCache::new(limits).with_index(indexed);
-        let writer = Writer::new(cache, context.history.clone());
+        let writer = Arc::new(Writer::new(cache, context.history.clone()));
         let (tasks, metrics) = (context.tasks.clone(), context.metrics.clone());
         Self {
             watch_cache: writer.reader().clone(),
+            shown: Shown::new(key.gvr.clone(), writer.clone(), context.clone()),
             writer,
             lifecycle: Lifecycle::new(context.cancel.child_token()),
             usage: Usage::new(context.clock),
@@ -147,49 +151,14 @@ impl CachedResource {
         counts
     }
 
-    /// Notes that clients may be shown a state that was listed beside the cache's stream. Reads
-    /// show it from now on, until the cache has come that far.
-    pub(crate) fn show(&self, listed: &Arc<ListedState>) {
-        let at = listed.resource_version();
-        self.context.floors.raise(&self.key.gvr, at, listed.generation);
-        self.proofs.shown.rcu(|published| match published {
-            Some(published) if published.is_newer_than(listed) => Some(Arc::clone(published)),
-            _ => Some(Arc::clone(listed)),
-        });
-    }
-
-    /// Returns the newest listed state that a client may have been shown, if the cache has not come
-    /// that far.
-    pub(crate) fn newest_listed(&self) -> Option<Arc<ListedState>> {
-        let listed = self.proofs.shown.load();
-        listed.as_ref().filter(|listed| self.is_ahead(listed)).map(Arc::clone)
-    }
-
-    /// Whether a listed state is newer than the cache's own.
-    fn is_ahead(&self, listed: &ListedState) -> bool {
-        let held = self.held();
-        held.is_some_and(|held| held < listed.resource_version())
-            && listed.generation == self.writer.generation()
-    }
-
-    /// Returns the resourceVersion of the cache's own state.
-    fn held(&self) -> Option<ResourceVersion> {
-        self.watch_cache.state().map(|state| state.resource_version())
-    }
-
-    /// Returns the newest state that a client may have been shown; `None` while there is none.
-    pub(crate) fn newest_state(&self) -> Option<Arc<State>> {
-        // The cache's own state is read last. If it overtakes the listed one meanwhile, or if a
-        // rewind drops that, the own state is the newest.
-        let listed = self.newest_listed().map(|listed| Arc::clone(&listed.state));
-        let held = self.watch_cache.state()?;
-        let is_newer = |listed: &Arc<State>| listed.resource_version() > held.resource_version();
-        Some(listed.filter(is_newer).unwrap_or(held))
-    }
-
     /// Whether the cache has a state that any read may use.
     pub(crate) fn is_ready(&self) -> bool {
-        self.watch_cache.state().is_some() && !self.lifecycle.is_behind()
+        self.watch_cache.state().is_some() && !self.shown.is_behind()
+    }
+
+    /// Whether every state that reads may use is one from after `moment`.
+    pub(crate) fn is_listed_since(&self, moment: Instant) -> bool {
+        self.lifecycle.created() >= moment && !self.shown.is_behind()
     }
 
     /// Returns since when the cache may lack events: its watch is closed, or no API server is
@@ -199,45 +168,6 @@ impl CachedResource {
         match (self.lifecycle.unwatched_since(), unusable) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
-        }
-    }
-
-    /// Returns the resourceVersion of [`Self::newest_state`].
-    pub(crate) fn shown(&self) -> Option<ResourceVersion> {
-        let listed = self.newest_listed().map(|listed| listed.resource_version());
-        listed.or(*self.watch_cache.progress().borrow())
-    }
-
-    /// Notes changes that the watchers are about to see. The successor of a retired cache must show
-    /// nothing older.
-    pub(crate) fn note_applying(&self, changes: &[Change]) {
-        if self.lifecycle.is_retiring()
-            && let Some(newest) = changes.iter().map(Change::resource_version).max()
-        {
-            self.raise_floor(newest);
-        }
-    }
-
-    /// Raises the floor of the resource to what the cache has shown.
-    pub(crate) fn raise_floor(&self, resource_version: ResourceVersion) {
-        self.context.floors.raise(&self.key.gvr, resource_version, self.writer.generation());
-    }
-
-    /// Returns the floor of the resource, if that is above `state_version`.
-    pub(crate) fn floor_above(
-        &self,
-        state_version: Option<ResourceVersion>,
-    ) -> Option<ResourceVersion> {
-        let floor = self.context.floors.get(&self.key.gvr, self.writer.generation());
-        floor.filter(|floor| Some(*floor) > state_version)
-    }
-
-    /// Drops the listed state that clients were shown, if the cache has come that far.
-    pub(crate) fn drop_overtaken(&self) {
-        if self.proofs.shown.load().is_some() {
-            self.proofs
-                .shown
-                .rcu(|published| published.clone().filter(|listed| self.is_ahead(listed)));
         }
     }
 

@@ -60,7 +60,7 @@ impl CacheHandle {
     /// Returns the newest state that a client of this cache may have been shown: that of the watch
     /// cache, or a newer one that was listed for a proof of freshness. `None` while there is none.
     pub fn newest_state(&self) -> Option<Arc<State>> {
-        self.cached().newest_state()
+        self.cached().shown.state()
     }
 
     /// Returns the start of a watch that begins with [`Self::newest_state`].
@@ -70,7 +70,7 @@ impl CacheHandle {
 
     /// Returns the start of a watch of the events to come: those after [`Self::newest_state`].
     pub fn start_now(&self) -> WatchStart {
-        let listed = self.cached().newest_listed();
+        let listed = self.cached().shown.listed();
         listed.map_or(WatchStart::Now, |listed| WatchStart::After(listed.resource_version()))
     }
 
@@ -113,12 +113,12 @@ impl CacheHandle {
     /// reached a resourceVersion that the upstream returned after that. Only watches from a
     /// resourceVersion may use it, and those that find a proof of freshness of their own.
     pub async fn wait_until_caught_up(&self, timeout: Duration) -> Result<(), Refusal> {
-        let lifecycle = &self.cached().lifecycle;
-        if !lifecycle.is_behind() {
+        let shown = &self.cached().shown;
+        if !shown.is_behind() {
             return Ok(());
         }
         let _waiter = self.cached().usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
-        self.wait(timeout, lifecycle.opened(), Refusal::NotReady).await
+        self.wait(timeout, shown.opened(), Refusal::NotReady).await
     }
 
     /// Returns the span of the list by which the reflector filled the cache, unless that list had
@@ -149,7 +149,7 @@ impl CacheHandle {
     ) -> Result<(), Refusal> {
         let reached = |held: &Option<ResourceVersion>| *held >= Some(resource_version);
         let mut progress = self.cache().progress();
-        if reached(&self.cached().shown()) {
+        if reached(&self.cached().shown.resource_version()) {
             return Ok(());
         }
         let fresh = async { progress.wait_for(reached).await.is_ok() };
@@ -179,7 +179,7 @@ impl CacheHandle {
     ) -> Result<FreshState, Refusal> {
         let cached = self.cached();
         // If the cache was started after the request arrived, its first list is the proof.
-        if requested.is_none() && cached.lifecycle.is_listed_since(since) {
+        if requested.is_none() && cached.is_listed_since(since) {
             cached.series.proof("held", Duration::ZERO);
             return Ok(self.newest_start());
         }
@@ -201,7 +201,7 @@ impl CacheHandle {
         timeout: Duration,
     ) -> Result<Arc<State>, NoProof> {
         let cached = self.cached();
-        let fresh = if cached.lifecycle.is_listed_since(since) {
+        let fresh = if cached.is_listed_since(since) {
             FreshState::Held
         } else {
             tokio::select! {

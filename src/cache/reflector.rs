@@ -39,9 +39,11 @@ pub(crate) mod writer;
 
 use std::sync::Arc;
 
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::cache::cached_resource::CachedResource;
+use crate::cache::proof;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
 pub(crate) use crate::cache::reflector::start_options::StartOptions;
@@ -66,6 +68,8 @@ impl Reflector {
         let key = &cached.key;
         let span =
             tracing::info_span!("reflector", resource = %key.gvr, namespace = key.namespace());
+        let catch_up = cached.context.tasks.spawn(proof::catch_up(Arc::clone(&cached)));
+        let _catch_up = AbortOnDropHandle::new(catch_up);
         let work = async {
             tokio::select! {
                 biased;

@@ -9,14 +9,13 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::progress::Probes;
 use crate::cache::proof::demand::Demand;
-use crate::cache::proof::listed_state::{ListProof, ListedState};
+use crate::cache::proof::listed_state::ListProof;
 use crate::cache::proof::short_watches::ShortWatches;
 use crate::tasks::single_flight::SingleFlight;
 use crate::upstream::lister_watcher::ListWatch;
@@ -29,9 +28,6 @@ pub(crate) struct ProofState {
     pub(super) demand: Mutex<Demand>,
     /// The list in progress.
     pub(super) lists: SingleFlight<(), ListProof>,
-    /// The newest listed state that a client may have been shown. Dropped once the cache has come
-    /// that far.
-    pub(crate) shown: ArcSwapOption<ListedState>,
     /// The short watches in progress.
     pub(super) short_watches: ShortWatches,
     /// The highest resourceVersion that a short watch has proved.
@@ -49,7 +45,6 @@ impl ProofState {
             probes: Arc::new(Probes::new(upstream, tasks, metrics)),
             demand: Mutex::default(),
             lists: SingleFlight::default(),
-            shown: ArcSwapOption::empty(),
             short_watches: ShortWatches::default(),
             proven_by_watch: AtomicU64::new(0),
         }

@@ -11,7 +11,6 @@ use crate::cache::cached_resource::CachedResource;
 use crate::cache::context::CacheContext;
 use crate::cache::probe::request;
 use crate::cache::progress::PROBE_TIMEOUT;
-use crate::cache::proof;
 use crate::cache::reflector::backoff::Backoff;
 use crate::cache::reflector::byte_checks::ByteChecks;
 use crate::cache::reflector::failure::Failure;
@@ -81,13 +80,6 @@ impl Driver {
         self.cached.watch_cache.state().map(|state| state.resource_version())
     }
 
-    /// Returns the resourceVersion below which no state may be shown any more: the cache's own, or
-    /// what another cache of the resource or a proof of freshness has shown.
-    pub(super) fn floor(&self) -> Option<ResourceVersion> {
-        let generation = *self.generation.borrow();
-        self.held().max(self.cached.context.floors.get(&self.cached.key.gvr, generation))
-    }
-
     /// Whether a rewind was detected that this reflector has not followed yet.
     pub(super) fn is_rewound(&self) -> bool {
         self.generation.has_changed().unwrap_or(false)
@@ -109,7 +101,7 @@ impl Driver {
 
     /// Reports a rewound history: every cache of this upstream drops its state, this one included.
     fn report_rewind(&self, upstream: ResourceVersion) {
-        let held = self.floor().unwrap_or_default();
+        let held = self.cached.shown.floor().unwrap_or_default();
         // Another cache may have reported the same rewind already.
         if self.is_rewound() {
             return;
@@ -200,21 +192,13 @@ impl Driver {
     /// the floor, which other caches of the resource may have raised since the list was requested.
     /// Returns false if it is older than the cache.
     fn publish(&self, listed: ListedObjects, resource_version: ResourceVersion) -> bool {
-        let (cached, generation) = (&self.cached, self.cached.writer.generation());
+        let CachedResource { shown, writer, context, .. } = &*self.cached;
+        let (on_relist, now) = (context.config().on_relist, context.clock.now());
         // Not held without a cause: requests that wait for the first list take it as their proof.
-        let reached = cached.shown().max(Some(resource_version));
-        let was_open = cached
-            .floor_above(reached)
-            .is_some_and(|floor| cached.lifecycle.hold_until(floor, generation));
-        let (on_relist, now) = (cached.context.config().on_relist, cached.context.clock.now());
-        let is_applied = cached.writer.replace(listed, resource_version, on_relist, now);
-        // The floor may also have risen meanwhile.
-        if let Some(floor) = cached.floor_above(cached.shown()) {
-            proof::hold(cached, floor, generation);
-        }
-        if !proof::open(cached, false) && was_open {
-            proof::spawn_catching_up(Arc::clone(cached));
-        }
+        shown.hold_below_floor(Some(resource_version), false);
+        let is_applied = writer.replace(listed, resource_version, on_relist, now);
+        // The floor may have risen meanwhile.
+        shown.settle(false);
         is_applied
     }
 

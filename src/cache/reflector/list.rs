@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::GATHER_DURATION;
 use crate::cache::core::watch_cache::State as CacheState;
-use crate::cache::proof;
 use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
@@ -42,7 +41,7 @@ impl Driver {
         let began = Instant::now();
         let mut span = ListSpan::begin(&cached, cause.label());
         let _listing = cached.writer.begin_list();
-        self.floor_at_list_start = self.floor();
+        self.floor_at_list_start = cached.shown.floor();
         if let Some(next) = self.list_at_requested().await {
             cached.note_filled(cause.label(), began.elapsed());
             span.succeed();
@@ -57,7 +56,7 @@ impl Driver {
             span.succeed();
         }
         if listed.is_ok() && not_older.is_none() {
-            proof::open(&cached, true);
+            cached.shown.settle(true);
         }
         listed
     }

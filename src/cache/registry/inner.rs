@@ -17,7 +17,7 @@ use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::refusal::Refusal;
-use crate::cache::registry::cache_map::{CacheMap, raise_floor};
+use crate::cache::registry::cache_map::CacheMap;
 use crate::cache::registry::eviction::{give_back, make_space};
 use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::negative_cache::NegativeCache;
@@ -168,7 +168,7 @@ impl Inner {
             let context = Arc::clone(&self.context);
             let cached = Arc::new(CachedResource::new(key, resource, upstream, context));
             if list_at.is_some() {
-                cached.lifecycle.begin_in_the_past();
+                cached.shown.begin_in_the_past();
             }
             if let Some(through) = self.quarantines.doubtful_through(&cached.key) {
                 cached.writer.distrust(through);
@@ -239,7 +239,8 @@ impl Inner {
             self.negative_cache.insert(&cached.key, refusal, attempts).await;
         }
         self.finish_warming(cached, Some(refusal));
-        raise_floor(cached);
+        // Before a successor can start.
+        cached.shown.raise_floor(cached.shown.resource_version());
         self.caches.hold_others(cached);
         cached.series.retire();
         self.context.metrics.stopped(refusal.as_str());
