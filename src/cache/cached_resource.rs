@@ -96,15 +96,7 @@ impl CachedResource {
             age: HISTORY_AGE,
             bytes_max: context.config().history_bytes_max,
         };
-        let representation = key.representation.as_str();
-        let gvr = &key.gvr;
-        let series = context.metrics.series([
-            &gvr.group,
-            &gvr.version,
-            &gvr.resource,
-            key.namespace(),
-            representation,
-        ]);
+        let series = context.metrics.series(key.labels());
         // An index of a field that this representation does not show would have all objects under
         // one value.
         let selectable = &resource.selectable;

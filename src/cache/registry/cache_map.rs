@@ -131,20 +131,11 @@ impl CacheMap {
 
     /// Returns the number of requests that wait for a cache of a resource which holds `namespace`.
     pub(super) fn waiting(&self, gvr: &GroupVersionResource, namespace: &str) -> usize {
-        let scopes = [Scope::Cluster, Scope::Namespace(namespace.into())];
-        let count = if namespace.is_empty() { 1 } else { 2 };
-        let of_scope = |scope: Scope| {
-            let key = |representation| CacheKey {
-                gvr: gvr.clone(),
-                representation,
-                scope: scope.clone(),
-            };
-            Representation::ALL
-                .into_iter()
-                .filter_map(|scope| Some(self.caches.get(&key(scope))?.usage.ready_waiters()))
-                .sum::<usize>()
-        };
-        scopes.into_iter().take(count).map(of_scope).sum()
+        let mut caches = self.in_scope(gvr, "");
+        if !namespace.is_empty() {
+            caches.extend(self.in_scope(gvr, namespace));
+        }
+        caches.iter().map(|cached| cached.usage.ready_waiters()).sum()
     }
 
     /// Returns the caches of a resource that hold one namespace, or (empty) the cluster.
