@@ -149,7 +149,7 @@ async fn attempt(
     from: ResourceVersion,
     through: ResourceVersion,
 ) -> Result<usize, AttemptError> {
-    let generation = cached.generation.current();
+    let generation = cached.writer.generation();
     let config = cached.context.config().clone();
     let weight = cached.watch_cache.state().map_or(0, |state| state.weight());
     // The cache must still have room to grow.
@@ -167,16 +167,14 @@ async fn attempt(
         let error = AttemptError::Incomplete;
         return Err(if is_replaced() { AttemptError::Replaced } else { error });
     }
-    let (events, now) = (earlier.count(), cached.context.clock.now());
-    let joined = cached.generation.run_in(generation, |cache| {
-        cache.prepend(earlier, through, weight.saturating_add(room), now)
-    });
-    if !matches!(joined, Some(Ok(()))) {
+    let (count, now) = (earlier.count(), cached.context.clock.now());
+    let (events, weight_max) = ((earlier, through), weight.saturating_add(room));
+    if cached.writer.prepend(generation, events, weight_max, now).is_err() {
         let error = AttemptError::NotJoined;
         return Err(if is_replaced() { AttemptError::Replaced } else { error });
     }
     cached.note_weight();
-    Ok(events)
+    Ok(count)
 }
 
 /// Watches until every event up to `through` has arrived.
@@ -215,7 +213,7 @@ async fn watch_once(
         timeout_seconds: WATCH_TIMEOUT_SECONDS,
         ..WatchRequest::default()
     };
-    let mut watch = cached.proofs.upstream().watch(request).await?;
+    let mut watch = cached.upstream.watch(request).await?;
     while let Some(events) = watch.next().await? {
         for event in events {
             let change = match event {
@@ -268,7 +266,7 @@ async fn list_exactly(
         ..ListRequest::default()
     };
     for _ in 0..PAGES_MAX {
-        let page = with_timeout(PAGE_TIMEOUT, cached.proofs.upstream().list(request)).await?;
+        let page = with_timeout(PAGE_TIMEOUT, cached.upstream.list(request)).await?;
         if page.resource_version != from {
             return Err(AttemptError::Expired(None));
         }

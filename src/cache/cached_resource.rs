@@ -3,14 +3,13 @@
 //! The reflector writes the state, handles read it, and the registry decides how long the cache
 //! runs. Each part has its own file, invariants and locks.
 //!
-//! Lock order: the locks of the parts are never held together, except that `generation` is locked
-//! before the watch cache.
+//! Lock order: the locks of the parts are never held together.
 
-pub(crate) mod generation;
 pub(crate) mod latest_list;
 pub(crate) mod learned;
 pub(crate) mod lifecycle;
 pub(crate) mod reflector_requests;
+pub(crate) mod shown;
 pub(crate) mod status;
 pub(crate) mod usage;
 
@@ -23,24 +22,24 @@ use crate::api::resource::ApiResource;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::state::BackfillState;
 use crate::cache::budget::Account;
-use crate::cache::cached_resource::generation::Generation;
 use crate::cache::cached_resource::latest_list::LatestList;
 use crate::cache::cached_resource::learned::LearnedTraits;
 use crate::cache::cached_resource::lifecycle::Lifecycle;
 use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
+use crate::cache::cached_resource::shown::Shown;
 use crate::cache::cached_resource::status::ReflectorStatus;
 use crate::cache::cached_resource::usage::Usage;
 use crate::cache::context::CacheContext;
-use crate::cache::core::watch_cache::{Change, Now, State, WatchCache, WindowLimits};
+use crate::cache::core::watch_cache::{CacheReader, Now, WatchCache, WindowLimits};
 use crate::cache::count_check::{CountCheck, CountedCache};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheSeries;
 use crate::cache::probe::Probed;
-use crate::cache::proof::list_watch::DynListWatch;
-use crate::cache::proof::listed_state::ListedState;
 use crate::cache::proof::state::ProofState;
+use crate::cache::reflector::writer::Writer;
 use crate::cache::verification::findings::CheckFindings;
 use crate::config::ConsistentLists;
+use crate::upstream::lister_watcher::ListWatch;
 
 /// The cache of one resource.
 pub(crate) struct CachedResource {
@@ -48,10 +47,14 @@ pub(crate) struct CachedResource {
     pub(crate) key: CacheKey,
     /// The definition of the resource when the cache started.
     pub(crate) resource: Arc<ApiResource>,
-    /// The state and the history.
-    pub(crate) watch_cache: Arc<WatchCache>,
-    /// The generation of the upstream's history in which the state was listed.
-    pub(crate) generation: Generation,
+    /// The upstream from which the cache is filled.
+    pub(crate) upstream: Arc<dyn ListWatch>,
+    /// The state and the history, to be read.
+    pub(crate) watch_cache: CacheReader,
+    /// What changes them.
+    pub(crate) writer: Arc<Writer>,
+    /// What clients may see of the cache.
+    pub(crate) shown: Shown,
     /// The life of the cache, from its creation to the end of its reflector.
     pub(crate) lifecycle: Lifecycle,
     /// The users of the cache.
@@ -84,7 +87,7 @@ impl CachedResource {
     pub(crate) fn new(
         key: CacheKey,
         resource: Arc<ApiResource>,
-        upstream: Arc<dyn DynListWatch>,
+        upstream: Arc<dyn ListWatch>,
         context: Arc<CacheContext>,
     ) -> Self {
         let limits = WindowLimits {
@@ -93,24 +96,19 @@ impl CachedResource {
             age: HISTORY_AGE,
             bytes_max: context.config().history_bytes_max,
         };
-        let representation = key.representation.as_str();
-        let gvr = &key.gvr;
-        let series = context.metrics.series([
-            &gvr.group,
-            &gvr.version,
-            &gvr.resource,
-            key.namespace(),
-            representation,
-        ]);
+        let series = context.metrics.series(key.labels());
         // An index of a field that this representation does not show would have all objects under
         // one value.
         let selectable = &resource.selectable;
         let indexed =
             selectable.indexed().filter(|field| selectable.is_readable(*field, key.representation));
-        let watch_cache = Arc::new(WatchCache::new(limits).with_index(indexed));
+        let cache = WatchCache::new(limits).with_index(indexed);
+        let writer = Arc::new(Writer::new(cache, context.history.clone()));
         let (tasks, metrics) = (context.tasks.clone(), context.metrics.clone());
         Self {
-            generation: Generation::new(context.history.clone(), watch_cache.clone()),
+            watch_cache: writer.reader().clone(),
+            shown: Shown::new(key.gvr.clone(), writer.clone(), context.clone()),
+            writer,
             lifecycle: Lifecycle::new(context.cancel.child_token()),
             usage: Usage::new(context.clock),
             learned: LearnedTraits::new(&resource, key.representation),
@@ -119,73 +117,40 @@ impl CachedResource {
             latest_list: LatestList::default(),
             counts: CountCheck::default(),
             findings: CheckFindings::default(),
-            proofs: ProofState::new(upstream, tasks, metrics),
+            proofs: ProofState::new(upstream.clone(), tasks, metrics),
             backfill: BackfillState::default(),
             account: context.budget.account(),
             series,
-            watch_cache,
+            upstream,
             resource,
             context,
             key,
         }
     }
 
-    /// Notes that the upstream has no change up to `resource_version`. Has no effect unless
-    /// `generation` is still the present one, nor while the progress is held.
-    pub(crate) fn apply_progress(&self, generation: u64, resource_version: ResourceVersion) {
-        let now = self.context.clock.now();
-        self.generation.advance_in(generation, |cache| {
-            cache.apply(vec![Change::Progress(resource_version)], now);
-        });
+    /// Notes that the upstream has no change up to `resource_version`, as a proof found in
+    /// `generation`. Returns whether that counts ([`Writer::advance`]).
+    pub(crate) fn apply_progress(
+        &self,
+        generation: u64,
+        resource_version: ResourceVersion,
+    ) -> bool {
+        let counts = self.writer.advance(generation, resource_version, self.context.clock.now());
         self.context.history.observe(resource_version);
         if let Some(state) = self.watch_cache.state() {
             self.series.contents(state.len(), state.weight(), state.resource_version().0);
         }
-    }
-
-    /// Notes that clients may be shown a state that was listed beside the cache's stream. Reads
-    /// show it from now on, until the cache has come that far.
-    pub(crate) fn show(&self, listed: &Arc<ListedState>) {
-        let at = listed.resource_version();
-        self.context.floors.raise(&self.key.gvr, at, listed.generation);
-        self.proofs.shown.rcu(|published| match published {
-            Some(published) if published.is_newer_than(listed) => Some(Arc::clone(published)),
-            _ => Some(Arc::clone(listed)),
-        });
-    }
-
-    /// Returns the newest listed state that a client may have been shown, if the cache has not come
-    /// that far.
-    pub(crate) fn newest_listed(&self) -> Option<Arc<ListedState>> {
-        let listed = self.proofs.shown.load();
-        listed.as_ref().filter(|listed| self.is_ahead(listed)).map(Arc::clone)
-    }
-
-    /// Whether a listed state is newer than the cache's own.
-    fn is_ahead(&self, listed: &ListedState) -> bool {
-        let held = self.held();
-        held.is_some_and(|held| held < listed.resource_version())
-            && listed.generation == self.generation.current()
-    }
-
-    /// Returns the resourceVersion of the cache's own state.
-    fn held(&self) -> Option<ResourceVersion> {
-        self.watch_cache.state().map(|state| state.resource_version())
-    }
-
-    /// Returns the newest state that a client may have been shown; `None` while there is none.
-    pub(crate) fn newest_state(&self) -> Option<Arc<State>> {
-        // The cache's own state is read last. If it overtakes the listed one meanwhile, or if a
-        // rewind drops that, the own state is the newest.
-        let listed = self.newest_listed().map(|listed| Arc::clone(&listed.state));
-        let held = self.watch_cache.state()?;
-        let is_newer = |listed: &Arc<State>| listed.resource_version() > held.resource_version();
-        Some(listed.filter(is_newer).unwrap_or(held))
+        counts
     }
 
     /// Whether the cache has a state that any read may use.
     pub(crate) fn is_ready(&self) -> bool {
-        self.watch_cache.state().is_some() && !self.lifecycle.is_behind()
+        self.watch_cache.state().is_some() && !self.shown.is_behind()
+    }
+
+    /// Whether every state that reads may use is one from after `moment`.
+    pub(crate) fn is_listed_since(&self, moment: Instant) -> bool {
+        self.lifecycle.created() >= moment && !self.shown.is_behind()
     }
 
     /// Returns since when the cache may lack events: its watch is closed, or no API server is
@@ -195,45 +160,6 @@ impl CachedResource {
         match (self.lifecycle.unwatched_since(), unusable) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
-        }
-    }
-
-    /// Returns the resourceVersion of [`Self::newest_state`].
-    pub(crate) fn shown(&self) -> Option<ResourceVersion> {
-        let listed = self.newest_listed().map(|listed| listed.resource_version());
-        listed.or(*self.watch_cache.progress().borrow())
-    }
-
-    /// Notes changes that the watchers are about to see. The successor of a retired cache must show
-    /// nothing older.
-    pub(crate) fn note_applying(&self, changes: &[Change]) {
-        if self.lifecycle.is_retiring()
-            && let Some(newest) = changes.iter().map(Change::resource_version).max()
-        {
-            self.raise_floor(newest);
-        }
-    }
-
-    /// Raises the floor of the resource to what the cache has shown.
-    pub(crate) fn raise_floor(&self, resource_version: ResourceVersion) {
-        self.context.floors.raise(&self.key.gvr, resource_version, self.generation.current());
-    }
-
-    /// Returns the floor of the resource, if that is above `state_version`.
-    pub(crate) fn floor_above(
-        &self,
-        state_version: Option<ResourceVersion>,
-    ) -> Option<ResourceVersion> {
-        let floor = self.context.floors.get(&self.key.gvr, self.generation.current());
-        floor.filter(|floor| Some(*floor) > state_version)
-    }
-
-    /// Drops the listed state that clients were shown, if the cache has come that far.
-    pub(crate) fn drop_overtaken(&self) {
-        if self.proofs.shown.load().is_some() {
-            self.proofs
-                .shown
-                .rcu(|published| published.clone().filter(|listed| self.is_ahead(listed)));
         }
     }
 
@@ -250,15 +176,15 @@ impl CachedResource {
     }
 
     fn counted(&self) -> CountedCache<'_> {
-        let (key, generation, series) = (&self.key, &self.generation, &self.series);
-        CountedCache { key, generation, series, findings: &self.findings }
+        let (key, writer, series) = (&self.key, &self.writer, &self.series);
+        CountedCache { key, writer, series, findings: &self.findings }
     }
 
     /// Compares the upstream's cluster with the known one, if a connection was opened since the
     /// last comparison. Returns whether what was received in `generation` counts.
     pub(crate) async fn is_same_cluster(&self, generation: u64) -> bool {
         let CacheContext { cluster, history, metrics, .. } = &*self.context;
-        let confirmed = cluster.confirm(&*self.proofs.upstream, history, metrics).await;
+        let confirmed = cluster.confirm(&*self.upstream, history, metrics).await;
         if let Err(error) = &confirmed {
             tracing::debug!(%error, "nothing that was received counts");
         }
@@ -268,7 +194,7 @@ impl CachedResource {
     /// Returns whether objects and events that were received beside the cache's own stream, in
     /// `generation`, count: the cluster is the same, and the API server itself has sent them.
     pub(crate) async fn is_same_origin(&self, generation: u64) -> bool {
-        self.proofs.upstream.is_local().await && self.is_same_cluster(generation).await
+        self.upstream.is_local().await && self.is_same_cluster(generation).await
     }
 
     /// Waits until the held history is known to be the upstream's present one: the watch is open
@@ -283,7 +209,7 @@ impl CachedResource {
                 self.requests.request_resume();
                 drop(self.lifecycle.watching().wait_for(|watching| *watching).await);
             }
-            self.is_same_cluster(self.generation.current()).await
+            self.is_same_cluster(self.writer.generation()).await
         };
         tokio::select! {
             biased;

@@ -23,7 +23,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
@@ -33,17 +32,7 @@ use crate::cache::upstream_history::UpstreamHistory;
 use crate::tasks::single_permit::SinglePermit;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
-
-/// A source of the cluster's uid.
-pub(crate) trait IdentifyCluster: Send + Sync {
-    /// Returns the uid of the namespace kube-system, over a new connection; `None` if it may not be
-    /// read.
-    fn uid(&self) -> BoxFuture<'_, Result<Option<String>, UpstreamError>>;
-
-    /// Returns the number of connections to the upstream that were ever opened, without those of
-    /// [`uid`](Self::uid).
-    fn connections_opened(&self) -> u64;
-}
+use crate::upstream::lister_watcher::ListWatch;
 
 /// The identity of the upstream's cluster.
 #[derive(Debug, Default)]
@@ -86,7 +75,7 @@ impl ClusterIdentity {
     /// answers, starts a new generation of `history`.
     pub(crate) async fn confirm(
         &self,
-        upstream: &dyn IdentifyCluster,
+        upstream: &dyn ListWatch,
         history: &UpstreamHistory,
         metrics: &CacheMetrics,
     ) -> Result<(), IdentityError> {
@@ -165,10 +154,10 @@ impl KnownUid {
 
 /// Asks for the uid, again after a failure: what was received over the new connections waits for
 /// the answer, and may be large.
-async fn ask(upstream: &dyn IdentifyCluster) -> Result<Option<String>, IdentityError> {
+async fn ask(upstream: &dyn ListWatch) -> Result<Option<String>, IdentityError> {
     let mut delay = FIRST_DELAY;
     loop {
-        match with_timeout(PROBE_TIMEOUT, upstream.uid()).await {
+        match with_timeout(PROBE_TIMEOUT, upstream.cluster_uid()).await {
             Ok(uid) => return Ok(uid),
             Err(error) if delay > LAST_DELAY => return Err(IdentityError::Failed(error)),
             Err(error) => {
@@ -195,6 +184,7 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+    use crate::upstream::lister_watcher::Answer;
 
     /// A cluster whose connections the test counts.
     struct Cluster {
@@ -219,8 +209,8 @@ mod tests {
         }
     }
 
-    impl IdentifyCluster for Cluster {
-        fn uid(&self) -> BoxFuture<'_, Result<Option<String>, UpstreamError>> {
+    impl ListWatch for Cluster {
+        fn cluster_uid(&self) -> Answer<'_, Option<String>> {
             self.asked.fetch_add(1, Ordering::Relaxed);
             std::future::ready(self.uid.lock().clone()).boxed()
         }

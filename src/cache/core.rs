@@ -22,6 +22,7 @@ mod limits;
 mod now;
 mod objects;
 pub mod page_comparison;
+mod reader;
 mod refusal;
 mod relist;
 pub mod snapshot;

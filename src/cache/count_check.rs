@@ -12,17 +12,17 @@
 //! difference that a second probe confirms at another resourceVersion is reported once, until a
 //! later probe finds none.
 //!
-//! Lock order: the waiting number, then the generation of the cache.
+//! Lock order: the waiting number, then that of the cache's writer.
 
 use parking_lot::Mutex;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::cached_resource::generation::Generation;
 use crate::cache::core::snapshot::Snapshot;
-use crate::cache::core::watch_cache::{State, WatchCache};
+use crate::cache::core::watch_cache::{CacheReader, State};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheSeries;
 use crate::cache::probe::Probed;
+use crate::cache::reflector::writer::Writer;
 use crate::cache::verification::findings::CheckFindings;
 
 /// The comparisons of one cache.
@@ -63,7 +63,7 @@ enum Outcome {
 /// The parts of a cache that a comparison uses.
 pub(crate) struct CountedCache<'a> {
     pub(crate) key: &'a CacheKey,
-    pub(crate) generation: &'a Generation,
+    pub(crate) writer: &'a Writer,
     pub(crate) series: &'a CacheSeries,
     pub(crate) findings: &'a CheckFindings,
 }
@@ -91,7 +91,7 @@ impl CountCheck {
 impl Progress {
     fn settle(&mut self, cache: &CountedCache<'_>) {
         let Some(waiting) = self.waiting else { return };
-        let held = cache.generation.run_in(waiting.generation, WatchCache::state).flatten();
+        let held = cache.writer.read_in(waiting.generation, CacheReader::state).flatten();
         let Some(state) = held else {
             self.waiting = None;
             return;

@@ -18,7 +18,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::api::trace_context::{SpanId, TraceId};
 use crate::cache::backfill::{self, Reach};
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::core::watch_cache::{Now, State, WatchCache, WatchRefusal};
+use crate::cache::core::watch_cache::{CacheReader, Now, State, WatchRefusal};
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::key::CacheKey;
 use crate::cache::proof::consistent_list::{self, NoProof};
@@ -43,34 +43,34 @@ impl CacheHandle {
 
     /// Returns the definition of the resource.
     pub fn resource(&self) -> &Arc<ApiResource> {
-        &self.cached().resource
+        &self.cached.resource
     }
 
     /// Returns the scope of the cache: the cluster or one namespace. The cache of the cluster
     /// answers for any namespace.
     pub fn scope(&self) -> &Scope {
-        &self.cached().key.scope
+        &self.cached.key.scope
     }
 
     /// Returns the watch cache.
-    pub fn cache(&self) -> &Arc<WatchCache> {
-        &self.cached().watch_cache
+    pub fn cache(&self) -> &CacheReader {
+        &self.cached.watch_cache
     }
 
     /// Returns the newest state that a client of this cache may have been shown: that of the watch
     /// cache, or a newer one that was listed for a proof of freshness. `None` while there is none.
     pub fn newest_state(&self) -> Option<Arc<State>> {
-        self.cached().newest_state()
+        self.cached.shown.state()
     }
 
     /// Returns the start of a watch that begins with [`Self::newest_state`].
     pub fn newest_start(&self) -> FreshState {
-        proof::newest_state(self.cached())
+        proof::newest_state(&self.cached)
     }
 
     /// Returns the start of a watch of the events to come: those after [`Self::newest_state`].
     pub fn start_now(&self) -> WatchStart {
-        let listed = self.cached().newest_listed();
+        let listed = self.cached.shown.listed();
         listed.map_or(WatchStart::Now, |listed| WatchStart::After(listed.resource_version()))
     }
 
@@ -87,10 +87,10 @@ impl CacheHandle {
             return Ok(());
         }
         // The earlier cache did not fit either. Only if this one does, requests wait no more.
-        if self.cached().lifecycle.was_over_budget() {
+        if self.cached.lifecycle.was_over_budget() {
             return Err(Refusal::OverBudget);
         }
-        let _waiter = self.cached().usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
+        let _waiter = self.cached.usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
         let mut progress = self.cache().progress();
         let ready = async { progress.wait_for(Option::is_some).await.is_ok() };
         self.wait(timeout, ready, Refusal::NotReady).await
@@ -103,8 +103,8 @@ impl CacheHandle {
         after: ResourceVersion,
         may_begin: impl Fn(&CacheKey, ResourceVersion) -> bool,
     ) {
-        if may_begin(&self.cached().key, after) {
-            self.cached().lifecycle.ask_start(after);
+        if may_begin(&self.cached.key, after) {
+            self.cached.lifecycle.ask_start(after);
         }
     }
 
@@ -113,23 +113,23 @@ impl CacheHandle {
     /// reached a resourceVersion that the upstream returned after that. Only watches from a
     /// resourceVersion may use it, and those that find a proof of freshness of their own.
     pub async fn wait_until_caught_up(&self, timeout: Duration) -> Result<(), Refusal> {
-        let lifecycle = &self.cached().lifecycle;
-        if !lifecycle.is_behind() {
+        let shown = &self.cached.shown;
+        if !shown.is_behind() {
             return Ok(());
         }
-        let _waiter = self.cached().usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
-        self.wait(timeout, lifecycle.opened(), Refusal::NotReady).await
+        let _waiter = self.cached.usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
+        self.wait(timeout, shown.opened(), Refusal::NotReady).await
     }
 
     /// Returns the span of the list by which the reflector filled the cache, unless that list had
     /// ended before `moment`. `None` if it is not traced.
     pub(crate) fn list_span_since(&self, moment: Instant) -> Option<(TraceId, SpanId)> {
-        self.cached().latest_list.span_since(moment)
+        self.cached.latest_list.span_since(moment)
     }
 
     /// Whether the cache has a state that any read may use.
     pub fn is_ready(&self) -> bool {
-        self.cached().is_ready()
+        self.cached.is_ready()
     }
 
     /// Waits at most `timeout` until the held history is known to be the upstream's present one,
@@ -137,7 +137,7 @@ impl CacheHandle {
     /// has shown to a client (`docs/decisions/rewound-history.md`). While no API server is usable,
     /// the held history counts as the present one.
     pub async fn is_joined(&self, timeout: Duration) -> bool {
-        tokio::time::timeout(timeout, self.cached().is_joined()).await.unwrap_or(false)
+        tokio::time::timeout(timeout, self.cached.is_joined()).await.unwrap_or(false)
     }
 
     /// Waits at most `timeout` until [`Self::newest_state`] has every change up to
@@ -149,7 +149,7 @@ impl CacheHandle {
     ) -> Result<(), Refusal> {
         let reached = |held: &Option<ResourceVersion>| *held >= Some(resource_version);
         let mut progress = self.cache().progress();
-        if reached(&self.cached().shown()) {
+        if reached(&self.cached.shown.resource_version()) {
             return Ok(());
         }
         let fresh = async { progress.wait_for(reached).await.is_ok() };
@@ -163,7 +163,7 @@ impl CacheHandle {
         &self,
         timeout: Duration,
     ) -> Result<ResourceVersion, Refusal> {
-        let probed = tokio::time::timeout(timeout, proof::probe(self.cached())).await;
+        let probed = tokio::time::timeout(timeout, proof::probe(&self.cached)).await;
         probed.unwrap_or(Err(Refusal::NotFresh))
     }
 
@@ -177,9 +177,9 @@ impl CacheHandle {
         since: Instant,
         timeout: Duration,
     ) -> Result<FreshState, Refusal> {
-        let cached = self.cached();
+        let cached = &self.cached;
         // If the cache was started after the request arrived, its first list is the proof.
-        if requested.is_none() && cached.lifecycle.is_listed_since(since) {
+        if requested.is_none() && cached.is_listed_since(since) {
             cached.series.proof("held", Duration::ZERO);
             return Ok(self.newest_start());
         }
@@ -200,8 +200,8 @@ impl CacheHandle {
         forwarding: Option<Duration>,
         timeout: Duration,
     ) -> Result<Arc<State>, NoProof> {
-        let cached = self.cached();
-        let fresh = if cached.lifecycle.is_listed_since(since) {
+        let cached = &self.cached;
+        let fresh = if cached.is_listed_since(since) {
             FreshState::Held
         } else {
             tokio::select! {
@@ -213,8 +213,10 @@ impl CacheHandle {
         match fresh {
             FreshState::Held => self.newest_state().ok_or(NoProof::NotTried),
             FreshState::Listed(listed) => cached
-                .generation
-                .run_in(listed.generation, |cache| cache.state().map(|_| Arc::clone(&listed.state)))
+                .writer
+                .read_in(listed.generation, |cache| {
+                    cache.state().map(|_| Arc::clone(&listed.state))
+                })
                 .flatten()
                 .ok_or(NoProof::Late),
         }
@@ -224,14 +226,14 @@ impl CacheHandle {
     /// its events are applied as they arrive. The value stays true while the connection is dead and
     /// this was not detected yet; [`Self::is_current`] detects it.
     pub fn watching(&self) -> watch::Receiver<bool> {
-        self.cached().lifecycle.watching()
+        self.cached.lifecycle.watching()
     }
 
     /// Returns whether, at some moment after this call, the cache had every event that an instance
     /// of the upstream had. Opens a second watch of three seconds from the held resourceVersion for
     /// this. Returns false if the watch did not show it within `timeout`. Cancel safe.
     pub async fn is_current(&self, timeout: Duration) -> bool {
-        tokio::time::timeout(timeout, proof::is_current(self.cached())).await.unwrap_or(false)
+        tokio::time::timeout(timeout, proof::is_current(&self.cached)).await.unwrap_or(false)
     }
 
     /// Starts a watch whose initial state is `state`. Fails with `NotReady` if `state` was
@@ -244,9 +246,9 @@ impl CacheHandle {
         match state {
             FreshState::Held => self.cache().watch(filter, WatchStart::InitialEvents),
             FreshState::Listed(listed) => self
-                .cached()
-                .generation
-                .run_in(listed.generation, |cache| cache.watch_from(filter, &listed.state))
+                .cached
+                .writer
+                .read_in(listed.generation, |cache| cache.watch_from(filter, &listed.state))
                 .unwrap_or(Err(WatchRefusal::NotReady)),
         }
     }
@@ -266,14 +268,14 @@ impl CacheHandle {
             Err(WatchRefusal::Expired { began_after: true, oldest }) => oldest,
             begun => return begun,
         };
-        let Some(_waiter) = self.cached().usage.add_ready_waiter() else {
+        let Some(_waiter) = self.cached.usage.add_ready_waiter() else {
             return Err(WatchRefusal::Expired { oldest, began_after: true });
         };
-        let reach = backfill::reach(self.cached(), after);
+        let reach = backfill::reach(&self.cached, after);
         match tokio::time::timeout(timeout, reach).await {
             Ok(Reach::Reached) => self.cache().watch(filter, start),
             Ok(Reach::Expired) => {
-                let oldest = self.cached().backfill.named_above(after).unwrap_or(oldest);
+                let oldest = self.cached.backfill.named_above(after).unwrap_or(oldest);
                 Err(WatchRefusal::Expired { oldest, began_after: false })
             }
             Ok(Reach::Unknown) | Err(_) => Err(WatchRefusal::Expired { oldest, began_after: true }),
@@ -289,7 +291,7 @@ impl CacheHandle {
     /// was detected and the cache has not reached `after`. Limit: once the new history has passed
     /// `after`, this cannot be detected any more.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
-        let lost = self.cached().context.history.highest_lost();
+        let lost = self.cached.context.history.highest_lost();
         match self.cache().state() {
             Some(state) if state.history().may_be_lost(after) => return true,
             Some(state) if state.resource_version() >= after => return false,
@@ -297,7 +299,7 @@ impl CacheHandle {
             _ if lost.is_none() => return false,
             _ => {}
         }
-        let probed = self.cached().proofs.probes.probed(self.cached().probe_gap());
+        let probed = self.cached.proofs.probes.probed(self.cached.probe_gap());
         match tokio::time::timeout(timeout, probed).await {
             Ok(Ok(probed)) => probed.resource_version < after,
             // On failure assume that the resourceVersion is lost: an unnecessary relist is better
@@ -320,13 +322,13 @@ impl CacheHandle {
     /// Returns the `Warning` headers that the upstream sends with this resource. Responses from the
     /// cache carry them too (`docs/semantics.md` §8.8).
     pub fn warnings(&self) -> Arc<Vec<HeaderValue>> {
-        self.cached().learned.warnings()
+        self.cached.learned.warnings()
     }
 
     /// Returns a BOOKMARK frame in `view`. Its bytes may differ from the upstream's until one of
     /// the upstream's was seen (`docs/semantics.md` §0.3).
     pub fn bookmark(&self, at: ResourceVersion, ends_initial: bool, view: View) -> Option<Bytes> {
-        self.cached().learned.bookmark(at, ends_initial, view)
+        self.cached.learned.bookmark(at, ends_initial, view)
     }
 
     /// Returns whether the upstream supports watch-lists; `None` if it did not show that within
@@ -334,8 +336,8 @@ impl CacheHandle {
     /// bookmark without a request for bookmarks (`docs/semantics.md` §1.4). If the upstream has no
     /// watch-lists, Weir's clients must get neither.
     pub async fn upstream_has_watch_list(&self, timeout: Duration) -> Option<bool> {
-        watch_list_attempt::learn(self.cached(), timeout).await;
-        self.cached().context.watch_list.last_answer()
+        watch_list_attempt::learn(&self.cached, timeout).await;
+        self.cached.context.watch_list.last_answer()
     }
 
     /// Returns the cache that this handle keeps in use.
@@ -345,11 +347,7 @@ impl CacheHandle {
 
     /// Whether the cache holds a single namespace.
     pub(crate) fn is_namespaced(&self) -> bool {
-        self.cached().key.is_namespaced()
-    }
-
-    fn cached(&self) -> &Arc<CachedResource> {
-        &self.cached
+        self.cached.key.is_namespaced()
     }
 
     /// Waits for `done`, for the end of the cache or for `timeout`, whichever is first. Fails with
@@ -363,7 +361,7 @@ impl CacheHandle {
         tokio::select! {
             biased;
             true = done => Ok(()),
-            end = self.cached().lifecycle.ended() => Err(end.unwrap_or(late)),
+            end = self.cached.lifecycle.ended() => Err(end.unwrap_or(late)),
             () = tokio::time::sleep(timeout) => Err(late),
         }
     }
@@ -371,7 +369,7 @@ impl CacheHandle {
 
 impl fmt::Debug for CacheHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CacheHandle").field(&self.cached().key).finish()
+        f.debug_tuple("CacheHandle").field(&self.cached.key).finish()
     }
 }
 

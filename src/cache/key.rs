@@ -24,6 +24,13 @@ impl CacheKey {
         }
     }
 
+    /// Returns the values of the labels group, version, resource, namespace and representation.
+    pub(crate) fn labels(&self) -> [&str; 5] {
+        let gvr = &self.gvr;
+        let representation = self.representation.as_str();
+        [&gvr.group, &gvr.version, &gvr.resource, self.namespace(), representation]
+    }
+
     /// Whether other answers depend on the resource: those of roles and bindings decide who may
     /// read, and clients look up namespaces before all else.
     pub(crate) fn is_needed_first(&self) -> bool {

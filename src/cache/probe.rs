@@ -24,7 +24,7 @@ pub(crate) fn request() -> ListRequest {
 }
 
 /// Sends a probe.
-pub(crate) async fn probe<L: ListWatch>(upstream: &L) -> Result<Probed, UpstreamError> {
+pub(crate) async fn probe(upstream: &dyn ListWatch) -> Result<Probed, UpstreamError> {
     let page = with_timeout(RESPONSE_TIMEOUT, upstream.list(request())).await?;
     Ok(Probed { resource_version: page.resource_version, objects: page.total() })
 }

@@ -15,26 +15,19 @@ mod pace;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::metrics::CacheMetrics;
-use crate::cache::probe::Probed;
+use crate::cache::probe::{Probed, probe};
 use crate::cache::progress::pace::Pace;
 use crate::tasks::single_flight::{InFlightGuard, SingleFlight};
 use crate::tasks::single_permit::SinglePermit;
-use crate::upstream::error::UpstreamError;
-
-/// A source of the upstream's present resourceVersion.
-pub(crate) trait Probe: Send + Sync + 'static {
-    /// Sends a consistent `LIST limit=1`.
-    fn probe(&self) -> BoxFuture<'_, Result<Probed, UpstreamError>>;
-}
+use crate::upstream::lister_watcher::ListWatch;
 
 /// The probes of one cache.
 pub(crate) struct Probes {
-    probe: Arc<dyn Probe>,
+    upstream: Arc<dyn ListWatch>,
     tasks: TaskTracker,
     metrics: CacheMetrics,
     /// The next probe to be sent.
@@ -54,9 +47,13 @@ pub(crate) struct ProbeFailed;
 
 impl Probes {
     /// Creates the probes of one cache. They run as tasks of `tasks`.
-    pub(crate) fn new(probe: Arc<dyn Probe>, tasks: TaskTracker, metrics: CacheMetrics) -> Self {
+    pub(crate) fn new(
+        upstream: Arc<dyn ListWatch>,
+        tasks: TaskTracker,
+        metrics: CacheMetrics,
+    ) -> Self {
         Self {
-            probe,
+            upstream,
             tasks,
             metrics,
             due: SingleFlight::default(),
@@ -100,7 +97,7 @@ impl Probes {
     async fn send(&self) -> ProbeResult {
         let sent = Instant::now();
         self.pace.lock().sent(sent);
-        match tokio::time::timeout(PROBE_TIMEOUT, self.probe.probe()).await {
+        match tokio::time::timeout(PROBE_TIMEOUT, probe(&*self.upstream)).await {
             Ok(Ok(probed)) => {
                 let now = Instant::now();
                 self.pace.lock().answered(now, now.duration_since(sent));

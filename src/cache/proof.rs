@@ -36,7 +36,6 @@
 pub(crate) mod consistent_list;
 pub(crate) mod demand;
 mod list;
-pub(crate) mod list_watch;
 pub(crate) mod listed_state;
 mod short_watch;
 pub(crate) mod short_watches;
@@ -87,7 +86,7 @@ pub(crate) async fn fresh_state(
 
 /// Returns the newest state that this cache may have shown to a client.
 pub(crate) fn newest_state(cached: &CachedResource) -> FreshState {
-    cached.newest_listed().map_or(FreshState::Held, FreshState::Listed)
+    cached.shown.listed().map_or(FreshState::Held, FreshState::Listed)
 }
 
 /// A fresh state, and the step that proved it fresh.
@@ -100,7 +99,7 @@ async fn prove(
     requested: Option<ResourceVersion>,
     may_list: impl Fn() -> bool,
 ) -> ProofResult {
-    if requested.is_some() && cached.shown() >= requested {
+    if requested.is_some() && cached.shown.resource_version() >= requested {
         return Ok((FreshState::Held, "held"));
     }
     let upstream = probe(cached).await?;
@@ -113,7 +112,7 @@ async fn prove(
     if !cached.is_joined().await {
         return Err(Refusal::NotFresh);
     }
-    if cached.shown() >= Some(needed) {
+    if cached.shown.resource_version() >= Some(needed) {
         return Ok((FreshState::Held, "held"));
     }
     while !may_list() {
@@ -130,7 +129,7 @@ async fn prove(
 
 /// Returns the upstream's resourceVersion at some moment after this call.
 pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
-    let (held, generation) = (cached.shown(), cached.generation.current());
+    let (held, generation) = (cached.shown.resource_version(), cached.writer.generation());
     let gap = cached.probe_gap();
     let probed = cached.proofs.probes.probed(gap).await.map_err(|_failed| Refusal::NotFresh)?;
     let upstream = probed.resource_version;
@@ -197,60 +196,23 @@ async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proo
     }
 }
 
-/// Lets a cache that began in the past answer all reads when it has come to `needed`, which the
-/// upstream returned after the cache was created.
-pub(crate) fn catch_up(cached: &Arc<CachedResource>, needed: ResourceVersion) {
-    if cached.lifecycle.know_target(needed, cached.generation.current()) {
-        spawn_catching_up(Arc::clone(cached));
-    }
-}
-
-/// Lets a cache answer only watches from a resourceVersion until it has come to `needed`, which
-/// another cache of the resource has shown in `generation`.
-pub(crate) fn hold(cached: &Arc<CachedResource>, needed: ResourceVersion, generation: u64) {
-    if cached.lifecycle.hold_until(needed, generation) {
-        spawn_catching_up(Arc::clone(cached));
-    }
-}
-
-/// Brings a cache to what it needs, and opens it. There is one task while a cache is held.
-pub(crate) fn spawn_catching_up(cached: Arc<CachedResource>) {
-    let (tasks, cancel) = (cached.context.tasks.clone(), cached.lifecycle.cancel().clone());
-    let work = async move {
-        // A relist may open it meanwhile.
-        while let Some(needed) = cached.lifecycle.needed() {
-            // After a short watch that failed, the cache's own watch may bring an event.
-            let has_come = by_watch(&cached, needed).await.is_ok()
-                || cached.reaches_within(needed, CATCH_UP_RETRY).await;
-            if has_come && open(&cached, false) {
-                return;
-            }
-        }
-    };
-    tasks.spawn(cancel.run_until_cancelled_owned(work));
-}
-
-/// Opens a cache to all reads if it has come as far as other caches of the resource have shown.
-/// `is_present` says that the upstream listed its state after it was created. Returns whether it is
-/// open.
-pub(crate) fn open(cached: &Arc<CachedResource>, is_present: bool) -> bool {
-    let (resource_version, generation) = (cached.shown(), cached.generation.current());
-    if cached.lifecycle.is_behind()
-        && let Some(floor) = cached.floor_above(resource_version)
-    {
-        match is_present {
-            true => catch_up(cached, floor),
-            false => hold(cached, floor, generation),
+/// Brings a cache that is behind to what it needs, and opens it, for as long as its reflector runs.
+pub(crate) async fn catch_up(cached: Arc<CachedResource>) {
+    while let Some(needed) = cached.shown.needed().await {
+        // After a short watch that failed, the cache's own watch may bring an event.
+        let has_come = by_watch(&cached, needed).await.is_ok()
+            || cached.reaches_within(needed, CATCH_UP_RETRY).await;
+        if has_come {
+            cached.shown.settle(false);
         }
     }
-    cached.lifecycle.open_at(resource_version, generation, is_present)
 }
 
 /// Waits for the outcome of a short watch that can show `needed`, and returns whether its bookmark
 /// arrived. Starts the watch if there is none.
 async fn short_watch_for(cached: &Arc<CachedResource>, needed: ResourceVersion) -> bool {
     loop {
-        let generation = cached.generation.current();
+        let generation = cached.writer.generation();
         let mut outcome = match cached.proofs.short_watches.plan(needed, generation) {
             Next::Join(outcome) => outcome,
             Next::Start(at, sender, outcome) => {

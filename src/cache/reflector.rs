@@ -35,32 +35,30 @@ mod start_options;
 mod state;
 mod waiting;
 mod watch;
+pub(crate) mod writer;
 
 use std::sync::Arc;
 
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::cache::cached_resource::CachedResource;
+use crate::cache::proof;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
 pub(crate) use crate::cache::reflector::start_options::StartOptions;
 use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::refusal::Refusal;
-use crate::upstream::lister_watcher::ListWatch;
 
 /// The reflector of one cache.
-pub(crate) struct Reflector<L: ListWatch> {
-    driver: Driver<L>,
+pub(crate) struct Reflector {
+    driver: Driver,
 }
 
-impl<L: ListWatch> Reflector<L> {
+impl Reflector {
     /// Creates the reflector of a new cache.
-    pub(crate) fn new(
-        upstream: Arc<L>,
-        cached: Arc<CachedResource>,
-        options: StartOptions,
-    ) -> Self {
-        Self { driver: Driver::new(upstream, cached, options) }
+    pub(crate) fn new(cached: Arc<CachedResource>, options: StartOptions) -> Self {
+        Self { driver: Driver::new(cached, options) }
     }
 
     /// Runs until the cache is stopped, or until a failure of the upstream that a retry cannot
@@ -70,6 +68,8 @@ impl<L: ListWatch> Reflector<L> {
         let key = &cached.key;
         let span =
             tracing::info_span!("reflector", resource = %key.gvr, namespace = key.namespace());
+        let catch_up = cached.context.tasks.spawn(proof::catch_up(Arc::clone(&cached)));
+        let _catch_up = AbortOnDropHandle::new(catch_up);
         let work = async {
             tokio::select! {
                 biased;
@@ -102,7 +102,7 @@ impl<L: ListWatch> Reflector<L> {
         }
     }
 
-    async fn step(&mut self, state: State<L::Watch>) -> Result<State<L::Watch>, Refusal> {
+    async fn step(&mut self, state: State) -> Result<State, Refusal> {
         let driver = &mut self.driver;
         if driver.is_rewound() {
             return Ok(driver.restart());
@@ -129,26 +129,16 @@ impl<L: ListWatch> Reflector<L> {
     }
 
     /// Returns the state after a failed list.
-    fn list_failed(
-        &mut self,
-        failure: Failure,
-        cause: ListCause,
-    ) -> Result<State<L::Watch>, Refusal> {
-        let was_overtaken = self.driver.lists.was_overtaken;
+    fn list_failed(&mut self, failure: Failure, cause: ListCause) -> Result<State, Refusal> {
         self.driver.lists.note_failure(&failure);
         if matches!(failure, Failure::TooLarge) {
             // Another API server may have reached the held state.
             self.driver.upstream.leave_server();
         }
         let next = State::Listing(if cause == ListCause::Start { cause } else { ListCause::Retry });
-        if matches!(failure, Failure::Overtaken) && !was_overtaken {
-            return Ok(next);
-        }
         self.driver.back_off(failure, next)
     }
 }
 
-#[cfg(test)]
-mod model;
 #[cfg(test)]
 mod tests;

@@ -16,13 +16,13 @@ pub(crate) use self::objects::{bookmark, listed, object, page, rewritten, status
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::budget::Budget;
-use crate::cache::registry::source::{Reflectable, Source};
+use crate::cache::registry::source::Source;
 use crate::codec::list::ListPage;
 use crate::config::CacheConfig;
 use crate::upstream::availability::Availability;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
-    ExactRequest, ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
+    Answer, ExactRequest, ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
 };
 use crate::upstream::version::UpstreamVersion;
 
@@ -40,7 +40,7 @@ pub(crate) struct Script {
     /// All watch requests.
     pub(crate) watches: Mutex<Vec<WatchRequest>>,
     list_answers: Mutex<VecDeque<Result<ListPage, UpstreamError>>>,
-    watch_answers: Mutex<VecDeque<Result<ScriptedWatch, UpstreamError>>>,
+    watch_answers: Mutex<VecDeque<Result<Box<dyn WatchStream>, UpstreamError>>>,
     /// The resourceVersion in the response to each probe; `None` if the responses are queued like
     /// those of lists.
     probe: Mutex<Option<ResourceVersion>>,
@@ -87,7 +87,7 @@ impl Script {
     /// Queues a watch and returns its feed.
     pub(crate) fn on_watch(&self) -> Feed {
         let (feed, reads) = mpsc::channel(64);
-        self.watch_answers.lock().push_back(Ok(ScriptedWatch { reads }));
+        self.watch_answers.lock().push_back(Ok(Box::new(ScriptedWatch { reads })));
         self.changed.notify_waiters();
         Feed(feed)
     }
@@ -156,66 +156,76 @@ impl Script {
 }
 
 impl ListWatch for Script {
-    type Watch = ScriptedWatch;
-
-    async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
-        let is_probe = request.limit == Some(1);
-        self.lists.lock().push(request);
-        refused(&self.list_error)?;
-        let probe = *self.probe.lock();
-        match probe {
-            Some(resource_version) if is_probe => {
-                let mut page = page(resource_version.0, "", Vec::new());
-                if let Some(objects) = *self.probed_objects.lock() {
-                    page.continue_token = "next".to_owned();
-                    page.remaining_item_count = Some(objects);
+    fn list(&self, request: ListRequest) -> Answer<'_, ListPage> {
+        Box::pin(async move {
+            let is_probe = request.limit == Some(1);
+            self.lists.lock().push(request);
+            refused(&self.list_error)?;
+            let probe = *self.probe.lock();
+            match probe {
+                Some(resource_version) if is_probe => {
+                    let mut page = page(resource_version.0, "", Vec::new());
+                    if let Some(objects) = *self.probed_objects.lock() {
+                        page.continue_token = "next".to_owned();
+                        page.remaining_item_count = Some(objects);
+                    }
+                    Ok(page)
                 }
-                Ok(page)
+                _ => self.answer(&self.list_answers).await,
             }
-            _ => self.answer(&self.list_answers).await,
-        }
+        })
     }
 
-    async fn list_elsewhere(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
-        let elsewhere = *self.elsewhere.lock();
-        match elsewhere {
-            Some(resource_version) => Ok(page(resource_version.0, "", Vec::new())),
-            None => self.list(request).await,
-        }
+    fn list_elsewhere(&self, request: ListRequest) -> Answer<'_, ListPage> {
+        Box::pin(async move {
+            let elsewhere = *self.elsewhere.lock();
+            match elsewhere {
+                Some(resource_version) => Ok(page(resource_version.0, "", Vec::new())),
+                None => self.list(request).await,
+            }
+        })
     }
 
-    async fn exact(&self, request: ExactRequest) -> Result<ListPage, UpstreamError> {
-        self.exacts.lock().push(request.clone());
-        let answer = self.exact.lock();
-        answer.as_ref().map_or_else(|| Err(status(503, "not scripted")), |answer| answer(&request))
+    fn exact(&self, request: ExactRequest) -> Answer<'_, ListPage> {
+        Box::pin(async move {
+            self.exacts.lock().push(request.clone());
+            let answer = self.exact.lock();
+            answer
+                .as_ref()
+                .map_or_else(|| Err(status(503, "not scripted")), |answer| answer(&request))
+        })
     }
 
-    async fn cluster_uid(&self) -> Result<Option<String>, UpstreamError> {
-        self.cluster_requests.fetch_add(1, Ordering::Relaxed);
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        Ok(self.cluster.lock().clone())
+    fn cluster_uid(&self) -> Answer<'_, Option<String>> {
+        Box::pin(async move {
+            self.cluster_requests.fetch_add(1, Ordering::Relaxed);
+            self.connections.fetch_add(1, Ordering::Relaxed);
+            Ok(self.cluster.lock().clone())
+        })
     }
 
     fn connections_opened(&self) -> u64 {
         self.connections.load(Ordering::Relaxed)
     }
 
-    async fn is_local(&self) -> bool {
-        !self.is_aggregated.load(Ordering::Relaxed)
+    fn is_local(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async move { !self.is_aggregated.load(Ordering::Relaxed) })
     }
 
     fn streams_lists(&self) -> bool {
         self.streams_lists.load(Ordering::Relaxed)
     }
 
-    async fn stream_list(&self, request: ListRequest) -> Result<ScriptedWatch, UpstreamError> {
-        self.lists.lock().push(request);
-        refused(&self.list_error)?;
-        self.answer(&self.watch_answers).await
+    fn stream_list(&self, request: ListRequest) -> Answer<'_, Box<dyn WatchStream>> {
+        Box::pin(async move {
+            self.lists.lock().push(request);
+            refused(&self.list_error)?;
+            self.answer(&self.watch_answers).await
+        })
     }
 
-    async fn has_reached(&self, _: ResourceVersion) -> Result<bool, UpstreamError> {
-        Ok(self.reached.lock().pop_front().unwrap_or(true))
+    fn has_reached(&self, _: ResourceVersion) -> Answer<'_, bool> {
+        Box::pin(async move { Ok(self.reached.lock().pop_front().unwrap_or(true)) })
     }
 
     fn leave_server(&self) -> bool {
@@ -223,15 +233,17 @@ impl ListWatch for Script {
         true
     }
 
-    async fn is_allowed(&self) -> Result<bool, UpstreamError> {
-        Ok(!self.is_denied.load(Ordering::Relaxed))
+    fn is_allowed(&self) -> Answer<'_, bool> {
+        Box::pin(async move { Ok(!self.is_denied.load(Ordering::Relaxed)) })
     }
 
-    async fn watch(&self, request: WatchRequest) -> Result<ScriptedWatch, UpstreamError> {
-        assert!(!self.panics.load(Ordering::Relaxed), "the test requested a panic");
-        self.watches.lock().push(request);
-        refused(&self.watch_error)?;
-        self.answer(&self.watch_answers).await
+    fn watch(&self, request: WatchRequest) -> Answer<'_, Box<dyn WatchStream>> {
+        Box::pin(async move {
+            assert!(!self.panics.load(Ordering::Relaxed), "the test requested a panic");
+            self.watches.lock().push(request);
+            refused(&self.watch_error)?;
+            self.answer(&self.watch_answers).await
+        })
     }
 }
 
@@ -245,8 +257,8 @@ pub(crate) struct ScriptedWatch {
 }
 
 impl WatchStream for ScriptedWatch {
-    async fn next(&mut self) -> Read {
-        self.reads.recv().await.unwrap_or(Ok(None))
+    fn next(&mut self) -> Answer<'_, Option<Vec<UpstreamEvent>>> {
+        Box::pin(async move { self.reads.recv().await.unwrap_or(Ok(None)) })
     }
 }
 
@@ -362,7 +374,7 @@ impl Source for Arc<ScriptedSource> {
         _representation: Representation,
         scope: &Scope,
         _budget: &Budget,
-    ) -> Arc<dyn Reflectable> {
+    ) -> Arc<dyn ListWatch> {
         (self.script)(resource, scope)
     }
 }

@@ -88,7 +88,7 @@ async fn attempt(cached: &CachedResource) -> bool {
 
 /// Returns whether a watch-list comes to the end of its initial events.
 async fn read_end(cached: &CachedResource, request: WatchRequest) -> Result<bool, UpstreamError> {
-    let mut watch = cached.proofs.upstream.watch(request).await?;
+    let mut watch = cached.upstream.watch(request).await?;
     while let Some(events) = watch.next().await? {
         for event in events {
             match event {

@@ -12,7 +12,6 @@ mod tests;
 
 pub use self::http::HttpListWatch;
 pub use self::list_watch::{
-    ExactPart, ExactRequest, ExactServer, ListRequest, ListWatch, UpstreamEvent, WatchRequest,
-    WatchStream,
+    Answer, ExactPart, ExactRequest, ExactServer, ListRequest, ListWatch, UpstreamEvent,
+    WatchRequest, WatchStream,
 };
-pub use self::stream::HttpWatch;

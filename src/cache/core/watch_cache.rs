@@ -1,5 +1,5 @@
 //! The watch cache: one writer applies what the reflector receives, and readers load immutable
-//! states.
+//! states. This is the write half, which is not cloned; readers get a [`CacheReader`].
 //!
 //! The writer processes a batch in this order, with its mutex held: it builds the next state, marks
 //! the watchers that its events may match, publishes the state, and sends its resourceVersion to
@@ -7,39 +7,36 @@
 //! before publishing. A watch is registered with the same mutex held, so no batch falls between the
 //! state with which it starts and its first mark.
 //!
-//! Lock order: `writer` (held by `apply`, `replace`, `relist`, `prepend`, `invalidate` and `watch`,
-//! and while a watcher is dropped); no other blocking lock is taken while holding it. A cursor's
+//! Lock order: `writer` (held by all that changes the state, by `watch`, and while a watcher is
+//! dropped); no other blocking lock is taken while holding it. A cursor's
 //! `initial` is never held together with it. Readers take no lock.
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Duration;
-
-use tokio::sync::watch;
 
 use crate::api::resource_version::ResourceVersion;
 pub use crate::cache::core::change::Change;
-use crate::cache::core::cursor::{Cursor, InitialEvents};
+use crate::cache::core::cursor::Cursor;
 use crate::cache::core::earlier::{DoesNotJoin, EarlierEvents};
 pub use crate::cache::core::end_cause::EndCause;
-use crate::cache::core::index_key::IndexKey;
 use crate::cache::core::inner::CacheInner;
 pub use crate::cache::core::lag::StateLag;
 pub use crate::cache::core::limits::WindowLimits;
 pub use crate::cache::core::now::Now;
+pub use crate::cache::core::reader::CacheReader;
 pub use crate::cache::core::refusal::WatchRefusal;
 pub use crate::cache::core::relist::Discontinuity;
 use crate::cache::core::state::Listed;
 pub use crate::cache::core::state::State;
 use crate::cache::core::store::Store;
 use crate::cache::core::unreadable::UnreadableObjects;
-use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::codec::list::ListedObjects;
 use crate::codec::unreadable::UnreadableObject;
 
 /// The watch cache of one resource. Dropping it ends every watcher (cause `Stopped`).
 #[derive(Debug)]
 pub struct WatchCache {
-    inner: Arc<CacheInner>,
+    reader: CacheReader,
     /// The limits of the start. That in bytes may have changed since ([`Self::limits`]).
     first_limits: WindowLimits,
     indexed: Option<usize>,
@@ -48,7 +45,8 @@ pub struct WatchCache {
 impl WatchCache {
     /// Creates an empty cache that is not ready.
     pub fn new(limits: WindowLimits) -> Self {
-        Self { inner: Arc::new(CacheInner::new(&limits)), first_limits: limits, indexed: None }
+        let reader = CacheReader { inner: Arc::new(CacheInner::new(&limits)) };
+        Self { reader, first_limits: limits, indexed: None }
     }
 
     /// Adds an index of the selectable field with this number. Call this before the cache has a
@@ -56,22 +54,6 @@ impl WatchCache {
     pub fn with_index(mut self, field: Option<usize>) -> Self {
         self.indexed = field;
         self
-    }
-
-    /// Returns the current state; `None` until the first `replace` and after `invalidate`.
-    pub fn state(&self) -> Option<Arc<State>> {
-        self.inner.state()
-    }
-
-    /// Returns how far a reader of `state`, a state of this cache, has fallen behind.
-    pub fn lag(&self, state: &State) -> StateLag {
-        StateLag::new(Arc::clone(&self.inner), state)
-    }
-
-    /// Returns a receiver of the current state's resourceVersion; `None` while the cache is not
-    /// ready. A slow receiver gets only the newest value.
-    pub fn progress(&self) -> watch::Receiver<Option<ResourceVersion>> {
-        self.inner.progress()
     }
 
     /// Replaces the state with a complete list. The history is lost and every watcher ends (cause
@@ -231,116 +213,12 @@ impl WatchCache {
         self.reset(cause, None);
     }
 
-    /// Whether there will be no state any more.
-    pub fn is_closed(&self) -> bool {
-        self.inner.is_closed()
-    }
-
     /// Drops the state because the upstream's history was found rewound. Every watcher ends (cause
     /// `Relist`). `lost` is the highest resourceVersion of the lost history; later watches cannot
     /// start from versions that may belong to it.
     pub fn rewind(&self, lost: ResourceVersion) {
         self.reset(EndCause::Relist, None);
         self.inner.writer.lock().baseline.rewind(lost);
-    }
-
-    /// Starts a watch at `start`. It receives every later event exactly once.
-    pub fn watch(&self, filter: WatchFilter, start: WatchStart) -> Result<Watcher, WatchRefusal> {
-        let index_key = IndexKey::from_filter(&filter);
-        self.watch_by(index_key, filter, start)
-    }
-
-    /// Starts a watch for a reader within this process, of all objects that can be read.
-    pub(crate) fn follow(&self, start: WatchStart) -> Result<Watcher, WatchRefusal> {
-        self.watch_by(IndexKey::Readable, WatchFilter::default(), start)
-    }
-
-    fn watch_by(
-        &self,
-        index_key: IndexKey,
-        filter: WatchFilter,
-        start: WatchStart,
-    ) -> Result<Watcher, WatchRefusal> {
-        let mut writer = self.inner.writer.lock();
-        let state = self.inner.state().ok_or(WatchRefusal::NotReady)?;
-        let is_covered = match start {
-            _ if index_key == IndexKey::Readable => true,
-            WatchStart::After(after) => state.covers_since(&filter, after),
-            WatchStart::InitialEvents | WatchStart::Now => state.covers(&filter),
-        };
-        if !is_covered {
-            return Err(WatchRefusal::Unreadable);
-        }
-        let end = state.history().end_seq();
-        let from = match start {
-            WatchStart::After(after) => state.history().resume(after)?,
-            WatchStart::InitialEvents | WatchStart::Now => end,
-        };
-        let initial =
-            (start == WatchStart::InitialEvents).then(|| InitialEvents::new(Arc::clone(&state)));
-        let resource_version = state.resource_version();
-        let skip_through = match start {
-            WatchStart::After(after) if after > resource_version => after,
-            _ => ResourceVersion::default(),
-        };
-        let cursor = writer.dispatcher.register(index_key, (from, end), skip_through, initial);
-        drop(writer);
-        Ok(Watcher::new(Arc::clone(&self.inner), cursor, filter, start, resource_version))
-    }
-
-    /// Starts a watch whose initial state was listed outside the watch stream
-    /// ([`State::with_list`]), or is the current state if that is at least as new. The watch
-    /// receives the later events that are newer than its initial state: the old and new object of
-    /// each event are the upstream's own states, whatever the list was. `listed` must belong to the
-    /// same history of the upstream as this cache.
-    pub fn watch_from(
-        &self,
-        filter: WatchFilter,
-        listed: &Arc<State>,
-    ) -> Result<Watcher, WatchRefusal> {
-        let index_key = IndexKey::from_filter(&filter);
-        let mut writer = self.inner.writer.lock();
-        let present = self.inner.state().ok_or(WatchRefusal::NotReady)?;
-        let end = present.history().end_seq();
-        let held = present.resource_version();
-        let state = if listed.resource_version() > held { Arc::clone(listed) } else { present };
-        if !state.covers(&filter) {
-            return Err(WatchRefusal::Unreadable);
-        }
-        let at = state.resource_version();
-        let initial = Some(InitialEvents::new(state));
-        let skip_through = if at > held { at } else { ResourceVersion::default() };
-        let cursor = writer.dispatcher.register(index_key, (end, end), skip_through, initial);
-        drop(writer);
-        let (cache, start) = (Arc::clone(&self.inner), WatchStart::InitialEvents);
-        Ok(Watcher::new(cache, cursor, filter, start, at))
-    }
-
-    /// Ends the watchers (cause `Slow`) that still hold their initial state and have read nothing
-    /// of it since a call at least `older_than` ago. The first call only stores their positions.
-    /// Call this periodically. Returns the number of watchers that it ended.
-    pub fn end_stalled(&self, older_than: Duration, now: Now) -> usize {
-        let cursors = self.inner.writer.lock().dispatcher.holding_initial_events();
-        let ended = cursors.iter().filter(|cursor| cursor.end_if_stalled(older_than, now)).count();
-        self.inner.writer.lock().dispatcher.prune_initial();
-        ended
-    }
-
-    /// Returns the number of watchers, including those that have ended but were not dropped yet.
-    pub fn watchers(&self) -> usize {
-        self.inner.writer.lock().dispatcher.watchers()
-    }
-
-    /// Returns the number of watchers that more than half of the window separates from the newest
-    /// event. Looks at each watcher only if the window holds more events than that.
-    pub fn watchers_behind(&self) -> usize {
-        let half = |state: &State| state.history().window() / 2;
-        if self.inner.load().as_deref().is_none_or(|state| state.history().len() <= half(state)) {
-            return 0;
-        }
-        let writer = self.inner.writer.lock();
-        let Some(state) = self.inner.state() else { return 0 };
-        writer.dispatcher.watchers_behind(&state, half(&state))
     }
 
     /// Replaces or drops the state and ends every watcher. Returns false and changes nothing if the
@@ -379,11 +257,13 @@ impl WatchCache {
         let ListedObjects { objects, unreadable } = listed;
         (Store::new(objects, self.indexed), UnreadableObjects::new(unreadable))
     }
+}
 
-    /// Returns whether no index contains a watcher.
-    #[cfg(test)]
-    pub(super) fn indexes_are_empty(&self) -> bool {
-        self.inner.writer.lock().dispatcher.is_empty()
+impl Deref for WatchCache {
+    type Target = CacheReader;
+
+    fn deref(&self) -> &CacheReader {
+        &self.reader
     }
 }
 

@@ -8,6 +8,9 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::api::resource_version::ResourceVersion;
+use crate::cache::script::page;
+use crate::codec::list::ListPage;
+use crate::upstream::lister_watcher::{Answer, ListRequest};
 
 /// Returns the number of its calls as the resourceVersion, after [`PROBE_DURATION`].
 #[derive(Default)]
@@ -17,17 +20,16 @@ struct Counting {
 
 const PROBE_DURATION: Duration = Duration::from_millis(100);
 
-impl Probe for Counting {
-    fn probe(&self) -> BoxFuture<'_, Result<Probed, UpstreamError>> {
-        let resource_version = ResourceVersion(self.calls.fetch_add(1, Ordering::Relaxed) + 1);
-        let probed = Probed { resource_version, objects: None };
-        sleep(PROBE_DURATION).map(move |()| Ok(probed)).boxed()
+impl ListWatch for Counting {
+    fn list(&self, _: ListRequest) -> Answer<'_, ListPage> {
+        let at = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        sleep(PROBE_DURATION).map(move |()| Ok(page(at, "", Vec::new()))).boxed()
     }
 }
 
-fn probes<P: Probe>(probe: &Arc<P>) -> Arc<Probes> {
+fn probes<L: ListWatch>(upstream: &Arc<L>) -> Arc<Probes> {
     let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
-    Arc::new(Probes::new(Arc::clone(probe) as Arc<dyn Probe>, TaskTracker::new(), metrics))
+    Arc::new(Probes::new(Arc::clone(upstream) as Arc<dyn ListWatch>, TaskTracker::new(), metrics))
 }
 
 async fn revision(probes: &Arc<Probes>) -> Result<ResourceVersion, ProbeFailed> {
@@ -96,8 +98,8 @@ async fn a_caller_that_is_cancelled_does_not_cancel_the_probe() {
 /// Never responds.
 struct Stuck;
 
-impl Probe for Stuck {
-    fn probe(&self) -> BoxFuture<'_, Result<Probed, UpstreamError>> {
+impl ListWatch for Stuck {
+    fn list(&self, _: ListRequest) -> Answer<'_, ListPage> {
         std::future::pending().boxed()
     }
 }

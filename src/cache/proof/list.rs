@@ -31,7 +31,7 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     if cached.reaches_within(needed, PROOF_LIST_DELAY).await {
         return ListProof::Overtaken;
     }
-    let generation = cached.generation.current();
+    let generation = cached.writer.generation();
     let Ok(_slot) = cached.context.proof_lists.acquire().await else { return ListProof::Failed };
     if cached.context.budget.is_exhausted() {
         return ListProof::Failed;
@@ -58,7 +58,7 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     let claim = cached.context.budget.claim(weight);
     let listed = ListedState { state: Arc::new(state), generation, _claim: claim };
     let listed = Arc::new(listed);
-    cached.show(&listed);
+    cached.shown.show(&listed);
     ListProof::Listed(listed)
 }
 
@@ -75,7 +75,7 @@ async fn fetch(
         resource_version_match: if can_request_progress { "NotOlderThan" } else { "" },
         ..ListRequest::default()
     };
-    cached.proofs.upstream.list(request).await
+    cached.upstream.list(request).await
 }
 
 /// How long to wait for an event before the upstream is asked for a whole collection.

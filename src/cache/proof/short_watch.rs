@@ -47,7 +47,7 @@ pub(crate) async fn is_current(cached: &CachedResource) -> bool {
 enum ProgressOutcome {
     /// The cache is complete up to the resourceVersion of a bookmark.
     Bookmark,
-    /// The cache misses no event. The watch ended without a bookmark.
+    /// The cache misses no event. The watch ended without a bookmark, or the reflector lists.
     End,
 }
 
@@ -55,7 +55,7 @@ async fn watch_progress(
     cached: &CachedResource,
     needed: Option<ResourceVersion>,
 ) -> Option<ProgressOutcome> {
-    let generation = cached.generation.current();
+    let generation = cached.writer.generation();
     let _slot = cached.context.proof_watches.acquire().await.ok()?;
     let held = (*cached.watch_cache.progress().borrow())?;
     let opened = Instant::now();
@@ -81,8 +81,8 @@ async fn watch_progress(
         return (opened.elapsed() >= WATCH_DURATION_MIN).then_some(ProgressOutcome::End);
     };
     cached.proofs.proven_by_watch.fetch_max(bookmark.0, Ordering::Relaxed);
-    cached.apply_progress(generation, bookmark);
-    Some(ProgressOutcome::Bookmark)
+    let counts = cached.apply_progress(generation, bookmark);
+    Some(if counts { ProgressOutcome::Bookmark } else { ProgressOutcome::End })
 }
 
 /// Returns the resourceVersion of the last event, which is `held` if there is none, and that of the
@@ -99,7 +99,7 @@ async fn read_until_bookmark(
         after_reaching: needed,
         ..WatchRequest::default()
     };
-    let mut watch = cached.proofs.upstream.watch(request).await?;
+    let mut watch = cached.upstream.watch(request).await?;
     let mut last = held;
     while let Some(events) = watch.next().await? {
         for event in events {

@@ -9,31 +9,25 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::progress::Probes;
 use crate::cache::proof::demand::Demand;
-use crate::cache::proof::list_watch::DynListWatch;
-use crate::cache::proof::listed_state::{ListProof, ListedState};
+use crate::cache::proof::listed_state::ListProof;
 use crate::cache::proof::short_watches::ShortWatches;
 use crate::tasks::single_flight::SingleFlight;
+use crate::upstream::lister_watcher::ListWatch;
 
 /// The proofs of one cache.
 pub(crate) struct ProofState {
-    /// The upstream of the lists and watches.
-    pub(crate) upstream: Arc<dyn DynListWatch>,
     /// The probes of the upstream's resourceVersion.
     pub(crate) probes: Arc<Probes>,
     /// The demand for consistent lists.
     pub(super) demand: Mutex<Demand>,
     /// The list in progress.
     pub(super) lists: SingleFlight<(), ListProof>,
-    /// The newest listed state that a client may have been shown. Dropped once the cache has come
-    /// that far.
-    pub(crate) shown: ArcSwapOption<ListedState>,
     /// The short watches in progress.
     pub(super) short_watches: ShortWatches,
     /// The highest resourceVersion that a short watch has proved.
@@ -41,23 +35,16 @@ pub(crate) struct ProofState {
 }
 
 impl ProofState {
-    /// Returns the upstream calls of proofs.
-    pub(crate) fn upstream(&self) -> &dyn DynListWatch {
-        &*self.upstream
-    }
-
     /// Creates the state of a cache that is filled from `upstream`. Probes run as tasks of `tasks`.
     pub(crate) fn new(
-        upstream: Arc<dyn DynListWatch>,
+        upstream: Arc<dyn ListWatch>,
         tasks: TaskTracker,
         metrics: CacheMetrics,
     ) -> Self {
         Self {
-            probes: Arc::new(Probes::new(upstream.clone(), tasks, metrics)),
-            upstream,
+            probes: Arc::new(Probes::new(upstream, tasks, metrics)),
             demand: Mutex::default(),
             lists: SingleFlight::default(),
-            shown: ArcSwapOption::empty(),
             short_watches: ShortWatches::default(),
             proven_by_watch: AtomicU64::new(0),
         }

@@ -9,10 +9,8 @@ use tokio::time::Instant;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::context::CacheContext;
-use crate::cache::core::watch_cache::Discontinuity;
 use crate::cache::probe::request;
 use crate::cache::progress::PROBE_TIMEOUT;
-use crate::cache::proof;
 use crate::cache::reflector::backoff::Backoff;
 use crate::cache::reflector::byte_checks::ByteChecks;
 use crate::cache::reflector::failure::Failure;
@@ -23,20 +21,19 @@ use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::reflector::waiting::Waiting;
 use crate::cache::refusal::Refusal;
 use crate::codec::list::ListedObjects;
-use crate::config::OnRelist;
 use crate::telemetry::events::EventKind;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::lister_watcher::ListWatch;
 
 /// The data of a reflector.
-pub(super) struct Driver<L> {
-    pub(super) upstream: Arc<L>,
+pub(super) struct Driver {
+    pub(super) upstream: Arc<dyn ListWatch>,
     pub(super) cached: Arc<CachedResource>,
     pub(super) options: StartOptions,
     /// The present generation of the upstream's history.
     pub(super) generation: Receiver<u64>,
-    /// The floor when the present list was requested. A proof of freshness may move the cache
-    /// further meanwhile.
+    /// The floor when the present list was requested. Proofs and other caches of the resource may
+    /// raise it meanwhile.
     pub(super) floor_at_list_start: Option<ResourceVersion>,
     pub(super) lists: ListAttempts,
     /// The refusals since a watch was last open.
@@ -54,18 +51,14 @@ pub(super) struct Driver<L> {
     has_unreadable: bool,
 }
 
-impl<L: ListWatch> Driver<L> {
+impl Driver {
     /// Starts in the present generation.
-    pub(super) fn new(
-        upstream: Arc<L>,
-        cached: Arc<CachedResource>,
-        options: StartOptions,
-    ) -> Self {
+    pub(super) fn new(cached: Arc<CachedResource>, options: StartOptions) -> Self {
         let mut generation = cached.context.history.subscribe();
         let present = *generation.borrow_and_update();
-        cached.generation.enter(present);
+        cached.writer.enter(present);
         Self {
-            upstream,
+            upstream: cached.upstream.clone(),
             cached,
             options,
             generation,
@@ -87,13 +80,6 @@ impl<L: ListWatch> Driver<L> {
         self.cached.watch_cache.state().map(|state| state.resource_version())
     }
 
-    /// Returns the resourceVersion below which no state may be shown any more: the cache's own, or
-    /// what another cache of the resource or a proof of freshness has shown.
-    pub(super) fn floor(&self) -> Option<ResourceVersion> {
-        let generation = *self.generation.borrow();
-        self.held().max(self.cached.context.floors.get(&self.cached.key.gvr, generation))
-    }
-
     /// Whether a rewind was detected that this reflector has not followed yet.
     pub(super) fn is_rewound(&self) -> bool {
         self.generation.has_changed().unwrap_or(false)
@@ -101,9 +87,9 @@ impl<L: ListWatch> Driver<L> {
 
     /// Enters the present generation and drops the held state. The next list is consistent, as at
     /// the start.
-    pub(super) fn restart(&mut self) -> State<L::Watch> {
+    pub(super) fn restart(&mut self) -> State {
         let generation = *self.generation.borrow_and_update();
-        self.cached.generation.enter(generation);
+        self.cached.writer.enter(generation);
         self.cached.account.set_state(0);
         self.cached.series.contents(0, 0, 0);
         self.lists.forget_held();
@@ -115,7 +101,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Reports a rewound history: every cache of this upstream drops its state, this one included.
     fn report_rewind(&self, upstream: ResourceVersion) {
-        let held = self.floor().unwrap_or_default();
+        let held = self.cached.shown.floor().unwrap_or_default();
         // Another cache may have reported the same rewind already.
         if self.is_rewound() {
             return;
@@ -190,7 +176,8 @@ impl<L: ListWatch> Driver<L> {
         }
         let count = listed.objects.len();
         if !self.publish(listed, resource_version) {
-            return Err(Failure::Overtaken);
+            let text = "the list is older than the cache";
+            return Err(Failure::Retry(text.to_owned(), None));
         }
         self.cached.account.set_listing(0);
         self.lists.note_success();
@@ -203,37 +190,16 @@ impl<L: ListWatch> Driver<L> {
 
     /// Applies a complete list. Only watches from a resourceVersion may use it while it is below
     /// the floor, which other caches of the resource may have raised since the list was requested.
-    /// Returns false if a proof of freshness has moved the cache past it.
+    /// Returns false if it is older than the cache.
     fn publish(&self, listed: ListedObjects, resource_version: ResourceVersion) -> bool {
-        let (cached, generation) = (&self.cached, self.cached.generation.current());
+        let CachedResource { shown, writer, context, .. } = &*self.cached;
+        let (on_relist, now) = (context.config().on_relist, context.clock.now());
         // Not held without a cause: requests that wait for the first list take it as their proof.
-        let reached = cached.shown().max(Some(resource_version));
-        let was_open = cached
-            .floor_above(reached)
-            .is_some_and(|floor| cached.lifecycle.hold_until(floor, generation));
-        let is_applied = self.apply_list(listed, resource_version);
-        // The floor may also have risen meanwhile.
-        if let Some(floor) = cached.floor_above(cached.shown()) {
-            proof::hold(cached, floor, generation);
-        }
-        if !proof::open(cached, false) && was_open {
-            proof::spawn_catching_up(Arc::clone(cached));
-        }
+        shown.hold_below_floor(Some(resource_version), false);
+        let is_applied = writer.replace(listed, resource_version, on_relist, now);
+        // The floor may have risen meanwhile.
+        shown.settle(false);
         is_applied
-    }
-
-    /// Applies a complete list. Returns false if a proof of freshness has moved the cache past it.
-    fn apply_list(&self, listed: ListedObjects, resource_version: ResourceVersion) -> bool {
-        let (cache, now) = (&self.cached.watch_cache, self.cached.context.clock.now());
-        match self.cached.context.config().on_relist {
-            OnRelist::EndStreams => return cache.replace(listed, resource_version, now),
-            OnRelist::KeepStreams => match cache.relist(listed, resource_version, now) {
-                Ok(events) => tracing::debug!(events, "watches continue after the list"),
-                Err(Discontinuity::Overtaken) => return false,
-                Err(reason) => tracing::info!(%reason, "watches end"),
-            },
-        }
-        true
     }
 
     /// Updates the budgets and metrics after the state has changed.
@@ -281,11 +247,7 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Backs off before `next`, or ends the reflector if a retry cannot help.
-    pub(super) fn back_off(
-        &mut self,
-        failure: Failure,
-        next: State<L::Watch>,
-    ) -> Result<State<L::Watch>, Refusal> {
+    pub(super) fn back_off(&mut self, failure: Failure, next: State) -> Result<State, Refusal> {
         self.waiting.note_failure(&failure);
         let retry_after = match &failure {
             Failure::Stop(refusal) => {
@@ -308,12 +270,7 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Returns the state after a refusal that may pass.
-    fn refused(
-        &mut self,
-        refusal: Refusal,
-        error: &str,
-        next: State<L::Watch>,
-    ) -> Result<State<L::Watch>, Refusal> {
+    fn refused(&mut self, refusal: Refusal, error: &str, next: State) -> Result<State, Refusal> {
         let had_state = self.cached.lifecycle.is_ready();
         match self.refusals.note(refusal, had_state, self.options.is_patient) {
             Verdict::Retry { min, max } => {
@@ -330,11 +287,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Ends the reflector if access reviews deny what the upstream has refused for long. Otherwise
     /// backs off before `next`.
-    pub(super) async fn review(
-        &mut self,
-        refusal: Refusal,
-        next: State<L::Watch>,
-    ) -> Result<State<L::Watch>, Refusal> {
+    pub(super) async fn review(&mut self, refusal: Refusal, next: State) -> Result<State, Refusal> {
         let error = match self.upstream.is_allowed().await {
             Ok(false) => {
                 tracing::warn!(
@@ -353,11 +306,11 @@ impl<L: ListWatch> Driver<L> {
     /// Returns the state that waits before `next`, because of a failure.
     pub(super) fn wait_before(
         &self,
-        next: State<L::Watch>,
+        next: State,
         wait: Duration,
         is_repeated: bool,
         error: &str,
-    ) -> State<L::Watch> {
+    ) -> State {
         self.cached.status.failed(error);
         let (then, wait_ms) = (next.name(), wait.as_millis());
         // During a long outage a warning for each attempt of each reflector would fill the log.

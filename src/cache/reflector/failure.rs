@@ -27,9 +27,6 @@ pub(crate) enum Failure {
     ///
     /// [`RefusalStreak`]: crate::cache::reflector::refusals::RefusalStreak
     Refused(Refusal, String),
-    /// A proof of freshness moved the cache past the list while it was read. The reflector lists
-    /// again at once, and holds the progress meanwhile.
-    Overtaken,
     /// A watch-list went silent before the end of its initial events, or ended before it.
     Silent,
     /// The resource cannot be cached for now. The reflector ends.
@@ -47,7 +44,6 @@ impl Failure {
             | Self::Malformed(text)
             | Self::Refused(_, text)
             | Self::Retry(text, _) => text,
-            Self::Overtaken => "a proof of freshness moved the cache past the list",
             Self::Silent => "the watch-list did not come to the end of its initial events",
             Self::Stop(refusal) => refusal.as_str(),
             Self::TooLarge => "the upstream has not reached the resourceVersion held here",
@@ -61,7 +57,6 @@ impl Failure {
             Self::Invalid(_) => "invalid",
             Self::Malformed(_) => "malformed",
             Self::Retry(..) => "error",
-            Self::Overtaken => "overtaken",
             Self::Silent => "silent",
             Self::Stop(_) | Self::Refused(..) => "refused",
             Self::TooLarge => "too-large",

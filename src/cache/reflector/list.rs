@@ -3,7 +3,7 @@
 //!
 //! In JSON an upstream takes a third longer for a watch-list than for a list
 //! (`docs/decisions/filling-caches.md`). So a list is requested where it costs the upstream no more
-//! memory ([`ListWatch::streams_lists`]). No event can be lost between a list and its watch,
+//! memory (`ListWatch::streams_lists`). No event can be lost between a list and its watch,
 //! because the watch begins at the resourceVersion of the list.
 //!
 //! Objects are collected within the byte budgets ([`ListAccumulator`]).
@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::GATHER_DURATION;
 use crate::cache::core::watch_cache::State as CacheState;
-use crate::cache::proof;
 use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
@@ -25,11 +24,11 @@ use crate::cache::reflector::state::{ListCause, State, Verify};
 use crate::cache::refusal::Refusal;
 use crate::codec::ingest::Ingested;
 use crate::codec::object::Object;
-use crate::upstream::lister_watcher::{ListRequest, ListWatch};
+use crate::upstream::lister_watcher::ListRequest;
 
-impl<L: ListWatch> Driver<L> {
+impl Driver {
     /// Fetches the whole state and commits it.
-    pub(super) async fn list(&mut self, cause: ListCause) -> Result<State<L::Watch>, Failure> {
+    pub(super) async fn list(&mut self, cause: ListCause) -> Result<State, Failure> {
         let cached = self.cached.clone();
         if self.options.list_at.is_some() {
             // The others of a crowd of watchers arrive within a moment.
@@ -41,8 +40,8 @@ impl<L: ListWatch> Driver<L> {
         self.note_relist(cause);
         let began = Instant::now();
         let mut span = ListSpan::begin(&cached, cause.label());
-        let _hold = self.lists.was_overtaken.then(|| cached.generation.hold_progress());
-        self.floor_at_list_start = self.floor();
+        let _listing = cached.writer.begin_list();
+        self.floor_at_list_start = cached.shown.floor();
         if let Some(next) = self.list_at_requested().await {
             cached.note_filled(cause.label(), began.elapsed());
             span.succeed();
@@ -57,7 +56,7 @@ impl<L: ListWatch> Driver<L> {
             span.succeed();
         }
         if listed.is_ok() && not_older.is_none() {
-            proof::open(&cached, true);
+            cached.shown.settle(true);
         }
         listed
     }
@@ -65,13 +64,13 @@ impl<L: ListWatch> Driver<L> {
     async fn list_not_older(
         &mut self,
         not_older: Option<ResourceVersion>,
-    ) -> Result<State<L::Watch>, Failure> {
+    ) -> Result<State, Failure> {
         let cached = self.cached.clone();
         if self.upstream.streams_lists() && !self.lists.stream_failed {
             let listed = self.streamed_list(not_older).await;
-            self.lists.stream_failed = listed.as_ref().is_err_and(|error| {
-                !matches!(error, Failure::TooLarge | Failure::Overtaken | Failure::Refused(..))
-            });
+            self.lists.stream_failed = listed
+                .as_ref()
+                .is_err_and(|error| !matches!(error, Failure::TooLarge | Failure::Refused(..)));
             return listed;
         }
         if cached.context.watch_list.is_worth_trying() && self.lists.may_watch_list() {
@@ -91,7 +90,7 @@ impl<L: ListWatch> Driver<L> {
     /// Lists at exactly the lowest resourceVersion from which one of the first watchers wants to
     /// begin, so that all of them are in the history. Returns `None` if the upstream cannot; the
     /// cache then starts as usual.
-    async fn list_at_requested(&mut self) -> Option<State<L::Watch>> {
+    async fn list_at_requested(&mut self) -> Option<State> {
         let first = self.options.list_at.take()?;
         let cached = self.cached.clone();
         let at = cached.lifecycle.lowest_start().min(first);

@@ -15,8 +15,6 @@ pub(super) struct ListAttempts {
     /// Whether a streamed list failed. Watch-lists are used then, since no request time-out ends
     /// them.
     pub(super) stream_failed: bool,
-    /// Whether a proof of freshness moved the cache past the last list.
-    pub(super) was_overtaken: bool,
     /// Watch-lists in a row that did not reach the end of their initial events.
     silent_watch_lists: u32,
     too_large: Option<TooLargeStreak>,
@@ -35,7 +33,6 @@ impl ListAttempts {
         match failure {
             Failure::Silent => self.silent_watch_lists += 1,
             Failure::Expired => self.consistent = true,
-            Failure::Overtaken => self.was_overtaken = true,
             // A consistent list is at least as new as the held state, unless the history was
             // rewound. The commit of the list detects that.
             Failure::TooLarge if self.is_too_large_for_long() => self.consistent = true,
@@ -46,7 +43,6 @@ impl ListAttempts {
     /// Notes that a list was committed.
     pub(super) fn note_success(&mut self) {
         self.consistent = false;
-        self.was_overtaken = false;
         self.silent_watch_lists = 0;
         self.too_large = None;
     }

@@ -18,9 +18,8 @@ use crate::cache::reflector::backoff::{self, Backoff};
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::state::Verify;
 use crate::cache::reflector::waiting::Waiting;
-use crate::upstream::lister_watcher::ListWatch;
 
-impl<L: ListWatch> Driver<L> {
+impl Driver {
     /// Waits before the next attempt, unless the reflector must do something else first. When the
     /// upstream comes back after it was away, the rest of the wait is replaced by a short one at
     /// random, so that all caches refill soon and not at once.

@@ -6,12 +6,12 @@ use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::reflector::event_order::EventOrder;
-use crate::upstream::lister_watcher::UpstreamEvent;
+use crate::upstream::lister_watcher::{UpstreamEvent, WatchStream};
 
 /// An open watch.
-pub(super) struct RunningWatch<W> {
+pub(super) struct RunningWatch {
     /// The upstream's watch.
-    pub(super) watch: W,
+    pub(super) watch: Box<dyn WatchStream>,
     /// When it was requested.
     pub(super) opened: Instant,
     /// When the watch must have ended by itself.
@@ -24,11 +24,11 @@ pub(super) struct RunningWatch<W> {
     pub(super) pending: Vec<UpstreamEvent>,
 }
 
-impl<W> RunningWatch<W> {
+impl RunningWatch {
     /// Creates the state of a watch that was requested with `timeout_seconds`, and whose events are
     /// after `from`.
     pub(super) fn new(
-        watch: W,
+        watch: Box<dyn WatchStream>,
         opened: Instant,
         timeout_seconds: u32,
         from: ResourceVersion,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::cache::reflector::running_watch::RunningWatch;
 use crate::cache::refusal::Refusal;
 
-/// The state of a reflector. `W` is the upstream's watch.
-pub(super) enum State<W> {
+/// The state of a reflector.
+pub(super) enum State {
     /// No watch can be resumed: the whole state is listed. The old state is served until the new
     /// one is complete.
     Listing(ListCause),
@@ -18,12 +18,12 @@ pub(super) enum State<W> {
     /// A complete state is held. A watch from its resourceVersion is opened, and then verified.
     Resuming(Verify),
     /// A watch is open. Its events are applied after the verification.
-    Verifying(RunningWatch<W>, Verify),
+    Verifying(RunningWatch, Verify),
     /// A watch is open, and its events are applied as they arrive.
-    Watching(RunningWatch<W>),
+    Watching(RunningWatch),
 }
 
-impl<W> State<W> {
+impl State {
     /// Returns the value of the `state` label of the metrics.
     pub(super) fn name(&self) -> &'static str {
         match self {

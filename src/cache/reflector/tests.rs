@@ -5,6 +5,7 @@ mod clusters;
 mod definitions;
 mod disorder;
 mod lists;
+mod model;
 mod refusals;
 mod returns;
 mod waits;
@@ -62,7 +63,7 @@ impl Rig {
             scope: Scope::Cluster,
         };
         let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
-        let reflector = Reflector::new(script.clone(), cached.clone(), options);
+        let reflector = Reflector::new(cached.clone(), options);
         Self { script, cached, task: tokio::spawn(reflector.run()) }
     }
 

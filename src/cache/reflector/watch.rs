@@ -11,7 +11,6 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::Change;
 use crate::cache::metrics::EventLabel;
 use crate::cache::probe::{RESPONSE_TIMEOUT, probe};
-use crate::cache::proof;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::event_order::{EventOrder, Place};
 use crate::cache::reflector::failure::Failure;
@@ -21,7 +20,7 @@ use crate::cache::reflector::state::{ListCause, State, Verify};
 use crate::cache::refusal::Refusal;
 use crate::codec::object::Object;
 use crate::upstream::bounded::with_timeout;
-use crate::upstream::lister_watcher::{ListWatch, UpstreamEvent, WatchRequest, WatchStream};
+use crate::upstream::lister_watcher::{UpstreamEvent, WatchRequest};
 
 /// The result of one read of a watch.
 enum ReadStep {
@@ -31,9 +30,9 @@ enum ReadStep {
     Eof,
 }
 
-impl<L: ListWatch> Driver<L> {
+impl Driver {
     /// Opens a watch from the held resourceVersion.
-    pub(super) async fn resume(&mut self, verify: Verify) -> Result<State<L::Watch>, Refusal> {
+    pub(super) async fn resume(&mut self, verify: Verify) -> Result<State, Refusal> {
         let Some(held) = self.held() else { return Ok(State::Listing(ListCause::Retry)) };
         let timeout_seconds = random_timeout_seconds();
         let request = WatchRequest {
@@ -47,7 +46,7 @@ impl<L: ListWatch> Driver<L> {
                 self.learn_warnings();
                 let running = RunningWatch::new(watch, opened, timeout_seconds, held);
                 // Only a probe shows how far a cache that began in the past has to go.
-                let is_behind = self.cached.lifecycle.is_behind();
+                let is_behind = self.cached.shown.is_behind();
                 let verify = match verify {
                     Verify::Cluster if is_behind => Verify::History,
                     verify => verify,
@@ -63,9 +62,9 @@ impl<L: ListWatch> Driver<L> {
     /// definition that changes ends the watch.
     pub(super) async fn verify(
         &mut self,
-        running: RunningWatch<L::Watch>,
+        running: RunningWatch,
         verify: Verify,
-    ) -> Result<State<L::Watch>, Refusal> {
+    ) -> Result<State, Refusal> {
         if let Err(failure) = self.verify_history(verify).await {
             return self.verification_failed(failure, verify);
         }
@@ -94,10 +93,10 @@ impl<L: ListWatch> Driver<L> {
         if verify == Verify::Cluster || self.is_rewound() {
             return Ok(());
         }
-        let (floor, generation) = (self.floor(), self.cached.generation.current());
+        let (floor, generation) = (self.cached.shown.floor(), self.cached.writer.generation());
         let probed = probe(&*self.upstream).await?;
-        if self.cached.lifecycle.is_behind() {
-            proof::catch_up(&self.cached, probed.resource_version);
+        if self.cached.shown.is_behind() {
+            self.cached.shown.hold(probed.resource_version, true);
         }
         self.cached.observe_count(generation, probed);
         if floor > Some(probed.resource_version) {
@@ -109,7 +108,7 @@ impl<L: ListWatch> Driver<L> {
     /// Whether the API server that sends the new watch has reached what was shown. One that lags
     /// sends nothing until then (`docs/decisions/reflector-failures.md`).
     async fn has_caught_up(&self, verify: Verify) -> Result<bool, Failure> {
-        match self.floor() {
+        match self.cached.shown.floor() {
             Some(floor) if verify != Verify::Cluster => {
                 Ok(self.upstream.has_reached(floor).await?)
             }
@@ -119,7 +118,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Returns the state after a watch from an API server that lags behind the held state: the next
     /// watch is opened elsewhere, at once for the first few times. Nothing was applied.
-    fn behind_held(&mut self, verify: Verify) -> Result<State<L::Watch>, Refusal> {
+    fn behind_held(&mut self, verify: Verify) -> Result<State, Refusal> {
         self.cached.series.watch_ended("lagging");
         let next = State::Resuming(verify);
         self.moves += 1;
@@ -134,7 +133,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Returns the state after the upstream was found to write the held objects in other bytes.
     /// The list follows at once, unless the bytes of the last one were found to differ, too.
-    fn list_other_bytes(&mut self) -> State<L::Watch> {
+    fn list_other_bytes(&mut self) -> State {
         self.cached.series.watch_ended("changed");
         let next = State::Listing(ListCause::Changed);
         if !self.byte_checks.note_different() {
@@ -145,20 +144,13 @@ impl<L: ListWatch> Driver<L> {
         self.wait_before(next, wait, is_repeated, error)
     }
 
-    fn verification_failed(
-        &mut self,
-        failure: Failure,
-        verify: Verify,
-    ) -> Result<State<L::Watch>, Refusal> {
+    fn verification_failed(&mut self, failure: Failure, verify: Verify) -> Result<State, Refusal> {
         self.cached.series.watch_ended("error");
         self.back_off(failure, State::Resuming(verify))
     }
 
     /// Applies the events of a watch until it ends or is interrupted.
-    pub(super) async fn watch(
-        &mut self,
-        mut running: RunningWatch<L::Watch>,
-    ) -> Result<State<L::Watch>, Refusal> {
+    pub(super) async fn watch(&mut self, mut running: RunningWatch) -> Result<State, Refusal> {
         let cached = self.cached.clone();
         let mut interrupt = pin!(next_interrupt(
             &cached.requests,
@@ -184,8 +176,8 @@ impl<L: ListWatch> Driver<L> {
     fn interrupted(
         &mut self,
         interrupt: Interrupt,
-        running: RunningWatch<L::Watch>,
-    ) -> Result<State<L::Watch>, Refusal> {
+        running: RunningWatch,
+    ) -> Result<State, Refusal> {
         match interrupt {
             Interrupt::Rewound => {
                 self.cached.series.watch_ended("rewound");
@@ -210,10 +202,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Reads and applies the next events. Cancel safe: there is no await between reading and
     /// applying.
-    async fn read_events(
-        &mut self,
-        running: &mut RunningWatch<L::Watch>,
-    ) -> Result<ReadStep, Failure> {
+    async fn read_events(&mut self, running: &mut RunningWatch) -> Result<ReadStep, Failure> {
         let events = if running.pending.is_empty() {
             match running.watch.next().await? {
                 Some(events) => events,
@@ -267,8 +256,12 @@ impl<L: ListWatch> Driver<L> {
         }
         if !changes.is_empty() {
             let context = &self.cached.context;
-            self.cached.note_applying(&changes);
-            self.cached.watch_cache.apply(changes, context.clock.at(received));
+            if self.cached.lifecycle.is_retiring() {
+                // The successor must show nothing older than the watchers are about to see.
+                let newest = changes.iter().map(Change::resource_version).max();
+                self.cached.shown.raise_floor(newest);
+            }
+            self.cached.writer.apply(changes, context.clock.at(received));
             let delay = received.elapsed();
             context.metrics.applied(delay);
             self.cached.series.delayed(delay);
@@ -319,10 +312,7 @@ impl<L: ListWatch> Driver<L> {
     /// next watch follows at once. A watch that ended right after its start counts as a failure
     /// (client-go's "very short watch"). Otherwise an upstream that closes every watch would be
     /// called in a tight loop.
-    fn ended_cleanly(
-        &mut self,
-        running: &RunningWatch<L::Watch>,
-    ) -> Result<State<L::Watch>, Refusal> {
+    fn ended_cleanly(&mut self, running: &RunningWatch) -> Result<State, Refusal> {
         let next = if running.ends_early() {
             self.resume_after_break()
         } else {
@@ -340,7 +330,7 @@ impl<L: ListWatch> Driver<L> {
     }
 
     /// Returns the state after a watch that failed.
-    fn watch_failed(&mut self, failure: Failure) -> Result<State<L::Watch>, Refusal> {
+    fn watch_failed(&mut self, failure: Failure) -> Result<State, Refusal> {
         self.cached.series.watch_ended(failure.label());
         if matches!(failure, Failure::Expired) {
             tracing::info!(held = ?self.held(), "the upstream no longer has the events after the held resourceVersion");
@@ -351,7 +341,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Returns the state after a 410. The first list follows at once; each further one backs off,
     /// because an upstream may send a 410 to every watch.
-    fn list_after_expiry(&mut self, failure: &Failure) -> State<L::Watch> {
+    fn list_after_expiry(&mut self, failure: &Failure) -> State {
         let next = State::Listing(ListCause::Expired);
         let (wait, is_repeated) = self.expiries.next(Instant::now(), None);
         if is_repeated { self.wait_before(next, wait, true, failure.cause()) } else { next }
@@ -361,7 +351,7 @@ impl<L: ListWatch> Driver<L> {
     /// custom resource may have ended because its definition changed; the next watch would then
     /// send events in other bytes than the held ones. The bytes are compared first and not listed
     /// again at once, because after a list the watchers would miss the states in between.
-    fn resume_after_break(&self) -> State<L::Watch> {
+    fn resume_after_break(&self) -> State {
         State::Resuming(match self.cached.resource.shape {
             Shape::Custom => Verify::Bytes,
             Shape::BuiltIn => Verify::History,

@@ -4,7 +4,7 @@
 //! while its shard is locked, and removed only if a condition holds under the same lock, so that a
 //! cache that is found unused cannot be looked up before it is removed.
 //!
-//! Lock order: a shard of `caches`, then a shard of the floors or the generation of a cache; the
+//! Lock order: a shard of `caches`, then a shard of the floors or the writer of a cache; the
 //! retired caches, with no other lock. No lock is held across an await.
 
 use std::sync::Arc;
@@ -15,11 +15,9 @@ use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
 
 use crate::api::resource::{GroupVersionResource, Representation, Scope};
-use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
-use crate::cache::proof;
 use crate::cache::refusal::Refusal;
 
 /// The running caches.
@@ -53,15 +51,17 @@ impl CacheMap {
         let cluster = key(Scope::Cluster);
         if namespace.is_empty() || self.namespaced() == 0 {
             let handle = self.get(&cluster);
-            if self.namespaced() > 0
-                && let Some(cached) = self.caches.get(&cluster).map(|cached| Arc::clone(&cached))
-            {
-                self.hold_cluster(cached);
+            if let Some(handle) = handle.as_ref().filter(|_| self.namespaced() > 0) {
+                let cached = handle.cached_resource();
+                let namespaced = |other: &Arc<CachedResource>| other.key.is_namespaced();
+                for other in self.scopes_of(&cluster).filter(namespaced) {
+                    cached.shown.hold_behind(&other.shown);
+                }
             }
             return handle;
         }
         let namespace_key = key(Scope::Namespace(namespace.into()));
-        let reached = |key: &CacheKey| self.caches.get(key)?.shown();
+        let reached = |key: &CacheKey| self.caches.get(key)?.shown.resource_version();
         // Only the cache that is returned counts a use, so that the other one may become idle.
         let namespaced = if reached(&namespace_key) > reached(&cluster) {
             self.get(&namespace_key)
@@ -73,8 +73,9 @@ impl CacheMap {
 
     fn get(&self, key: &CacheKey) -> Option<CacheHandle> {
         let handle = self.caches.get(key).map(|cached| CacheHandle::new(cached.clone()))?;
-        if self.retired_len.load(Ordering::Acquire) > 0 {
-            self.hold_successor(handle.cached_resource());
+        // A retired cache raises the floor. One without a state compares its list with that itself.
+        if self.retired_len.load(Ordering::Acquire) > 0 && self.retired.lock().contains(&key.gvr) {
+            handle.cached_resource().shown.hold_below_floor(None, false);
         }
         Some(handle)
     }
@@ -108,7 +109,7 @@ impl CacheMap {
         let forms = [Representation::Protobuf, Representation::Json];
         forms.into_iter().find_map(|representation| {
             let key = CacheKey { gvr: gvr.clone(), representation, scope: Scope::Cluster };
-            let state = self.caches.get(&key)?.newest_state()?;
+            let state = self.caches.get(&key)?.shown.state()?;
             Some((state.len() as u64, state.weight() as u64))
         })
     }
@@ -130,20 +131,11 @@ impl CacheMap {
 
     /// Returns the number of requests that wait for a cache of a resource which holds `namespace`.
     pub(super) fn waiting(&self, gvr: &GroupVersionResource, namespace: &str) -> usize {
-        let scopes = [Scope::Cluster, Scope::Namespace(namespace.into())];
-        let count = if namespace.is_empty() { 1 } else { 2 };
-        let of_scope = |scope: Scope| {
-            let key = |representation| CacheKey {
-                gvr: gvr.clone(),
-                representation,
-                scope: scope.clone(),
-            };
-            Representation::ALL
-                .into_iter()
-                .filter_map(|scope| Some(self.caches.get(&key(scope))?.usage.ready_waiters()))
-                .sum::<usize>()
-        };
-        scopes.into_iter().take(count).map(of_scope).sum()
+        let mut caches = self.in_scope(gvr, "");
+        if !namespace.is_empty() {
+            caches.extend(self.in_scope(gvr, namespace));
+        }
+        caches.iter().map(|cached| cached.usage.ready_waiters()).sum()
     }
 
     /// Returns the caches of a resource that hold one namespace, or (empty) the cluster.
@@ -196,7 +188,7 @@ impl CacheMap {
         let removed = self.remove_if(cached, |present| {
             let holds = condition(present);
             if holds {
-                raise_floor(present);
+                present.shown.raise_floor(present.shown.resource_version());
                 present.series.retire();
             }
             holds
@@ -205,17 +197,6 @@ impl CacheMap {
             self.hold_others(cached);
         }
         removed
-    }
-
-    /// Lets the cache of the cluster answer no more until it has come as far as those of the
-    /// namespaces.
-    fn hold_cluster(&self, cluster: Arc<CachedResource>) {
-        let generation = cluster.generation.current();
-        let namespaced = self.scopes_of(&cluster.key).filter(|other| other.key.is_namespaced());
-        let comparable = namespaced.filter(|other| other.generation.current() == generation);
-        if let Some(furthest) = comparable.filter_map(|other| other.shown()).max() {
-            hold_if_older(&cluster, furthest, generation);
-        }
     }
 
     /// Notes that a cache was retired and removed. It applies events for its watchers until its
@@ -241,32 +222,15 @@ impl CacheMap {
         self.retired_len.load(Ordering::Acquire)
     }
 
-    /// Lets a cache answer no more until it has come as far as the retired caches of its resource,
-    /// which raise the floor. A cache without a state compares its list with the floor itself.
-    fn hold_successor(&self, successor: &Arc<CachedResource>) {
-        let is_one = self.retired.lock().contains(&successor.key.gvr);
-        let resource_version = successor.shown();
-        if is_one
-            && resource_version.is_some()
-            && let Some(floor) = successor.floor_above(resource_version)
-        {
-            proof::hold(successor, floor, successor.generation.current());
-        }
-    }
-
     /// Lets the other caches of the resource answer no more until they have come as far as `ended`:
     /// what that cache has shown may not be taken back. They are of other scopes, or the successor.
     /// [`Self::lookup`] compares those that run.
     pub(super) fn hold_others(&self, ended: &CachedResource) {
-        let (Some(resource_version), generation) = (ended.shown(), ended.generation.current())
-        else {
-            return;
-        };
         if self.namespaced() == 0 && !ended.lifecycle.is_retiring() {
             return;
         }
         for other in self.scopes_of(&ended.key) {
-            hold_if_older(&other, resource_version, generation);
+            other.shown.hold_behind(&ended.shown);
         }
     }
 
@@ -290,24 +254,6 @@ impl CacheMap {
             cached.lifecycle.stop(reason);
         }
         removed
-    }
-}
-
-/// Lets a cache answer no more until it has come as far as `resource_version`, if it has shown less
-/// of the history `generation`.
-fn hold_if_older(cached: &Arc<CachedResource>, resource_version: ResourceVersion, generation: u64) {
-    let is_older = cached.shown().is_some_and(|held| held < resource_version);
-    if is_older && cached.generation.current() == generation {
-        // For one that began in the past, and is to come to a probe that may be older.
-        cached.context.floors.raise(&cached.key.gvr, resource_version, generation);
-        proof::hold(cached, resource_version, generation);
-    }
-}
-
-/// Stores how far a cache came. Called before a successor can start.
-pub(super) fn raise_floor(cached: &CachedResource) {
-    if let Some(resource_version) = cached.shown() {
-        cached.raise_floor(resource_version);
     }
 }
 

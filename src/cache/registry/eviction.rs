@@ -58,7 +58,7 @@ pub(super) fn give_back(
 ) {
     let bytes_max = context.config().history_bytes_max / history_part.max(1);
     for cached in caches.all() {
-        cached.watch_cache.trim_history(bytes_max);
+        cached.writer.trim_history(bytes_max);
         if stops_unused && !cached.is_warm() {
             let is_idle = |cached: &CachedResource| cached.usage.is_idle(PAUSE_MAX);
             caches.stop_if(&cached, Refusal::NotReady, is_idle);

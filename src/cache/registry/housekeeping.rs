@@ -79,11 +79,11 @@ impl Inner {
         for cached in self.caches.all() {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);
             cached.show_figures(now);
-            cached.drop_overtaken();
+            cached.shown.drop_overtaken();
             cached.settle_count();
             if cached.watch_cache.state().is_some() {
                 self.over_budget.clear(&cached.key, &self.context);
-                if !cached.lifecycle.is_behind() {
+                if !cached.shown.is_behind() {
                     self.finish_warming(&cached, None);
                 }
             }
@@ -147,7 +147,7 @@ impl Inner {
         if !self.caches.remove_if(cached, |_| true) {
             return;
         }
-        cached.watch_cache.close(EndCause::Aggregated);
+        cached.writer.close(EndCause::Aggregated);
         cached.series.retire();
         cached.account.close();
         cached.lifecycle.stop(Refusal::Aggregated);

@@ -15,9 +15,9 @@ use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
-use crate::cache::reflector::StartOptions;
+use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::refusal::Refusal;
-use crate::cache::registry::cache_map::{CacheMap, raise_floor};
+use crate::cache::registry::cache_map::CacheMap;
 use crate::cache::registry::eviction::{give_back, make_space};
 use crate::cache::registry::forward_budget::ForwardBudget;
 use crate::cache::registry::negative_cache::NegativeCache;
@@ -154,36 +154,34 @@ impl Inner {
             self.over_budget.note_refused(&key, &self.context);
             return Err(refusal);
         }
-        let mut reflected = None;
+        let mut options = StartOptions::default();
         let (handle, inserted) = self.caches.get_or_insert(key, |key| {
             let list_at = first_at.filter(|at| self.may_begin_at(&key, *at));
             let was_over_budget = self.over_budget.contains(&key);
-            let options = StartOptions {
+            options = StartOptions {
                 list_at,
                 is_patient: !key.is_namespaced() && !self.negative_cache.was_refused(&key),
                 is_redefined: self.source.is_redefined(&key.gvr),
             };
             let budget = &self.context.budget;
             let upstream = self.source.connect(&resource, key.representation, &key.scope, budget);
-            let list_watch = upstream.clone().dyn_list_watch();
             let context = Arc::clone(&self.context);
-            let cached = Arc::new(CachedResource::new(key, resource, list_watch, context));
+            let cached = Arc::new(CachedResource::new(key, resource, upstream, context));
             if list_at.is_some() {
-                cached.lifecycle.begin_in_the_past();
+                cached.shown.begin_in_the_past();
             }
             if let Some(through) = self.quarantines.doubtful_through(&cached.key) {
-                cached.watch_cache.rewind(through);
+                cached.writer.distrust(through);
                 let report = self.quarantines.report(&cached.key);
                 cached.findings.inherit(report.unwrap_or_default());
             }
             if was_over_budget {
                 cached.lifecycle.set_was_over_budget();
             }
-            reflected = Some((upstream, options));
             cached
         });
-        if let (Some(cached), Some((upstream, options))) = (inserted, reflected) {
-            let reflector = upstream.reflect(cached.clone(), options);
+        if let Some(cached) = inserted {
+            let reflector = Reflector::new(cached.clone(), options).run().boxed();
             let registry = Arc::clone(self);
             self.context.tasks.spawn(async move {
                 // A defect that the objects of one resource expose must not affect other resources.
@@ -241,7 +239,8 @@ impl Inner {
             self.negative_cache.insert(&cached.key, refusal, attempts).await;
         }
         self.finish_warming(cached, Some(refusal));
-        raise_floor(cached);
+        // Before a successor can start.
+        cached.shown.raise_floor(cached.shown.resource_version());
         self.caches.hold_others(cached);
         cached.series.retire();
         self.context.metrics.stopped(refusal.as_str());
@@ -250,7 +249,7 @@ impl Inner {
         cached.account.close();
         // At shutdown the server ends its watches itself, spread over time.
         if refusal != Refusal::Stopping {
-            cached.watch_cache.invalidate(EndCause::Stopped);
+            cached.writer.invalidate(EndCause::Stopped);
         }
     }
 

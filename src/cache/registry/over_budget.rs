@@ -71,7 +71,7 @@ impl OverBudget {
             context.metrics.events().notable_end(EventKind::Budget, key, text, |left_out| {
                 tracing::info!(resource = %key.gvr, namespace = key.namespace(), left_out, "the cache fits its byte budget again");
             });
-            set_alarm(key, context, false);
+            context.metrics.over_budget(key.labels(), false);
         }
     }
 
@@ -81,7 +81,7 @@ impl OverBudget {
         self.caches.retain(|key, excess| {
             let is_kept = excess.last.elapsed() < UNUSED_AFTER && is_known(key);
             if !is_kept {
-                set_alarm(key, context, false);
+                context.metrics.over_budget(key.labels(), false);
             }
             is_kept
         });
@@ -95,16 +95,9 @@ impl OverBudget {
         let mut excess = self.caches.entry(key.clone()).or_insert_with(new);
         excess.attempts = excess.attempts.saturating_add(attempts);
         excess.last = Instant::now();
-        set_alarm(key, context, true);
+        context.metrics.over_budget(key.labels(), true);
         excess.attempts
     }
-}
-
-fn set_alarm(key: &CacheKey, context: &CacheContext, is_over: bool) {
-    let gvr = &key.gvr;
-    let representation = key.representation.as_str();
-    let labels = [&*gvr.group, &*gvr.version, &*gvr.resource, key.namespace(), representation];
-    context.metrics.over_budget(labels, is_over);
 }
 
 /// The largest number of caches. Clients choose the namespaces in requests, so the number must be

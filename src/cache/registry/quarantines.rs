@@ -55,7 +55,7 @@ impl Quarantines {
             }
         };
         self.entries.insert(key.clone(), Entry { quarantine, report });
-        set_alarm(key, context, true);
+        context.metrics.quarantined(key.labels(), true);
         context.metrics.events().notable_begin(EventKind::Quarantine, key, text, |left_out| {
             tracing::warn!(resource = %key.gvr, namespace = key.namespace(), left_out, "{text}");
         });
@@ -71,7 +71,7 @@ impl Quarantines {
         if entry.quarantine.is_closed() {
             entry.quarantine.release();
             drop(entry);
-            set_alarm(key, context, false);
+            context.metrics.quarantined(key.labels(), false);
             context.metrics.events().notable_end(EventKind::Quarantine, key, text, |left_out| {
                 tracing::info!(resource = %key.gvr, namespace = key.namespace(), left_out, "{text}");
             });
@@ -137,7 +137,7 @@ impl Quarantines {
         self.entries.retain(|key, entry| {
             let is_kept = !entry.quarantine.is_over(now) && is_known(key);
             if !is_kept {
-                set_alarm(key, context, false);
+                context.metrics.quarantined(key.labels(), false);
             }
             is_kept
         });
@@ -159,11 +159,4 @@ impl Quarantines {
         let text = "The new cache answers at once: cache.verify is not enforce.";
         keys.iter().for_each(|key| self.end(key, context, text));
     }
-}
-
-fn set_alarm(key: &CacheKey, context: &CacheContext, is_quarantined: bool) {
-    let gvr = &key.gvr;
-    let representation = key.representation.as_str();
-    let labels = [&*gvr.group, &*gvr.version, &*gvr.resource, key.namespace(), representation];
-    context.metrics.quarantined(labels, is_quarantined);
 }

@@ -18,7 +18,7 @@ impl Inner {
         let history_bytes_max = config.history_bytes_max;
         // First, so that the freed bytes count before a smaller total limit applies.
         for cached in self.caches.all() {
-            cached.watch_cache.limit_history(history_bytes_max);
+            cached.writer.limit_history(history_bytes_max);
             if !cached.lifecycle.cancel().is_cancelled() {
                 cached.note_weight();
             }
@@ -27,7 +27,7 @@ impl Inner {
         self.negative_cache.clear();
         for cached in self.caches.all() {
             // A cache may have started with the former limit meanwhile.
-            cached.watch_cache.limit_history(history_bytes_max);
+            cached.writer.limit_history(history_bytes_max);
             if self.is_excluded(&cached.key.gvr) {
                 self.caches.stop_if(&cached, Refusal::Excluded, |_| true);
             }

@@ -9,10 +9,6 @@ use tokio::sync::watch;
 
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope};
 use crate::cache::budget::Budget;
-use crate::cache::cached_resource::CachedResource;
-use crate::cache::proof::list_watch::DynListWatch;
-use crate::cache::reflector::{Reflector, StartOptions};
-use crate::cache::refusal::Refusal;
 use crate::upstream::Upstream;
 use crate::upstream::availability::Availability;
 use crate::upstream::discovery::Discovery;
@@ -60,34 +56,7 @@ pub(crate) trait Source: Send + Sync + 'static {
         representation: Representation,
         scope: &Scope,
         budget: &Budget,
-    ) -> Arc<dyn Reflectable>;
-}
-
-/// A lister-watcher that can fill a cache, as a trait object.
-pub(crate) trait Reflectable: Send + Sync {
-    /// Returns the upstream calls for proofs of freshness.
-    fn dyn_list_watch(self: Arc<Self>) -> Arc<dyn DynListWatch>;
-
-    /// Returns the task of the reflector of a new cache.
-    fn reflect(
-        self: Arc<Self>,
-        cached: Arc<CachedResource>,
-        options: StartOptions,
-    ) -> BoxFuture<'static, Refusal>;
-}
-
-impl<L: ListWatch> Reflectable for L {
-    fn dyn_list_watch(self: Arc<Self>) -> Arc<dyn DynListWatch> {
-        self
-    }
-
-    fn reflect(
-        self: Arc<Self>,
-        cached: Arc<CachedResource>,
-        options: StartOptions,
-    ) -> BoxFuture<'static, Refusal> {
-        Reflector::new(self, cached, options).run().boxed()
-    }
+    ) -> Arc<dyn ListWatch>;
 }
 
 /// The upstream and its discovery.
@@ -149,7 +118,7 @@ impl Source for UpstreamSource {
         representation: Representation,
         scope: &Scope,
         budget: &Budget,
-    ) -> Arc<dyn Reflectable> {
+    ) -> Arc<dyn ListWatch> {
         // A list from the upstream's own cache has a single page. Its length is about the weight of
         // its objects, so a longer page holds more than the cache may.
         let budget = budget.clone();

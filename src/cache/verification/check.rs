@@ -157,7 +157,7 @@ async fn try_check(
     plan: &PagePlan,
     is_settled: bool,
 ) -> Result<Checked, UpstreamError> {
-    let generation = cached.generation.current();
+    let generation = cached.writer.generation();
     let first = read(cached, plan, plan.request(plan.server)).await?;
     let Some(first) = first else { return Ok(Checked::Inconclusive) };
     let Some(compared) = plan.compare(&first) else { return Ok(Checked::Malformed) };
@@ -180,7 +180,7 @@ async fn try_check(
         return Ok(Checked::Inconclusive);
     }
     if wrong == WrongSide::ApiServer && plan.server == ExactServer::Own {
-        cached.proofs.upstream.leave_server();
+        cached.upstream.leave_server();
     }
     Ok(Checked::Different(wrong, compared))
 }
@@ -191,7 +191,7 @@ async fn read(
     plan: &PagePlan,
     request: ExactRequest,
 ) -> Result<Option<ListPage>, UpstreamError> {
-    let page = cached.proofs.upstream.exact(request).await?;
+    let page = cached.upstream.exact(request).await?;
     Ok((page.resource_version == plan.at()).then_some(page))
 }
 
@@ -233,7 +233,7 @@ async fn is_undisturbed(cached: &CachedResource, generation: u64) -> bool {
     let joined = tokio::time::timeout(JOIN_TIMEOUT, cached.is_joined()).await;
     let lifecycle = &cached.lifecycle;
     joined.unwrap_or(false)
-        && cached.generation.current() == generation
+        && cached.writer.generation() == generation
         && cached.context.history.generation() == generation
         && cached.context.availability.is_usable()
         && lifecycle.is_watching()

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, Response};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::exact::{self, EXACT_BYTES_MAX};
-use super::list_watch::{ExactRequest, ExactServer, ListRequest, ListWatch, WatchRequest};
+use super::list_watch::{
+    Answer, ExactRequest, ExactServer, ListRequest, ListWatch, WatchRequest, WatchStream,
+};
 use super::query::{accept, list_query, watch_query};
 use super::responses::{newest, warnings_of};
 use super::stream::HttpWatch;
@@ -192,65 +195,71 @@ impl HttpListWatch {
 }
 
 impl ListWatch for HttpListWatch {
-    type Watch = HttpWatch;
-
-    async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
-        let query = list_query(&request);
-        let response = self.get(&query, TrafficClass::Request, fetch::HEAD_TIMEOUT).await?;
-        self.parse_list(response).await
+    fn list(&self, request: ListRequest) -> Answer<'_, ListPage> {
+        Box::pin(async move {
+            let query = list_query(&request);
+            let response = self.get(&query, TrafficClass::Request, fetch::HEAD_TIMEOUT).await?;
+            self.parse_list(response).await
+        })
     }
 
-    async fn list_elsewhere(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
-        let path_and_query = self.path_and_query(&list_query(&request));
-        let other_servers = self.other_servers();
-        if other_servers.is_empty() {
-            let server = OneServer::connect_elsewhere(&self.upstream, &self.pin).await?;
-            return self.list_at(server, &path_and_query).await;
-        }
-        let lists = other_servers.iter().map(async |server| {
-            let server = OneServer::connect_to(&self.upstream, server).await?;
-            self.list_at(server, &path_and_query).await
-        });
-        newest(futures_util::future::join_all(lists).await)
-    }
-
-    async fn exact(&self, request: ExactRequest) -> Result<ListPage, UpstreamError> {
-        let path_and_query = exact::path_and_query(&request, &self.resource, &self.scope);
-        let representation = exact::representation(&request, self.representation);
-        let class = TrafficClass::Request;
-        let get = Get {
-            accept: accept(representation, class),
-            purpose: RequestPurpose::Cache,
-            timeout: EXACT_TIMEOUT,
-            ..Get::json(&path_and_query)
-        };
-        let read = async {
+    fn list_elsewhere(&self, request: ListRequest) -> Answer<'_, ListPage> {
+        Box::pin(async move {
+            let path_and_query = self.path_and_query(&list_query(&request));
             let other_servers = self.other_servers();
-            let other = fastrand::choice(&other_servers).map(|server| Choice::Only(server.key));
-            let response = match (request.server, other) {
-                (ExactServer::OtherIfKnown | ExactServer::Elsewhere, Some(other)) => {
-                    get.send_by(&self.upstream, other).await?
-                }
-                (ExactServer::Elsewhere, None) => {
-                    let elsewhere = OneServer::connect_elsewhere(&self.upstream, &self.pin);
-                    get.send_to(&mut elsewhere.await?).await?
-                }
-                (ExactServer::Own | ExactServer::OtherIfKnown, _) => {
-                    get.send_by(&self.upstream, self.choice()).await?
-                }
-            };
-            self.parse_as(response, representation, EXACT_BYTES_MAX).await
-        };
-        with_timeout(EXACT_TIMEOUT, read).await
+            if other_servers.is_empty() {
+                let server = OneServer::connect_elsewhere(&self.upstream, &self.pin).await?;
+                return self.list_at(server, &path_and_query).await;
+            }
+            let lists = other_servers.iter().map(async |server| {
+                let server = OneServer::connect_to(&self.upstream, server).await?;
+                self.list_at(server, &path_and_query).await
+            });
+            newest(futures_util::future::join_all(lists).await)
+        })
     }
 
-    async fn has_reached(&self, resource_version: ResourceVersion) -> Result<bool, UpstreamError> {
-        let Some(key) = self.pin.unconfirmed() else { return Ok(true) };
-        let choice = Choice::Only(key);
-        let connect = OneServer::connect_by(&self.upstream, &choice);
-        let (path, purpose) = (&self.path, RequestPurpose::Cache);
-        let server = server_at(connect, path, resource_version, purpose, REACH_TIMEOUT).await?;
-        Ok(server.is_some() && self.pin.confirm(key))
+    fn exact(&self, request: ExactRequest) -> Answer<'_, ListPage> {
+        Box::pin(async move {
+            let path_and_query = exact::path_and_query(&request, &self.resource, &self.scope);
+            let representation = exact::representation(&request, self.representation);
+            let class = TrafficClass::Request;
+            let get = Get {
+                accept: accept(representation, class),
+                purpose: RequestPurpose::Cache,
+                timeout: EXACT_TIMEOUT,
+                ..Get::json(&path_and_query)
+            };
+            let read = async {
+                let other_servers = self.other_servers();
+                let other = fastrand::choice(&other_servers).map(|server| Choice::Only(server.key));
+                let response = match (request.server, other) {
+                    (ExactServer::OtherIfKnown | ExactServer::Elsewhere, Some(other)) => {
+                        get.send_by(&self.upstream, other).await?
+                    }
+                    (ExactServer::Elsewhere, None) => {
+                        let elsewhere = OneServer::connect_elsewhere(&self.upstream, &self.pin);
+                        get.send_to(&mut elsewhere.await?).await?
+                    }
+                    (ExactServer::Own | ExactServer::OtherIfKnown, _) => {
+                        get.send_by(&self.upstream, self.choice()).await?
+                    }
+                };
+                self.parse_as(response, representation, EXACT_BYTES_MAX).await
+            };
+            with_timeout(EXACT_TIMEOUT, read).await
+        })
+    }
+
+    fn has_reached(&self, resource_version: ResourceVersion) -> Answer<'_, bool> {
+        Box::pin(async move {
+            let Some(key) = self.pin.unconfirmed() else { return Ok(true) };
+            let choice = Choice::Only(key);
+            let connect = OneServer::connect_by(&self.upstream, &choice);
+            let (path, purpose) = (&self.path, RequestPurpose::Cache);
+            let server = server_at(connect, path, resource_version, purpose, REACH_TIMEOUT).await?;
+            Ok(server.is_some() && self.pin.confirm(key))
+        })
     }
 
     fn leave_server(&self) -> bool {
@@ -263,18 +272,18 @@ impl ListWatch for HttpListWatch {
         self.upstream.endpoints().in_use().len() > 1
     }
 
-    async fn cluster_uid(&self) -> Result<Option<String>, UpstreamError> {
-        version::cluster_uid(&self.upstream).await
+    fn cluster_uid(&self) -> Answer<'_, Option<String>> {
+        Box::pin(version::cluster_uid(&self.upstream))
     }
 
     fn connections_opened(&self) -> u64 {
         self.upstream.connections_opened()
     }
 
-    async fn is_local(&self) -> bool {
+    fn is_local(&self) -> BoxFuture<'_, bool> {
         match &self.discovery {
-            Some(discovery) => discovery.is_local(&self.resource.gvr).await,
-            None => true,
+            Some(discovery) => Box::pin(discovery.is_local(&self.resource.gvr)),
+            None => Box::pin(std::future::ready(true)),
         }
     }
 
@@ -285,42 +294,49 @@ impl ListWatch for HttpListWatch {
             && version.as_ref().is_some_and(UpstreamVersion::streams_lists)
     }
 
-    async fn stream_list(&self, request: ListRequest) -> Result<HttpWatch, UpstreamError> {
-        let query = list_query(&request);
-        let response = self.get(&query, TrafficClass::List, fetch::HEAD_TIMEOUT).await?;
-        Ok(HttpWatch::list(response.into_body(), self.resource.clone()))
+    fn stream_list(&self, request: ListRequest) -> Answer<'_, Box<dyn WatchStream>> {
+        Box::pin(async move {
+            let query = list_query(&request);
+            let response = self.get(&query, TrafficClass::List, fetch::HEAD_TIMEOUT).await?;
+            let list = HttpWatch::list(response.into_body(), self.resource.clone());
+            Ok(Box::new(list) as Box<dyn WatchStream>)
+        })
     }
 
-    async fn watch(&self, request: WatchRequest) -> Result<HttpWatch, UpstreamError> {
-        let query = watch_query(&request);
-        let response = match request.after_reaching {
-            None => self.get(&query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT).await?,
-            Some(resource_version) => {
-                let mut server = self.caught_up(resource_version).await?;
-                let path_and_query = self.path_and_query(&query);
-                let class = TrafficClass::Stream;
-                let get = self.request(&path_and_query, class, WATCH_HEAD_TIMEOUT);
-                get.send_to(&mut server).await?
+    fn watch(&self, request: WatchRequest) -> Answer<'_, Box<dyn WatchStream>> {
+        Box::pin(async move {
+            let query = watch_query(&request);
+            let response = match request.after_reaching {
+                None => self.get(&query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT).await?,
+                Some(resource_version) => {
+                    let mut server = self.caught_up(resource_version).await?;
+                    let path_and_query = self.path_and_query(&query);
+                    let class = TrafficClass::Stream;
+                    let get = self.request(&path_and_query, class, WATCH_HEAD_TIMEOUT);
+                    get.send_to(&mut server).await?
+                }
+            };
+            let resource = self.resource.clone();
+            // A probe may have moved the pin meanwhile.
+            let server = response.body().server();
+            let watch = HttpWatch::watch(response.into_body(), resource, self.representation);
+            if let Some(server) = server {
+                self.pin.opened(server);
             }
-        };
-        let resource = self.resource.clone();
-        // A probe may have moved the pin meanwhile.
-        let server = response.body().server();
-        let watch = HttpWatch::watch(response.into_body(), resource, self.representation);
-        if let Some(server) = server {
-            self.pin.opened(server);
-        }
-        let server = server.and_then(|key| self.upstream.endpoints().one_of_several(key));
-        Ok(watch.leaving(server))
+            let server = server.and_then(|key| self.upstream.endpoints().one_of_several(key));
+            Ok(Box::new(watch.leaving(server)) as Box<dyn WatchStream>)
+        })
     }
 
-    async fn is_allowed(&self) -> Result<bool, UpstreamError> {
-        let gvr = &self.resource.gvr;
-        let namespace = match &self.scope {
-            Scope::Cluster => "",
-            Scope::Namespace(namespace) => namespace,
-        };
-        may_list_and_watch(&self.upstream, &gvr.group, &gvr.resource, namespace).await
+    fn is_allowed(&self) -> Answer<'_, bool> {
+        Box::pin(async move {
+            let gvr = &self.resource.gvr;
+            let namespace = match &self.scope {
+                Scope::Cluster => "",
+                Scope::Namespace(namespace) => namespace,
+            };
+            may_list_and_watch(&self.upstream, &gvr.group, &gvr.resource, namespace).await
+        })
     }
 
     fn warnings(&self) -> Vec<HeaderValue> {

@@ -1,8 +1,8 @@
-//! The traits of lists and watches upstream, with their requests and events.
-
-use std::future::Future;
+//! The boundary between a cache and the upstream, with the requests and events.
 
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::HeaderValue;
 use tokio::time::Instant;
 
@@ -137,12 +137,13 @@ impl UpstreamEvent {
     }
 }
 
+/// The answer of an upstream call.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, UpstreamError>>;
+
 /// A running upstream watch. Dropping the stream cancels the watch.
 pub trait WatchStream: Send {
     /// Returns all events that have arrived, at least one; `None` at a clean end. Cancel safe.
-    fn next(
-        &mut self,
-    ) -> impl Future<Output = Result<Option<Vec<UpstreamEvent>>, UpstreamError>> + Send;
+    fn next(&mut self) -> Answer<'_, Option<Vec<UpstreamEvent>>>;
 
     /// Returns when the first of the events that were returned last was read from the connection;
     /// `None` if that is unknown.
@@ -151,49 +152,43 @@ pub trait WatchStream: Send {
     }
 }
 
-/// The upstream calls of a reflector, for one resource, representation and scope. A trait, so that
-/// tests can replace the upstream by a script.
+/// The upstream calls of a cache, for one resource, representation and scope. A trait, so that
+/// tests can replace the upstream by a script; what a script does not have fails.
 pub trait ListWatch: Send + Sync + 'static {
-    /// The type of a running watch.
-    type Watch: WatchStream;
-
     /// Fetches a list or one page of it.
-    fn list(
-        &self,
-        request: ListRequest,
-    ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send;
+    fn list(&self, _request: ListRequest) -> Answer<'_, ListPage> {
+        unsupported()
+    }
 
     /// Fetches a list from other API servers than the one that lists and watches use, or over a new
     /// connection if there is one address, behind which there may be several. Of several lists,
     /// returns the newest one.
-    fn list_elsewhere(
-        &self,
-        request: ListRequest,
-    ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send {
+    fn list_elsewhere(&self, request: ListRequest) -> Answer<'_, ListPage> {
         self.list(request)
     }
 
-    /// Fetches a part of the collection at exactly one resourceVersion. The default implementation
-    /// fails: a check then proves nothing.
-    fn exact(
-        &self,
-        _request: ExactRequest,
-    ) -> impl Future<Output = Result<ListPage, UpstreamError>> + Send {
-        let error = "parts at one resourceVersion are not supported";
-        std::future::ready(Err(UpstreamError::Request(error.to_owned())))
+    /// Fetches a part of the collection at exactly one resourceVersion. If that fails, a check
+    /// proves nothing.
+    fn exact(&self, _request: ExactRequest) -> Answer<'_, ListPage> {
+        unsupported()
     }
 
     /// Returns the uid of the namespace kube-system, over a new connection; `None` if Weir's
     /// identity may not read it.
-    fn cluster_uid(&self) -> impl Future<Output = Result<Option<String>, UpstreamError>> + Send;
+    fn cluster_uid(&self) -> Answer<'_, Option<String>> {
+        unsupported()
+    }
 
-    /// Returns the number of connections to the upstream that were ever opened.
-    fn connections_opened(&self) -> u64;
+    /// Returns the number of connections to the upstream that were ever opened, without those of
+    /// [`Self::cluster_uid`].
+    fn connections_opened(&self) -> u64 {
+        0
+    }
 
     /// Returns whether the API server itself answers for the resource, as of this call. If not, an
     /// aggregated API server may have sent what was received, and the cache is about to end.
-    fn is_local(&self) -> impl Future<Output = bool> + Send {
-        std::future::ready(true)
+    fn is_local(&self) -> BoxFuture<'_, bool> {
+        std::future::ready(true).boxed()
     }
 
     /// Returns whether the upstream sends a list without pages object by object, and faster than a
@@ -204,24 +199,19 @@ pub trait ListWatch: Send + Sync + 'static {
 
     /// Starts such a list; resolves when the response's head has arrived. The stream has the form
     /// of a watch's initial events, and ends after them.
-    fn stream_list(
-        &self,
-        request: ListRequest,
-    ) -> impl Future<Output = Result<Self::Watch, UpstreamError>> + Send;
+    fn stream_list(&self, _request: ListRequest) -> Answer<'_, Box<dyn WatchStream>> {
+        unsupported()
+    }
 
     /// Starts a watch; resolves when the response's head has arrived.
-    fn watch(
-        &self,
-        request: WatchRequest,
-    ) -> impl Future<Output = Result<Self::Watch, UpstreamError>> + Send;
+    fn watch(&self, _request: WatchRequest) -> Answer<'_, Box<dyn WatchStream>> {
+        unsupported()
+    }
 
     /// Returns whether the API server that sent the last watch has reached `resource_version`, for
     /// which it has some seconds. Asks it only if the watch before came from another one.
-    fn has_reached(
-        &self,
-        _resource_version: ResourceVersion,
-    ) -> impl Future<Output = Result<bool, UpstreamError>> + Send {
-        std::future::ready(Ok(true))
+    fn has_reached(&self, _resource_version: ResourceVersion) -> Answer<'_, bool> {
+        std::future::ready(Ok(true)).boxed()
     }
 
     /// Makes lists and watches use another API server than the last one for a while. Returns
@@ -237,8 +227,8 @@ pub trait ListWatch: Send + Sync + 'static {
     }
 
     /// Returns whether Weir's identity may list and watch the resource, by access reviews.
-    fn is_allowed(&self) -> impl Future<Output = Result<bool, UpstreamError>> + Send {
-        std::future::ready(Ok(true))
+    fn is_allowed(&self) -> Answer<'_, bool> {
+        std::future::ready(Ok(true)).boxed()
     }
 
     /// Returns the values of the `Warning` headers of the last response. Lists and watches that are
@@ -246,4 +236,9 @@ pub trait ListWatch: Send + Sync + 'static {
     fn warnings(&self) -> Vec<HeaderValue> {
         Vec::new()
     }
+}
+
+fn unsupported<T: Send + 'static>() -> Answer<'static, T> {
+    let error = UpstreamError::Request("the call is not supported".to_owned());
+    std::future::ready(Err(error)).boxed()
 }

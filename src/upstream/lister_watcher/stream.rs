@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::list_watch::{UpstreamEvent, WatchStream};
+use super::list_watch::{Answer, UpstreamEvent, WatchStream};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::frame::{FrameSplitter, RawFrame};
@@ -39,7 +39,7 @@ const BUFFER_MAX_BYTES: usize = 16 * 1024 * 1024;
 const BATCH_MAX_BYTES: usize = 1024 * 1024;
 
 /// The events of a watch or list. Dropping it cancels the request.
-pub struct HttpWatch {
+pub(super) struct HttpWatch {
     buffer: Arc<Buffer>,
     task: AbortHandle,
     /// The API server, if the watch should leave it when it shuts down.
@@ -101,35 +101,37 @@ impl HttpWatch {
 }
 
 impl WatchStream for HttpWatch {
-    async fn next(&mut self) -> Result<Option<Vec<UpstreamEvent>>, UpstreamError> {
-        loop {
-            {
-                let mut state = self.buffer.state.lock();
-                if !state.events.is_empty() {
-                    state.bytes = 0;
-                    self.received = state.received.take();
-                    self.buffer.emptied.notify_one();
-                    return Ok(Some(std::mem::take(&mut state.events)));
+    fn next(&mut self) -> Answer<'_, Option<Vec<UpstreamEvent>>> {
+        Box::pin(async move {
+            loop {
+                {
+                    let mut state = self.buffer.state.lock();
+                    if !state.events.is_empty() {
+                        state.bytes = 0;
+                        self.received = state.received.take();
+                        self.buffer.emptied.notify_one();
+                        return Ok(Some(std::mem::take(&mut state.events)));
+                    }
+                    match &state.end {
+                        Some(Ok(())) => return Ok(None),
+                        Some(Err(error)) => return Err(error.clone()),
+                        None => {}
+                    }
                 }
-                match &state.end {
-                    Some(Ok(())) => return Ok(None),
-                    Some(Err(error)) => return Err(error.clone()),
-                    None => {}
+                // `Notify` keeps a notification that came after the lock was released. There is
+                // only one waiter.
+                let filled = self.buffer.filled.notified();
+                let Some(server) = &self.server else {
+                    filled.await;
+                    continue;
+                };
+                tokio::select! {
+                    biased;
+                    () = filled => {}
+                    () = server.until_departed() => return Ok(None),
                 }
             }
-            // `Notify` keeps a notification that came after the lock was released. There is only
-            // one waiter.
-            let filled = self.buffer.filled.notified();
-            let Some(server) = &self.server else {
-                filled.await;
-                continue;
-            };
-            tokio::select! {
-                biased;
-                () = filled => {}
-                () = server.until_departed() => return Ok(None),
-            }
-        }
+        })
     }
 
     fn received(&self) -> Option<Instant> {

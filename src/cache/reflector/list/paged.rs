@@ -10,14 +10,14 @@ use crate::codec::ingest::Ingested;
 use crate::codec::list::ListPage;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::lister_watcher::{ListRequest, ListWatch};
+use crate::upstream::lister_watcher::ListRequest;
 
-impl<L: ListWatch> Driver<L> {
+impl Driver {
     /// Lists page by page and commits the state.
     pub(super) async fn paged_list(
         &mut self,
         not_older: Option<ResourceVersion>,
-    ) -> Result<State<L::Watch>, Failure> {
+    ) -> Result<State, Failure> {
         let cached = self.cached.clone();
         let mut first = ListRequest::not_older(not_older);
         first.limit = Some(cached.context.config().page_size);
@@ -42,7 +42,7 @@ impl<L: ListWatch> Driver<L> {
 
     /// Returns the state after a list without a watch. After a change of definition the bytes are
     /// verified.
-    pub(super) fn resume_after_list(&self) -> State<L::Watch> {
+    pub(super) fn resume_after_list(&self) -> State {
         let are_due = self.byte_checks.are_due();
         State::Resuming(if are_due { Verify::Bytes } else { Verify::Cluster })
     }

@@ -14,16 +14,14 @@ use crate::cache::reflector::state::State;
 use crate::codec::ingest::Ingested;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::lister_watcher::{
-    ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
-};
+use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent, WatchRequest};
 
-impl<L: ListWatch> Driver<L> {
+impl Driver {
     /// Lists without pages and reads the objects as they arrive.
     pub(super) async fn streamed_list(
         &mut self,
         not_older: Option<ResourceVersion>,
-    ) -> Result<State<L::Watch>, Failure> {
+    ) -> Result<State, Failure> {
         let cached = self.cached.clone();
         let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
         let at = self.stream(not_older, &mut accumulator).await?;
@@ -56,7 +54,7 @@ impl<L: ListWatch> Driver<L> {
     pub(super) async fn watch_list(
         &mut self,
         not_older: Option<ResourceVersion>,
-    ) -> Result<State<L::Watch>, Failure> {
+    ) -> Result<State, Failure> {
         let cached = self.cached.clone();
         let timeout_seconds = random_timeout_seconds();
         let request = WatchRequest {

@@ -17,12 +17,13 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart, Watcher};
 use crate::cache::key::CacheKey;
-use crate::cache::reflector::tests::context;
 use crate::cache::script::{bookmark, config, object, page, status};
 use crate::codec::json::tests::config_maps;
 use crate::codec::list::ListPage;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent, WatchRequest, WatchStream};
+use crate::upstream::lister_watcher::{
+    Answer, ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,
+};
 
 /// An API server with one collection. Every write has its own resourceVersion.
 struct Model {
@@ -132,38 +133,40 @@ impl Model {
 struct Api(Arc<Model>);
 
 impl ListWatch for Api {
-    type Watch = ModelWatch;
-
-    async fn list(&self, request: ListRequest) -> Result<ListPage, UpstreamError> {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        let mut upstream = self.0.upstream.lock();
-        if !upstream.succeeds() {
-            return Err(status(500, "a fault"));
-        }
-        let (at, from) = match request.continue_token.split_once(':') {
-            Some((at, from)) => (at.parse().unwrap(), from.to_owned()),
-            None => (upstream.now, String::new()),
-        };
-        if at < upstream.compacted {
-            return Err(status(410, "compacted"));
-        }
-        let state = upstream.at(at);
-        let limit = request.limit.map_or(usize::MAX, |limit| limit as usize);
-        let mut rest = state.range(from..);
-        let objects = rest.by_ref().take(limit).map(|(name, rv)| object(name, *rv)).collect();
-        let remaining = rest.clone().count() as u64;
-        let next = rest.next().map(|(name, _)| format!("{at}:{name}"));
-        let page = page(at, &next.unwrap_or_default(), objects);
-        Ok(ListPage { remaining_item_count: Some(remaining), ..page })
+    fn list(&self, request: ListRequest) -> Answer<'_, ListPage> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let mut upstream = self.0.upstream.lock();
+            if !upstream.succeeds() {
+                return Err(status(500, "a fault"));
+            }
+            let (at, from) = match request.continue_token.split_once(':') {
+                Some((at, from)) => (at.parse().unwrap(), from.to_owned()),
+                None => (upstream.now, String::new()),
+            };
+            if at < upstream.compacted {
+                return Err(status(410, "compacted"));
+            }
+            let state = upstream.at(at);
+            let limit = request.limit.map_or(usize::MAX, |limit| limit as usize);
+            let mut rest = state.range(from..);
+            let objects = rest.by_ref().take(limit).map(|(name, rv)| object(name, *rv)).collect();
+            let remaining = rest.clone().count() as u64;
+            let next = rest.next().map(|(name, _)| format!("{at}:{name}"));
+            let page = page(at, &next.unwrap_or_default(), objects);
+            Ok(ListPage { remaining_item_count: Some(remaining), ..page })
+        })
     }
 
-    async fn cluster_uid(&self) -> Result<Option<String>, UpstreamError> {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        self.0.connections.fetch_add(1, Ordering::Relaxed);
-        if !self.0.upstream.lock().succeeds() {
-            return Err(status(500, "a fault"));
-        }
-        Ok(Some("cluster".to_owned()))
+    fn cluster_uid(&self) -> Answer<'_, Option<String>> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            self.0.connections.fetch_add(1, Ordering::Relaxed);
+            if !self.0.upstream.lock().succeeds() {
+                return Err(status(500, "a fault"));
+            }
+            Ok(Some("cluster".to_owned()))
+        })
     }
 
     fn connections_opened(&self) -> u64 {
@@ -175,25 +178,29 @@ impl ListWatch for Api {
     }
 
     /// Streams the initial events of a watch. The model's stream ends with them.
-    async fn stream_list(&self, request: ListRequest) -> Result<ModelWatch, UpstreamError> {
-        let resource_version = request.resource_version;
-        let request = WatchRequest {
-            resource_version,
-            send_initial_events: true,
-            timeout_seconds: 60,
-            ..WatchRequest::default()
-        };
-        self.watch(request).await
+    fn stream_list(&self, request: ListRequest) -> Answer<'_, Box<dyn WatchStream>> {
+        Box::pin(async move {
+            let resource_version = request.resource_version;
+            let request = WatchRequest {
+                resource_version,
+                send_initial_events: true,
+                timeout_seconds: 60,
+                ..WatchRequest::default()
+            };
+            self.watch(request).await
+        })
     }
 
-    async fn watch(&self, request: WatchRequest) -> Result<ModelWatch, UpstreamError> {
-        self.0.connections.fetch_add(1, Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        let (watch, pause) = self.0.open(&request)?;
-        // This pause lets writes happen between reading the state and the first frame, so that one
-        // read can contain them and the end of the initial events.
-        tokio::time::sleep(pause).await;
-        Ok(watch)
+    fn watch(&self, request: WatchRequest) -> Answer<'_, Box<dyn WatchStream>> {
+        Box::pin(async move {
+            self.0.connections.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let (watch, pause) = self.0.open(&request)?;
+            // This pause lets writes happen between reading the state and the first frame, so that
+            // one read can contain them and the end of the initial events.
+            tokio::time::sleep(pause).await;
+            Ok(Box::new(watch) as Box<dyn WatchStream>)
+        })
     }
 }
 
@@ -205,15 +212,17 @@ struct ModelWatch {
 }
 
 impl WatchStream for ModelWatch {
-    async fn next(&mut self) -> Result<Option<Vec<UpstreamEvent>>, UpstreamError> {
-        loop {
-            let model = self.model.clone();
-            let changed = model.changed.notified();
-            if let Some(read) = self.read() {
-                return read;
+    fn next(&mut self) -> Answer<'_, Option<Vec<UpstreamEvent>>> {
+        Box::pin(async move {
+            loop {
+                let model = self.model.clone();
+                let changed = model.changed.notified();
+                if let Some(read) = self.read() {
+                    return read;
+                }
+                let _elapsed = tokio::time::timeout(Duration::from_secs(1), changed).await.is_err();
             }
-            let _elapsed = tokio::time::timeout(Duration::from_secs(1), changed).await.is_err();
-        }
+        })
     }
 }
 
@@ -341,8 +350,8 @@ async fn run_history(seed: u64, lists: Lists) {
     let resource = Arc::new(config_maps());
     let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
     let key = CacheKey { gvr, representation, scope: Scope::Cluster };
-    let cached = Arc::new(CachedResource::new(key, resource, api.clone(), context));
-    let task = tokio::spawn(Reflector::new(api, cached.clone(), StartOptions::default()).run());
+    let cached = Arc::new(CachedResource::new(key, resource, api, context));
+    let task = tokio::spawn(Reflector::new(cached.clone(), StartOptions::default()).run());
     let mut clients: Vec<_> = (0..4).map(|_| Client::default()).collect();
     for step in 0..3000 {
         if step == 2500 {
