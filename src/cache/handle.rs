@@ -113,12 +113,12 @@ impl CacheHandle {
     /// reached a resourceVersion that the upstream returned after that. Only watches from a
     /// resourceVersion may use it, and those that find a proof of freshness of their own.
     pub async fn wait_until_caught_up(&self, timeout: Duration) -> Result<(), Refusal> {
-        let shown = &self.cached.shown;
-        if !shown.is_behind() {
+        let gate = &self.cached.shown;
+        if !gate.is_behind() {
             return Ok(());
         }
         let _waiter = self.cached.usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
-        self.wait(timeout, shown.opened(), Refusal::NotReady).await
+        self.wait(timeout, gate.opened(), Refusal::NotReady).await
     }
 
     /// Returns the span of the list by which the reflector filled the cache, unless that list had

@@ -139,14 +139,14 @@ async fn a_held_state_is_proved_fresh_by_the_probe_alone() {
 async fn a_small_quiet_collection_is_listed_once_for_all_waiting_requests() {
     let rig = Rig::new(2).await;
     rig.script.on_list(Ok(page(2007, "", vec![object("1", 1), object("3", 2006)])));
-    let all = join_all((0..500).map(|_| rig.fresh(None))).await;
+    let proofs = join_all((0..500).map(|_| rig.fresh(None))).await;
     let lists = rig.lists();
     assert_eq!(lists.len(), 1);
     // The probe has brought the upstream's own cache to it.
     assert_eq!(lists[0].resource_version, Some(ResourceVersion(2005)));
     assert_eq!(lists[0].resource_version_match, "NotOlderThan");
     let mut watchers: Vec<_> =
-        all.iter().map(|state| rig.watch(state.as_ref().unwrap()).unwrap()).collect();
+        proofs.iter().map(|state| rig.watch(state.as_ref().unwrap()).unwrap()).collect();
     // The cache's own state has not changed. The present watcher gets the events from the stream.
     assert_eq!(rig.held(), 2000);
     let mut present = rig.watch(&FreshState::Held).unwrap();
@@ -166,7 +166,7 @@ async fn a_small_quiet_collection_is_listed_once_for_all_waiting_requests() {
         assert_eq!(names(&drain(watcher)), ["MODIFIED 3"]);
     }
     rig.assert_steps(&[("list", 500)]);
-    drop(all);
+    drop(proofs);
     rig.cached.shown.drop_overtaken();
     assert_eq!(rig.cached.context.budget.used(), rig.cached.account.state());
 }
@@ -208,9 +208,9 @@ async fn one_short_watch_proves_that_a_large_collection_is_quiet() {
         tokio::time::sleep(Duration::from_millis(1200)).await;
         short.send(vec![bookmark(2006, false)]);
     };
-    let all = join_all((0..500).map(|_| rig.fresh(None)));
-    let (all, ()) = tokio::join!(all, bookmark_later);
-    assert!(all.iter().all(|state| matches!(state, Ok(FreshState::Held))));
+    let proofs = join_all((0..500).map(|_| rig.fresh(None)));
+    let (proofs, ()) = tokio::join!(proofs, bookmark_later);
+    assert!(proofs.iter().all(|state| matches!(state, Ok(FreshState::Held))));
     assert!(began.elapsed() < WITHIN);
     assert_eq!(rig.held(), 2006);
     assert!(rig.lists().is_empty());

@@ -157,7 +157,7 @@ impl CacheMap {
     }
 
     /// Returns all caches, so that the caller locks no shard.
-    pub(super) fn all(&self) -> Vec<Arc<CachedResource>> {
+    pub(super) fn to_vec(&self) -> Vec<Arc<CachedResource>> {
         self.caches.iter().map(|cached| Arc::clone(&cached)).collect()
     }
 
@@ -238,7 +238,7 @@ impl CacheMap {
     fn scopes_of(&self, key: &CacheKey) -> impl Iterator<Item = Arc<CachedResource>> {
         let is_same =
             |other: &CacheKey| other.gvr == key.gvr && other.representation == key.representation;
-        self.all().into_iter().filter(move |cached| is_same(&cached.key))
+        self.to_vec().into_iter().filter(move |cached| is_same(&cached.key))
     }
 
     /// Stops `cached` and removes it in one step, if `condition` still holds.
