@@ -167,7 +167,7 @@ async fn a_small_quiet_collection_is_listed_once_for_all_waiting_requests() {
     }
     rig.assert_steps(&[("list", 500)]);
     drop(proofs);
-    rig.cached.shown.drop_overtaken();
+    rig.cached.gate.drop_overtaken();
     assert_eq!(rig.cached.context.budget.used(), rig.cached.account.state());
 }
 
@@ -296,7 +296,7 @@ async fn no_read_after_a_consistent_start_shows_an_older_state() {
     rig.feed.send(vec![bookmark(2008, false)]);
     rig.cached.watch_cache.progress().wait_for(|held| held.unwrap().0 == 2008).await.unwrap();
     assert_eq!(newest(), 2008);
-    rig.cached.shown.drop_overtaken();
+    rig.cached.gate.drop_overtaken();
     assert_eq!(rig.cached.context.budget.used(), rig.cached.account.state());
 }
 
@@ -310,7 +310,7 @@ async fn reads_beside_proofs_never_go_back() {
         let reader = scope.spawn(|| {
             let mut last = ResourceVersion(0);
             while !is_over.load(Ordering::Relaxed) {
-                let resource_version = cached.shown.state().unwrap().resource_version();
+                let resource_version = cached.gate.state().unwrap().resource_version();
                 assert!(last <= resource_version, "{resource_version} after {last}");
                 last = resource_version;
             }
@@ -320,7 +320,7 @@ async fn reads_beside_proofs_never_go_back() {
             let (state, _) = cached.watch_cache.state().unwrap().with_list(Vec::new(), listed);
             let claim = cached.context.budget.claim(0);
             let listed = ListedState { state: Arc::new(state), generation: 0, _claim: claim };
-            cached.shown.show(&Arc::new(listed));
+            cached.gate.show(&Arc::new(listed));
             cached.apply_progress(0, ResourceVersion(first + round * 2));
         }
         is_over.store(true, Ordering::Relaxed);
@@ -414,5 +414,5 @@ async fn a_list_of_an_aggregated_api_server_is_no_proof() {
     rig.script.is_aggregated.store(true, Ordering::Relaxed);
     rig.script.on_list(Ok(page(2007, "", Vec::new())));
     assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
-    assert!(rig.cached.shown.listed().is_none());
+    assert!(rig.cached.gate.listed().is_none());
 }

@@ -79,11 +79,11 @@ impl Inner {
         for cached in self.caches.to_vec() {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);
             cached.show_figures(now);
-            cached.shown.drop_overtaken();
+            cached.gate.drop_overtaken();
             cached.settle_count();
             if cached.watch_cache.state().is_some() {
                 self.over_budget.clear(&cached.key, &self.context);
-                if !cached.shown.is_behind() {
+                if !cached.gate.is_behind() {
                     self.finish_warming(&cached, None);
                 }
             }

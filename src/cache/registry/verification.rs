@@ -236,7 +236,7 @@ impl Inner {
     /// Stops a cache that was proved wrong. Its clients list elsewhere until its successor was
     /// checked.
     fn quarantine(&self, cached: &Arc<CachedResource>) {
-        let through = cached.shown.resource_version().unwrap_or_default();
+        let through = cached.gate.resource_version().unwrap_or_default();
         let report = cached.findings.report();
         self.quarantines.begin(&cached.key, through, report, &self.context);
         // Before the reflector ends: it would end the watches as those of any stopped cache, and

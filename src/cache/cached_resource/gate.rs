@@ -21,7 +21,7 @@ use crate::cache::proof::listed_state::ListedState;
 use crate::cache::reflector::writer::Writer;
 
 /// What clients may see of a cache.
-pub(crate) struct Shown {
+pub(crate) struct Gate {
     gvr: GroupVersionResource,
     context: Arc<CacheContext>,
     cache: CacheReader,
@@ -67,7 +67,7 @@ impl Behind {
     }
 }
 
-impl Shown {
+impl Gate {
     /// Starts without a state, and open.
     pub(crate) fn new(
         gvr: GroupVersionResource,
