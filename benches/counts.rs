@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         _ => Mode::Check,
     };
     if mode == Mode::Run {
-        for case in cases::all() {
+        for case in cases::every_case() {
             println!("{}\t{}", case.name, case.times);
             let Case { mut run, .. } = case;
             set_up_until_here();

@@ -201,8 +201,8 @@ fn measure(name: &str, threads: usize, work: &(dyn Fn() + Sync)) {
             cpu::time_of("/proc/thread-self").saturating_sub(before)
         };
         std::thread::scope(|scope| {
-            let all: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
-            all.into_iter().map(|thread| thread.join().expect("a thread ends")).sum()
+            let handles: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
+            handles.into_iter().map(|thread| thread.join().expect("a thread ends")).sum()
         })
     };
     round();

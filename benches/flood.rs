@@ -124,7 +124,7 @@ impl Testbed {
     async fn run(&mut self, phase: &Phase) {
         let before = self.counts().await;
         let ended = CancellationToken::new();
-        let known_clients = tokio::spawn(known(self.weir.address, ended.clone()));
+        let known_clients = tokio::spawn(latencies_of_known_user(self.weir.address, ended.clone()));
         let new = tokio::spawn(newcomers(self.weir.address, self.newcomers.clone(), ended.clone()));
         let started = Instant::now();
         let codes = self.load(phase).await;
@@ -173,10 +173,10 @@ impl Testbed {
         let next = Arc::new(AtomicUsize::new(0));
         let (requests, pace) = (phase.requests, phase.pace);
         let started = Instant::now();
-        let mut all = JoinSet::new();
+        let mut senders = JoinSet::new();
         for _ in 0..phase.connections {
             let next = Arc::clone(&next);
-            all.spawn(async move {
+            senders.spawn(async move {
                 let mut connection = Connection::open(2, address).await;
                 let mut codes = BTreeMap::<u16, usize>::new();
                 loop {
@@ -194,7 +194,7 @@ impl Testbed {
             });
         }
         let mut codes = BTreeMap::new();
-        while let Some(of_one) = all.join_next().await {
+        while let Some(of_one) = senders.join_next().await {
             for (code, count) in of_one.expect("it ends") {
                 *codes.entry(code).or_default() += count;
             }
@@ -234,7 +234,7 @@ async fn warm(weir: &Weir) {
 }
 
 /// Sends requests of the known user at a steady rate and returns their latencies.
-async fn known(address: SocketAddr, ended: CancellationToken) -> Vec<Duration> {
+async fn latencies_of_known_user(address: SocketAddr, ended: CancellationToken) -> Vec<Duration> {
     let mut connection = Connection::open(1, address).await;
     let mut ticks = interval(KNOWN_USER_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -141,9 +141,9 @@ impl Setup {
     fn send(&mut self, depth: u32) -> bool {
         let requests = self.request.repeat(usize::try_from(depth).expect("a small number"));
         self.connection.write_all(&requests).expect("the requests are sent");
-        (0..depth).fold(true, |all, _| {
+        (0..depth).fold(true, |are_hits, _| {
             let answer = self.answer();
-            answer.hit && answer.code == 200 && all
+            answer.hit && answer.code == 200 && are_hits
         })
     }
 
@@ -160,8 +160,8 @@ impl Setup {
     }
 
     fn median(&self, figure: impl Fn(&(f64, f64)) -> f64) -> f64 {
-        let mut all: Vec<f64> = self.costs.iter().map(figure).collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+        let mut figures: Vec<f64> = self.costs.iter().map(figure).collect();
+        figures.sort_by(f64::total_cmp);
+        figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)
     }
 }

@@ -114,9 +114,10 @@ async fn main() {
         }
     }
     for (index, name) in ["cached", "forwarded"].into_iter().enumerate() {
-        let mut all: Vec<f64> = ratios.iter().filter_map(|both| both.get(index).copied()).collect();
-        all.sort_unstable_by(f64::total_cmp);
-        let median = all.get(all.len() / 2).copied().unwrap_or_default();
+        let mut sorted_ratios: Vec<f64> =
+            ratios.iter().filter_map(|both| both.get(index).copied()).collect();
+        sorted_ratios.sort_unstable_by(f64::total_cmp);
+        let median = sorted_ratios.get(sorted_ratios.len() / 2).copied().unwrap_or_default();
         println!("{name}: median of the ratios {median:.2} (at most 1.5)");
     }
 }

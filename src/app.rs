@@ -153,8 +153,8 @@ impl App {
         let mut endpoints = JoinSet::new();
         let [started, stopping, ended] = [(); 3].map(|()| CancellationToken::new());
         let checks = checks((&probe, &discovery, &registry), [&started, &stopping]);
-        let shown = (flow_control.clone(), registry.clone(), shadow.clone());
-        let details = details(&config, shown, &metrics, &server, expiries.clone());
+        let sources = (flow_control.clone(), registry.clone(), shadow.clone());
+        let details = details(&config, sources, &metrics, &server, expiries.clone());
         let running = Arc::new(ArcSwap::from_pointee(config.clone()));
         let admin = bind_admin(&config, checks, metrics.registry.clone(), details).await?;
         let admin = admin.map(|(admin, address)| {

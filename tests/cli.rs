@@ -366,7 +366,7 @@ impl Weir {
     /// Starts Weir and waits until its admin listener is bound.
     fn start(serve: &mut Command) -> Self {
         let mut child = serve.args(ADMIN).spawn().unwrap();
-        let log = Log::of(child.stderr.take().unwrap());
+        let log = Log::read_from(child.stderr.take().unwrap());
         let Some(line) = log.wait_for("admin listening") else {
             panic!("weir ended: {:?}", child.wait());
         };

@@ -83,19 +83,19 @@ async fn responses_through_two_weirs_equal_the_upstreams() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_through_weir_equal_direct_ones_while_objects_churn() {
     let world = World::start(1).await;
-    churn(world.all(), plan(), |_| {}).await;
+    churn(world.every_endpoint(), plan(), |_| {}).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_through_two_weirs_equal_direct_ones_while_objects_churn() {
     let world = World::chain().await;
-    churn(world.all(), plan(), |_| {}).await;
+    churn(world.every_endpoint(), plan(), |_| {}).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_paged_list_may_alternate_between_weir_and_the_upstream() {
     let world = World::start(2).await;
-    let sides = world.all();
+    let sides = world.every_endpoint();
     prepare(&sides[0], &sides[1..], true).await;
     walks(&sides, &PAGED, seed(), WALKS).await;
 }
@@ -143,7 +143,7 @@ impl World {
     }
 
     /// Returns the upstream, then every Weir.
-    fn all(&self) -> Vec<Endpoint> {
+    fn every_endpoint(&self) -> Vec<Endpoint> {
         let mut sides = vec![self.sides(0).direct];
         sides.extend((0..self.weirs.len()).map(|weir| self.sides(weir).through));
         sides

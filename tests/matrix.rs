@@ -88,7 +88,7 @@ async fn logs_and_metrics_contain_no_secret() {
 async fn world(setting: Setting) -> (Simulator, World) {
     let credentials = Credentials::new();
     let holder = |(number, (name, group)): (usize, &(&str, &str))| User {
-        token: credentials.tokens.of(name),
+        token: credentials.tokens.token_of(name),
         name: (*name).to_owned(),
         uid: format!("uid-{number}"),
         groups: if group.is_empty() { Vec::new() } else { vec![(*group).to_owned()] },

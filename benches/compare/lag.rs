@@ -39,7 +39,8 @@ pub(crate) async fn compare(
         results.set(ROW, server.name, "rate", row.rate);
         for (of_event, of_all) in [("event_cpu_ms", "cpu_s"), ("event_waited_ms", "waited_s")] {
             let value = |name| results.get(ROW, server.name, name);
-            let each = value(of_all).zip(value("events")).map(|(all, events)| all * 1e3 / events);
+            let each =
+                value(of_all).zip(value("events")).map(|(total, events)| total * 1e3 / events);
             results.set(ROW, server.name, of_event, each.unwrap_or(f64::NAN));
         }
     }

@@ -73,8 +73,8 @@ impl OwnWeir {
     pub(crate) async fn start(&mut self, cache: serde_json::Value) -> u32 {
         self.process = None;
         let mut sections = self.sections.clone();
-        if let (Some(all), false) = (sections.as_object_mut(), cache.is_null()) {
-            all.insert("cache".to_owned(), cache);
+        if let (Some(settings), false) = (sections.as_object_mut(), cache.is_null()) {
+            settings.insert("cache".to_owned(), cache);
         }
         let process = Weir::start_at(self.address, &self.kubeconfig, sections).await;
         self.process.insert(process).pid()

@@ -87,12 +87,12 @@ async fn remove_more(upstream: &Server) {
                 break;
             }
             println!("deleting {} pods of an earlier run", names.len());
-            let all = names.iter().map(async |name| {
+            let deletions = names.iter().map(async |name| {
                 let code =
                     connection.count(&delete(upstream, &format!("{collection}/{name}"))).await.code;
                 assert!(code.is_success(), "{name}: {code}");
             });
-            stream::iter(all).for_each_concurrent(CONCURRENCY, |write| write).await;
+            stream::iter(deletions).for_each_concurrent(CONCURRENCY, |write| write).await;
         }
     }
 }
@@ -111,14 +111,14 @@ async fn create(upstream: &Server, connection: &Connection, pods: Range<usize>) 
         post(upstream, connection, "/api/v1/namespaces", &body).await;
     }
     let padding = padding(upstream, connection).await;
-    let all = pods.map(async |index| {
+    let creations = pods.map(async |index| {
         let path = format!("/api/v1/namespaces/{}/pods", namespace(index));
         let new = post(upstream, connection, &path, &pod::pod(index, padding)).await;
         if new && (index + 1).is_multiple_of(PROGRESS_INTERVAL) {
             println!("created {} pods", index + 1);
         }
     });
-    stream::iter(all).for_each_concurrent(CONCURRENCY, |write| write).await;
+    stream::iter(creations).for_each_concurrent(CONCURRENCY, |write| write).await;
 }
 
 /// Returns the length of the padding. If the first pod exists, this is the length of its

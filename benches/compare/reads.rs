@@ -29,18 +29,18 @@ pub(crate) fn reads() -> Vec<Read> {
         let path = format!("{path}{separator}resourceVersion=0");
         Read { name, path, accept, gzip: false, connections, streams }
     };
-    let all = || "/api/v1/pods".to_owned();
+    let every_pod = || "/api/v1/pods".to_owned();
     let node = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{}", pods::node(0));
     let namespace = format!("/api/v1/namespaces/{}/pods", pods::namespace(0));
     let half = "/api/v1/pods?labelSelector=half%3Dfirst".to_owned();
-    let gzip = Read { gzip: true, ..read("list-5000-gzip", all(), JSON, 2, 1) };
+    let gzip = Read { gzip: true, ..read("list-5000-gzip", every_pod(), JSON, 2, 1) };
     vec![
         read("get", pods::path(0), JSON, 4, 8),
         read("get-protobuf", pods::path(0), PROTOBUF, 4, 8),
         read("list-node-protobuf", node, PROTOBUF, 4, 4),
         read("list-500", namespace, JSON, 4, 1),
-        read("list-5000", all(), JSON, 2, 1),
-        read("list-5000-protobuf", all(), PROTOBUF, 2, 1),
+        read("list-5000", every_pod(), JSON, 2, 1),
+        read("list-5000-protobuf", every_pod(), PROTOBUF, 2, 1),
         gzip,
         read("list-label-protobuf", half, PROTOBUF, 2, 1),
     ]
@@ -79,18 +79,18 @@ struct Measurement<'a> {
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) async fn compare(read: &Read, servers: &[&Server], pace: Pace, results: &mut Results) {
-    let mut all = Vec::new();
+    let mut measurements = Vec::new();
     for server in servers {
-        all.extend(Measurement::new(read, server).await);
+        measurements.extend(Measurement::new(read, server).await);
     }
     for round in 0..=pace.rounds {
-        for measurement in &mut all {
+        for measurement in &mut measurements {
             // The first round is a short warm-up.
             let time = if round == 0 { pace.round / 4 } else { pace.round };
             measurement.round(read.streams, time, round > 0).await;
         }
     }
-    for measurement in all {
+    for measurement in measurements {
         let name = measurement.server.name;
         let mut set = |what, value| results.set(read.name, name, what, value);
         set("bytes", measurement.bytes as f64);
@@ -152,8 +152,8 @@ impl<'a> Measurement<'a> {
     /// coarse for single rounds.
     fn cpu_ms(&self) -> f64 {
         if let Some(last_sample) = self.last_sample.filter(|sample| sample.coarse) {
-            let all = last_sample.cpu_if_resolved(self.rounds.iter().map(|(cpu, _, _)| cpu).sum());
-            return all * 1e3 / self.rounds.iter().map(|(_, requests, _)| requests).sum::<f64>();
+            let cpu = last_sample.cpu_if_resolved(self.rounds.iter().map(|(cpu, _, _)| cpu).sum());
+            return cpu * 1e3 / self.rounds.iter().map(|(_, requests, _)| requests).sum::<f64>();
         }
         let each = self.rounds.iter().map(|(cpu, requests, _)| cpu * 1e3 / requests);
         percentile(&sorted(each.collect()), 50)

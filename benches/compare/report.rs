@@ -11,8 +11,8 @@ use crate::targets;
 
 /// Prints and stores the machine and the arguments of the run.
 pub(crate) fn describe(args: &Compare, results: &mut Results) {
-    let all = read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = all.lines().find_map(|line| line.strip_prefix("model name"));
+    let cpuinfo = read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name"));
     let run = &mut results.run;
     run.insert("processor", model.unwrap_or_default().trim_matches([' ', ':', '\t']).to_owned());
     run.insert("processors", processors().to_string());

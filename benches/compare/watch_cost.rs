@@ -104,8 +104,8 @@ pub(crate) async fn measure(
     let (upstream_before, own_before) = (upstream.usage.sample().await, own_cpu());
     let start = server.usage.sample().await;
     let events = writer.write(row.rate, options.changing).await;
-    let all = row.nodes.is_none().then_some(events * row.watches);
-    let deliveries = held.wait_for_deliveries(all, options.quiet).await;
+    let expected_deliveries = row.nodes.is_none().then_some(events * row.watches);
+    let deliveries = held.wait_for_deliveries(expected_deliveries, options.quiet).await;
     let end = server.usage.sample().await;
     let (upstream_end, own_end) = (upstream.usage.sample().await, own_cpu());
     reference.wait_for_deliveries(Some(events), options.quiet).await;
@@ -124,7 +124,11 @@ pub(crate) async fn measure(
     set("events", events as f64);
     set("deliveries", deliveries as f64);
     set("ended", ended as f64);
-    set("missing", all.map_or(f64::NAN, |all| all as f64 - deliveries as f64));
+    set(
+        "missing",
+        expected_deliveries
+            .map_or(f64::NAN, |expected_deliveries| expected_deliveries as f64 - deliveries as f64),
+    );
     set("cpu_s", end.cpu_if_resolved(end.cpu - start.cpu - probe_cost));
     set("waited_s", end.waited - start.waited);
     set("seconds", options.changing.as_secs_f64());

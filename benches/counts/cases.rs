@@ -40,7 +40,7 @@ struct Fixture {
 }
 
 /// Constructs the cases one by one, so that only one of them is in memory.
-pub(crate) fn all() -> impl Iterator<Item = Case> {
+pub(crate) fn every_case() -> impl Iterator<Item = Case> {
     let (json, protobuf) = (Pods::json(), Pods::protobuf());
     let fixture = Fixture { objects: json.objects(OBJECTS), json, protobuf };
     let makers: [fn(&Fixture) -> Case; 16] = [

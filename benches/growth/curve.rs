@@ -70,8 +70,8 @@ impl Series {
 
     fn holds(&self) -> bool {
         let Some(law) = self.law else { return true };
-        let (all, end) = self.exponents();
-        all <= law.exponent_max() && end <= law.exponent_max() + END_SLACK
+        let (overall, end) = self.exponents();
+        overall <= law.exponent_max() && end <= law.exponent_max() + END_SLACK
     }
 }
 
@@ -96,10 +96,10 @@ impl Curve {
             let points = series.points.iter().map(|(x, y)| format!("{x:.0}: {}", figure(*y)));
             println!("  {}: {}", series.name, points.collect::<Vec<_>>().join(", "));
             let Some(law) = series.law else { continue };
-            let (all, end) = series.exponents();
+            let (overall, end) = series.exponents();
             let verdict = if series.holds() { "holds" } else { "GROWS FASTER" };
             println!(
-                "    grows as x^{all:.2}, over the last points x^{end:.2}; law: {}, at most x^{:.2}: {verdict}",
+                "    grows as x^{overall:.2}, over the last points x^{end:.2}; law: {}, at most x^{:.2}: {verdict}",
                 law.as_str(),
                 law.exponent_max()
             );

@@ -43,7 +43,7 @@ pub(crate) fn existing() -> Curve {
 /// node.
 pub(crate) fn wanting() -> Curve {
     let pods = Pods::json();
-    let all = |_: &Pods| WatchFilter::default();
+    let everything = |_: &Pods| WatchFilter::default();
     let node = |pods: &Pods| node_filter(pods, 0);
     let points = |filter: &dyn Fn(&Pods) -> WatchFilter| {
         let point = |count: usize| {
@@ -59,7 +59,7 @@ pub(crate) fn wanting() -> Curve {
         y: "µs of CPU",
         series: vec![
             Series::new("by spec.nodeName", Some(Law::Linear), points(&node)),
-            Series::new("of all pods", Some(Law::Linear), points(&all)),
+            Series::new("of all pods", Some(Law::Linear), points(&everything)),
         ],
     }
 }

@@ -42,14 +42,21 @@ async fn one(testbed: &mut Testbed, title: &str, query: &str, cache: Value) {
     let (clients, tokens) = (testbed.args.watchers, testbed.args.tokens);
     let seen: Arc<Mutex<Seen>> = Arc::default();
     let started = Instant::now();
-    let mut all = JoinSet::new();
+    let mut lists = JoinSet::new();
     for number in 0..clients {
         let path =
             format!("/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-{}{query}", number % 100);
         let token = token(&name(number % tokens));
-        all.spawn(list(testbed.endpoint.clone(), number, path, token, started, Arc::clone(&seen)));
+        lists.spawn(list(
+            testbed.endpoint.clone(),
+            number,
+            path,
+            token,
+            started,
+            Arc::clone(&seen),
+        ));
     }
-    all.join_all().await;
+    lists.join_all().await;
     let seen = std::mem::take(&mut *seen.lock());
     println!("\n{title}: {clients} clients, {tokens} tokens");
     println!(

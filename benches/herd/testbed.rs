@@ -202,12 +202,11 @@ impl Testbed {
     }
 
     fn costs(&self) -> Costs {
-        let all = self.requests_for_caches();
+        let mut of_resources = self.requests_for_caches();
         let proofs = self.recent_for_caches(is_proof);
         let pages = self.recent_for_caches(is_next_page);
         let small = proofs.iter().zip(&pages).map(|(proofs, pages)| proofs + pages);
-        let mut of_resources = all;
-        of_resources.iter_mut().zip(small).for_each(|(all, small)| *all -= small);
+        of_resources.iter_mut().zip(small).for_each(|(total, small)| *total -= small);
         let [token_reviews, access_reviews] = self.reviews();
         Costs {
             of_resources,

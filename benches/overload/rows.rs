@@ -49,16 +49,16 @@ pub(crate) async fn lists(upstream: &Simulator) {
 
 /// Returns the times of answers from the cache, and of reviews.
 async fn weirs_times(admin: SocketAddr) -> Vec<(&'static str, WeirsTimes)> {
-    let mut all = Vec::new();
+    let mut times = Vec::new();
     for (what, name, labels) in [
         ("GETs", "weir_request_duration_seconds", &["verb=\"get\"", "cache_status=\"hit\""][..]),
         ("lists", "weir_request_duration_seconds", &["verb=\"list\"", "cache_status=\"hit\""]),
         ("token reviews", "weir_token_review_duration_seconds", &[]),
         ("access reviews", "weir_access_review_duration_seconds", &[]),
     ] {
-        all.push((what, WeirsTimes::read(admin, name, labels).await));
+        times.push((what, WeirsTimes::read(admin, name, labels).await));
     }
-    all
+    times
 }
 
 /// Returns the latencies of GETs of one user, and of lists of another one. They have a thread of
@@ -168,11 +168,11 @@ pub(crate) async fn readers(upstream: &Simulator) {
     fill(address).await;
     println!("\nreaders: 200 clients ask the API server for 25 MB and read nothing");
     let alone = forwarded(address).await;
-    let mut all = Vec::new();
+    let mut clients = Vec::new();
     for number in 0..200 {
         let mut client = Client::open(4 + number % (USERS - 4), address).await;
         client.ask("GET", LIST_FORWARDED, "").await;
-        all.push(client);
+        clients.push(client);
     }
     sleep(Duration::from_secs(2)).await;
     let beside = forwarded(address).await;
@@ -184,7 +184,7 @@ pub(crate) async fn readers(upstream: &Simulator) {
             println!("  {name} alone:  {alone}\n  {name} beside: {beside}");
         }
     }
-    drop(all);
+    drop(clients);
 }
 
 /// Returns the latencies of forwarded GETs and of renewed leases.
@@ -244,9 +244,9 @@ pub(crate) async fn memory(upstream: &Simulator) {
 /// Returns the lists a second that clients get who each send the next when they have one.
 async fn closed(address: SocketAddr) -> f64 {
     let until = Instant::now() + RUN;
-    let mut all = JoinSet::new();
+    let mut clients = JoinSet::new();
     for user in 2..10 {
-        all.spawn(async move {
+        clients.spawn(async move {
             let mut client = Client::open(user, address).await;
             let mut lists = 0;
             while Instant::now() < until {
@@ -255,7 +255,7 @@ async fn closed(address: SocketAddr) -> f64 {
             lists
         });
     }
-    all.join_all().await.into_iter().sum::<usize>() as f64 / RUN.as_secs_f64()
+    clients.join_all().await.into_iter().sum::<usize>() as f64 / RUN.as_secs_f64()
 }
 
 /// Sends lists of all users at a rate, each when it is due. Returns how many were answered in time,
@@ -265,11 +265,11 @@ async fn open(address: SocketAddr, per_second: f64) -> [usize; 3] {
     let count = (per_second * RUN.as_secs_f64()) as usize;
     let idle: Vec<Vec<Client>> = (0..USERS).map(|_| Vec::new()).collect();
     let idle = Arc::new(Mutex::new(idle));
-    let mut all = JoinSet::new();
+    let mut requests = JoinSet::new();
     for number in 0..count {
         sleep_until(began + Duration::from_secs_f64(number as f64 / per_second)).await;
         let (user, idle) = (2 + number % (USERS - 2), Arc::clone(&idle));
-        all.spawn(async move {
+        requests.spawn(async move {
             let free = idle.lock().get_mut(user).and_then(Vec::pop);
             let mut client = match free {
                 Some(client) => client,
@@ -285,7 +285,7 @@ async fn open(address: SocketAddr, per_second: f64) -> [usize; 3] {
             code
         });
     }
-    let codes: Vec<_> = all.join_all().await;
+    let codes: Vec<_> = requests.join_all().await;
     let is = |code: &Result<u16, _>, wanted| matches!(code, Ok(code) if *code == wanted);
     let count = |wanted: u16| codes.iter().filter(|code| is(code, wanted)).count();
     [count(200), count(429), codes.iter().filter(|code| code.is_err()).count()]

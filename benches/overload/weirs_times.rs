@@ -41,12 +41,12 @@ impl WeirsTimes {
             .iter()
             .map(|(upper, count)| (*upper, count - count_below(*upper)))
             .collect();
-        let all = added.last().map_or(0.0, |(_, count)| *count);
+        let total = added.last().map_or(0.0, |(_, count)| *count);
         let at = |part: f64| {
-            let bucket = added.iter().find(|(_, count)| *count >= part * all);
+            let bucket = added.iter().find(|(_, count)| *count >= part * total);
             bucket.map_or(f64::NAN, |(bound, _)| bound * 1e3)
         };
         let [p50, p99, most] = [0.5, 0.99, 1.0].map(at);
-        format!("{all} times, p50 at most {p50} ms, p99 {p99} ms, all {most} ms")
+        format!("{total} times, p50 at most {p50} ms, p99 {p99} ms, all {most} ms")
     }
 }

@@ -71,8 +71,8 @@ pub(crate) async fn waiting(upstream: &Upstream) -> Vec<Target> {
     sleep(Duration::from_secs(1)).await;
     let before = resident(&weir.proc());
     upstream.work.hold(true);
-    let mut all = JoinSet::new();
-    send(&mut all, &connections, weir.address);
+    let mut requests = JoinSet::new();
+    send(&mut requests, &connections, weir.address);
     let (mut most, mut used) = (0.0, before);
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(8) {
@@ -82,7 +82,7 @@ pub(crate) async fn waiting(upstream: &Upstream) -> Vec<Target> {
         }
         sleep(Duration::from_millis(100)).await;
     }
-    all.abort_all();
+    requests.abort_all();
     upstream.work.hold(false);
     let grown = used - before;
     println!(
@@ -107,7 +107,7 @@ pub(crate) async fn waiting(upstream: &Upstream) -> Vec<Target> {
 }
 
 /// Sends somewhat more than [`WAITING`] requests, of a user over each connection.
-fn send(all: &mut Requests, connections: &[SendRequest<Empty<Bytes>>], address: SocketAddr) {
+fn send(requests: &mut Requests, connections: &[SendRequest<Empty<Bytes>>], address: SocketAddr) {
     for (user, connection) in connections.iter().enumerate() {
         for _ in 0..(WAITING + 90) / USERS {
             let (mut connection, token) = (connection.clone(), user_token(user));
@@ -115,7 +115,7 @@ fn send(all: &mut Requests, connections: &[SendRequest<Empty<Bytes>>], address: 
                 .header("authorization", format!("Bearer {token}"))
                 .body(Empty::<Bytes>::new())
                 .expect("a request");
-            all.spawn(async move {
+            requests.spawn(async move {
                 connection.ready().await.expect("a free stream");
                 connection.send_request(request).await.map(|response| response.status())
             });
@@ -132,11 +132,11 @@ async fn bare() -> f64 {
     }
     sleep(Duration::from_secs(1)).await;
     let before = resident(&floor.proc());
-    let mut all = JoinSet::new();
-    send(&mut all, &connections, floor.address);
+    let mut requests = JoinSet::new();
+    send(&mut requests, &connections, floor.address);
     sleep(Duration::from_secs(3)).await;
     let grown = resident(&floor.proc()) - before;
-    all.abort_all();
+    requests.abort_all();
     grown / ((WAITING + 90) / USERS * USERS) as f64
 }
 
@@ -146,16 +146,16 @@ type Requests = JoinSet<Result<StatusCode, hyper::Error>>;
 pub(crate) async fn idle(upstream: &Upstream) -> Vec<Target> {
     let mut medians = Vec::new();
     for mode in ["off", "enforce"] {
-        let mut all = Vec::new();
+        let mut samples = Vec::new();
         for _ in 0..5 {
             let sections =
                 json!({"authentication": {"mode": "gateway"}, "flowControl": {"mode": mode}});
             let weir = Weir::start(&upstream.kubeconfig(), sections).await;
             sleep(Duration::from_secs(3)).await;
-            all.push(resident(&weir.proc()));
+            samples.push(resident(&weir.proc()));
         }
-        all.sort_by(f64::total_cmp);
-        medians.push(all.get(all.len() / 2).copied().unwrap_or(f64::NAN));
+        samples.sort_by(f64::total_cmp);
+        medians.push(samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN));
     }
     let more =
         medians.last().zip(medians.first()).map_or(f64::NAN, |(with, without)| with - without);

@@ -25,8 +25,8 @@ const SEATS_PER_SERVER: usize = SEATS + 8;
 
 pub(crate) async fn gateway(upstream: &Upstream, mode: &str, flow: Value, cache: Value) -> Weir {
     let mut flow_control = json!({"mode": mode, "seatsPerServer": SEATS_PER_SERVER});
-    if let (Some(all), Value::Object(flow)) = (flow_control.as_object_mut(), flow) {
-        all.extend(flow);
+    if let (Some(settings), Value::Object(flow)) = (flow_control.as_object_mut(), flow) {
+        settings.extend(flow);
     }
     let sections = json!({"authentication": {"mode": "gateway"}, "flowControl": flow_control,
         "cache": cache});
@@ -173,9 +173,9 @@ pub(crate) async fn lender(upstream: &Upstream) -> Vec<Target> {
     }
     drop(crowd);
     settle(upstream).await;
-    let at = |all: &mut Vec<f64>, percent: usize| {
-        all.sort_by(f64::total_cmp);
-        all.get((all.len() - 1) * percent / 100).copied().unwrap_or(f64::NAN)
+    let at = |latencies: &mut Vec<f64>, percent: usize| {
+        latencies.sort_by(f64::total_cmp);
+        latencies.get((latencies.len() - 1) * percent / 100).copied().unwrap_or(f64::NAN)
     };
     let (base, p50, p99) = (at(&mut alone, 99), at(&mut waits, 50), at(&mut waits, 99));
     let service = SERVICE.as_secs_f64() * 1e3;
@@ -250,14 +250,14 @@ pub(crate) async fn consistent(upstream: &Upstream) -> Vec<Target> {
 
 /// Sends GETs of all users once, so that their tokens are reviewed.
 pub(crate) async fn introduce(weir: &Weir) {
-    let mut all = JoinSet::new();
+    let mut requests = JoinSet::new();
     let address = weir.address;
     for user in 0..USERS {
-        all.spawn(async move {
+        requests.spawn(async move {
             let mut connection = Connection::open(address).await;
             let path = "/api/v1/namespaces/default/configmaps/none";
             connection.get(path, &user_token(user)).await.code
         });
     }
-    drop(all.join_all().await);
+    drop(requests.join_all().await);
 }

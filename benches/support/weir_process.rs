@@ -72,8 +72,10 @@ impl Weir {
             "upstream": {"kubeconfig": upstream},
             "logging": {"filter": "error"},
         });
-        if let (Some(all), serde_json::Value::Object(sections)) = (text.as_object_mut(), sections) {
-            all.extend(sections);
+        if let (Some(settings), serde_json::Value::Object(sections)) =
+            (text.as_object_mut(), sections)
+        {
+            settings.extend(sections);
         }
         fs::write(&upstream, kubeconfig).expect("a file");
         fs::write(&file, text.to_string()).expect("a file");

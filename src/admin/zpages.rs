@@ -170,7 +170,7 @@ impl ZPages {
                 _ => ZAnswer::text(StatusCode::NOT_FOUND, NO_CACHE),
             },
             ZPage::Log => match &self.log {
-                Some(filter) => ZAnswer::json(&log_level::shown(filter)),
+                Some(filter) => ZAnswer::json(&log_level::filter_json(filter)),
                 None => ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG),
             },
             ZPage::LogLines => match &self.lines {
@@ -225,7 +225,7 @@ impl ZPages {
                 let text = log_level::describe(filter);
                 // The filter has logged it.
                 self.events.notable_unlogged(EventKind::Operator, text);
-                ZAnswer::json(&log_level::shown(filter))
+                ZAnswer::json(&log_level::filter_json(filter))
             }
             Err(message) => ZAnswer::text(StatusCode::BAD_REQUEST, message),
         }

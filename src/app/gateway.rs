@@ -32,7 +32,7 @@ pub(super) async fn build(
     metrics: &Metrics,
 ) -> anyhow::Result<Identities> {
     if config.authentication.mode == Mode::Sidecar {
-        let upstreams = Upstreams::own(upstream.clone());
+        let upstreams = Upstreams::with_own_identity(upstream.clone());
         return Ok(Identities { access: Access::sidecar(), upstreams, permissions: None });
     }
     let upstreams = upstreams(config, upstream).await?;
@@ -88,5 +88,5 @@ async fn upstreams(config: &Config, upstream: &Upstream) -> anyhow::Result<Upstr
             Some(upstream.context("authentication.frontProxy cannot be used")?)
         }
     };
-    Ok(Upstreams { own: upstream.clone(), bare: Some(bare), front_proxy })
+    Ok(Upstreams { own_identity: upstream.clone(), bare: Some(bare), front_proxy })
 }

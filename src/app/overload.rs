@@ -64,7 +64,7 @@ impl Measured {
                 let signals = gauge.signals();
                 let now = began.elapsed();
                 let stages = Stages {
-                    all: overall.observe(now, &signals),
+                    overall: overall.observe(now, &signals),
                     space: space.observe(now, &signals.space_only()),
                 };
                 self.overload.set(stages, &signals);

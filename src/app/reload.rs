@@ -225,7 +225,7 @@ pub struct ReloadMetrics {
     info: IntGaugeVec,
     events: Events,
     /// The running configuration. A lock of its own.
-    shown: Arc<Mutex<ConfigurationFigures>>,
+    figures: Arc<Mutex<ConfigurationFigures>>,
     /// The values of the fields that need a restart, for `/configz`. A lock of its own.
     pending_values: Arc<Mutex<BTreeMap<String, Value>>>,
 }
@@ -264,7 +264,7 @@ impl ReloadMetrics {
             )?,
             info,
             events: Events::default(),
-            shown: Arc::default(),
+            figures: Arc::default(),
             pending_values: Arc::default(),
         })
     }
@@ -281,7 +281,7 @@ impl ReloadMetrics {
 
     /// Returns the running configuration in figures.
     pub(super) fn figures(&self) -> ConfigurationFigures {
-        self.shown.lock().clone()
+        self.figures.lock().clone()
     }
 
     /// Shows the configuration of the start.
@@ -308,7 +308,7 @@ impl ReloadMetrics {
         self.info.reset();
         self.info.with_label_values(&[&hash]).set(1);
         self.pending.set(saturating_i64(pending));
-        *self.shown.lock() = ConfigurationFigures { hash, read: Some(read), pending };
+        *self.figures.lock() = ConfigurationFigures { hash, read: Some(read), pending };
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// Weir's own credential, or one that Weir replaces by its own.
-    pub(crate) fn own() -> Self {
+    pub(crate) fn own_credential() -> Self {
         Self { is_proven: true, user: None, token: None }
     }
 

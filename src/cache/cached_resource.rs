@@ -5,11 +5,11 @@
 //!
 //! Lock order: the locks of the parts are never held together.
 
+pub(crate) mod gate;
 pub(crate) mod latest_list;
 pub(crate) mod learned;
 pub(crate) mod lifecycle;
 pub(crate) mod reflector_requests;
-pub(crate) mod shown;
 pub(crate) mod status;
 pub(crate) mod usage;
 
@@ -22,11 +22,11 @@ use crate::api::resource::ApiResource;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::state::BackfillState;
 use crate::cache::budget::Account;
+use crate::cache::cached_resource::gate::Gate;
 use crate::cache::cached_resource::latest_list::LatestList;
 use crate::cache::cached_resource::learned::LearnedTraits;
 use crate::cache::cached_resource::lifecycle::Lifecycle;
 use crate::cache::cached_resource::reflector_requests::ReflectorRequests;
-use crate::cache::cached_resource::shown::Shown;
 use crate::cache::cached_resource::status::ReflectorStatus;
 use crate::cache::cached_resource::usage::Usage;
 use crate::cache::context::CacheContext;
@@ -54,7 +54,7 @@ pub(crate) struct CachedResource {
     /// What changes them.
     pub(crate) writer: Arc<Writer>,
     /// What clients may see of the cache.
-    pub(crate) shown: Shown,
+    pub(crate) gate: Gate,
     /// The life of the cache, from its creation to the end of its reflector.
     pub(crate) lifecycle: Lifecycle,
     /// The users of the cache.
@@ -107,7 +107,7 @@ impl CachedResource {
         let (tasks, metrics) = (context.tasks.clone(), context.metrics.clone());
         Self {
             watch_cache: writer.reader().clone(),
-            shown: Shown::new(key.gvr.clone(), writer.clone(), context.clone()),
+            gate: Gate::new(key.gvr.clone(), writer.clone(), context.clone()),
             writer,
             lifecycle: Lifecycle::new(context.cancel.child_token()),
             usage: Usage::new(context.clock),
@@ -145,12 +145,12 @@ impl CachedResource {
 
     /// Whether the cache has a state that any read may use.
     pub(crate) fn is_ready(&self) -> bool {
-        self.watch_cache.state().is_some() && !self.shown.is_behind()
+        self.watch_cache.state().is_some() && !self.gate.is_behind()
     }
 
     /// Whether every state that reads may use is one from after `moment`.
     pub(crate) fn is_listed_since(&self, moment: Instant) -> bool {
-        self.lifecycle.created() >= moment && !self.shown.is_behind()
+        self.lifecycle.created() >= moment && !self.gate.is_behind()
     }
 
     /// Returns since when the cache may lack events: its watch is closed, or no API server is

@@ -42,7 +42,7 @@ pub(crate) struct ClusterIdentity {
     confirmed: AtomicU64,
     /// The uid is asked for once at a time.
     comparisons: SinglePermit,
-    known: Mutex<KnownUid>,
+    known_uid: Mutex<KnownUid>,
 }
 
 #[derive(Debug, Default)]
@@ -84,12 +84,12 @@ impl ClusterIdentity {
             return Ok(());
         }
         let _permit = self.comparisons.acquire().await;
-        if self.is_confirmed(opened) || self.known.lock().is_refused_for_long() {
+        if self.is_confirmed(opened) || self.known_uid.lock().is_refused_for_long() {
             return Ok(());
         }
         let before = upstream.connections_opened();
         let uid = ask(upstream).await?;
-        self.known.lock().compare(uid, history, metrics)?;
+        self.known_uid.lock().compare(uid, history, metrics)?;
         self.confirmed.store(before.saturating_add(1), Ordering::Relaxed);
         Ok(())
     }

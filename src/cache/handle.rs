@@ -60,7 +60,7 @@ impl CacheHandle {
     /// Returns the newest state that a client of this cache may have been shown: that of the watch
     /// cache, or a newer one that was listed for a proof of freshness. `None` while there is none.
     pub fn newest_state(&self) -> Option<Arc<State>> {
-        self.cached.shown.state()
+        self.cached.gate.state()
     }
 
     /// Returns the start of a watch that begins with [`Self::newest_state`].
@@ -70,7 +70,7 @@ impl CacheHandle {
 
     /// Returns the start of a watch of the events to come: those after [`Self::newest_state`].
     pub fn start_now(&self) -> WatchStart {
-        let listed = self.cached.shown.listed();
+        let listed = self.cached.gate.listed();
         listed.map_or(WatchStart::Now, |listed| WatchStart::After(listed.resource_version()))
     }
 
@@ -113,12 +113,12 @@ impl CacheHandle {
     /// reached a resourceVersion that the upstream returned after that. Only watches from a
     /// resourceVersion may use it, and those that find a proof of freshness of their own.
     pub async fn wait_until_caught_up(&self, timeout: Duration) -> Result<(), Refusal> {
-        let shown = &self.cached.shown;
-        if !shown.is_behind() {
+        let gate = &self.cached.gate;
+        if !gate.is_behind() {
             return Ok(());
         }
         let _waiter = self.cached.usage.add_ready_waiter().ok_or(Refusal::NotReady)?;
-        self.wait(timeout, shown.opened(), Refusal::NotReady).await
+        self.wait(timeout, gate.opened(), Refusal::NotReady).await
     }
 
     /// Returns the span of the list by which the reflector filled the cache, unless that list had
@@ -149,7 +149,7 @@ impl CacheHandle {
     ) -> Result<(), Refusal> {
         let reached = |held: &Option<ResourceVersion>| *held >= Some(resource_version);
         let mut progress = self.cache().progress();
-        if reached(&self.cached.shown.resource_version()) {
+        if reached(&self.cached.gate.resource_version()) {
             return Ok(());
         }
         let fresh = async { progress.wait_for(reached).await.is_ok() };

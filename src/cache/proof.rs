@@ -86,7 +86,7 @@ pub(crate) async fn fresh_state(
 
 /// Returns the newest state that this cache may have shown to a client.
 pub(crate) fn newest_state(cached: &CachedResource) -> FreshState {
-    cached.shown.listed().map_or(FreshState::Held, FreshState::Listed)
+    cached.gate.listed().map_or(FreshState::Held, FreshState::Listed)
 }
 
 /// A fresh state, and the step that proved it fresh.
@@ -99,7 +99,7 @@ async fn prove(
     requested: Option<ResourceVersion>,
     may_list: impl Fn() -> bool,
 ) -> ProofResult {
-    if requested.is_some() && cached.shown.resource_version() >= requested {
+    if requested.is_some() && cached.gate.resource_version() >= requested {
         return Ok((FreshState::Held, "held"));
     }
     let upstream = probe(cached).await?;
@@ -112,7 +112,7 @@ async fn prove(
     if !cached.is_joined().await {
         return Err(Refusal::NotFresh);
     }
-    if cached.shown.resource_version() >= Some(needed) {
+    if cached.gate.resource_version() >= Some(needed) {
         return Ok((FreshState::Held, "held"));
     }
     while !may_list() {
@@ -129,7 +129,7 @@ async fn prove(
 
 /// Returns the upstream's resourceVersion at some moment after this call.
 pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
-    let (held, generation) = (cached.shown.resource_version(), cached.writer.generation());
+    let (held, generation) = (cached.gate.resource_version(), cached.writer.generation());
     let gap = cached.probe_gap();
     let probed = cached.proofs.probes.probed(gap).await.map_err(|_failed| Refusal::NotFresh)?;
     let upstream = probed.resource_version;
@@ -198,12 +198,12 @@ async fn by_watch(cached: &Arc<CachedResource>, needed: ResourceVersion) -> Proo
 
 /// Brings a cache that is behind to what it needs, and opens it, for as long as its reflector runs.
 pub(crate) async fn catch_up(cached: Arc<CachedResource>) {
-    while let Some(needed) = cached.shown.needed().await {
+    while let Some(needed) = cached.gate.needed().await {
         // After a short watch that failed, the cache's own watch may bring an event.
         let has_come = by_watch(&cached, needed).await.is_ok()
             || cached.reaches_within(needed, CATCH_UP_RETRY).await;
         if has_come {
-            cached.shown.settle(false);
+            cached.gate.settle(false);
         }
     }
 }

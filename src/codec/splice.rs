@@ -22,7 +22,7 @@ use crate::codec::rope::RopeBuilder;
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     head: SmallVec<[u8; HEAD_BYTES]>,
-    own: [&'a [u8]; 2],
+    object_parts: [&'a [u8]; 2],
     tail: &'static [u8],
 }
 
@@ -31,13 +31,15 @@ impl<'a> Splice<'a> {
     /// `dropped` is a part of its metadata that is left out; an empty one drops nothing.
     pub fn in_view(body: &'a [u8], layout: Layout, view: View, dropped: Span) -> Self {
         if dropped.length == 0 && !view.is_metadata() {
-            return Self { head: SmallVec::new(), own: [body, b""], tail: b"" };
+            return Self { head: SmallVec::new(), object_parts: [body, b""], tail: b"" };
         }
         let (whole, metadata) = (0..body.len(), layout.metadata.range());
         match (layout.encoding, view.is_metadata()) {
-            (Encoding::Json, false) => {
-                Self { head: SmallVec::new(), own: around(body, whole, dropped), tail: b"" }
-            }
+            (Encoding::Json, false) => Self {
+                head: SmallVec::new(),
+                object_parts: around(body, whole, dropped),
+                tail: b"",
+            },
             (Encoding::Protobuf, false) => {
                 let length = kept_len(layout, dropped);
                 let after = layout.item.end().saturating_sub(metadata.end);
@@ -46,7 +48,7 @@ impl<'a> Splice<'a> {
                 push_head(&mut head, UNKNOWN_RAW_TAG, field_len(length) + after);
                 push_head(&mut head, METADATA_TAG, length);
                 let rest = layout.metadata.start as usize..body.len();
-                Self { head, own: around(body, rest, dropped), tail: b"" }
+                Self { head, object_parts: around(body, rest, dropped), tail: b"" }
             }
             (Encoding::Json, true) => {
                 let mut head = SmallVec::new();
@@ -59,7 +61,7 @@ impl<'a> Splice<'a> {
                 ] {
                     head.extend_from_slice(part.as_bytes());
                 }
-                Self { head, own: around(body, metadata, dropped), tail: b"}" }
+                Self { head, object_parts: around(body, metadata, dropped), tail: b"}" }
             }
             (Encoding::Protobuf, true) => {
                 let envelope = envelope_head(META_V1, PARTIAL_OBJECT_METADATA);
@@ -67,7 +69,7 @@ impl<'a> Splice<'a> {
                 let length = kept_len(layout, dropped);
                 push_head(&mut head, UNKNOWN_RAW_TAG, field_len(length));
                 push_head(&mut head, METADATA_TAG, length);
-                Self { head, own: around(body, metadata, dropped), tail: UNKNOWN_TAIL }
+                Self { head, object_parts: around(body, metadata, dropped), tail: UNKNOWN_TAIL }
             }
         }
     }
@@ -78,19 +80,21 @@ impl<'a> Splice<'a> {
         match (layout.encoding, view.is_metadata()) {
             (Encoding::Json, false) => {
                 let head = if layout.item.start == 0 { &b""[..] } else { b"{" };
-                Self { head: head.into(), own: around(body, item, dropped), tail: b"" }
+                Self { head: head.into(), object_parts: around(body, item, dropped), tail: b"" }
             }
             // The items of a metadata-only list are complete objects.
             (Encoding::Json, true) => Self::in_view(body, layout, view, dropped),
-            (Encoding::Protobuf, false) if dropped.length == 0 => {
-                Self { head: SmallVec::new(), own: [layout.item.slice(body), b""], tail: b"" }
-            }
+            (Encoding::Protobuf, false) if dropped.length == 0 => Self {
+                head: SmallVec::new(),
+                object_parts: [layout.item.slice(body), b""],
+                tail: b"",
+            },
             (Encoding::Protobuf, is_metadata) => {
                 let metadata = layout.metadata.range();
                 let end = if is_metadata { metadata.end } else { item.end };
                 let mut head = SmallVec::new();
                 push_head(&mut head, METADATA_TAG, kept_len(layout, dropped));
-                Self { head, own: around(body, metadata.start..end, dropped), tail: b"" }
+                Self { head, object_parts: around(body, metadata.start..end, dropped), tail: b"" }
             }
         }
     }
@@ -101,8 +105,8 @@ impl<'a> Splice<'a> {
     }
 
     /// Returns the object's own bytes, before and after those that the view drops.
-    pub fn own(&self) -> [&'a [u8]; 2] {
-        self.own
+    pub fn object_parts(&self) -> [&'a [u8]; 2] {
+        self.object_parts
     }
 
     /// Returns the bytes after the object's own.
@@ -112,7 +116,7 @@ impl<'a> Splice<'a> {
 
     /// Returns its length in bytes.
     pub fn len(&self) -> usize {
-        let [before, after] = self.own;
+        let [before, after] = self.object_parts;
         self.head.len() + before.len() + after.len() + self.tail.len()
     }
 
@@ -123,7 +127,7 @@ impl<'a> Splice<'a> {
 
     /// Appends its bytes to `out`.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let [before, after] = self.own;
+        let [before, after] = self.object_parts;
         for part in [&self.head, before, after, self.tail] {
             out.extend_from_slice(part);
         }
@@ -132,7 +136,7 @@ impl<'a> Splice<'a> {
     /// Appends its bytes to a rope, which shares the object's own where they are long. `body` is
     /// what they were cut from.
     pub(crate) fn append_to(&self, body: &Bytes, builder: &mut RopeBuilder) {
-        let [before, after] = self.own;
+        let [before, after] = self.object_parts;
         builder.buffer().extend_from_slice(&self.head);
         builder.push_part(body, before);
         // Most views drop nothing.

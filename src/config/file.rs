@@ -49,10 +49,10 @@ impl ConfigFile {
         let mut root: Node = serde_saphyr::from_str_with_options(text, options)
             .map_err(|error| FileError::syntax(file, &error))?;
         for (field, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-            let found = root.get(field).and_then(Node::text).unwrap_or_default();
-            if found != expected {
-                let (file, found) = (file.to_owned(), found.to_owned());
-                return Err(FileError::Type { file, field, expected, found });
+            let text = root.get(field).and_then(Node::text).unwrap_or_default();
+            if text != expected {
+                let (file, actual) = (file.to_owned(), text.to_owned());
+                return Err(FileError::Type { file, field, expected, actual });
             }
         }
         if let Located::Fields(entries) = &mut root.0.value {
@@ -80,7 +80,7 @@ pub enum FileError {
         file: String,
     },
     /// Another `apiVersion` or `kind`.
-    #[error("{file}: {field} must be {expected:?}, not {found:?}")]
+    #[error("{file}: {field} must be {expected:?}, not {actual:?}")]
     Type {
         /// The file.
         file: String,
@@ -89,7 +89,7 @@ pub enum FileError {
         /// The value that this build reads.
         expected: &'static str,
         /// The value in the file; empty if there is none.
-        found: String,
+        actual: String,
     },
     /// The text is not YAML.
     #[error("{file}:{line}:{column}: {cause}")]

@@ -243,7 +243,8 @@ impl Kind<FlowRule> for CompiledRule {
 
     fn value(&self, node: &Node, reader: &mut Reader<'_>) -> Option<FlowRule> {
         let rule: FlowRule = Member.value(node, reader)?;
-        let Err((field, message)) = compile(&rule, Mode::of(reader.is_gateway)) else {
+        let Err((field, message)) = compile(&rule, Mode::from_gateway_flag(reader.is_gateway))
+        else {
             return Some(rule);
         };
         let place = node.get(field).and_then(Node::place).or(node.place());

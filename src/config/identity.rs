@@ -155,7 +155,7 @@ pub enum Mode {
 
 impl Mode {
     /// Returns the mode of a gateway, or of a sidecar.
-    pub(super) fn of(is_gateway: bool) -> Self {
+    pub(super) fn from_gateway_flag(is_gateway: bool) -> Self {
         if is_gateway { Self::Gateway } else { Self::Sidecar }
     }
 }

@@ -112,9 +112,9 @@ impl<'a> Reader<'a> {
     pub(super) fn unknown(&mut self, key: &Node, name: &str, names: &[&str]) {
         let is_plain =
             name.len() <= NAME_BYTES_MAX && name.bytes().all(|b| b.is_ascii_alphanumeric());
-        let shown = if is_plain { name } else { "(another field)" };
+        let printable_name = if is_plain { name } else { "(another field)" };
         let mut message = String::new();
-        self.inside(shown, |reader| {
+        self.inside(printable_name, |reader| {
             let gone = GONE.iter().find(|(path, _)| *path == without_indices(&reader.path));
             message = match gone {
                 Some((_, instead)) => format!("is gone: {instead}"),

@@ -57,7 +57,7 @@ impl FromStr for AdminListen {
 
 impl Config {
     /// Returns what an empty file means in a mode, and with this much memory.
-    pub fn of_mode(mode: Mode, memory_limit: Option<u64>) -> Self {
+    pub fn default_for(mode: Mode, memory_limit: Option<u64>) -> Self {
         let mut config = Self::default();
         config.authentication.mode = mode;
         if mode == Mode::Gateway {
@@ -76,7 +76,7 @@ impl Config {
         let ConfigFile { root } = file;
         let mode = root.get("authentication.mode").and_then(|node| node.text()?.parse().ok());
         let mode = mode.unwrap_or_default();
-        let mut config = Self::of_mode(mode, overrides.memory_limit);
+        let mut config = Self::default_for(mode, overrides.memory_limit);
         let mut reader = Reader::new(&root, mode == Mode::Gateway);
         read_section(&mut config, &root, &mut reader);
         reader.end_reading();
@@ -102,7 +102,7 @@ impl Config {
         if self.server.listeners.is_empty() && reader.count() == 0 {
             reader.refuse("server.listeners", "needs at least one listener");
         }
-        match Mode::of(reader.is_gateway) {
+        match Mode::from_gateway_flag(reader.is_gateway) {
             Mode::Sidecar => {
                 for path in
                     GATEWAY_ONLY.into_iter().filter(|path| reader.has(path)).collect::<Vec<_>>()

@@ -257,7 +257,7 @@ impl Kind<ListenerConfig> for Listener {
                 return None;
             }
         };
-        match listen.check(Mode::of(reader.is_gateway)) {
+        match listen.check(Mode::from_gateway_flag(reader.is_gateway)) {
             Ok(listen) => {
                 let proxies = ProxyNetworks(networks.unwrap_or_default());
                 Some(ListenerConfig::new(listen, certificate, proxies))

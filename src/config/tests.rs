@@ -481,13 +481,14 @@ fn seats_leave_places_on_the_connections() {
 
 #[test]
 fn managed_fields_are_dropped_for_named_clients() {
-    let of = |agent: &str| resolve(&format!("cache: {{ dropManagedFields: [{agent}] }}\n"));
-    let cache = of("a/*, b/1").unwrap().cache;
+    let with_agents =
+        |agent: &str| resolve(&format!("cache: {{ dropManagedFields: [{agent}] }}\n"));
+    let cache = with_agents("a/*, b/1").unwrap().cache;
     assert!(cache.drops_managed_fields("a/2 (linux)") && cache.drops_managed_fields("b/1"));
     assert!(!cache.drops_managed_fields("b/2") && !cache.drops_managed_fields(""));
     for (agent, problem) in [("'*'", "may not name all clients"), ("'a b'", "\"a b\" has a space")]
     {
-        let problems = of(agent).unwrap_err().to_string();
+        let problems = with_agents(agent).unwrap_err().to_string();
         assert!(problems.contains(&format!("cache.dropManagedFields[0]: {problem}")), "{problems}");
     }
 }

@@ -109,7 +109,7 @@ pub struct Window {
     length: Duration,
     started: Duration,
     decayed: Duration,
-    all: Cost,
+    total: Cost,
     summaries: [Summary<Key>; 4],
 }
 
@@ -191,7 +191,7 @@ impl Costs {
             length,
             started: now,
             decayed: now,
-            all: Cost::default(),
+            total: Cost::default(),
             summaries: Default::default(),
         };
         let (hasher, spread, warnings) = (BuildKeyedHash::default(), Spread::default(), Vec::new());
@@ -247,7 +247,7 @@ impl Costs {
             let flow_hash = self.hasher.hash_one((schema_name, flow.hash));
             self.add_habit(now, &origin, &cost);
             for window in &mut self.windows {
-                window.all.add(&cost);
+                window.total.add(&cost);
                 let [users, agents, flows, actions] = &mut window.summaries;
                 if self.by_user {
                     users.add(user.hash, &cost, || [("user", user.text.clone())].into());
@@ -320,8 +320,8 @@ impl Window {
     }
 
     /// Returns the costs of all clients together.
-    pub fn all(&self) -> &Cost {
-        &self.all
+    pub fn total(&self) -> &Cost {
+        &self.total
     }
 
     /// Returns the keys of a dimension.
@@ -350,7 +350,7 @@ impl Window {
         }
         self.decayed = now;
         let factor = (-elapsed.as_secs_f64() / self.length.as_secs_f64()).exp();
-        self.all.scale(factor);
+        self.total.scale(factor);
         self.summaries.iter_mut().for_each(|summary| summary.decay(factor));
         Some(factor)
     }

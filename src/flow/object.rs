@@ -104,7 +104,7 @@ impl Names {
     }
 
     /// Whether every listed name matches. Holds for `*`.
-    pub(super) fn all(&self, matches: impl Fn(&str) -> bool) -> bool {
+    pub(super) fn all_match(&self, matches: impl Fn(&str) -> bool) -> bool {
         match self {
             Self::All => true,
             Self::Listed(names) => names.iter().all(|name| matches(name)),

@@ -248,14 +248,14 @@ impl RawPathRule {
     fn compile(self) -> Result<PathRule, InvalidObject> {
         let field = "spec.rules.nonResourceRules.nonResourceURLs";
         let paths = Names::parse(self.non_resource_urls, field)?.not_empty(field)?;
-        check(paths.all(is_path), field, "has a member that is no path")?;
+        check(paths.all_match(is_path), field, "has a member that is no path")?;
         Ok(PathRule { verbs: verbs(self.verbs, "spec.rules.nonResourceRules.verbs")?, paths })
     }
 }
 
 fn verbs(list: Vec<Box<str>>, field: &'static str) -> Result<Names, InvalidObject> {
     let verbs = Names::parse(list, field)?.not_empty(field)?;
-    check(verbs.all(|verb| VERBS.contains(&verb)), field, "has an unknown verb")?;
+    check(verbs.all_match(|verb| VERBS.contains(&verb)), field, "has an unknown verb")?;
     Ok(verbs)
 }
 

@@ -159,7 +159,7 @@ impl Router {
     pub(super) fn ask_for_seats(&self, context: &RequestContext<'_>) -> Result<Seats, Rejection> {
         let Some(flow) = &self.flow_control else { return Ok(Seats::Now(None)) };
         let size = context.size(&self.caches.registry);
-        flow.ask_for_seats(context, size, self.forwarder.upstreams.own.endpoints())
+        flow.ask_for_seats(context, size, self.forwarder.upstreams.own_identity.endpoints())
     }
 
     /// Takes what a request that is forwarded for `reason` needs of the forward budgets.

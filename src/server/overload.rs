@@ -48,7 +48,7 @@ pub struct Overload {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
     /// The stage by all signals.
-    pub all: Stage,
+    pub overall: Stage,
     /// The stage by memory and file descriptors alone.
     pub space: Stage,
 }
@@ -69,11 +69,11 @@ impl Overload {
 
     /// Sets the stages after a measurement.
     pub fn set(&self, stages: Stages, signals: &Signals) {
-        let acted_on = if self.enforces { stages.all } else { stages.space };
+        let acted_on = if self.enforces { stages.overall } else { stages.space };
         self.lanes.tend(slots(acted_on));
-        self.metrics.show(stages.all, acted_on, signals);
+        self.metrics.show(stages.overall, acted_on, signals);
         self.metrics.waiting(self.lanes.waiting());
-        self.measured.store(stages.all as u8, Ordering::Relaxed);
+        self.measured.store(stages.overall as u8, Ordering::Relaxed);
         let before = Stage::numbered(self.acted_on.swap(acted_on as u8, Ordering::Relaxed));
         if before < acted_on && acted_on == Stage::VitalOnly {
             self.vital_only.notify_waiters();

@@ -44,7 +44,7 @@ use crate::server::shadow::ledger::{Difference, DifferingPart, Ledger, Measured}
 use crate::server::shadow::metrics::ShadowMetrics;
 use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::pace::Pace;
-use crate::server::shadow::request::{ReadKind, ShadowRequest, shown, shown_form};
+use crate::server::shadow::request::{ReadKind, ShadowRequest, report_target, shown_form};
 
 /// The comparisons of shadow mode, and their results.
 pub struct Shadow {
@@ -178,7 +178,7 @@ impl Shadow {
         self.ledger.lock().keep(Difference {
             time: SystemTime::now(),
             kind: request.kind.clone(),
-            request: shown(&request.parts),
+            request: report_target(&request.parts),
             form: shown_form(&request.parts.headers),
             outcome,
             what,

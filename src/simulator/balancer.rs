@@ -30,7 +30,7 @@ pub(super) struct ChosenServer(OnceLock<usize>);
 
 impl ChosenServer {
     /// Returns the server of a connection to the address of this one.
-    pub(super) fn known(server: Option<usize>) -> Self {
+    pub(super) fn with_server(server: Option<usize>) -> Self {
         Self(server.map_or_else(OnceLock::new, OnceLock::from))
     }
 }

@@ -141,7 +141,7 @@ async fn requests<S>(
     builder.http1().timer(TokioTimer::new()).max_buf_size(HEADER_BYTES_MAX as usize);
     let go_away = Arc::new(Notify::new());
     let signal = Arc::clone(&go_away);
-    let server = Arc::new(ChosenServer::known(server));
+    let server = Arc::new(ChosenServer::with_server(server));
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (shared, certificates) = (Arc::clone(&shared), certificates.clone());
         let (signal, version) = (Arc::clone(&signal), request.version());

@@ -42,7 +42,7 @@ struct State {
     limits: [LineLimit; EventKind::ALL.len()],
     /// The states that have not ended and whose beginning was logged, by kind and subject; at most
     /// [`STATES_MAX`].
-    shown: HashSet<(u8, Box<str>)>,
+    logged_states: HashSet<(u8, Box<str>)>,
 }
 
 impl Events {
@@ -128,14 +128,14 @@ impl State {
     /// Decides whether an event is logged. If so, returns how many lines were left out before.
     fn take_line(&mut self, kind: EventKind, moment: Moment, subject: Box<str>) -> Option<u64> {
         let key = (kind as u8, subject);
-        let is_end_of_shown = moment == Moment::End && self.shown.remove(&key);
+        let is_end_of_shown = moment == Moment::End && self.logged_states.remove(&key);
         if moment == Moment::Unlogged || (moment == Moment::End && !is_end_of_shown) {
             return None;
         }
         let limit = self.limits.get_mut(kind as usize)?;
         let left_out = limit.take(Instant::now(), is_end_of_shown)?;
-        if moment == Moment::Begin && self.shown.len() < STATES_MAX {
-            self.shown.insert(key);
+        if moment == Moment::Begin && self.logged_states.len() < STATES_MAX {
+            self.logged_states.insert(key);
         }
         Some(left_out)
     }

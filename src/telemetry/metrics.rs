@@ -167,7 +167,7 @@ pub(crate) fn sum(family: &impl Collector) -> Option<f64> {
 /// Returns the sum of the series of a counter or gauge with this label; `None` if there is none.
 pub(crate) fn sum_with(family: &impl Collector, (label, value): (&str, &str)) -> Option<f64> {
     let mut series = labelled(family, [label]);
-    series.retain(|([shown], _)| &**shown == value);
+    series.retain(|([label], _)| &**label == value);
     series.into_iter().map(|(_, value)| value).reduce(|sum, value| sum + value)
 }
 

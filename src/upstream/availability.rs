@@ -242,7 +242,7 @@ impl Availability {
                     State::Usable(Some(last_return.max(at)))
                 }
                 // A check that was sent before the last answer says nothing about the time after.
-                (State::Usable(Some(known)), State::Unusable(sent)) if known > sent => *state,
+                (State::Usable(Some(answered)), State::Unusable(sent)) if answered > sent => *state,
                 (_, State::Unusable(_)) => State::Unusable(Instant::now()),
                 (_, usable) => usable,
             };

@@ -48,7 +48,7 @@ pub(super) struct Pools {
 /// The routes of one generation of the set.
 pub(super) struct Routes {
     generation: u64,
-    all: Vec<Arc<Route>>,
+    by_server: Vec<Arc<Route>>,
 }
 
 /// An API server, and the connections to it.
@@ -66,7 +66,7 @@ impl Pools {
         credentials: Arc<Credentials>,
         metrics: UpstreamMetrics,
     ) -> Self {
-        let routes = ArcSwap::from_pointee(Routes { generation: 0, all: Vec::new() });
+        let routes = ArcSwap::from_pointee(Routes { generation: 0, by_server: Vec::new() });
         let connections_opened = Arc::new(AtomicU64::new(0));
         let config = config.clone();
         let updating = Mutex::default();
@@ -93,8 +93,8 @@ impl Pools {
     }
 
     /// Returns the routes to all servers.
-    pub(super) fn all(&self) -> Vec<Arc<Route>> {
-        self.routes().all.clone()
+    pub(super) fn every_route(&self) -> Vec<Arc<Route>> {
+        self.routes().by_server.clone()
     }
 
     /// Chooses a route, other than to the `tried` servers; `None` if there is none.
@@ -105,13 +105,13 @@ impl Pools {
         tried: &[u64],
     ) -> Option<Arc<Route>> {
         let routes = self.routes();
-        if let ([only], []) = (&*routes.all, tried) {
+        if let ([only], []) = (&*routes.by_server, tried) {
             return Some(Arc::clone(only));
         }
-        let servers = routes.all.iter().map(|route| &*route.server);
+        let servers = routes.by_server.iter().map(|route| &*route.server);
         let is_stream = matches!(class, TrafficClass::Stream | TrafficClass::Upgrade);
         let chosen = self.endpoints.choose(servers, choice, is_stream, tried)?;
-        routes.all.get(chosen).cloned()
+        routes.by_server.get(chosen).cloned()
     }
 
     /// Returns the keys of the servers that are overloaded or not usable, and `key`; `None` if
@@ -119,11 +119,11 @@ impl Pools {
     pub(super) fn all_but_calm(&self, key: u64) -> Option<Tried> {
         let routes = self.routes();
         let is_excluded = |route: &Route| route.server.key == key || !route.server.is_calm();
-        let excluded: Tried = (routes.all.iter())
+        let excluded: Tried = (routes.by_server.iter())
             .filter(|route| is_excluded(route))
             .map(|route| route.server.key)
             .collect();
-        (excluded.len() < routes.all.len()).then_some(excluded)
+        (excluded.len() < routes.by_server.len()).then_some(excluded)
     }
 
     fn routes(&self) -> arc_swap::Guard<Arc<Routes>> {
@@ -147,7 +147,7 @@ impl Pools {
         let is_only = servers.len() == 1;
         let route = |server: &Arc<ApiServer>| {
             let is_it = |route: &&Arc<Route>| Arc::ptr_eq(&route.server, server);
-            if let Some(route_before) = before.all.iter().find(is_it) {
+            if let Some(route_before) = before.by_server.iter().find(is_it) {
                 route_before.is_only.store(is_only, Ordering::Relaxed);
                 return route_before.clone();
             }
@@ -162,7 +162,7 @@ impl Pools {
             Arc::new(Route { server: server.clone(), pool, is_only })
         };
         let routes = servers.iter().map(route).collect();
-        self.routes.store(Arc::new(Routes { generation, all: routes }));
+        self.routes.store(Arc::new(Routes { generation, by_server: routes }));
     }
 }
 

@@ -115,7 +115,7 @@ impl SeenVersions {
     }
 
     /// Returns the texts of all versions.
-    fn all(&self) -> impl Iterator<Item = &str> {
+    fn texts(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(version, _)| version.git_version.as_str())
     }
 
@@ -142,7 +142,7 @@ pub(super) async fn follow(
             Ok(version) => {
                 let text = version.git_version.clone();
                 let has_changed = seen.note(version);
-                upstream.inner.metrics.versions(seen.all());
+                upstream.inner.metrics.versions(seen.texts());
                 published.send_if_modified(|published| {
                     let is_mixed = seen.0.len() > 1;
                     let oldest = seen.oldest().cloned();

@@ -73,8 +73,8 @@ fn stdout(output: &Output) -> String {
 
 #[test]
 fn the_doctor_ends_with_3_for_a_warning_and_with_0_for_hints() {
-    let all = findings("a", &[("poll-list", "warning", 0.1), ("json", "info", 0.2)]);
-    let url = admin(1, &[("/api/findings", "200 OK", &all)]);
+    let answer = findings("a", &[("poll-list", "warning", 0.1), ("json", "info", 0.2)]);
+    let url = admin(1, &[("/api/findings", "200 OK", &answer)]);
     let findings = weir(&["doctor", "--admin", &url]);
     assert_eq!(findings.status.code(), Some(3), "{}", stderr(&findings));
     assert_eq!(weir(&["doctor", "--rule", "json", "--admin", &url]).status.code(), Some(0));

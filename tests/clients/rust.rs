@@ -44,14 +44,14 @@ async fn kube_rs_sees_through_weir_what_it_sees_without() {
     let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
     namespaces.create(&PostParams::default(), &namespace).await.unwrap();
 
-    let all = (Api::all(weir.clone()), Api::all(direct.clone()));
+    let cluster_wide = (Api::all(weir.clone()), Api::all(direct.clone()));
     let ours = (Api::namespaced(weir, &name), Api::namespaced(direct, &name));
     // A failed test leaves the namespace behind for inspection.
     for name in ["a", "b", "c", "d"] {
         create(&ours.0, name).await;
     }
-    lists(&all.0, &all.1).await;
-    pages(&all.0, &all.1).await;
+    lists(&cluster_wide.0, &cluster_wide.1).await;
+    pages(&cluster_wide.0, &cluster_wide.1).await;
     watches(&ours.0).await;
     informs(&ours.0, &ours.1).await;
     namespaces.delete(&name, &DeleteParams::default()).await.unwrap();

@@ -64,8 +64,8 @@ fn every_permission_that_weir_checks_is_granted() {
         ("optional/impersonator", "authentication.k8s.io", &[extra], &["impersonate"]),
     ] {
         let granted = rules_of(&format!("manifests/{file}.yaml")).into_iter().any(|rule| {
-            let has = |key: &str, all: &[&str]| {
-                all.iter().all(|one| texts(&rule[key]).iter().any(|text| text == one))
+            let has = |key: &str, expected: &[&str]| {
+                expected.iter().all(|one| texts(&rule[key]).iter().any(|text| text == one))
             };
             let any_name = rule["resourceNames"].is_null();
             any_name
@@ -178,8 +178,8 @@ fn documents(path: &Path) -> Vec<Value> {
 }
 
 fn texts(value: &Value) -> Vec<String> {
-    let all = value.as_array().into_iter().flatten();
-    all.map(|text| text.as_str().unwrap().to_owned()).collect()
+    let items = value.as_array().into_iter().flatten();
+    items.map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
 fn deploy(file: &str) -> PathBuf {

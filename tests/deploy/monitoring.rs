@@ -134,8 +134,8 @@ fn each_panel_says_what_is_bad_and_links_a_runbook_where_one_fits() {
         assert!(is_linked, "{title}: it has no link to the runbook of an alert on {plotted:?}");
         linked.extend(urls.into_iter().map(str::to_owned));
     }
-    let all: BTreeSet<String> = alerts.iter().map(runbook).map(str::to_owned).collect();
-    assert_eq!(linked, all, "the runbooks to which panels link, and those of alerts");
+    let runbooks: BTreeSet<String> = alerts.iter().map(runbook).map(str::to_owned).collect();
+    assert_eq!(linked, runbooks, "the runbooks to which panels link, and those of alerts");
 }
 
 /// In docs/reference/metrics.md, which a test compares with the registry.

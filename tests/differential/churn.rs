@@ -99,7 +99,7 @@ struct Run {
     state: Option<Vec<Frame>>,
     events: Vec<Frame>,
     /// The resourceVersion that the frames prove.
-    known: u64,
+    reached: u64,
 }
 
 impl World {
@@ -170,14 +170,14 @@ impl World {
         loop {
             let expired = self.watch(reference, &mut run, &mut rng).await;
             let done = self.over.load(Ordering::Acquire)
-                && reference.frames.lock().last().is_none_or(|last| last.revision <= run.known);
+                && reference.frames.lock().last().is_none_or(|last| last.revision <= run.reached);
             if self.over.load(Ordering::Acquire) {
                 let until = *deadline.get_or_insert_with(|| Instant::now() + STEP_TIMEOUT);
                 assert!(
                     done || Instant::now() < until,
                     "{} stays behind at {}",
                     reference.name(),
-                    run.known
+                    run.reached
                 );
             }
             if done || expired || rng.u8(..5) == 0 {
@@ -202,7 +202,7 @@ impl World {
                 one.max(reference.began)
             }
         };
-        Run { from, known: from, ..Run::default() }
+        Run { from, reached: from, ..Run::default() }
     }
 
     /// Opens one connection to any side. Returns whether the run is over because its
@@ -211,8 +211,8 @@ impl World {
         // Mostly through Weir.
         let side = if rng.u8(..4) == 0 { 0 } else { rng.usize(1..self.sides.len()) };
         let seconds = rng.u8(1..4);
-        let initial = if run.known > 0 {
-            format!("resourceVersion={}", run.known)
+        let initial = if run.reached > 0 {
+            format!("resourceVersion={}", run.reached)
         } else {
             // If cut within its initial state, it starts over.
             let begin = *rng.choice(&["resourceVersion=0", ""]).unwrap();
@@ -237,7 +237,7 @@ impl World {
             self.hits.fetch_add(1, Ordering::Relaxed);
         }
         let mut frames = Frames::new(response);
-        let mut state = (run.known == 0).then(Vec::new);
+        let mut state = (run.reached == 0).then(Vec::new);
         // Sometimes a client disconnects in the middle.
         let mut left = if rng.u8(..3) == 0 { rng.usize(1..40) } else { usize::MAX };
         while let Some(frame) = frames.next().await {
@@ -249,21 +249,21 @@ impl World {
                 }
                 ("BOOKMARK", state) if frame.ends_state => {
                     run.state = Some(state.take().expect("one end of the state"));
-                    (run.from, run.known) = (frame.revision, frame.revision);
+                    (run.from, run.reached) = (frame.revision, frame.revision);
                 }
                 ("BOOKMARK", state) => {
-                    assert!(state.is_none() && frame.revision >= run.known, "{call}");
-                    run.known = frame.revision;
+                    assert!(state.is_none() && frame.revision >= run.reached, "{call}");
+                    run.reached = frame.revision;
                 }
                 (_, Some(state)) => state.push(frame),
                 (_, None) => {
                     assert!(
-                        frame.revision > run.known,
+                        frame.revision > run.reached,
                         "{call}: {} after {}",
                         frame.revision,
-                        run.known
+                        run.reached
                     );
-                    run.known = frame.revision;
+                    run.reached = frame.revision;
                     run.events.push(frame);
                 }
             }
@@ -311,7 +311,7 @@ impl DirectWatch {
         // Past the last event a client may know a later resourceVersion only by a bookmark; the
         // direct watch has it or never will.
         let within = |frame: &&Frame| {
-            frame.revision > run.from && frame.revision <= run.known.min(newest.max(run.from))
+            frame.revision > run.from && frame.revision <= run.reached.min(newest.max(run.from))
         };
         let expected: Vec<&Frame> = frames.iter().filter(within).collect();
         let seen: Vec<&Frame> = run.events.iter().collect();
@@ -323,18 +323,18 @@ impl DirectWatch {
             "{}: events in ({}, {}] differ at {at}\nseen     {:?}\nexpected {:?}",
             self.name(),
             run.from,
-            run.known,
+            run.reached,
             seen.get(at),
             expected.get(at)
         );
         let missed = frames
             .iter()
-            .find(|frame| frame.revision > newest.max(run.from) && frame.revision <= run.known);
+            .find(|frame| frame.revision > newest.max(run.from) && frame.revision <= run.reached);
         assert!(
             missed.is_none(),
             "{}: {missed:?} was passed over by a bookmark at {}",
             self.name(),
-            run.known
+            run.reached
         );
     }
 }

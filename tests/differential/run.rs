@@ -316,7 +316,7 @@ fn difference(case: &Case, seen: &Answer, expected: &Answer, moves: bool) -> Opt
         || (moves && same_but_for_progress(&case.call, &seen, &expected))
         || (!hit && over_at_once(&case.call, &seen, &expected));
     if !equal {
-        let (seen, expected) = shown(&seen, &expected);
+        let (seen, expected) = shortened(&seen, &expected);
         return Some(format!(
             "{} differs, with {from:?}\n  weir     {seen}\n  upstream {expected}",
             case.call
@@ -338,7 +338,7 @@ fn difference(case: &Case, seen: &Answer, expected: &Answer, moves: bool) -> Opt
 }
 
 /// Both responses, shortened to the difference.
-fn shown(seen: &Answer, expected: &Answer) -> (String, String) {
+fn shortened(seen: &Answer, expected: &Answer) -> (String, String) {
     let at = (0..).find(|at| {
         let bytes = (seen.body.get(*at), expected.body.get(*at));
         bytes.0 != bytes.1 || bytes.0.is_none()

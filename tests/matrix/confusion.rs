@@ -19,8 +19,8 @@ pub(crate) async fn paths(world: &World) {
 /// Sends all paths as these users.
 pub(crate) async fn paths_of(world: &World, who: &[&str]) {
     let canary = Canary::new(&world.tokens.canary);
-    let all = users(&world.pki, &world.tokens);
-    let asked = all.iter().filter(|user| who.contains(&user.name));
+    let users_of_world = users(&world.pki, &world.tokens);
+    let asked = users_of_world.iter().filter(|user| who.contains(&user.name));
     let asked = asked.map(|user| wrongs(world, user, &canary));
     let wrong: Vec<Vec<String>> = futures::future::join_all(asked).await;
     eprintln!("{} confusing requests by {} each", calls().len(), wrong.len());
@@ -62,8 +62,9 @@ async fn wrongs(world: &World, user: &User, canary: &Canary) -> Vec<String> {
 
 /// Checks that the canary would be found in a response.
 async fn reaches(world: &World, canary: &Canary) {
-    let all = users(&world.pki, &world.tokens);
-    let reader: &User = all.iter().find(|user| user.secrets && user.name == "sven").unwrap();
+    let users_of_world = users(&world.pki, &world.tokens);
+    let reader: &User =
+        users_of_world.iter().find(|user| user.secrets && user.name == "sven").unwrap();
     let sides = world.sides(reader);
     for accept in ["application/json", "application/vnd.kubernetes.protobuf"] {
         let call =

@@ -8,12 +8,12 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// All objects by the path of their collection, in the order of creation.
 pub(crate) fn objects(canary: &str, impersonate: bool) -> Vec<(String, Value)> {
-    let mut all =
+    let mut objects =
         vec![("/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(), widgets())];
     for namespace in ["a", "b"] {
-        all.push(("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": namespace}})));
+        objects.push(("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": namespace}})));
         let account = json!({"metadata": {"name": "robot"}});
-        all.push((format!("/api/v1/namespaces/{namespace}/serviceaccounts"), account));
+        objects.push((format!("/api/v1/namespaces/{namespace}/serviceaccounts"), account));
         for name in ["x", "y"] {
             let metadata = json!({"name": name, "labels": {"app": name}});
             let core = format!("/api/v1/namespaces/{namespace}");
@@ -21,7 +21,7 @@ pub(crate) fn objects(canary: &str, impersonate: bool) -> Vec<(String, Value)> {
             let template =
                 json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": containers}});
             let spec = json!({"replicas": 0, "selector": {"matchLabels": {"app": name}}, "template": template});
-            all.extend([
+            objects.extend([
                 (format!("{core}/configmaps"), json!({"metadata": metadata, "data": {"k": "<&>"}})),
                 (format!("{core}/secrets"), json!({"metadata": metadata, "stringData": {"k": secret(canary)}})),
                 (format!("{core}/pods"), json!({"metadata": metadata, "spec": {"containers": containers}})),
@@ -34,10 +34,10 @@ pub(crate) fn objects(canary: &str, impersonate: bool) -> Vec<(String, Value)> {
         }
     }
     for name in ["x", "y"] {
-        all.push(("/api/v1/nodes".to_owned(), json!({"metadata": {"name": name}})));
+        objects.push(("/api/v1/nodes".to_owned(), json!({"metadata": {"name": name}})));
     }
-    all.extend(grants(impersonate));
-    all
+    objects.extend(grants(impersonate));
+    objects
 }
 
 /// The value of every Secret.
@@ -61,52 +61,52 @@ fn grants(impersonate: bool) -> Vec<(String, Value)> {
         rule(&READ, "apps", &["deployments"]),
         rule(&READ, "example.com", &["widgets"])
     ]);
-    let mut all = Vec::new();
-    all.extend(role("", "weir", weir(impersonate), &[user(WEIR)]));
-    all.extend(role("", "readers", most, &[group("readers")]));
+    let mut roles = Vec::new();
+    roles.extend(role("", "weir", weir(impersonate), &[user(WEIR)]));
+    roles.extend(role("", "readers", most, &[group("readers")]));
     let devs = json!([
         rule(&READ, "", &["configmaps", "pods"]),
         rule(&["get", "list"], "apps", &["deployments"])
     ]);
-    all.extend(role("a", "devs", devs, &[group("devs"), robot]));
+    roles.extend(role("a", "devs", devs, &[group("devs"), robot]));
     let one = json!([
         named(rule(&READ, "", &["configmaps"]), &["x"]),
         named(rule(&["get"], "", &["namespaces"]), &["a"])
     ]);
-    all.extend(role("", "one", one, &[user("nina")]));
-    all.extend(role("a", "secrets", json!([rule(&READ, "", &["secrets"])]), &[user("sven")]));
+    roles.extend(role("", "one", one, &[user("nina")]));
+    roles.extend(role("a", "secrets", json!([rule(&READ, "", &["secrets"])]), &[user("sven")]));
     let subresources = json!([
         rule(&["get"], "", &["pods/status", "*/log"]),
         rule(&["get"], "apps", &["deployments/scale"])
     ]);
-    all.extend(role("", "subresources", subresources, &[user("sue")]));
+    roles.extend(role("", "subresources", subresources, &[user("sue")]));
     let paths = json!([{"verbs": ["get"], "nonResourceURLs": ["/nope", "/logs/*"]}]);
-    all.extend(role("", "paths", paths, &[user("nora")]));
+    roles.extend(role("", "paths", paths, &[user("nora")]));
     // Every resource but Secrets, by name: `*` allows no exception.
     let gets = json!([rule(
         &["get"],
         "*",
         &["configmaps", "pods", "nodes", "widgets", "deployments", "*/status"]
     )]);
-    all.extend(role("", "gets", gets, &[user("gus")]));
-    all.extend(role("b", "maps", json!([rule(&["*"], "", &["configmaps"])]), &[user("dan")]));
-    all.extend(role(
+    roles.extend(role("", "gets", gets, &[user("gus")]));
+    roles.extend(role("b", "maps", json!([rule(&["*"], "", &["configmaps"])]), &[user("dan")]));
+    roles.extend(role(
         "",
         "accounts",
         json!([rule(&READ, "example.com", &["*"])]),
         &[group("system:serviceaccounts:a")],
     ));
-    all.extend(role(
+    roles.extend(role(
         "",
         "as-tom",
         json!([named(rule(&["impersonate"], "", &["users"]), &["tom"])]),
         &[user("ida")],
     ));
-    all.extend(role("", "odd", json!([rule(&["list"], "", &["pods"])]), &[user("<&>\"")]));
+    roles.extend(role("", "odd", json!([rule(&["list"], "", &["pods"])]), &[user("<&>\"")]));
     // A binding of a role that does not exist, which the 403 mentions.
     let gone = role("", "gone", json!([]), &[user("mia")]);
-    all.extend(gone.into_iter().skip(1));
-    all
+    roles.extend(gone.into_iter().skip(1));
+    roles
 }
 
 /// Exactly the permissions that Weir needs: resources to cache, reviews, and the cluster's CAs.

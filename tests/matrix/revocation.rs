@@ -25,8 +25,8 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebind
 pub(crate) async fn revoked_binding(world: &World) {
     let admin = world.admin();
     bind(&admin, "User", "rita").await;
-    let user = holder("rita", world.tokens.of("rita"));
-    let held = Held::all(world, &user).await;
+    let user = holder("rita", world.tokens.token_of("rita"));
+    let held = Held::open(world, &user).await;
     delete(&admin, &format!("{BINDINGS}/rita")).await;
     let bounds = if world.setting.rbac() {
         Bounds::without_cache_ttl(world.setting)
@@ -39,9 +39,11 @@ pub(crate) async fn revoked_binding(world: &World) {
 /// A binding is created: the request is allowed once the cached denial has expired, and with
 /// `authorization.rbac` with the event.
 pub(crate) async fn given_binding(world: &World) {
-    let user = holder("otto", world.tokens.of("otto"));
-    let (mut through, mut direct) =
-        (world.through.of(&user).connection(), world.direct.of(&user).connection());
+    let user = holder("otto", world.tokens.token_of("otto"));
+    let (mut through, mut direct) = (
+        world.through.endpoint_of(&user).connection(),
+        world.direct.endpoint_of(&user).connection(),
+    );
     assert_eq!(through.send(&Call::get(GET)).await.status, 403);
     bind(&world.admin(), "User", "otto").await;
     eventually("the upstream allows", async || direct.send(&Call::get(GET)).await.status == 200)
@@ -62,7 +64,7 @@ pub(crate) async fn deleted_service_account(world: &World) {
     create(&mut admin.connection(), accounts, &json!({"metadata": {"name": "brief"}})).await;
     bind(&admin, "ServiceAccount", "brief").await;
     let user = holder("brief", mint(&admin, "a", "brief").await);
-    let held = Held::all(world, &user).await;
+    let held = Held::open(world, &user).await;
     delete(&admin, &format!("{accounts}/brief")).await;
     held.lost(401, "a deleted service account", Bounds::with_cache_ttl(world.setting)).await;
 }
@@ -72,7 +74,7 @@ pub(crate) async fn expired_certificate(world: &World) {
     let certificate = world.pki.client("carl", "devs", CERTIFICATE_LIFE);
     let user = User { certificate: Some(certificate), ..holder("carl", String::new()) };
     let bounds = Bounds { read: SLACK, watch: SLACK };
-    Held::all(world, &user).await.lost(401, "an expired certificate", bounds).await;
+    Held::open(world, &user).await.lost(401, "an expired certificate", bounds).await;
 }
 
 /// How long a revoked permission may still work.
@@ -115,8 +117,8 @@ struct Held {
 
 impl Held {
     /// Waits until all three are allowed and come from the cache.
-    async fn all(world: &World, user: &User) -> Self {
-        let (through, direct) = (world.through.of(user), world.direct.of(user));
+    async fn open(world: &World, user: &User) -> Self {
+        let (through, direct) = (world.through.endpoint_of(user), world.direct.endpoint_of(user));
         let mut connection = through.connection();
         for path in [GET, LIST] {
             eventually(&format!("{} may {path}", user.name), async || {

@@ -79,7 +79,7 @@ async fn errors(world: &World) -> String {
     ];
     let (mut answers, mut count) = (String::new(), 0);
     for user in users(&world.pki, &world.tokens) {
-        let mut through = world.through.of(&user).connection();
+        let mut through = world.through.endpoint_of(&user).connection();
         for call in &calls {
             let mut call = call.clone();
             call.headers.extend(user.headers.iter().cloned());
@@ -102,13 +102,13 @@ fn secrets(world: &World) -> Vec<(&'static str, String)> {
         // The marker in every token, cookie and Secret.
         ("a token, a cookie or a secret", tokens.canary.clone()),
         ("a service account's token", tokens.robot.clone()),
-        ("Weir's own token", tokens.of(WEIR)),
+        ("Weir's own token", tokens.token_of(WEIR)),
     ];
     let mut packed = vec![
         ("a secret in JSON", secret(&tokens.canary)),
         ("a packed token", tokens.robot.clone()),
     ];
-    packed.extend(HOLDERS.iter().map(|(name, _)| ("a packed token", tokens.of(name))));
+    packed.extend(HOLDERS.iter().map(|(name, _)| ("a packed token", tokens.token_of(name))));
     for (what, text) in packed {
         secrets.extend(
             [STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD].map(|code| (what, code.encode(&text))),

@@ -56,8 +56,8 @@ pub(crate) struct Tokens {
 
 impl Tokens {
     /// Returns the static token of a user.
-    pub(crate) fn of(&self, name: &str) -> String {
-        let number = HOLDERS.iter().position(|(known, _)| *known == name).unwrap();
+    pub(crate) fn token_of(&self, name: &str) -> String {
+        let number = HOLDERS.iter().position(|(holder, _)| *holder == name).unwrap();
         format!("t{number}-{}", self.canary)
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
         hits: true,
         secrets: false,
     };
-    let holder = |name: &'static str| User { name, token: tokens.of(name), ..nobody.clone() };
+    let holder = |name: &'static str| User { name, token: tokens.token_of(name), ..nobody.clone() };
     let shows = |name: &'static str, certificate: Certificate| User {
         name,
         certificate: Some(certificate),
@@ -101,7 +101,7 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
     let further = [remote[0], remote[1], ("cookie", &cookie), ("proxy-authorization", &basic)];
     let as_tom_and_more = [as_tom[0], ("impersonate-extra-scopes", tokens.canary.as_str())];
     let forwarded = |user: User| User { hits: false, ..user };
-    let mut all = vec![
+    let mut users = vec![
         User { secrets: true, ..holder(ADMIN) },
         User {
             secrets: true,
@@ -116,9 +116,9 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
         User { name: "service account", token: tokens.robot.clone(), ..nobody.clone() },
         User { name: "wrong token", token: wrong(), ..nobody.clone() },
         mixed("wrong token, good certificate", &dev, wrong()),
-        mixed("good token, wrong certificate", &other, tokens.of("tom")),
+        mixed("good token, wrong certificate", &other, tokens.token_of("tom")),
         mixed("both wrong", &other, wrong()),
-        mixed("token and certificate", &dev, tokens.of("tom")),
+        mixed("token and certificate", &dev, tokens.token_of("tom")),
         forwarded(nobody.clone()),
         forwarded(with(nobody.clone(), "basic", &[("authorization", "Basic YWRtaW46YWRtaW4=")])),
         forwarded(with(nobody.clone(), "empty bearer", &[("authorization", "Bearer ")])),
@@ -126,7 +126,7 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
         with(holder("noah"), "asserted by a token", &further),
         with(shows("", dev.clone()), "asserted by a certificate", &remote),
         shows("front proxy, silent", proxy.clone()),
-        mixed("front proxy with a token", &proxy, tokens.of("tom")),
+        mixed("front proxy with a token", &proxy, tokens.token_of("tom")),
         with(
             shows("", proxy),
             "asserted by a front proxy",
@@ -142,9 +142,12 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
         forwarded(with(holder("ida"), "impersonates too much", &remote_groups())),
     ];
     let rest = HOLDERS.iter().map(|(name, _)| *name).filter(|name| !APART.contains(name));
-    all.extend(rest.map(holder));
-    all.iter().filter_map(|user| user.certificate.as_ref()).for_each(|shown| pki.remember(shown));
-    all
+    users.extend(rest.map(holder));
+    users
+        .iter()
+        .filter_map(|user| user.certificate.as_ref())
+        .for_each(|certificate| pki.remember(certificate));
+    users
 }
 
 fn remote_groups() -> [(&'static str, &'static str); 2] {

@@ -94,7 +94,7 @@ impl Credentials {
     fn token_file(&self, lines: &str) -> PathBuf {
         let line = |(number, (name, group)): (usize, &(&str, &str))| {
             let quoted = name.replace('"', "\"\"");
-            format!("{},\"{quoted}\",uid-{number},\"{group}\"\n", self.tokens.of(name))
+            format!("{},\"{quoted}\",uid-{number},\"{group}\"\n", self.tokens.token_of(name))
         };
         let text: String = HOLDERS.iter().enumerate().map(line).collect();
         self.pki.write("tokens.csv", &format!("{lines}{text}"))
@@ -119,7 +119,7 @@ impl World {
     /// Fills the upstream, starts a Weir in front of it, and waits until its caches are warm.
     pub(crate) async fn start(credentials: Credentials, direct: Side, setting: Setting) -> Self {
         let Credentials { pki, mut tokens } = credentials;
-        let admin = direct.as_token(&tokens.of(ADMIN));
+        let admin = direct.as_token(&tokens.token_of(ADMIN));
         let mut connection = admin.connection();
         for (path, object) in
             objects(&tokens.canary, setting.forwarded_identity == ForwardedIdentity::Impersonation)
@@ -131,7 +131,7 @@ impl World {
         let port = free_port();
         let through =
             Side { address: SocketAddr::from(([127, 0, 0, 1], port)), ca: pki.weir.pem() };
-        let kubeconfig = kubeconfig(&pki, &direct, &tokens.of(WEIR));
+        let kubeconfig = kubeconfig(&pki, &direct, &tokens.token_of(WEIR));
         let config = config(&pki, port, setting);
         let start = move || {
             let weir = Weir::spawn_gateway(&kubeconfig, &config, port, setting.log);
@@ -139,7 +139,7 @@ impl World {
             weir
         };
         let weir = tokio::task::spawn_blocking(start).await.unwrap();
-        let traits = Traits::of(&direct, &pki, &tokens).await;
+        let traits = Traits::read(&direct, &pki, &tokens).await;
         let world = Self { direct, through, pki, tokens, weir, setting, traits };
         world.warm().await;
         world
@@ -147,12 +147,16 @@ impl World {
 
     /// Returns the connections of one user, to Weir and to the upstream.
     pub(crate) fn sides(&self, user: &User) -> Sides {
-        Sides { direct: self.direct.of(user), through: self.through.of(user), moves: true }
+        Sides {
+            direct: self.direct.endpoint_of(user),
+            through: self.through.endpoint_of(user),
+            moves: true,
+        }
     }
 
     /// Returns a connection with all permissions to the upstream.
     pub(crate) fn admin(&self) -> Endpoint {
-        self.direct.as_token(&self.tokens.of(ADMIN))
+        self.direct.as_token(&self.tokens.token_of(ADMIN))
     }
 
     /// Returns the path of Weir's audit log.
@@ -166,7 +170,7 @@ impl World {
             let current = async || self.weir.metric("weir_rbac_current", &[]) >= 4.0;
             eventually("all roles and bindings are known", current).await;
         }
-        let mut connection = self.through.as_token(&self.tokens.of(ADMIN)).connection();
+        let mut connection = self.through.as_token(&self.tokens.token_of(ADMIN)).connection();
         for call in cached(self.traits) {
             eventually(&format!("{call} comes from the cache"), async || {
                 connection.send(&call).await.cache() == HIT
@@ -177,8 +181,8 @@ impl World {
 }
 
 impl Traits {
-    async fn of(direct: &Side, pki: &Pki, tokens: &Tokens) -> Self {
-        let admin = direct.as_token(&tokens.of(ADMIN));
+    async fn read(direct: &Side, pki: &Pki, tokens: &Tokens) -> Self {
+        let admin = direct.as_token(&tokens.token_of(ADMIN));
         let version = admin.send(&Call::get("/version")).await.json();
         let minor = version["minor"].as_str().unwrap().trim_end_matches('+');
         let pages_cached = minor.parse::<u32>().unwrap() >= 34;
@@ -198,7 +202,7 @@ impl Side {
         Endpoint::tls(self.address, &self.ca, token)
     }
 
-    pub(crate) fn of(&self, user: &User) -> Endpoint {
+    pub(crate) fn endpoint_of(&self, user: &User) -> Endpoint {
         let certificate = user.certificate.as_ref();
         let client =
             certificate.map(|certificate| (certificate.chain.as_str(), certificate.key.as_str()));
@@ -223,7 +227,7 @@ async fn granted(direct: &Side, tokens: &Tokens) {
         ("tom", "/api/v1/pods"),
     ];
     for (name, path) in calls {
-        let endpoint = direct.as_token(&tokens.of(name));
+        let endpoint = direct.as_token(&tokens.token_of(name));
         eventually(&format!("{name} may get {path}"), async || {
             endpoint.send(&Call::get(path)).await.status == 200
         })

@@ -186,10 +186,10 @@ async fn a_takeover_that_no_watch_shows_is_noticed_before_a_list_counts() {
 /// Where APIServices may not be listed, any group may be an aggregated API server's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_that_may_not_list_apiservices_caches_nothing() {
-    let all = ["widgets", "deployments", "configmaps", "customresourcedefinitions"];
+    let readable = ["widgets", "deployments", "configmaps", "customresourcedefinitions"];
     let rules = || {
         let reviews = ["tokenreviews", "subjectaccessreviews"];
-        let read = Rule::new(&["get", "list", "watch"], &all, &["*"]);
+        let read = Rule::new(&["get", "list", "watch"], &readable, &["*"]);
         vec![read, Rule::new(&["create"], &reviews, &["*"])]
     };
     let upstream = upstream(User::with_rules("weirs-own", "weir", rules())).await;

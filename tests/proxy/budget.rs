@@ -39,7 +39,7 @@ async fn five_hundred_informers_of_a_resource_larger_than_its_budget_all_run() {
     .await;
     proxy.upstream.store().create(configmap("ns1", "for-all", 1)).unwrap();
     eventually("all of them get an event", async || {
-        informers.iter().all(|informer| informer.seen().known.contains_key("ns1/for-all"))
+        informers.iter().all(|informer| informer.seen().objects.contains_key("ns1/for-all"))
     })
     .await;
     for informer in &informers {

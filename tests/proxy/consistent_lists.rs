@@ -139,9 +139,9 @@ async fn a_crowd_of_lists_shares_probes() {
     assert_eq!(proxy.get(CONFIGMAPS).await.cache(), "forward; reason=consistent");
     let began = tokio::time::Instant::now();
     let before = lists(&proxy);
-    let all = join_all((0..LISTS).map(|_| proxy.get(CONFIGMAPS))).await;
-    assert!(all.iter().all(|list| list.status == 200 && list.body == all[0].body));
-    let hits = all.iter().filter(|list| list.cache() == "hit").count();
+    let answers = join_all((0..LISTS).map(|_| proxy.get(CONFIGMAPS))).await;
+    assert!(answers.iter().all(|list| list.status == 200 && list.body == answers[0].body));
+    let hits = answers.iter().filter(|list| list.cache() == "hit").count();
     assert!(hits > 0);
     // At most one probe in 20 ms, however long the machine takes.
     let probes = lists(&proxy) - before - (LISTS - hits) as u64;
@@ -181,8 +181,8 @@ async fn a_cold_cache_refuses_no_consistent_list() {
         config.cache.forward_budget = 1;
     })
     .await;
-    let all = join_all((0..30).map(|_| proxy.get(CONFIGMAPS))).await;
-    assert!(all.iter().all(|list| list.status == 200 && !names(list).is_empty()));
+    let answers = join_all((0..30).map(|_| proxy.get(CONFIGMAPS))).await;
+    assert!(answers.iter().all(|list| list.status == 200 && !names(list).is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -44,7 +44,7 @@ async fn gateway(detail: AdminDetail) -> Proxy {
     .await
 }
 
-fn of(token: &str, agent: &str, path: &str) -> Call {
+fn call_as(token: &str, agent: &str, path: &str) -> Call {
     Call::get(path).header("authorization", &format!("Bearer {token}")).header("user-agent", agent)
 }
 
@@ -67,16 +67,16 @@ async fn costs_are_added_up_by_user_agent_flow_and_action() {
     let proxy = gateway(AdminDetail::Local).await;
     // Consistent lists are forwarded with their token, which Weir reviews only to know its user.
     for _ in 0..20 {
-        assert_eq!(proxy.call(&of("alices", "loop/1", LIST)).await.status, 200);
+        assert_eq!(proxy.call(&call_as("alices", "loop/1", LIST)).await.status, 200);
     }
-    let cached = of("bobs", "kubectl/v1.36", &format!("{LIST}?resourceVersion=0"));
+    let cached = call_as("bobs", "kubectl/v1.36", &format!("{LIST}?resourceVersion=0"));
     eventually("the cache is warm", async || proxy.call(&cached).await.cache() == "hit").await;
-    assert_eq!(proxy.call(&of("nobodys", "scan", LIST)).await.status, 401);
+    assert_eq!(proxy.call(&call_as("nobodys", "scan", LIST)).await.status, 401);
 
     let report = clients(&proxy).await;
     let user = |user: &str, number: &str| rate(&report, "users", "user", user, number);
-    let all = report["windows"][1]["all"]["requestsPerSecond"].as_f64().unwrap();
-    assert!(user("alice", "requestsPerSecond") > 0.7 * all, "{report:#}");
+    let total = report["windows"][1]["all"]["requestsPerSecond"].as_f64().unwrap();
+    assert!(user("alice", "requestsPerSecond") > 0.7 * total, "{report:#}");
     let forwarded = user("alice", "forwardedPerSecond");
     assert!((forwarded - user("alice", "requestsPerSecond")).abs() < 1e-3 * forwarded);
     assert!(user("alice", "upstreamSeats") > 0.0 && user("alice", "cpuCores") > 0.0);
@@ -103,7 +103,7 @@ async fn costs_are_added_up_by_user_agent_flow_and_action() {
 async fn an_open_watch_is_charged_while_it_is_open() {
     let proxy = gateway(AdminDetail::Local).await;
     let path = format!("{LIST}?watch=1&resourceVersion=0");
-    let mut watch = Watch::open(proxy.plain(), &of("alices", "", &path)).await;
+    let mut watch = Watch::open(proxy.plain(), &call_as("alices", "", &path)).await;
     let number = |report: &Value| rate(report, "users", "user", "alice", "bytesPerSecond");
     for _ in 0..4 {
         watch.event().await;
@@ -131,7 +131,7 @@ async fn details_are_for_local_clients_that_are_no_pages_of_other_sites() {
     }
     assert_eq!(client::fetch(proxy.admin_address(), &call(Method::POST)).await.status, 405);
     // Clients of the API never see it.
-    let api = proxy.call(&of("alices", "", "/api/clients")).await;
+    let api = proxy.call(&call_as("alices", "", "/api/clients")).await;
     assert!(!api.text().contains("ClientList"), "{}", api.text());
 
     let hidden = gateway(AdminDetail::None).await;

@@ -118,10 +118,10 @@ async fn numbers_equal_the_metrics() {
     let reasons = get(&proxy, "reasons").await;
     assert_eq!(reasons["items"][0]["reason"], "consistent", "{reasons:#}");
     let limits = get(&proxy, "limits").await;
-    let all =
+    let limit_of_caches =
         limits["items"].as_array().unwrap().iter().find(|limit| limit["name"] == "all caches");
     assert_eq!(
-        all.unwrap()["limit"].as_f64().unwrap(),
+        limit_of_caches.unwrap()["limit"].as_f64().unwrap(),
         proxy.metric("weir_cache_total_bytes_limit", &[]).await
     );
 }

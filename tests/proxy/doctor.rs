@@ -284,8 +284,8 @@ async fn a_deprecated_api_is_found() {
         assert_eq!(old.read(&path).await, StatusCode::OK);
     }
     assert_eq!(rules(&proxy, "old/1.0").await, ["deprecated"]);
-    let all = findings(&proxy).await;
-    let old = all.iter().find(|finding| finding["rule"] == "deprecated").unwrap();
+    let findings = findings(&proxy).await;
+    let old = findings.iter().find(|finding| finding["rule"] == "deprecated").unwrap();
     let evidence = old["evidence"].as_str().unwrap();
     assert!(evidence.contains("4 responses with the warning: v1 Endpoints is"), "{evidence}");
 }

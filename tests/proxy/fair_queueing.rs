@@ -27,7 +27,7 @@ async fn gateway(mode: FlowControlMode) -> Proxy {
     .await
 }
 
-fn of(token: &str, path: &str) -> Call {
+fn call_as(token: &str, path: &str) -> Call {
     Call::get(path).header("authorization", &format!("Bearer {token}"))
 }
 
@@ -35,14 +35,14 @@ fn of(token: &str, path: &str) -> Call {
 async fn crowd(proxy: &Proxy, token: &'static str, count: usize) -> JoinSet<Answer> {
     // Tokens are reviewed before.
     for token in ["alices", "bobs"] {
-        assert_eq!(proxy.call(&of(token, LIST)).await.status, 200);
+        assert_eq!(proxy.call(&call_as(token, LIST)).await.status, 200);
     }
     proxy.upstream.requests().reset();
     proxy.upstream.faults().add("list", "configmaps", u32::MAX, Action::Hang);
     let address: SocketAddr = proxy.plain();
     let mut crowd = JoinSet::new();
     for _ in 0..count {
-        crowd.spawn(async move { client::fetch(address, &of(token, LIST)).await });
+        crowd.spawn(async move { client::fetch(address, &call_as(token, LIST)).await });
     }
     crowd
 }
@@ -65,11 +65,11 @@ async fn a_crowd_takes_no_more_than_the_seats_and_leaves_others_theirs() {
     assert!((1..=SHARED_SEATS).contains(&sent), "{sent} are sent");
 
     // A level of its own.
-    assert_eq!(proxy.call(&of("weirs-own", "/api/v1/nodes")).await.status, 200);
+    assert_eq!(proxy.call(&call_as("weirs-own", "/api/v1/nodes")).await.status, 200);
 
     // A flow that finds no seats is refused in time, in the form that its request asked for before
     // it was packed: indented JSON in place of YAML.
-    let call = of("bobs", &format!("{LIST}?timeout=1s")).header("audit-id", "bobs-request");
+    let call = call_as("bobs", &format!("{LIST}?timeout=1s")).header("audit-id", "bobs-request");
     let refused = proxy.call(&call.header("accept", "application/yaml")).await;
     assert_eq!(refused.headers["audit-id"], "bobs-request");
     assert_eq!(refused.status, 429, "{}", refused.text());
@@ -90,13 +90,13 @@ async fn a_crowd_takes_no_more_than_the_seats_and_leaves_others_theirs() {
     })
     .await;
     proxy.upstream.faults().clear();
-    assert_eq!(proxy.call(&of("bobs", LIST)).await.status, 200);
+    assert_eq!(proxy.call(&call_as("bobs", LIST)).await.status, 200);
 }
 
 const BOBS: &str = "timeout=30s";
 
 async fn bobs_list(address: SocketAddr, is_http2: bool) -> Answer {
-    let call = of("bobs", &format!("{LIST}?{BOBS}"))
+    let call = call_as("bobs", &format!("{LIST}?{BOBS}"))
         .header("accept", "application/json")
         .header("x-mine", "one")
         .header("x-mine", "two")
@@ -163,17 +163,17 @@ async fn who_only_observes_lets_nobody_wait_and_counts_who_would() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_holds_its_seat_until_it_has_begun() {
     let proxy = gateway(FlowControlMode::Enforce).await;
-    assert_eq!(proxy.call(&of("alices", LIST)).await.status, 200);
+    assert_eq!(proxy.call(&call_as("alices", LIST)).await.status, 200);
     // Tables are forwarded.
     let path = format!("{LIST}?watch=1");
     let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let mut watches = Vec::new();
     for _ in 0..2 * SHARED_SEATS {
-        let call = of("alices", &path).header("accept", accept);
+        let call = call_as("alices", &path).header("accept", accept);
         watches.push(Watch::open(proxy.plain(), &call).await);
     }
     assert_eq!(of_level(&proxy, "weir_flowcontrol_seats").await, 0.0);
-    assert_eq!(proxy.call(&of("bobs", LIST)).await.status, 200);
+    assert_eq!(proxy.call(&call_as("bobs", LIST)).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

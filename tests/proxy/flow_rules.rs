@@ -27,7 +27,7 @@ async fn gateway(rules: &str) -> Proxy {
     gateway_of_readers(move |config| config.flow_control = section).await
 }
 
-fn of(token: &str, path: &str) -> Call {
+fn call_as(token: &str, path: &str) -> Call {
     Call::get(path).header("authorization", &format!("Bearer {token}"))
 }
 
@@ -59,8 +59,8 @@ async fn a_ban_holds_for_all_that_its_user_sends_and_for_nobody_else() {
     )
     .await;
     for path in [LIST, CACHED, "/api", "/version"] {
-        assert_shed(&proxy.call(&of("alices", path)).await, 403, "denied");
-        assert_eq!(proxy.call(&of("bobs", path)).await.status, 200, "{path}");
+        assert_shed(&proxy.call(&call_as("alices", path)).await, 403, "denied");
+        assert_eq!(proxy.call(&call_as("bobs", path)).await.status, 200, "{path}");
     }
     assert!(effects(&proxy, "denied", "true").await >= 4.0);
 }
@@ -77,7 +77,7 @@ async fn a_rate_is_each_users_own_and_counts_cached_answers() {
     let answers = async |token: &str| {
         let mut answers = Vec::new();
         for path in [LIST, CACHED, CACHED, CACHED, LIST, LIST] {
-            answers.push(proxy.call(&of(token, path)).await);
+            answers.push(proxy.call(&call_as(token, path)).await);
         }
         answers
     };
@@ -87,7 +87,7 @@ async fn a_rate_is_each_users_own_and_counts_cached_answers() {
     refused.iter().for_each(|answer| assert_shed(answer, 429, "rate"));
     assert_eq!(refused[0].headers["retry-after"], "1");
     assert!(alices[..3].iter().all(|answer| answer.status == 200), "the burst passes");
-    assert_eq!(proxy.call(&of("bobs", CACHED)).await.status, 200);
+    assert_eq!(proxy.call(&call_as("bobs", CACHED)).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,7 +100,7 @@ async fn a_rule_that_observes_refuses_nothing_and_counts() {
     )
     .await;
     for path in [LIST, CACHED] {
-        assert_eq!(proxy.call(&of("alices", path)).await.status, 200);
+        assert_eq!(proxy.call(&call_as("alices", path)).await.status, 200);
     }
     assert_eq!(effects(&proxy, "denied", "false").await, 2.0);
     assert_eq!(effects(&proxy, "unpaged", "false").await, 2.0);
@@ -113,7 +113,7 @@ async fn a_list_that_a_rule_refuses_is_charged_no_seats() {
         gateway("  rules: [{name: my-rule, scope: upstream, limits: {unpagedLists: forbid}}]\n")
             .await;
     for _ in 0..10 {
-        assert_shed(&proxy.call(&of("alices", LIST)).await, 403, "unpaged");
+        assert_shed(&proxy.call(&call_as("alices", LIST)).await, 403, "unpaged");
     }
     let schema = ["flow_schema=\"global-default\""];
     assert!(proxy.metric("weir_flowcontrol_requests_total", &schema).await >= 10.0);
@@ -130,10 +130,12 @@ async fn lists_without_pages_are_refused_where_they_would_be_forwarded() {
 ",
     )
     .await;
-    assert_shed(&proxy.call(&of("alices", LIST)).await, 403, "unpaged");
-    assert_eq!(proxy.call(&of("alices", &format!("{LIST}?limit=500"))).await.status, 200);
-    eventually("the cache answers", async || proxy.call(&of("alices", CACHED)).await.status == 200)
-        .await;
+    assert_shed(&proxy.call(&call_as("alices", LIST)).await, 403, "unpaged");
+    assert_eq!(proxy.call(&call_as("alices", &format!("{LIST}?limit=500"))).await.status, 200);
+    eventually("the cache answers", async || {
+        proxy.call(&call_as("alices", CACHED)).await.status == 200
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -146,15 +148,15 @@ async fn open_watches_are_limited_until_they_end() {
     )
     .await;
     let path = format!("{LIST}?watch=1&timeoutSeconds=600");
-    let open = async || Watch::open(proxy.plain(), &of("alices", &path)).await;
+    let open = async || Watch::open(proxy.plain(), &call_as("alices", &path)).await;
     let (first, second) = (open().await, open().await);
-    assert_shed(&proxy.call(&of("alices", &path)).await, 429, "watches");
-    assert_eq!(proxy.call(&of("alices", LIST)).await.status, 200, "no watch");
-    let others = Watch::open(proxy.plain(), &of("bobs", &path)).await;
+    assert_shed(&proxy.call(&call_as("alices", &path)).await, 429, "watches");
+    assert_eq!(proxy.call(&call_as("alices", LIST)).await.status, 200, "no watch");
+    let others = Watch::open(proxy.plain(), &call_as("bobs", &path)).await;
     drop(first);
     eventually("there is room for a watch again", async || {
         let brief = format!("{LIST}?watch=1&timeoutSeconds=1");
-        proxy.call(&of("alices", &brief)).await.status == 200
+        proxy.call(&call_as("alices", &brief)).await.status == 200
     })
     .await;
     drop((second, others));
@@ -169,14 +171,14 @@ async fn bytes_are_charged_to_the_next_request() {
 ",
     )
     .await;
-    let first = proxy.call(&of("alices", LIST)).await;
+    let first = proxy.call(&call_as("alices", LIST)).await;
     assert!(first.status == 200 && first.text().len() > 300, "{}", first.text().len());
-    let second = proxy.call(&of("alices", LIST)).await;
+    let second = proxy.call(&call_as("alices", LIST)).await;
     assert_shed(&second, 429, "bytes");
     let after: usize = second.headers["retry-after"].to_str().unwrap().parse().unwrap();
     let most = first.text().len().div_ceil(100).min(30);
     assert!(after >= 2 && after <= most, "{after} s for {} bytes", first.text().len());
-    assert_eq!(proxy.call(&of("bobs", LIST)).await.status, 200);
+    assert_eq!(proxy.call(&call_as("bobs", LIST)).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,7 +190,7 @@ async fn a_level_by_user_agent_is_never_a_better_one() {
 ",
     )
     .await;
-    let of_agent = |agent: &str| of("alices", LIST).header("user-agent", agent);
+    let of_agent = |agent: &str| call_as("alices", LIST).header("user-agent", agent);
     let waits = async |level: &str| {
         let label = format!("priority_level=\"{level}\"");
         proxy.metric("weir_flowcontrol_wait_seconds_count", &[&label]).await

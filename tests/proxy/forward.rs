@@ -45,8 +45,8 @@ async fn writes_reach_the_upstream_and_its_refusals_the_client() {
     assert_eq!((status.status.as_u16(), status.cache()), (200, "forward; reason=subresource"));
     assert_eq!(proxy.call(&Call::new(Method::DELETE, &object)).await.status, 200);
     assert_eq!(proxy.get(&object).await.status, 404);
-    let all = Call::new(Method::DELETE, &format!("{collection}?labelSelector=app%3Dodd"));
-    assert_eq!(proxy.call(&all).await.status, 200);
+    let deletion = Call::new(Method::DELETE, &format!("{collection}?labelSelector=app%3Dodd"));
+    assert_eq!(proxy.call(&deletion).await.status, 200);
     assert_eq!(proxy.get(collection).await.json()["items"].as_array().unwrap().len(), 2);
 }
 

@@ -72,9 +72,11 @@ async fn impersonation_is_authorized_upstream_and_never_cached() {
 /// Weir's user may read and write everything but impersonate nobody; the other user is an
 /// administrator.
 async fn with_users() -> Proxy {
-    let all = Rule::new(&["*"], &["*"], &["*", ""]);
-    let users =
-        vec![User::with_rules(TOKEN, "weir", vec![all]), User::admin("somebody-elses", "root")];
+    let any_verb = Rule::new(&["*"], &["*"], &["*", ""]);
+    let users = vec![
+        User::with_rules(TOKEN, "weir", vec![any_verb]),
+        User::admin("somebody-elses", "root"),
+    ];
     let options = SimulatorOptions { users, ..SimulatorOptions::default() };
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);

@@ -24,7 +24,7 @@ pub(crate) struct Informer {
 /// The state of an informer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    pub(crate) known: Objects,
+    pub(crate) objects: Objects,
     pub(crate) events: usize,
     pub(crate) lists: usize,
     pub(crate) watches: usize,
@@ -74,7 +74,7 @@ async fn list(address: SocketAddr, path: &str, from: &str, seen: &Mutex<Seen>) -
     }
     let list = answer.json();
     seen.lists += 1;
-    seen.known = list["items"].as_array().unwrap().iter().map(key).collect();
+    seen.objects = list["items"].as_array().unwrap().iter().map(key).collect();
     Some(number(&list["metadata"]["resourceVersion"]))
 }
 
@@ -108,7 +108,7 @@ async fn follow(address: SocketAddr, path: &str, mut at: u64, seen: &Mutex<Seen>
 fn apply(event: &Value, at: &mut u64, seen: &mut Seen) {
     let (name, revision) = key(&event["object"]);
     let kind = event["type"].as_str().unwrap();
-    let is_known = seen.known.contains_key(&name);
+    let is_known = seen.objects.contains_key(&name);
     let follows = match kind {
         "ADDED" => !is_known && revision > *at,
         "MODIFIED" => is_known && revision > *at,
@@ -122,8 +122,8 @@ fn apply(event: &Value, at: &mut u64, seen: &mut Seen) {
     }
     *at = revision.max(*at);
     match kind {
-        "ADDED" | "MODIFIED" => drop(seen.known.insert(name, revision)),
-        "DELETED" => drop(seen.known.remove(&name)),
+        "ADDED" | "MODIFIED" => drop(seen.objects.insert(name, revision)),
+        "DELETED" => drop(seen.objects.remove(&name)),
         _ => return,
     }
     seen.events += 1;

@@ -184,11 +184,11 @@ async fn a_watch_shows_events_without_them_and_resumes() {
         let needle = format!(
             "\"type\":\"{label}\",\"object\":{{\"kind\":\"ConfigMap\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"{name}\""
         );
-        let (all, short) = (whole.until(&needle).await, less.until(&needle).await);
-        assert_eq!(all.len(), short.len());
-        for (all, short) in all.iter().zip(&short) {
-            assert_eq!(*short, without(all));
-            let event: Value = serde_json::from_str(short).unwrap();
+        let (whole_events, short_events) = (whole.until(&needle).await, less.until(&needle).await);
+        assert_eq!(whole_events.len(), short_events.len());
+        for (whole_event, short_event) in whole_events.iter().zip(&short_events) {
+            assert_eq!(*short_event, without(whole_event));
+            let event: Value = serde_json::from_str(short_event).unwrap();
             let at = &event["object"]["metadata"]["resourceVersion"];
             last = at.as_str().unwrap().to_owned();
         }
@@ -199,8 +199,8 @@ async fn a_watch_shows_events_without_them_and_resumes() {
     let mut other = proxy.watch(&path).await;
     assert_eq!((resumed.cache(), other.cache()), ("hit", "hit"));
     api.create(managed(configmap("managed", "later", 1))).unwrap();
-    let (all, short) = (other.until("later").await, resumed.until("later").await);
-    assert_eq!(short, all.iter().map(|frame| without(frame)).collect::<Vec<_>>());
+    let (whole_events, short_events) = (other.until("later").await, resumed.until("later").await);
+    assert_eq!(short_events, whole_events.iter().map(|frame| without(frame)).collect::<Vec<_>>());
 }
 
 /// The upstream's answer is relayed as it is, and no header claims otherwise.

@@ -39,7 +39,7 @@ async fn gateway() -> Proxy {
 }
 
 fn priority_and_fairness() -> [(&'static str, &'static str, Value); 2] {
-    let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"],
+    let everything = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"],
         "clusterScope": true});
     let authenticated = json!({"kind": "Group", "group": {"name": "system:authenticated"}});
     let schema = json!({
@@ -48,7 +48,7 @@ fn priority_and_fairness() -> [(&'static str, &'static str, Value); 2] {
         "spec": {
             "priorityLevelConfiguration": {"name": "everything"}, "matchingPrecedence": 100,
             "distinguisherMethod": {"type": "ByUser"},
-            "rules": [{"subjects": [authenticated], "resourceRules": [all]}],
+            "rules": [{"subjects": [authenticated], "resourceRules": [everything]}],
         },
     });
     let level = json!({

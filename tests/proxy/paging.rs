@@ -22,7 +22,7 @@ struct Replica {
 }
 
 impl Replica {
-    async fn of(proxy: &Proxy) -> Self {
+    async fn start(proxy: &Proxy) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = dir.path().join("upstream.kubeconfig");
         std::fs::write(&kubeconfig, proxy.upstream.kubeconfig("")).unwrap();
@@ -61,7 +61,7 @@ const FIRST: [&str; 3] = ["", "&resourceVersionMatch=Exact", "&resourceVersionMa
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_may_alternate_between_two_weirs_and_the_upstream() {
     let proxy = Proxy::seeded().await;
-    let replica = Replica::of(&proxy).await;
+    let replica = Replica::start(&proxy).await;
     let mut random = fastrand::Rng::with_seed(7);
     for collection in COLLECTIONS {
         let revision = caught_up(&proxy, &replica, collection).await;
@@ -80,7 +80,7 @@ async fn pages_may_alternate_between_two_weirs_and_the_upstream() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_pages_are_of_one_state_during_writes() {
     let proxy = Proxy::seeded().await;
-    let replica = Replica::of(&proxy).await;
+    let replica = Replica::start(&proxy).await;
     let mut random = fastrand::Rng::with_seed(8);
     let collection = "/api/v1/configmaps";
     for round in 0..4 {

@@ -252,7 +252,7 @@ impl Informers {
     async fn converge(&self, proxy: &Proxy) {
         for (informer, wanted) in &self.0 {
             let expected = upstream_objects(proxy, *wanted);
-            let holds = async || informer.seen().known == expected;
+            let holds = async || informer.seen().objects == expected;
             let what = "an informer holds the objects of the upstream";
             let held = tokio::time::timeout(Duration::from_secs(25), eventually(what, holds)).await;
             let seen = informer.seen();

@@ -32,20 +32,20 @@ async fn restored() -> Proxy {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pages_of_a_list_are_of_one_history() {
     let proxy = restored().await;
-    let (mut token, mut all) = (String::new(), String::new());
+    let (mut token, mut pages) = (String::new(), String::new());
     loop {
         let path = format!("{CONFIGMAPS}?limit=3&continue={token}");
         let page = proxy.get(&path).await;
         assert_eq!(page.status, 200, "{}", page.text());
-        all.push_str(&page.text());
+        pages.push_str(&page.text());
         token = page.json()["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
         if token.is_empty() {
             break;
         }
     }
-    assert!(!all.contains("lost-"), "{all}");
+    assert!(!pages.contains("lost-"), "{pages}");
     for number in 0..5 {
-        assert!(all.contains(&format!("kept-{number}")), "{all}");
+        assert!(pages.contains(&format!("kept-{number}")), "{pages}");
     }
 }
 

@@ -57,7 +57,7 @@ async fn gateway(collector: &Collector, per_million: u32) -> Proxy {
     Proxy::before(upstream, "weirs-own", adjust).await
 }
 
-fn of(token: &str, call: Call) -> Call {
+fn call_as(token: &str, call: Call) -> Call {
     call.header("authorization", &format!("Bearer {token}"))
 }
 
@@ -234,7 +234,7 @@ async fn a_refusal_has_a_span_with_its_reason_and_without_its_user() {
     let path = "/api/v1/namespaces/ns1/configmaps";
     let mut refused = None;
     eventually("one is refused", async || {
-        let answer = proxy.call(&of("alices", Call::get(path))).await;
+        let answer = proxy.call(&call_as("alices", Call::get(path))).await;
         refused = (answer.status == 429).then_some(answer);
         refused.is_some()
     })
@@ -258,11 +258,11 @@ async fn a_gateway_adopts_the_parents_of_those_whom_the_api_server_trusts() {
     let collector = Collector::start(&[]).await;
     let proxy = gateway(&collector, 0).await;
     let path = "/api/v1/namespaces/ns1/configmaps";
-    let warm = of("alices", Call::get(LIST));
+    let warm = call_as("alices", Call::get(LIST));
     eventually("the cache is warm", async || proxy.call(&warm).await.cache() == "hit").await;
     // A stranger's flag exports nothing, whether a cache answers or not, and goes on unchanged.
     for call in [Call::get(LIST), create("one"), Call::get("/version")] {
-        let answer = proxy.call(&of("alices", traced(call, true))).await;
+        let answer = proxy.call(&call_as("alices", traced(call, true))).await;
         assert!(answer.status.is_success() || answer.status == 403, "{}", answer.text());
     }
     let seen = received(&proxy, &Method::POST, path);
@@ -271,7 +271,7 @@ async fn a_gateway_adopts_the_parents_of_those_whom_the_api_server_trusts() {
         ("alice", &context(true).parse().unwrap())
     );
     for token in ["probers", "weirs-own"] {
-        let call = of(token, traced(create(&format!("by-{token}")), true));
+        let call = call_as(token, traced(create(&format!("by-{token}")), true));
         assert_eq!(proxy.call(&call).await.status, 201);
         let seen = received(&proxy, &Method::POST, path);
         let find_span = || {
@@ -285,7 +285,7 @@ async fn a_gateway_adopts_the_parents_of_those_whom_the_api_server_trusts() {
         assert_eq!((&*call.name, &*hex(&call.trace_id)), ("upstream", TRACE));
     }
     // The same holds for an answer of the cache.
-    let answer = proxy.call(&of("probers", traced(Call::get(LIST), true))).await;
+    let answer = proxy.call(&call_as("probers", traced(Call::get(LIST), true))).await;
     assert_eq!(answer.cache(), "hit");
     let find_span =
         || collector.spans().into_iter().find(|span| attribute(span, "weir.cache") == "hit");
@@ -300,7 +300,7 @@ async fn a_gateway_adopts_the_parents_of_those_whom_the_api_server_trusts() {
 async fn a_strangers_request_has_a_trace_of_its_own_with_a_link() {
     let collector = Collector::start(&[]).await;
     let proxy = gateway(&collector, EVERYTHING).await;
-    let answer = proxy.call(&of("alices", traced(create("one"), true))).await;
+    let answer = proxy.call(&call_as("alices", traced(create("one"), true))).await;
     assert_eq!(answer.status, 201);
     let (span, children) = collector.request(ROUTE).await;
     assert_ne!(hex(&span.trace_id), TRACE);

@@ -136,7 +136,7 @@ async fn objects_whose_names_seem_the_same_are_left_to_the_api_server() {
         assert_eq!(watch.cache(), "hit");
         watch
     };
-    let (mut all, mut of_ns1, mut of_ns2) =
+    let (mut of_cluster, mut of_ns1, mut of_ns2) =
         (watch(ROLES).await, watch(OF_NS1).await, watch(OF_NS2).await);
     let mut single = watch(OF_NS1).await;
     assert_eq!(single.event().await["object"]["metadata"]["name"], "first");
@@ -152,7 +152,7 @@ async fn objects_whose_names_seem_the_same_are_left_to_the_api_server() {
     let present = store.revision();
 
     // What could show them ends, and its clients resume at the API server.
-    assert_eq!(all.rest().await.len(), 2, "the first role of each namespace");
+    assert_eq!(of_cluster.rest().await.len(), 2, "the first role of each namespace");
     assert_eq!(of_ns1.rest().await.len(), 1);
     of_ns2.until("second").await;
     for path in [ROLES, OF_NS1] {
@@ -224,8 +224,9 @@ async fn a_new_cache_leaves_them_out_as_well() {
         eventually("the cache is warm", async || proxy.call(&of_ns2).await.cache() == "hit").await;
         same(&proxy, &format!("{OF_NS2}?resourceVersion=0"), accept).await;
         same(&proxy, &format!("{OF_NS1}/first?resourceVersion=0"), accept).await;
-        let all = call(&format!("{ROLES}?resourceVersion=0"));
-        let (through, direct) = (proxy.call(&all).await, proxy.direct(&all).await);
+        let cluster_list = call(&format!("{ROLES}?resourceVersion=0"));
+        let (through, direct) =
+            (proxy.call(&cluster_list).await, proxy.direct(&cluster_list).await);
         assert_eq!((through.cache(), &through.body), (UNREADABLE, &direct.body));
     }
 }

@@ -51,9 +51,9 @@ impl Proxy {
     async fn checks(&self, outcome: &str) -> f64 {
         let outcome = format!("outcome=\"{outcome}\"");
         let labels = [outcome.as_str(), "resource=\"configmaps\""];
-        let all = self.metric("weir_cache_checks_total", &labels).await;
+        let total = self.metric("weir_cache_checks_total", &labels).await;
         let count = ["check=\"count\"", labels[0], labels[1]];
-        all - self.metric("weir_cache_checks_total", &count).await
+        total - self.metric("weir_cache_checks_total", &count).await
     }
 
     async fn quarantines(&self) -> f64 {

@@ -174,19 +174,19 @@ fn subject(random: &mut Rng) -> Value {
 }
 
 /// A list of some of these, or of `*` alone.
-fn some_of(random: &mut Rng, all: &[&str]) -> Value {
+fn some_of(random: &mut Rng, choices: &[&str]) -> Value {
     if random.u8(0..4) == 0 {
         return json!(["*"]);
     }
-    let mut some: Vec<&str> = all.iter().copied().filter(|_| random.u8(0..3) == 0).collect();
+    let mut some: Vec<&str> = choices.iter().copied().filter(|_| random.u8(0..3) == 0).collect();
     if some.is_empty() {
-        some.push(pick(random, all));
+        some.push(pick(random, choices));
     }
     json!(some)
 }
 
-fn pick<T: Copy>(random: &mut Rng, all: &[T]) -> T {
-    all[random.usize(0..all.len())]
+fn pick<T: Copy>(random: &mut Rng, choices: &[T]) -> T {
+    choices[random.usize(0..choices.len())]
 }
 
 fn by(user: &str, groups: &[&str], method: &str, path: &str) -> Call {

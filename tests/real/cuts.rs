@@ -122,7 +122,7 @@ struct Run {
     /// The events after it.
     events: Vec<Frame>,
     /// The resourceVersion that the frames prove.
-    known: u64,
+    reached: u64,
 }
 
 impl World {
@@ -202,14 +202,14 @@ impl World {
         };
         assert!(resource_version_of(&body) >= at, "{path} not older than {at}");
         let list: Value = serde_json::from_slice(&body).unwrap();
-        let found =
+        let listed =
             list["items"].as_array().unwrap().iter().find(|i| i["metadata"]["name"] == name);
-        if let Some(found) = found {
-            let found: u64 =
-                found["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+        if let Some(object) = listed {
+            let revision: u64 =
+                object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
             // Another writer may have deleted the object and created it again, but never an older
             // one.
-            assert!(found >= at || written["kind"] == "Status", "{name}: {found} after {at}");
+            assert!(revision >= at || written["kind"] == "Status", "{name}: {revision} after {at}");
         }
     }
 
@@ -320,7 +320,7 @@ impl World {
                 done || Instant::now() < deadline,
                 "{} stays behind at {}",
                 reference.name(),
-                run.known
+                run.reached
             );
             // Sometimes a client starts over for reasons of its own.
             if done || ended == Ended::Expired || rng.u8(..6) == 0 {
@@ -338,7 +338,7 @@ impl World {
         if self.end.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        reference.events.lock().last().is_none_or(|last| run.known >= last.resource_version)
+        reference.events.lock().last().is_none_or(|last| run.reached >= last.resource_version)
     }
 
     /// Starts with the state (0, unset, not older than), at some point in the past, or after a
@@ -359,11 +359,11 @@ impl World {
                 }
             }
         };
-        Run { from, known: from, ..Run::default() }
+        Run { from, reached: from, ..Run::default() }
     }
 
     async fn watch_once(&self, reference: &DirectWatch, run: &mut Run, rng: &mut Rng) -> Ended {
-        let start = match run.known {
+        let start = match run.reached {
             0 => {
                 let state = rng.choice(&[
                     "&resourceVersion=0",
@@ -373,7 +373,7 @@ impl World {
                 ]);
                 (*state.unwrap()).to_owned()
             }
-            known => format!("&resourceVersion={known}"),
+            reached => format!("&resourceVersion={reached}"),
         };
         let seconds = rng.u8(2..9);
         let path = format!(
@@ -388,7 +388,7 @@ impl World {
             return Ended::Broken;
         }
         let mut frames = Frames::new(response);
-        let mut initial = (run.known == 0).then(Vec::new);
+        let mut initial = (run.reached == 0).then(Vec::new);
         while let Some(frame) = frames.next().await {
             match (&*frame.event, &mut initial) {
                 ("ERROR", _) => {
@@ -401,16 +401,16 @@ impl World {
                 }
                 ("BOOKMARK", initial) if frame.initial_events_end => {
                     let objects = initial.take().expect("one end of the initial events");
-                    (run.from, run.known) = (frame.resource_version, frame.resource_version);
+                    (run.from, run.reached) = (frame.resource_version, frame.resource_version);
                     run.initial = Some((objects, frame.resource_version));
                 }
                 ("BOOKMARK", initial) => {
-                    assert!(initial.is_none() && frame.resource_version >= run.known);
-                    run.known = frame.resource_version;
+                    assert!(initial.is_none() && frame.resource_version >= run.reached);
+                    run.reached = frame.resource_version;
                 }
                 (_, Some(objects)) => objects.push(frame),
                 (_, None) => {
-                    run.known = frame.resource_version;
+                    run.reached = frame.resource_version;
                     run.events.push(frame);
                 }
             }
@@ -448,15 +448,15 @@ impl World {
         let settled = Instant::now() + Duration::from_millis(500);
         loop {
             let within = |frame: &&Frame| {
-                frame.resource_version > run.from && frame.resource_version <= run.known
+                frame.resource_version > run.from && frame.resource_version <= run.reached
             };
             let expected: Vec<_> = reference.events.lock().iter().filter(within).cloned().collect();
             if expected.len() < run.events.len() && Instant::now() < settled {
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             }
-            let (from, known) = (run.from, run.known);
-            assert_same(&format!("{name}, events in ({from}, {known}]"), &run.events, &expected);
+            let (from, reached) = (run.from, run.reached);
+            assert_same(&format!("{name}, events in ({from}, {reached}]"), &run.events, &expected);
             return;
         }
     }

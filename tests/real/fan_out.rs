@@ -17,11 +17,11 @@ const WATCH: &str =
 pub(crate) fn warm() {
     let plane = ControlPlane::start();
     let weir = Weir::start(&plane.kubeconfig(ADMIN), "cache:\n  warm: [v1/configmaps]\n");
-    let before = Cost::of(&plane);
+    let before = Cost::read(&plane);
     Runtime::new().unwrap().block_on(async {
         let watches = open(&weir).await;
         // Warming is a part of the cost: one watch-list and no list.
-        let cost = Cost::of(&plane);
+        let cost = Cost::read(&plane);
         assert_eq!(cost.watches, 1.0, "watches of configmaps upstream");
         assert!(cost.lists - before.lists <= 1.0, "{} lists upstream", cost.lists - before.lists);
         everyone_sees_a_change(&plane, watches).await;
@@ -34,10 +34,10 @@ pub(crate) fn cold() {
     // Without watch-list it takes a list, and one of a single object, which shows the form of the
     // upstream's bookmarks.
     let lists_max = if plane.has_watch_list() { 1.0 } else { 2.0 };
-    let before = Cost::of(&plane);
+    let before = Cost::read(&plane);
     Runtime::new().unwrap().block_on(async {
         let watches = open(&weir).await;
-        let cost = Cost::of(&plane);
+        let cost = Cost::read(&plane);
         assert_eq!(cost.watches, 1.0, "watches of configmaps upstream");
         let lists = cost.lists - before.lists;
         assert!(lists <= lists_max, "{lists} lists upstream");
@@ -88,7 +88,7 @@ struct Cost {
 }
 
 impl Cost {
-    fn of(plane: &ControlPlane) -> Self {
+    fn read(plane: &ControlPlane) -> Self {
         let mut metrics = String::new();
         eventually_blocking("the upstream's metrics", || {
             metrics = plane.get("/metrics").unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::{fire, nodes, wire};
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let all: [(&str, fn()); 24] = [
+    let figures: [(&str, fn()); 24] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
@@ -54,5 +54,5 @@ pub(crate) fn trials() -> Vec<Trial> {
         };
         Trial::test(name, run).with_ignored_flag(true)
     };
-    all.into_iter().map(ignored).collect()
+    figures.into_iter().map(ignored).collect()
 }

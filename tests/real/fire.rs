@@ -171,7 +171,7 @@ impl Fire {
             for n in 0..CREATORS {
                 tasks.spawn(writers::create(Arc::clone(world), Arc::clone(&self.marks), n));
             }
-            for (n, scope) in Scope::all().into_iter().enumerate() {
+            for (n, scope) in Scope::every_scope().into_iter().enumerate() {
                 for streams in [false, true] {
                     let name = format!("informer {n}, streams: {streams}");
                     let client = Client::new(world, name).await;
@@ -220,12 +220,12 @@ impl Fire {
             let informed = informed.lock();
             let expected = objects.iter().filter(|(key, _)| scope.contains(key));
             let equal = expected.clone().eq(informed.store.iter());
-            let known = informed.runs.last().map_or(0, |run| run.known);
+            let reached = informed.runs.last().map_or(0, |run| run.reached);
             (!equal).then(|| {
                 let count = expected.count();
                 let has = informed.store.len();
                 format!(
-                    "informer {n} of {scope} at {known} has {has} objects, not the {count} of \
+                    "informer {n} of {scope} at {reached} has {has} objects, not the {count} of \
                      {changes} changes"
                 )
             })

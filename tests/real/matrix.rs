@@ -59,13 +59,14 @@ pub(crate) fn refusals() {
     with(SETTING, async |world| {
         let stranger = world.pki.others.client("eve", "devs", LONG);
         let stranger = Some((stranger.chain.as_str(), stranger.key.as_str()));
-        let shown = |side: &Side| Endpoint::tls_with(side.address, &side.ca, stranger, "");
-        let mut pairs = vec![("a wrong certificate", shown(&world.direct), shown(&world.through))];
+        let endpoint = |side: &Side| Endpoint::tls_with(side.address, &side.ca, stranger, "");
+        let mut pairs =
+            vec![("a wrong certificate", endpoint(&world.direct), endpoint(&world.through))];
         for name in ["nina", "<&>\""] {
-            let token = world.tokens.of(name);
+            let token = world.tokens.token_of(name);
             pairs.push((name, world.direct.as_token(&token), world.through.as_token(&token)));
         }
-        let mut own = 0;
+        let mut answered_by_weir = 0;
         for (who, direct, through) in &pairs {
             for accept in ERROR_FORMS {
                 for path in REFUSED {
@@ -77,11 +78,11 @@ pub(crate) fn refusals() {
                         (answer.status, answer.header("content-type").to_owned(), body)
                     };
                     assert_eq!(comparable(&actual), comparable(&expected), "{who}: {call}");
-                    own += usize::from(actual.cache().is_empty());
+                    answered_by_weir += usize::from(actual.cache().is_empty());
                 }
             }
         }
-        assert!(own > 60, "most are Weir's own: {own}");
+        assert!(answered_by_weir > 60, "most are Weir's own: {answered_by_weir}");
     });
 }
 

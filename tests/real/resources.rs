@@ -77,13 +77,13 @@ pub(crate) fn metadata() {
         for resource in resources.iter().filter(|resource| !resource.custom) {
             // Leases are renewed in between.
             eventually(&format!("{} stand still", resource.path), async || {
-                let of = async |accept: &str| {
+                let metadata_as = async |accept: &str| {
                     let call = Call::get(&resource.path).header("accept", accept);
                     let list = direct.send(&call).await.json();
                     let items = list["items"].as_array().cloned().unwrap_or_default();
                     items.into_iter().map(|item| item["metadata"].clone()).collect::<Vec<_>>()
                 };
-                let (full, partial) = (of(FORMS[0]).await, of(FORMS[2]).await);
+                let (full, partial) = (metadata_as(FORMS[0]).await, metadata_as(FORMS[2]).await);
                 let versions = |objects: &[Value]| {
                     objects.iter().map(|metadata| metadata["resourceVersion"].clone()).collect()
                 };

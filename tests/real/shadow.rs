@@ -27,10 +27,13 @@ pub(crate) fn corpus() {
         let marks =
             prepare_with(&sides.direct, async |marks| warm(&weir, &sides.through, marks).await)
                 .await;
-        let mut all = cases(&marks, SAMPLED);
-        all.extend(document_cases(&sides).await);
-        let all = all.into_iter().map(|case| Case { expect: Expect::Upstream, ..case }).collect();
-        run_by(&sides, all, WORKERS).await.finish("relayed answers");
+        let mut relayed_cases = cases(&marks, SAMPLED);
+        relayed_cases.extend(document_cases(&sides).await);
+        let relayed_cases = relayed_cases
+            .into_iter()
+            .map(|case| Case { expect: Expect::Upstream, ..case })
+            .collect();
+        run_by(&sides, relayed_cases, WORKERS).await.finish("relayed answers");
         settle(&weir).await;
     });
     let report = report(&weir);

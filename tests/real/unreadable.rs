@@ -48,7 +48,7 @@ pub(crate) fn another_tenants_objects() {
         let mut accepted = Vec::new();
         for number in 0..WRITES {
             let (kind, name, body) = odd_object(&mut random, number);
-            let answer = world.direct.send(&protobuf(&kind.of(ODD), body)).await;
+            let answer = world.direct.send(&protobuf(&kind.namespace_path(ODD), body)).await;
             if answer.status == 201 {
                 accepted.push((kind, name));
             } else {
@@ -88,7 +88,7 @@ impl World {
     async fn warm(&self) {
         for kind in KINDS {
             for accept in [JSON, PROTOBUF] {
-                let list = Call::get(format!("{}?resourceVersion=0", kind.all()));
+                let list = Call::get(format!("{}?resourceVersion=0", kind.collection_path()));
                 let list = list.header("accept", accept);
                 eventually("a cache is warm", async || {
                     self.through.send(&list).await.cache() == "hit"
@@ -101,7 +101,8 @@ impl World {
     /// Returns the newest resourceVersion of a kind: that of a list without objects, since
     /// serde_json reads no surrogate that stands alone.
     async fn revision(&self, kind: &Kind) -> String {
-        let list = Call::get(format!("{}?fieldSelector=metadata.name%3Dabsent", kind.all()));
+        let list =
+            Call::get(format!("{}?fieldSelector=metadata.name%3Dabsent", kind.collection_path()));
         let list = self.direct.send(&list).await;
         list.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
     }
@@ -142,7 +143,8 @@ impl World {
     async fn compare(&self, kind: &Kind, before: String, names: &[String]) {
         let now = self.revision(kind).await;
         for accept in [JSON, PROTOBUF, METADATA] {
-            let reached = Call::get(format!("{}?resourceVersion={now}", kind.of(PLAIN)));
+            let reached =
+                Call::get(format!("{}?resourceVersion={now}", kind.namespace_path(PLAIN)));
             let reached = reached.header("accept", accept);
             eventually("the cache has all writes", async || {
                 self.through.send(&reached).await.cache() == "hit"
@@ -151,9 +153,9 @@ impl World {
             let exact = format!("resourceVersion={now}&resourceVersionMatch=Exact");
             let watch = format!("watch=1&resourceVersion={before}&timeoutSeconds=1");
             for (path, has_odd_names) in [
-                (kind.of(PLAIN), false),
-                (kind.of(ODD), kind.has_odd_names),
-                (kind.all(), kind.has_odd_names),
+                (kind.namespace_path(PLAIN), false),
+                (kind.namespace_path(ODD), kind.has_odd_names),
+                (kind.collection_path(), kind.has_odd_names),
             ] {
                 let expected =
                     if has_odd_names { "forward; reason=unreadable-object" } else { "hit" };
@@ -171,13 +173,13 @@ impl World {
                 join_all(reads).await;
             }
             for selector in kind.selectors {
-                let path = format!("{}?{exact}&fieldSelector={selector}", kind.all());
+                let path = format!("{}?{exact}&fieldSelector={selector}", kind.collection_path());
                 assert_eq!(self.same(&path, accept).await.cache(), "hit", "{path}");
             }
         }
         for accept in [JSON, PROTOBUF] {
             for name in names.iter().map(String::as_str).chain(["absent"]) {
-                let path = format!("{}/{name}?resourceVersion=0", kind.of(ODD));
+                let path = format!("{}/{name}?resourceVersion=0", kind.namespace_path(ODD));
                 assert_eq!(self.same(&path, accept).await.cache(), "hit", "{path}");
             }
         }
@@ -189,9 +191,12 @@ impl World {
         let kind = KINDS.iter().find(|kind| kind.plural == "roles").unwrap();
         for name in [&b"same\xff"[..], b"same\xfe"] {
             let body = kind.object(name, PLAIN, &[], &[]);
-            assert_eq!(self.direct.send(&protobuf(&kind.of(PLAIN), body)).await.status, 201);
+            assert_eq!(
+                self.direct.send(&protobuf(&kind.namespace_path(PLAIN), body)).await.status,
+                201
+            );
         }
-        let path = kind.of(PLAIN);
+        let path = kind.namespace_path(PLAIN);
         let list = Call::get(format!("{path}?resourceVersion=0"));
         // Go's releases write U+FFFD or its escape.
         let both = json!(["same\u{fffd}", "same\u{fffd}"]);
@@ -203,8 +208,8 @@ impl World {
             list.cache() == "forward; reason=unreadable-object" && names == both
         })
         .await;
-        let all = self.direct.send(&Call::new(Method::DELETE, path.clone())).await;
-        assert_eq!(all.status, 200);
+        let deletion = self.direct.send(&Call::new(Method::DELETE, path.clone())).await;
+        assert_eq!(deletion.status, 200);
         eventually("the cache answers", async || self.through.send(&list).await.cache() == "hit")
             .await;
         self.same(&format!("{path}/same?resourceVersion=0"), JSON).await;

@@ -65,7 +65,7 @@ async fn show(world: &mut World, case: &Case) {
     eprintln!("{case}");
     let seen = observe(world, case, WAIT).await;
     for (peer, one) in world.peers.iter().zip(&seen) {
-        eprintln!("  {}: {}", peer.name, one.shown());
+        eprintln!("  {}: {}", peer.name, one.summary());
         for difference in differences(&seen[0], one) {
             eprintln!("    {}", difference.kind);
         }

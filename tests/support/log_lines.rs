@@ -10,7 +10,7 @@ pub(crate) struct Log(mpsc::Receiver<String>);
 
 impl Log {
     /// Begins to read.
-    pub(crate) fn of(pipe: ChildStderr) -> Self {
+    pub(crate) fn read_from(pipe: ChildStderr) -> Self {
         let (send, receive) = mpsc::channel();
         std::thread::spawn(move || {
             for line in BufReader::new(pipe).lines().map_while(Result::ok) {

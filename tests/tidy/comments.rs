@@ -8,7 +8,7 @@ use crate::{finish, root};
 
 #[test]
 fn comments_fit_in_100_columns() {
-    finish("comments fit in 100 columns", &each(&files::all(), fits));
+    finish("comments fit in 100 columns", &each(&files::text_files(), fits));
 }
 
 fn fits(file: &TextFile) -> Vec<String> {
@@ -28,7 +28,7 @@ const COLUMNS_MAX: usize = 100;
 #[test]
 fn cited_files_exist() {
     // It cites files that are missing on purpose.
-    let mut files = files::all();
+    let mut files = files::text_files();
     files.retain(|file| file.path != Path::new("tests/tidy/comments.rs"));
     finish("cited files exist", &each(&files, cites_what_exists));
 }
@@ -75,7 +75,10 @@ fn exists(citing: &Path, path: &str) -> bool {
 
 #[test]
 fn every_decision_is_cited() {
-    finish("every decision is cited by the code or ARCHITECTURE.md", &uncited(&files::all()));
+    finish(
+        "every decision is cited by the code or ARCHITECTURE.md",
+        &uncited(&files::text_files()),
+    );
 }
 
 /// A decision that no code cites is found by nobody who reads that code.

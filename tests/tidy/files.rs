@@ -34,7 +34,7 @@ impl TextFile {
 }
 
 /// All source, documentation and configuration files, sorted by path.
-pub(crate) fn all() -> Vec<TextFile> {
+pub(crate) fn text_files() -> Vec<TextFile> {
     let mut files = Vec::new();
     let mut directories = vec![root().to_path_buf()];
     while let Some(directory) = directories.pop() {
@@ -58,7 +58,7 @@ pub(crate) fn all() -> Vec<TextFile> {
 
 /// The Rust files, sorted by path.
 pub(crate) fn rust() -> Vec<TextFile> {
-    all().into_iter().filter(|file| file.is("rs")).collect()
+    text_files().into_iter().filter(|file| file.is("rs")).collect()
 }
 
 fn is_text(path: &Path) -> bool {

@@ -101,8 +101,8 @@ fn caches_have_their_metrics_and_are_sorted() {
             ..cache(resource, "watching")
         }
     };
-    let all = [describe("nodes", 2, 100), describe("pods", 3, 900), describe("secrets", 1, 500)];
-    let moment = Moment { caches: all.into(), ..moment(Figures::default(), &Totals::default()) };
+    let caches = [describe("nodes", 2, 100), describe("pods", 3, 900), describe("secrets", 1, 500)];
+    let moment = Moment { caches: caches.into(), ..moment(Figures::default(), &Totals::default()) };
     let names = |content: &Map<String, Value>| {
         let items = content["items"].as_array().unwrap().iter();
         items.map(|item| item["resource"].as_str().unwrap().to_owned()).collect::<Vec<_>>()

@@ -158,8 +158,8 @@ mod tests {
             with_labels(&metrics, &[("b", "2")]),
             [("weir_test_total{a=\"x\"}".to_owned(), 3.0)].into()
         );
-        let all = with_labels(&metrics, &[("b", "1"), ("a", "x")]);
-        assert_eq!(all, [("weir_test_total".to_owned(), 2.0)].into());
+        let metrics_of_labels = with_labels(&metrics, &[("b", "1"), ("a", "x")]);
+        assert_eq!(metrics_of_labels, [("weir_test_total".to_owned(), 2.0)].into());
     }
 
     #[test]

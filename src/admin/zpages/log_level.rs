@@ -10,7 +10,7 @@ use crate::api::query::Query;
 use crate::telemetry::log_filter::{FilterState, LogFilter, Replaced};
 
 /// Returns the present filter, and until when it holds if it was replaced.
-pub(super) fn shown(filter: &LogFilter) -> Value {
+pub(super) fn filter_json(filter: &LogFilter) -> Value {
     let FilterState { configured, replaced } = filter.state();
     match replaced {
         Some(Replaced { filter, until }) => {

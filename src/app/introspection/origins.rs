@@ -16,7 +16,7 @@ pub(super) fn origins(
 ) -> Map<String, Value> {
     let values = config.flattened();
     let memory_limit = Limits::from_current_process().memory_bytes();
-    let defaults = Config::of_mode(config.authentication.mode, memory_limit).flattened();
+    let defaults = Config::default_for(config.authentication.mode, memory_limit).flattened();
     let is_given = |path: &str| {
         FLAGS
             .iter()

@@ -13,7 +13,7 @@ use crate::telemetry::metrics::catalogue::{Family, families};
 
 #[test]
 fn the_reference_of_metrics_is_fresh() {
-    let page = page(&all());
+    let page = page(&every_family());
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(PATH);
     if std::env::var_os("WEIR_WRITE_REFERENCE").is_some() {
         fs::write(&file, &page).unwrap();
@@ -23,7 +23,7 @@ fn the_reference_of_metrics_is_fresh() {
 }
 
 /// Returns all families of a Weir.
-fn all() -> Vec<Family> {
+fn every_family() -> Vec<Family> {
     drop(families());
     let metrics = Metrics::new().unwrap();
     register_expiries(&metrics.registry, Vec::new()).unwrap();

@@ -53,8 +53,8 @@ fn describe(presented: &PresentedCredential) -> String {
 #[tokio::test]
 async fn the_first_credential_that_names_a_user_counts() {
     let test = fixture(|_| {}).await;
-    let credential = |peer: &Peer, all: &[_]| {
-        describe(&test.authenticator.presented_credential(peer, &headers(all)))
+    let credential = |peer: &Peer, pairs: &[_]| {
+        describe(&test.authenticator.presented_credential(peer, &headers(pairs)))
     };
     let jane = peer(&test.clients.user("jane"));
     let proxy = peer(&test.proxies.user("proxy"));

@@ -68,7 +68,7 @@ impl<T> PerResource<T> {
     }
 
     /// Returns whether `holds` is true for the values of all resources.
-    pub(super) fn all(&self, holds: impl Fn(&T) -> bool) -> bool {
+    pub(super) fn all_satisfy(&self, holds: impl Fn(&T) -> bool) -> bool {
         RbacResource::ALL.into_iter().all(|resource| holds(self.get(resource)))
     }
 }

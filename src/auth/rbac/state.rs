@@ -53,7 +53,7 @@ impl RbacState {
     pub(super) fn index(&self) -> Option<Guard<Arc<Index>>> {
         let now_ms = self.millis(Instant::now());
         let is_valid =
-            self.valid_until_ms.all(|until_ms| now_ms < until_ms.load(Ordering::Acquire));
+            self.valid_until_ms.all_satisfy(|until_ms| now_ms < until_ms.load(Ordering::Acquire));
         is_valid.then(|| self.index.load())
     }
 

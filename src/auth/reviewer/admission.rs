@@ -157,9 +157,9 @@ mod tests {
         assert_eq!(admission.enqueue("d", limits).err(), Some(QueueFull::Total));
         assert_eq!(admission.pending(), 7);
         let exempt = FlowLimits { slots_max: 1, is_exempt: true, ..limits };
-        let known = admission.enqueue("d", exempt).unwrap();
+        let exempt_slot = admission.enqueue("d", exempt).unwrap();
         assert_eq!(admission.enqueue("d", exempt).err(), Some(QueueFull::Total));
-        drop((permits, slots, other, last, known));
+        drop((permits, slots, other, last, exempt_slot));
         assert_eq!((admission.flow_count(), admission.pending()), (0, 0));
     }
 }

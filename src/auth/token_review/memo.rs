@@ -27,7 +27,7 @@ struct LastToken {
 impl TokenMemo {
     /// Returns the keyed hash of a token. The key must always be the same one.
     pub(super) fn hash(&self, key: &hmac::Key, token: &[u8]) -> TokenKey {
-        self.known(token).unwrap_or_else(|| TokenKey::new(key, token))
+        self.last_key(token).unwrap_or_else(|| TokenKey::new(key, token))
     }
 
     /// Notes that a token with this hash was accepted.
@@ -44,7 +44,7 @@ impl TokenMemo {
         }
     }
 
-    fn known(&self, token: &[u8]) -> Option<TokenKey> {
+    fn last_key(&self, token: &[u8]) -> Option<TokenKey> {
         let last = self.0.lock();
         let LastToken { key, token: last_token } = last.as_ref()?;
         verify_slices_are_equal(last_token.as_deref()?, token).is_ok().then_some(*key)
@@ -84,7 +84,7 @@ mod tests {
         let (memo, key) = (TokenMemo::default(), random_key());
         let kept = |token: &str| {
             memo.accept(TokenKey::new(&key, token.as_bytes()), token.as_bytes());
-            memo.known(token.as_bytes()).is_some()
+            memo.last_key(token.as_bytes()).is_some()
         };
         assert_eq!(
             ["a", "a", "a", "b", "a", "a"].map(kept),
@@ -96,6 +96,6 @@ mod tests {
         for _ in 0..3 {
             memo.hash(&key, b"refused");
         }
-        assert!(memo.known(b"refused").is_none());
+        assert!(memo.last_key(b"refused").is_none());
     }
 }

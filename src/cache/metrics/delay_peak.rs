@@ -35,7 +35,7 @@ impl DelayPeak {
     }
 
     /// Returns the longest delay at `now`, a time that does not go back.
-    pub(super) fn shown(&self, now: Duration) -> Duration {
+    pub(super) fn longest(&self, now: Duration) -> Duration {
         let latest = self.latest.swap(0, Ordering::Relaxed);
         let mut windows = self.windows.lock();
         let age = now.saturating_sub(windows.began);
@@ -59,7 +59,7 @@ mod tests {
     fn a_peak_is_shown_for_one_to_two_minutes() {
         let peak = DelayPeak::default();
         let milli = Duration::from_millis;
-        let peak_at = |second| peak.shown(Duration::from_secs(second));
+        let peak_at = |second| peak.longest(Duration::from_secs(second));
         assert_eq!(peak_at(0), milli(0));
         peak.note(milli(7));
         peak.note(milli(3));

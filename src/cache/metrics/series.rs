@@ -161,7 +161,7 @@ impl CacheSeries {
 
     /// Shows the longest delay of the last minutes, at a time that does not go back.
     pub(crate) fn show_delay(&self, now: Duration) {
-        self.shown_delay.set(self.delay_peak.shown(now).as_secs_f64());
+        self.shown_delay.set(self.delay_peak.longest(now).as_secs_f64());
     }
 
     /// Sets the time of the last list to the present.

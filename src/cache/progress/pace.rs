@@ -21,7 +21,7 @@ impl Pace {
 
     /// Notes that a probe was answered after `took`.
     pub(super) fn answered(&mut self, now: Instant, took: Duration) {
-        let mean = self.known(now).map_or(took, |mean| (mean * 3 + took) / 4);
+        let mean = self.recent_mean(now).map_or(took, |mean| (mean * 3 + took) / 4);
         self.answered = Some((mean, now));
     }
 
@@ -32,10 +32,10 @@ impl Pace {
 
     /// Returns how long the next probe is expected to take.
     pub(super) fn duration(&self, now: Instant) -> Duration {
-        self.known(now).unwrap_or(DURATION_UNKNOWN)
+        self.recent_mean(now).unwrap_or(DURATION_UNKNOWN)
     }
 
-    fn known(&self, now: Instant) -> Option<Duration> {
+    fn recent_mean(&self, now: Instant) -> Option<Duration> {
         let is_recent = |answered: Instant| now.duration_since(answered) <= DURATION_AGE_MAX;
         self.answered.filter(|(_, at)| is_recent(*at)).map(|(mean, _)| mean)
     }

@@ -58,7 +58,7 @@ pub(super) async fn list(cached: Arc<CachedResource>, needed: ResourceVersion) -
     let claim = cached.context.budget.claim(weight);
     let listed = ListedState { state: Arc::new(state), generation, _claim: claim };
     let listed = Arc::new(listed);
-    cached.shown.show(&listed);
+    cached.gate.show(&listed);
     ListProof::Listed(listed)
 }
 

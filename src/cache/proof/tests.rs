@@ -139,14 +139,14 @@ async fn a_held_state_is_proved_fresh_by_the_probe_alone() {
 async fn a_small_quiet_collection_is_listed_once_for_all_waiting_requests() {
     let rig = Rig::new(2).await;
     rig.script.on_list(Ok(page(2007, "", vec![object("1", 1), object("3", 2006)])));
-    let all = join_all((0..500).map(|_| rig.fresh(None))).await;
+    let proofs = join_all((0..500).map(|_| rig.fresh(None))).await;
     let lists = rig.lists();
     assert_eq!(lists.len(), 1);
     // The probe has brought the upstream's own cache to it.
     assert_eq!(lists[0].resource_version, Some(ResourceVersion(2005)));
     assert_eq!(lists[0].resource_version_match, "NotOlderThan");
     let mut watchers: Vec<_> =
-        all.iter().map(|state| rig.watch(state.as_ref().unwrap()).unwrap()).collect();
+        proofs.iter().map(|state| rig.watch(state.as_ref().unwrap()).unwrap()).collect();
     // The cache's own state has not changed. The present watcher gets the events from the stream.
     assert_eq!(rig.held(), 2000);
     let mut present = rig.watch(&FreshState::Held).unwrap();
@@ -166,8 +166,8 @@ async fn a_small_quiet_collection_is_listed_once_for_all_waiting_requests() {
         assert_eq!(names(&drain(watcher)), ["MODIFIED 3"]);
     }
     rig.assert_steps(&[("list", 500)]);
-    drop(all);
-    rig.cached.shown.drop_overtaken();
+    drop(proofs);
+    rig.cached.gate.drop_overtaken();
     assert_eq!(rig.cached.context.budget.used(), rig.cached.account.state());
 }
 
@@ -208,9 +208,9 @@ async fn one_short_watch_proves_that_a_large_collection_is_quiet() {
         tokio::time::sleep(Duration::from_millis(1200)).await;
         short.send(vec![bookmark(2006, false)]);
     };
-    let all = join_all((0..500).map(|_| rig.fresh(None)));
-    let (all, ()) = tokio::join!(all, bookmark_later);
-    assert!(all.iter().all(|state| matches!(state, Ok(FreshState::Held))));
+    let proofs = join_all((0..500).map(|_| rig.fresh(None)));
+    let (proofs, ()) = tokio::join!(proofs, bookmark_later);
+    assert!(proofs.iter().all(|state| matches!(state, Ok(FreshState::Held))));
     assert!(began.elapsed() < WITHIN);
     assert_eq!(rig.held(), 2006);
     assert!(rig.lists().is_empty());
@@ -296,7 +296,7 @@ async fn no_read_after_a_consistent_start_shows_an_older_state() {
     rig.feed.send(vec![bookmark(2008, false)]);
     rig.cached.watch_cache.progress().wait_for(|held| held.unwrap().0 == 2008).await.unwrap();
     assert_eq!(newest(), 2008);
-    rig.cached.shown.drop_overtaken();
+    rig.cached.gate.drop_overtaken();
     assert_eq!(rig.cached.context.budget.used(), rig.cached.account.state());
 }
 
@@ -310,7 +310,7 @@ async fn reads_beside_proofs_never_go_back() {
         let reader = scope.spawn(|| {
             let mut last = ResourceVersion(0);
             while !is_over.load(Ordering::Relaxed) {
-                let resource_version = cached.shown.state().unwrap().resource_version();
+                let resource_version = cached.gate.state().unwrap().resource_version();
                 assert!(last <= resource_version, "{resource_version} after {last}");
                 last = resource_version;
             }
@@ -320,7 +320,7 @@ async fn reads_beside_proofs_never_go_back() {
             let (state, _) = cached.watch_cache.state().unwrap().with_list(Vec::new(), listed);
             let claim = cached.context.budget.claim(0);
             let listed = ListedState { state: Arc::new(state), generation: 0, _claim: claim };
-            cached.shown.show(&Arc::new(listed));
+            cached.gate.show(&Arc::new(listed));
             cached.apply_progress(0, ResourceVersion(first + round * 2));
         }
         is_over.store(true, Ordering::Relaxed);
@@ -414,5 +414,5 @@ async fn a_list_of_an_aggregated_api_server_is_no_proof() {
     rig.script.is_aggregated.store(true, Ordering::Relaxed);
     rig.script.on_list(Ok(page(2007, "", Vec::new())));
     assert_eq!(rig.fresh(None).await.unwrap_err(), Refusal::NotFresh);
-    assert!(rig.cached.shown.listed().is_none());
+    assert!(rig.cached.gate.listed().is_none());
 }

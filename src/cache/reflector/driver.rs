@@ -101,7 +101,7 @@ impl Driver {
 
     /// Reports a rewound history: every cache of this upstream drops its state, this one included.
     fn report_rewind(&self, upstream: ResourceVersion) {
-        let held = self.cached.shown.floor().unwrap_or_default();
+        let held = self.cached.gate.floor().unwrap_or_default();
         // Another cache may have reported the same rewind already.
         if self.is_rewound() {
             return;
@@ -192,13 +192,13 @@ impl Driver {
     /// the floor, which other caches of the resource may have raised since the list was requested.
     /// Returns false if it is older than the cache.
     fn publish(&self, listed: ListedObjects, resource_version: ResourceVersion) -> bool {
-        let CachedResource { shown, writer, context, .. } = &*self.cached;
+        let CachedResource { gate, writer, context, .. } = &*self.cached;
         let (on_relist, now) = (context.config().on_relist, context.clock.now());
         // Not held without a cause: requests that wait for the first list take it as their proof.
-        shown.hold_below_floor(Some(resource_version), false);
+        gate.hold_below_floor(Some(resource_version), false);
         let is_applied = writer.replace(listed, resource_version, on_relist, now);
         // The floor may have risen meanwhile.
-        shown.settle(false);
+        gate.settle(false);
         is_applied
     }
 

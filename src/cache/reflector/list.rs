@@ -41,7 +41,7 @@ impl Driver {
         let began = Instant::now();
         let mut span = ListSpan::begin(&cached, cause.label());
         let _listing = cached.writer.begin_list();
-        self.floor_at_list_start = cached.shown.floor();
+        self.floor_at_list_start = cached.gate.floor();
         if let Some(next) = self.list_at_requested().await {
             cached.note_filled(cause.label(), began.elapsed());
             span.succeed();
@@ -56,7 +56,7 @@ impl Driver {
             span.succeed();
         }
         if listed.is_ok() && not_older.is_none() {
-            cached.shown.settle(true);
+            cached.gate.settle(true);
         }
         listed
     }

@@ -46,7 +46,7 @@ impl Driver {
                 self.learn_warnings();
                 let running = RunningWatch::new(watch, opened, timeout_seconds, held);
                 // Only a probe shows how far a cache that began in the past has to go.
-                let is_behind = self.cached.shown.is_behind();
+                let is_behind = self.cached.gate.is_behind();
                 let verify = match verify {
                     Verify::Cluster if is_behind => Verify::History,
                     verify => verify,
@@ -93,10 +93,10 @@ impl Driver {
         if verify == Verify::Cluster || self.is_rewound() {
             return Ok(());
         }
-        let (floor, generation) = (self.cached.shown.floor(), self.cached.writer.generation());
+        let (floor, generation) = (self.cached.gate.floor(), self.cached.writer.generation());
         let probed = probe(&*self.upstream).await?;
-        if self.cached.shown.is_behind() {
-            self.cached.shown.hold(probed.resource_version, true);
+        if self.cached.gate.is_behind() {
+            self.cached.gate.hold(probed.resource_version, true);
         }
         self.cached.observe_count(generation, probed);
         if floor > Some(probed.resource_version) {
@@ -108,7 +108,7 @@ impl Driver {
     /// Whether the API server that sends the new watch has reached what was shown. One that lags
     /// sends nothing until then (`docs/decisions/reflector-failures.md`).
     async fn has_caught_up(&self, verify: Verify) -> Result<bool, Failure> {
-        match self.cached.shown.floor() {
+        match self.cached.gate.floor() {
             Some(floor) if verify != Verify::Cluster => {
                 Ok(self.upstream.has_reached(floor).await?)
             }
@@ -259,7 +259,7 @@ impl Driver {
             if self.cached.lifecycle.is_retiring() {
                 // The successor must show nothing older than the watchers are about to see.
                 let newest = changes.iter().map(Change::resource_version).max();
-                self.cached.shown.raise_floor(newest);
+                self.cached.gate.raise_floor(newest);
             }
             self.cached.writer.apply(changes, context.clock.at(received));
             let delay = received.elapsed();

@@ -55,13 +55,13 @@ impl CacheMap {
                 let cached = handle.cached_resource();
                 let namespaced = |other: &Arc<CachedResource>| other.key.is_namespaced();
                 for other in self.scopes_of(&cluster).filter(namespaced) {
-                    cached.shown.hold_behind(&other.shown);
+                    cached.gate.hold_behind(&other.gate);
                 }
             }
             return handle;
         }
         let namespace_key = key(Scope::Namespace(namespace.into()));
-        let reached = |key: &CacheKey| self.caches.get(key)?.shown.resource_version();
+        let reached = |key: &CacheKey| self.caches.get(key)?.gate.resource_version();
         // Only the cache that is returned counts a use, so that the other one may become idle.
         let namespaced = if reached(&namespace_key) > reached(&cluster) {
             self.get(&namespace_key)
@@ -75,7 +75,7 @@ impl CacheMap {
         let handle = self.caches.get(key).map(|cached| CacheHandle::new(cached.clone()))?;
         // A retired cache raises the floor. One without a state compares its list with that itself.
         if self.retired_len.load(Ordering::Acquire) > 0 && self.retired.lock().contains(&key.gvr) {
-            handle.cached_resource().shown.hold_below_floor(None, false);
+            handle.cached_resource().gate.hold_below_floor(None, false);
         }
         Some(handle)
     }
@@ -109,7 +109,7 @@ impl CacheMap {
         let forms = [Representation::Protobuf, Representation::Json];
         forms.into_iter().find_map(|representation| {
             let key = CacheKey { gvr: gvr.clone(), representation, scope: Scope::Cluster };
-            let state = self.caches.get(&key)?.shown.state()?;
+            let state = self.caches.get(&key)?.gate.state()?;
             Some((state.len() as u64, state.weight() as u64))
         })
     }
@@ -157,7 +157,7 @@ impl CacheMap {
     }
 
     /// Returns all caches, so that the caller locks no shard.
-    pub(super) fn all(&self) -> Vec<Arc<CachedResource>> {
+    pub(super) fn to_vec(&self) -> Vec<Arc<CachedResource>> {
         self.caches.iter().map(|cached| Arc::clone(&cached)).collect()
     }
 
@@ -188,7 +188,7 @@ impl CacheMap {
         let removed = self.remove_if(cached, |present| {
             let holds = condition(present);
             if holds {
-                present.shown.raise_floor(present.shown.resource_version());
+                present.gate.raise_floor(present.gate.resource_version());
                 present.series.retire();
             }
             holds
@@ -230,7 +230,7 @@ impl CacheMap {
             return;
         }
         for other in self.scopes_of(&ended.key) {
-            other.shown.hold_behind(&ended.shown);
+            other.gate.hold_behind(&ended.gate);
         }
     }
 
@@ -238,7 +238,7 @@ impl CacheMap {
     fn scopes_of(&self, key: &CacheKey) -> impl Iterator<Item = Arc<CachedResource>> {
         let is_same =
             |other: &CacheKey| other.gvr == key.gvr && other.representation == key.representation;
-        self.all().into_iter().filter(move |cached| is_same(&cached.key))
+        self.to_vec().into_iter().filter(move |cached| is_same(&cached.key))
     }
 
     /// Stops `cached` and removes it in one step, if `condition` still holds.

@@ -33,7 +33,7 @@ pub(super) fn keep_total_budget(caches: &CacheMap, context: &CacheContext) {
     if excess == 0 || stop_unused(caches, excess, |cached| cached.account.state()) {
         return;
     }
-    let mut used = caches.all();
+    let mut used = caches.to_vec();
     used.retain(|cached| !cached.lifecycle.cancel().is_cancelled());
     used.sort_by_key(|cached| (cached.is_warm(), cached.usage.last_used_ms()));
     let mut freed = 0;
@@ -57,7 +57,7 @@ pub(super) fn give_back(
     stops_unused: bool,
 ) {
     let bytes_max = context.config().history_bytes_max / history_part.max(1);
-    for cached in caches.all() {
+    for cached in caches.to_vec() {
         cached.writer.trim_history(bytes_max);
         if stops_unused && !cached.is_warm() {
             let is_idle = |cached: &CachedResource| cached.usage.is_idle(PAUSE_MAX);
@@ -73,7 +73,7 @@ fn stop_unused(
     needed: usize,
     freed_by: impl Fn(&CachedResource) -> usize,
 ) -> bool {
-    let mut unused = caches.all();
+    let mut unused = caches.to_vec();
     unused.retain(|cached| cached.usage.is_unused() && !cached.is_warm());
     unused.sort_by_key(|cached| cached.usage.last_used_ms());
     let mut freed = 0;

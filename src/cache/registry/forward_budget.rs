@@ -29,15 +29,20 @@ pub(crate) struct ForwardBudget {
     /// The label value of the metric.
     name: &'static str,
     permits: usize,
-    known: DashMap<GroupVersionResource, Arc<Semaphore>>,
-    unknown: Arc<Semaphore>,
+    by_resource: DashMap<GroupVersionResource, Arc<Semaphore>>,
+    for_unknown_resources: Arc<Semaphore>,
 }
 
 impl ForwardBudget {
     /// Creates budgets of `permits` for each resource.
     pub(crate) fn new(name: &'static str, permits: usize) -> Self {
         let permits = permits.min(Semaphore::MAX_PERMITS);
-        Self { name, permits, known: DashMap::new(), unknown: Arc::new(Semaphore::new(permits)) }
+        Self {
+            name,
+            permits,
+            by_resource: DashMap::new(),
+            for_unknown_resources: Arc::new(Semaphore::new(permits)),
+        }
     }
 
     /// Acquires a permit. Returns `None` if the budget of the resource is exhausted.
@@ -48,10 +53,10 @@ impl ForwardBudget {
         metrics: &CacheMetrics,
     ) -> Option<ForwardPermit> {
         let semaphore = if is_served {
-            let shard = self.known.get(gvr).map(|semaphore| Arc::clone(&semaphore));
+            let shard = self.by_resource.get(gvr).map(|semaphore| Arc::clone(&semaphore));
             shard.unwrap_or_else(|| Arc::clone(&self.semaphore(gvr)))
         } else {
-            Arc::clone(&self.unknown)
+            Arc::clone(&self.for_unknown_resources)
         };
         if let Ok(permit) = semaphore.try_acquire_owned() {
             return Some(ForwardPermit { _permit: permit, _held: metrics.forwarding(self.name) });
@@ -66,12 +71,12 @@ impl ForwardBudget {
 
     /// Removes the budgets of resources that are gone. Permits that are still held stay valid.
     pub(crate) fn retain(&self, is_known: impl Fn(&GroupVersionResource) -> bool) {
-        self.known.retain(|gvr, _| is_known(gvr));
+        self.by_resource.retain(|gvr, _| is_known(gvr));
     }
 
     fn semaphore(&self, gvr: &GroupVersionResource) -> Arc<Semaphore> {
         let new = || Arc::new(Semaphore::new(self.permits));
-        Arc::clone(&self.known.entry(gvr.clone()).or_insert_with(new))
+        Arc::clone(&self.by_resource.entry(gvr.clone()).or_insert_with(new))
     }
 }
 
@@ -90,13 +95,13 @@ mod tests {
         assert!(budget.try_acquire(&nodes, true, &metrics).is_some());
         drop(held);
         assert!(budget.try_acquire(&pods, true, &metrics).is_some());
-        let unknown =
+        let permit =
             budget.try_acquire(&GroupVersionResource::new("x", "v1", "a"), false, &metrics);
-        assert!(unknown.is_some());
+        assert!(permit.is_some());
         let other = GroupVersionResource::new("x", "v1", "b");
         assert!(budget.try_acquire(&other, false, &metrics).is_none());
-        assert_eq!(budget.known.len(), 2);
+        assert_eq!(budget.by_resource.len(), 2);
         budget.retain(|gvr| *gvr == nodes);
-        assert_eq!(budget.known.len(), 1);
+        assert_eq!(budget.by_resource.len(), 1);
     }
 }

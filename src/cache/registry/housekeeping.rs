@@ -76,14 +76,14 @@ impl Inner {
     fn tidy_up(&self) {
         let idle_timeout = self.context.config().idle_timeout;
         let now = self.context.clock.now();
-        for cached in self.caches.all() {
+        for cached in self.caches.to_vec() {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);
             cached.show_figures(now);
-            cached.shown.drop_overtaken();
+            cached.gate.drop_overtaken();
             cached.settle_count();
             if cached.watch_cache.state().is_some() {
                 self.over_budget.clear(&cached.key, &self.context);
-                if !cached.shown.is_behind() {
+                if !cached.gate.is_behind() {
                     self.finish_warming(&cached, None);
                 }
             }
@@ -103,7 +103,7 @@ impl Inner {
         if !self.context.watch_list.has_expired() {
             return;
         }
-        let caches = self.caches.all();
+        let caches = self.caches.to_vec();
         let mut ready = caches.iter().filter(|cached| cached.watch_cache.state().is_some());
         // Nobody waits for it.
         if ready.any(|cached| watch_list_attempt::start(cached).is_some()) {
@@ -115,7 +115,7 @@ impl Inner {
     /// that is in use is replaced at once, so that clients whose watches end find its successor
     /// starting, or ready. Closes those of resources that an aggregated API server serves now.
     fn follow_discovery(self: &Arc<Self>) {
-        for cached in self.caches.all() {
+        for cached in self.caches.to_vec() {
             match self.source.peek(&cached.key.gvr) {
                 _ if self.source.is_aggregated(&cached.key.gvr) => self.close(&cached),
                 None => self.retire(&cached, Refusal::Unknown),
@@ -184,7 +184,7 @@ impl Inner {
             tracing::info!(left_out, "the version of the upstream changed; all caches list again");
         });
         self.context.watch_list.expire();
-        for cached in self.caches.all() {
+        for cached in self.caches.to_vec() {
             cached.requests.request_relist();
         }
     }

@@ -168,7 +168,7 @@ impl Inner {
             let context = Arc::clone(&self.context);
             let cached = Arc::new(CachedResource::new(key, resource, upstream, context));
             if list_at.is_some() {
-                cached.shown.begin_in_the_past();
+                cached.gate.begin_in_the_past();
             }
             if let Some(through) = self.quarantines.doubtful_through(&cached.key) {
                 cached.writer.distrust(through);
@@ -240,7 +240,7 @@ impl Inner {
         }
         self.finish_warming(cached, Some(refusal));
         // Before a successor can start.
-        cached.shown.raise_floor(cached.shown.resource_version());
+        cached.gate.raise_floor(cached.gate.resource_version());
         self.caches.hold_others(cached);
         cached.series.retire();
         self.context.metrics.stopped(refusal.as_str());

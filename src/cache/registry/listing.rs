@@ -118,7 +118,7 @@ pub(super) fn detail(cached: &CachedResource, inner: &Inner) -> CacheDetail {
 
 /// Returns the descriptions of caches, in the order of their names.
 pub(super) fn describe_all(inner: &Inner) -> Vec<CacheDescription> {
-    let caches = inner.caches.all();
+    let caches = inner.caches.to_vec();
     let mut caches: Vec<_> = caches.iter().map(|cached| describe(cached, inner)).collect();
     let key = |cache: &CacheDescription| {
         let CacheDescription { resource, group, version, namespace, representation, .. } =

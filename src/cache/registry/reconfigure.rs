@@ -17,7 +17,7 @@ impl Inner {
     pub(super) fn reconfigure(&self, config: Arc<CacheConfig>) {
         let history_bytes_max = config.history_bytes_max;
         // First, so that the freed bytes count before a smaller total limit applies.
-        for cached in self.caches.all() {
+        for cached in self.caches.to_vec() {
             cached.writer.limit_history(history_bytes_max);
             if !cached.lifecycle.cancel().is_cancelled() {
                 cached.note_weight();
@@ -25,7 +25,7 @@ impl Inner {
         }
         self.context.reconfigure(config);
         self.negative_cache.clear();
-        for cached in self.caches.all() {
+        for cached in self.caches.to_vec() {
             // A cache may have started with the former limit meanwhile.
             cached.writer.limit_history(history_bytes_max);
             if self.is_excluded(&cached.key.gvr) {

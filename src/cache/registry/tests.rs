@@ -125,7 +125,7 @@ async fn the_total_budget_stops_the_least_recently_used_first() {
         .registry
         .inner
         .caches
-        .all()
+        .to_vec()
         .iter()
         .map(|cached| cached.key.gvr.resource.to_string())
         .collect();
@@ -171,8 +171,8 @@ async fn concurrent_calls_share_a_probe_and_reads_wait_for_a_proof() {
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     script.on_probe(objects_end());
-    let all = join_all((0..500).map(|_| handle.upstream_resource_version(WAIT))).await;
-    assert!(all.iter().all(|got| *got == Ok(ResourceVersion(objects_end()))));
+    let answers = join_all((0..500).map(|_| handle.upstream_resource_version(WAIT))).await;
+    assert!(answers.iter().all(|got| *got == Ok(ResourceVersion(objects_end()))));
     assert!(script.probes() <= 2);
     // The upstream is ahead, and no event brings the cache there.
     script.on_probe(2000);
@@ -234,7 +234,7 @@ async fn warm_caches_start_without_requests_and_do_not_idle() {
     let refusals = rig.registry.warm().into_iter().map(|(_, refusal)| refusal);
     assert_eq!(refusals.collect::<Vec<_>>(), [None, Some(Refusal::Forbidden)]);
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert!(rig.registry.inner.caches.all().iter().any(|cached| cached.is_warm()));
+    assert!(rig.registry.inner.caches.to_vec().iter().any(|cached| cached.is_warm()));
 }
 
 #[tokio::test(start_paused = true)]

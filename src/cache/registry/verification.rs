@@ -115,7 +115,7 @@ impl Inner {
         now: Duration,
     ) -> Vec<Verifiable> {
         let mut states = Vec::new();
-        for cached in self.caches.all() {
+        for cached in self.caches.to_vec() {
             let is_settled = cached.lifecycle.is_watching() && cached.is_ready();
             let state = cached.watch_cache.state().filter(|_| is_settled);
             states.extend(state.map(|state| (cached, state)));
@@ -127,7 +127,7 @@ impl Inner {
             let pages = pages(state.len(), state.store().weight(), whole_every);
             let key = cached.key.clone();
             let is_urgent = self.quarantines.is_closed(&key);
-            let candidate = Candidate { key, pages: pages.all, is_urgent };
+            let candidate = Candidate { key, pages: pages.total, is_urgent };
             Verifiable { candidate, pages, cached }
         };
         states.into_iter().map(verifiable).collect()
@@ -236,7 +236,7 @@ impl Inner {
     /// Stops a cache that was proved wrong. Its clients list elsewhere until its successor was
     /// checked.
     fn quarantine(&self, cached: &Arc<CachedResource>) {
-        let through = cached.shown.resource_version().unwrap_or_default();
+        let through = cached.gate.resource_version().unwrap_or_default();
         let report = cached.findings.report();
         self.quarantines.begin(&cached.key, through, report, &self.context);
         // Before the reflector ends: it would end the watches as those of any stopped cache, and

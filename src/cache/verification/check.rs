@@ -268,17 +268,17 @@ pub(crate) fn pages(objects: usize, weight: usize, whole_every: Option<u32>) -> 
     let of_metadata = least.max(by_weight).saturating_add(1);
     let of_objects = least.max(parts(weight, WHOLE_BYTES_MAX)).saturating_add(1);
     match whole_every {
-        None => RoundPages { all: of_metadata, whole: WholePages::None },
-        Some(1) => RoundPages { all: of_objects, whole: WholePages::All },
+        None => RoundPages { total: of_metadata, whole: WholePages::None },
+        Some(1) => RoundPages { total: of_objects, whole: WholePages::All },
         // Small pages have whole objects anyway.
         Some(_) if weight <= SMALL_BYTES => {
-            RoundPages { all: of_metadata, whole: WholePages::Run(0) }
+            RoundPages { total: of_metadata, whole: WholePages::Run(0) }
         }
         Some(every) => {
             let run = of_objects.div_ceil(every.max(1));
             let replaced = of_metadata.div_ceil(every.max(1));
-            let all = of_metadata.saturating_sub(replaced).saturating_add(run);
-            RoundPages { all, whole: WholePages::Run(run) }
+            let total = of_metadata.saturating_sub(replaced).saturating_add(run);
+            RoundPages { total, whole: WholePages::Run(run) }
         }
     }
 }

@@ -23,8 +23,8 @@ fn large_collections_have_larger_pages_and_not_more() {
     let sizes = [0, 10, 25_000, 100_000, 250_000, 1_000_000].map(page_objects);
     assert_eq!(sizes, [500, 500, 500, 2_000, 5_000, 5_000]);
     let round = |objects, weight, every| {
-        let RoundPages { all, whole } = pages(objects, weight, every);
-        (all, whole)
+        let RoundPages { total, whole } = pages(objects, weight, every);
+        (total, whole)
     };
     for (objects, weight, expected) in [
         (0, 0, (1, WholePages::All)),
@@ -297,10 +297,10 @@ proptest! {
     ) {
         let name = |number: u16| Key::new("ns", &format!("{number:03}"));
         let lasting: BTreeSet<Key> = keys.into_iter().map(name).collect();
-        let mut all: BTreeSet<Key> = changes.iter().copied().map(name).collect();
-        all.extend(lasting.iter().cloned());
+        let mut names: BTreeSet<Key> = changes.iter().copied().map(name).collect();
+        names.extend(lasting.iter().cloned());
         // The end of the collection and the place of the start cut pages.
-        let rounds = (all.len() / whole + 2).div_ceil(run as usize) + 2;
+        let rounds = (names.len() / whole + 2).div_ceil(run as usize) + 2;
         let mut changes = changes.into_iter().map(name).cycle();
         let mut walk = Walk::new(start.map(name));
         let mut unseen = lasting.clone();
@@ -308,7 +308,7 @@ proptest! {
         while complete < rounds {
             let is_whole = walk.is_in_run(run);
             let after = walk.after().cloned();
-            let mut rest = all.iter().filter(|key| Some(*key) > after.as_ref());
+            let mut rest = names.iter().filter(|key| Some(*key) > after.as_ref());
             let objects: Vec<_> = rest.by_ref().take(if is_whole { whole } else { whole + more }).collect();
             let through = objects.last().filter(|_| rest.next().is_some()).map(|key| (*key).clone());
             if is_whole {
@@ -316,8 +316,8 @@ proptest! {
             }
             complete += usize::from(walk.advance(through, run));
             let change = changes.next().unwrap();
-            if !lasting.contains(&change) && !all.remove(&change) {
-                all.insert(change);
+            if !lasting.contains(&change) && !names.remove(&change) {
+                names.insert(change);
             }
         }
         prop_assert!(unseen.is_empty(), "{unseen:?} after {rounds} rounds");

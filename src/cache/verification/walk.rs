@@ -80,7 +80,7 @@ impl Walk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoundPages {
     /// Their number, at least one.
-    pub(crate) all: u32,
+    pub(crate) total: u32,
     /// Those that have whole objects.
     pub(crate) whole: WholePages,
 }

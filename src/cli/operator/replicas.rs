@@ -97,9 +97,9 @@ mod tests {
             vec![Value::Null, json!({"instance": instance, "uptimeSeconds": uptime})]
         };
         let unnamed = || vec![json!({})];
-        let all =
+        let every_answer =
             vec![answers("a", 5), answers("b", 5), answers("a", 5), answers("a", 9), unnamed()];
-        let kept = one_of_each(all.into_iter().chain([unnamed()]).collect());
+        let kept = one_of_each(every_answer.into_iter().chain([unnamed()]).collect());
         let expected = [answers("a", 5), answers("b", 5), answers("a", 9), unnamed(), unnamed()];
         assert_eq!(kept, expected);
     }

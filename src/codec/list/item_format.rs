@@ -59,8 +59,8 @@ impl ItemFormat {
             return None;
         }
         builder.buffer().extend_from_slice(item.head());
-        let bytes = item.own().map(|bytes| object.body.slice_ref(bytes));
-        Some(PartialItem { own: bytes, tail: item.tail() })
+        let bytes = item.object_parts().map(|bytes| object.body.slice_ref(bytes));
+        Some(PartialItem { object_parts: bytes, tail: item.tail() })
     }
 }
 
@@ -68,14 +68,14 @@ impl ItemFormat {
 #[derive(Clone, Debug)]
 pub(super) struct PartialItem {
     /// Parts of its object.
-    own: [Bytes; 2],
+    object_parts: [Bytes; 2],
     tail: &'static [u8],
 }
 
 impl PartialItem {
     /// Whether nothing is left: the item is complete.
     pub(super) fn is_empty(&self) -> bool {
-        self.own.iter().all(Bytes::is_empty)
+        self.object_parts.iter().all(Bytes::is_empty)
     }
 
     /// Appends as much as fits into a piece of [`PIECE_BYTES`]. Returns whether there was room.
@@ -84,7 +84,7 @@ impl PartialItem {
         // The tail goes into the same piece as the last part.
         let room = PIECE_BYTES.saturating_sub(builder.len() + self.tail.len());
         let mut left = room;
-        for chunk in &mut self.own {
+        for chunk in &mut self.object_parts {
             let part = chunk.split_to(left.min(chunk.len()));
             left -= part.len();
             builder.buffer().extend_from_slice(&part);

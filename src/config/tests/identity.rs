@@ -22,8 +22,8 @@ fn a_gateway_waits_before_it_drains_and_a_sidecar_does_not() {
     assert!(server.shutdown_delay >= Duration::from_secs(5));
     assert_eq!(ServerConfig::default().shutdown_delay, Duration::ZERO);
     for server in [server, ServerConfig::default()] {
-        let all = server.shutdown_delay + server.shutdown_timeout;
-        assert!(all < Duration::from_secs(30), "the kubelet kills a pod after 30 s by default");
+        let total = server.shutdown_delay + server.shutdown_timeout;
+        assert!(total < Duration::from_secs(30), "the kubelet kills a pod after 30 s by default");
     }
     let set = "server: { shutdownDelay: 0s, shutdownTimeout: 120s }\n";
     let server = gateway(set).unwrap().server;
@@ -97,7 +97,7 @@ audit:
         nonResourceURLs: [/a, a, '/*/b', '*']
         resources: [{group: apps/v1}]
 ";
-    let mut found = paths(gateway(body));
+    let mut actual = paths(gateway(body));
     let mut expected = [
         "authentication.requestHeader.allowedNames[0]",
         "authentication.requestHeader.groupHeaders",
@@ -119,9 +119,9 @@ audit:
         "audit.policy.rules[2].nonResourceURLs[1]",
         "audit.policy.rules[2].nonResourceURLs[2]",
     ];
-    found.sort_unstable();
+    actual.sort_unstable();
     expected.sort_unstable();
-    assert_eq!(found, expected);
+    assert_eq!(actual, expected);
     let both = "  frontProxy: {certificateFile: /a, privateKeyFile: /b}\n  impersonate: true\n";
     assert_eq!(paths(gateway(both)), ["authentication.impersonate"]);
     let rule = "audit:\n  policy:\n    rules:\n      - level: None\n        namespaces: [a]\n        nonResourceURLs: [/a]\n        resources: [{resourceNames: [a]}]\n";

@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Refusals {
     levels: HashMap<Arc<str>, Cap>,
-    all: Option<Cap>,
+    server: Option<Cap>,
     recovered: Duration,
 }
 
@@ -30,7 +30,7 @@ struct Cap {
 impl Refusals {
     /// Returns the limit of all requests, in seats.
     pub(super) fn limit(&self) -> Option<f64> {
-        self.all.map(|cap| cap.most)
+        self.server.map(|cap| cap.most)
     }
 
     /// Returns the seats that a level may take, in parts of its nominal ones; `None` for no limit.
@@ -69,9 +69,9 @@ impl Refusals {
         floor: f64,
         retry_after: Option<Duration>,
     ) {
-        match &mut self.all {
+        match &mut self.server {
             Some(cap) => cap.lower(now, retry_after),
-            None => self.all = Some(Cap::new(now, in_use.max(floor), floor, retry_after)),
+            None => self.server = Some(Cap::new(now, in_use.max(floor), floor, retry_after)),
         }
     }
 
@@ -85,8 +85,8 @@ impl Refusals {
             cap.most >= end && now >= cap.heeded_until
         };
         self.levels.retain(|_, cap| !is_over(cap, PART_MAX));
-        if self.all.as_mut().is_some_and(|cap| is_over(cap, ceiling)) {
-            self.all = None;
+        if self.server.as_mut().is_some_and(|cap| is_over(cap, ceiling)) {
+            self.server = None;
         }
     }
 }

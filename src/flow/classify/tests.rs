@@ -150,21 +150,21 @@ mod model {
         groups: &[String],
         info: &RequestInfo,
     ) -> bool {
-        all(&schema["spec"]["rules"]).iter().any(|rule| {
-            all(&rule["subjects"]).iter().any(|candidate| subject(candidate, user, groups))
+        items(&schema["spec"]["rules"]).iter().any(|rule| {
+            items(&rule["subjects"]).iter().any(|candidate| subject(candidate, user, groups))
                 && match &info.resource {
-                    Some(request) => all(&rule["resourceRules"])
+                    Some(request) => items(&rule["resourceRules"])
                         .iter()
                         .any(|rule| resource(rule, info.verb.as_str(), request)),
                     None => {
                         let request = info.non_resource.as_ref().unwrap();
-                        all(&rule["nonResourceRules"]).iter().any(|rule| path(rule, request))
+                        items(&rule["nonResourceRules"]).iter().any(|rule| path(rule, request))
                     }
                 }
         })
     }
 
-    fn all(list: &Value) -> Vec<Value> {
+    fn items(list: &Value) -> Vec<Value> {
         list.as_array().cloned().unwrap_or_default()
     }
 
@@ -184,7 +184,7 @@ mod model {
     }
 
     fn contains(list: &Value, name: &str) -> bool {
-        let list = all(list);
+        let list = items(list);
         list == [json!("*")] || list.contains(&json!(name))
     }
 
@@ -204,7 +204,7 @@ mod model {
 
     fn path(rule: &Value, request: &NonResourceRequest) -> bool {
         contains(&rule["verbs"], &request.verb)
-            && all(&rule["nonResourceURLs"]).iter().any(|path| {
+            && items(&rule["nonResourceURLs"]).iter().any(|path| {
                 let path = path.as_str().unwrap();
                 let mut prefix = path.strip_suffix('*').unwrap_or(path).to_owned();
                 if !prefix.ends_with('/') {
@@ -292,14 +292,14 @@ fn requests() -> impl Strategy<Value = (&'static str, &'static str)> {
 proptest! {
     #[test]
     fn classification_equals_the_rules_of_kube_apiserver(
-        all in prop::collection::vec((2..6_i32, rules()), 0..6),
+        rules_of_schemas in prop::collection::vec((2..6_i32, rules()), 0..6),
         user in prop::sample::select(&["jane", "joe", "system:serviceaccount:a:x",
             "system:serviceaccount:a:xy", "system:serviceaccount:b:y"][..]),
         groups in prop::sample::subsequence(&["devs", "ops", "system:authenticated"][..], 0..=3),
         sent in prop::collection::vec(requests(), 1..20),
     ) {
         let names = ["c", "a", "f", "b", "e", "d"];
-        let schemas: Vec<_> = all.into_iter().zip(names)
+        let schemas: Vec<_> = rules_of_schemas.into_iter().zip(names)
             .map(|((precedence, rules), name)| schema(name, precedence, "l", rules)).collect();
         let plan = plan(&schemas);
         let owned: Vec<_> = groups.iter().map(|&group| group.to_owned()).collect();

@@ -60,7 +60,7 @@ fn a_batch_adds_up_each_origin() {
     assert!(batch.add(9, &cost(1.0), || origin("joe", "")), "the 64th origin fills it");
     let mut costs = Costs::new(Duration::ZERO, true);
     costs.add(Duration::ZERO, &mut batch);
-    assert!((costs.windows()[0].all().requests - 1_001.0).abs() < 1e-6);
+    assert!((costs.windows()[0].total().requests - 1_001.0).abs() < 1e-6);
     assert!(!batch.add(9, &cost(1.0), || origin("joe", "")), "it is empty again");
 }
 
@@ -84,7 +84,7 @@ fn a_constant_rate_is_shown_as_it_is() {
     for second in 0..1_000 {
         add(&mut costs, second * SECOND, &[("jane", 2.0)]);
         for window in costs.windows().iter().filter(|_| second > 120) {
-            let rate = window.all().seat_seconds / window.seconds(second * SECOND);
+            let rate = window.total().seat_seconds / window.seconds(second * SECOND);
             assert!((rate - 2.0).abs() < 0.1, "{rate} after {second} s");
         }
     }

@@ -158,20 +158,20 @@ impl Rule {
                 sums.still_gets().then(|| (gets.requests / POLLED_GETS_MIN, text, gets))
             }
             Self::Retries => {
-                let count = sums.all.early_retries;
+                let count = sums.requests.early_retries;
                 let text = format!(
                     "{count:.0} requests came before the Retry-After of a 429 or 503 was over"
                 );
                 Some((count / EARLY_RETRIES_MIN, text, sums.early))
             }
             Self::Deprecated if !is_controller_manager(agent) => {
-                let count = sums.all.deprecated;
+                let count = sums.requests.deprecated;
                 let warning = sums.warning.as_deref().unwrap_or("the API is deprecated");
                 let text = format!("{count:.0} responses with the warning: {warning}");
                 Some((count / FEW, text, sums.deprecated))
             }
             Self::NoAgent if !says_who(agent) => {
-                let total = sums.all;
+                let total = sums.requests;
                 let named =
                     if agent.is_empty() { "no user agent" } else { "a library's user agent" };
                 let every = interval(sums.every(&total));

@@ -23,7 +23,7 @@ pub(super) struct Sums {
     /// GETs of objects that were read just before.
     pub(super) gets: Cost,
     /// All requests that were counted here.
-    pub(super) all: Cost,
+    pub(super) requests: Cost,
     /// Those that came before the `Retry-After` of their refusal was over.
     pub(super) early: Cost,
     /// Those of a deprecated API.
@@ -94,7 +94,7 @@ impl Sums {
             let age = seen.age(now);
             Some(last.map_or(age, |last| last.min(age)))
         };
-        self.all.add(cost);
+        self.requests.add(cost);
         self.early.add(&part(cost, cost.early_retries));
         self.deprecated.add(&part(cost, cost.deprecated));
         self.asks_metadata |= key.habit.form == AskedForm::Metadata;
@@ -141,7 +141,7 @@ pub(super) fn collect(now: Duration, costs: &Costs) -> BTreeMap<Who, Sums> {
                 .entry([key.user.clone(), key.agent.clone(), ALL_RESOURCES.into()])
                 .or_default();
             sums.seconds = seconds;
-            sums.all.add(&counter.cost);
+            sums.requests.add(&counter.cost);
         }
     }
     for ([user, agent, resource], sums) in &mut by_client {

@@ -8,7 +8,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::flow::costs::Text;
-use crate::flow::doctor::tests::world::{GO, LIST, PYTHON, Requests, WATCH, World, of, with};
+use crate::flow::doctor::tests::world::{
+    GO, LIST, PYTHON, Requests, WATCH, World, rules_found_for, with,
+};
 use crate::flow::habit::{AskedForm, Habit, Start};
 
 #[test]
@@ -16,44 +18,59 @@ fn each_rule_finds_its_habit_and_not_the_good_version() {
     let unset = with(|habit| habit.start = Start::Unset);
     let again = with(|habit| habit.is_repeated = true);
     let informer = [Requests { count: 1, ..LIST }, WATCH];
-    assert_eq!(of(&informer), []);
-    assert_eq!(of(&[LIST]), [Rule::PollList]);
-    assert_eq!(of(&[Requests { count: 5, ..LIST }]), [], "too few");
+    assert_eq!(rules_found_for(&informer), []);
+    assert_eq!(rules_found_for(&[LIST]), [Rule::PollList]);
+    assert_eq!(rules_found_for(&[Requests { count: 5, ..LIST }]), [], "too few");
 
     let consistent = Requests { habit: unset, is_forwarded: true, ..LIST };
-    assert_eq!(of(&[consistent, WATCH]), [Rule::UnsetList]);
-    assert_eq!(of(&[Requests { is_forwarded: false, ..consistent }, WATCH]), [], "cached");
+    assert_eq!(rules_found_for(&[consistent, WATCH]), [Rule::UnsetList]);
+    assert_eq!(
+        rules_found_for(&[Requests { is_forwarded: false, ..consistent }, WATCH]),
+        [],
+        "cached"
+    );
     let kubectl = Requests { agent: "kubectl/v1.36", ..consistent };
-    assert_eq!(of(&[kubectl]), [], "a person");
+    assert_eq!(rules_found_for(&[kubectl]), [], "a person");
 
     let large = Requests { bytes: 2e6, count: 5, ..consistent };
-    assert_eq!(of(&[large, WATCH]), [Rule::UnpagedList]);
+    assert_eq!(rules_found_for(&[large, WATCH]), [Rule::UnpagedList]);
     let paged = Requests { habit: Habit { is_limited: true, ..unset }, ..large };
-    assert_eq!(of(&[paged, WATCH]), []);
-    assert_eq!(of(&[Requests { bytes: 1e5, ..large }, WATCH]), [], "small");
+    assert_eq!(rules_found_for(&[paged, WATCH]), []);
+    assert_eq!(rules_found_for(&[Requests { bytes: 1e5, ..large }, WATCH]), [], "small");
     let huge = Requests { count: 1, sign: |signs| signs.huge_lists = 1.0, ..consistent };
-    assert_eq!(of(&[huge, WATCH]), [Rule::UnpagedList], "one is enough");
+    assert_eq!(rules_found_for(&[huge, WATCH]), [Rule::UnpagedList], "one is enough");
 
-    assert_eq!(of(&[Requests { habit: again, ..LIST }, WATCH]), [Rule::RelistLoop]);
+    assert_eq!(rules_found_for(&[Requests { habit: again, ..LIST }, WATCH]), [Rule::RelistLoop]);
     let fleet = Requests { count: 60, ..LIST };
-    assert_eq!(of(&[fleet, Requests { count: 60, ..WATCH }]), [], "many informers begin");
+    assert_eq!(
+        rules_found_for(&[fleet, Requests { count: 60, ..WATCH }]),
+        [],
+        "many informers begin"
+    );
 
     let short = Requests { count: 20, sign: |signs| signs.short_watches = 1.0, ..WATCH };
-    assert_eq!(of(&[short]), [Rule::WatchChurn]);
-    assert_eq!(of(&[Requests { sign: |signs| signs.short_watches = 0.3, ..short }]), []);
+    assert_eq!(rules_found_for(&[short]), [Rule::WatchChurn]);
+    assert_eq!(
+        rules_found_for(&[Requests { sign: |signs| signs.short_watches = 0.3, ..short }]),
+        []
+    );
 
     let plain = with(|habit| habit.takes_gzip = false);
     let plain = Requests { habit: plain, bytes: 2e5, count: 5, ..LIST };
-    assert_eq!(of(&[plain, WATCH]), [Rule::NoGzip]);
-    assert_eq!(of(&[Requests { bytes: 5e4, ..plain }, WATCH]), [], "small");
+    assert_eq!(rules_found_for(&[plain, WATCH]), [Rule::NoGzip]);
+    assert_eq!(rules_found_for(&[Requests { bytes: 5e4, ..plain }, WATCH]), [], "small");
 
     let json = Requests { agent: GO, bytes: 2e7, ..WATCH };
-    assert_eq!(of(&[json]), [Rule::Json]);
-    assert_eq!(of(&[Requests { agent: PYTHON, ..json }]), [], "it cannot read protobuf");
+    assert_eq!(rules_found_for(&[json]), [Rule::Json]);
+    assert_eq!(
+        rules_found_for(&[Requests { agent: PYTHON, ..json }]),
+        [],
+        "it cannot read protobuf"
+    );
     let protobuf = with(|habit| habit.form = AskedForm::Protobuf);
-    assert_eq!(of(&[Requests { habit: protobuf, ..json }]), []);
+    assert_eq!(rules_found_for(&[Requests { habit: protobuf, ..json }]), []);
     let only = with(|habit| habit.form = AskedForm::OnlyJson);
-    assert_eq!(of(&[Requests { habit: only, ..json }]), [], "a dynamic client");
+    assert_eq!(rules_found_for(&[Requests { habit: only, ..json }]), [], "a dynamic client");
 }
 
 #[test]
@@ -80,11 +97,19 @@ fn a_finding_costs_what_its_requests_cost() {
 fn gets_of_one_object_are_polling_unless_there_is_a_watch() {
     let again = with(|habit| habit.is_repeated = true);
     let loop_of_gets = Requests { verb: "get", habit: again, count: 400, ..LIST };
-    assert_eq!(of(&[loop_of_gets]), [Rule::PollGet]);
-    assert_eq!(of(&[loop_of_gets, WATCH]), [], "it watches too");
-    assert_eq!(of(&[Requests { habit: LIST.habit, ..loop_of_gets }]), [], "of many objects");
-    assert_eq!(of(&[Requests { count: 60, ..loop_of_gets }]), [], "a moment");
-    assert_eq!(of(&[Requests { agent: "kubectl/v1.36", ..loop_of_gets }]), [], "a person");
+    assert_eq!(rules_found_for(&[loop_of_gets]), [Rule::PollGet]);
+    assert_eq!(rules_found_for(&[loop_of_gets, WATCH]), [], "it watches too");
+    assert_eq!(
+        rules_found_for(&[Requests { habit: LIST.habit, ..loop_of_gets }]),
+        [],
+        "of many objects"
+    );
+    assert_eq!(rules_found_for(&[Requests { count: 60, ..loop_of_gets }]), [], "a moment");
+    assert_eq!(
+        rules_found_for(&[Requests { agent: "kubectl/v1.36", ..loop_of_gets }]),
+        [],
+        "a person"
+    );
 }
 
 #[test]
@@ -92,21 +117,21 @@ fn watches_that_do_not_help_are_found() {
     let from = with(|habit| habit.start = Start::Version);
     let dead =
         Requests { habit: from, count: 20, sign: |signs| signs.expired_watches = 1.0, ..WATCH };
-    assert_eq!(of(&[dead]), [Rule::DeadWatch]);
+    assert_eq!(rules_found_for(&[dead]), [Rule::DeadWatch]);
     // A client that lists after each 410, over new connections.
-    assert_eq!(of(&[dead, Requests { count: 20, ..LIST }]), []);
+    assert_eq!(rules_found_for(&[dead, Requests { count: 20, ..LIST }]), []);
     let streamed = Requests { habit: with(|habit| habit.start = Start::Unset), count: 20, ..WATCH };
-    assert_eq!(of(&[dead, streamed]), [], "it begins with the state each time");
-    assert_eq!(of(&[Requests { count: 4, ..dead }]), [], "few");
+    assert_eq!(rules_found_for(&[dead, streamed]), [], "it begins with the state each time");
+    assert_eq!(rules_found_for(&[Requests { count: 4, ..dead }]), [], "few");
     // Each of a fleet's informers lists once after its 410.
     let unset = with(|habit| habit.start = Start::Unset);
     let lists = Requests { habit: unset, count: 12, is_forwarded: true, ..LIST };
-    assert_eq!(of(&[Requests { count: 12, ..dead }, lists]), []);
+    assert_eq!(rules_found_for(&[Requests { count: 12, ..dead }, lists]), []);
 
     let twin = Requests { sign: |signs| signs.twin_watches = 1.0, ..WATCH };
-    assert_eq!(of(&[twin]), [Rule::TwinWatches]);
-    assert_eq!(of(&[Requests { count: 40, ..WATCH }]), [], "of many processes");
-    assert_eq!(of(&[Requests { agent: "kubectl/v1.36", ..twin }]), [], "a person");
+    assert_eq!(rules_found_for(&[twin]), [Rule::TwinWatches]);
+    assert_eq!(rules_found_for(&[Requests { count: 40, ..WATCH }]), [], "of many processes");
+    assert_eq!(rules_found_for(&[Requests { agent: "kubectl/v1.36", ..twin }]), [], "a person");
 }
 
 #[test]
@@ -136,12 +161,12 @@ fn a_program_on_each_node_that_reads_all_pods_is_found() {
 fn retries_and_deprecated_apis_are_found_for_each_verb() {
     for verb in ["list", "get", "create"] {
         let early = Requests { verb, count: 20, sign: |signs| signs.early_retries = 1.0, ..LIST };
-        assert!(of(&[early, WATCH]).contains(&Rule::Retries), "{verb}");
-        assert_eq!(of(&[Requests { count: 5, ..early }, WATCH]), [], "{verb}: few");
+        assert!(rules_found_for(&[early, WATCH]).contains(&Rule::Retries), "{verb}");
+        assert_eq!(rules_found_for(&[Requests { count: 5, ..early }, WATCH]), [], "{verb}: few");
         let old = Requests { verb, count: 5, sign: |signs| signs.deprecated = 1.0, ..LIST };
-        assert_eq!(of(&[old, WATCH]), [Rule::Deprecated], "{verb}");
+        assert_eq!(rules_found_for(&[old, WATCH]), [Rule::Deprecated], "{verb}");
         for agent in ["kubectl/v1.36", "kube-controller-manager/v1.36.2 (linux/amd64)"] {
-            assert_eq!(of(&[Requests { agent, ..old }, WATCH]), [], "{verb}: {agent}");
+            assert_eq!(rules_found_for(&[Requests { agent, ..old }, WATCH]), [], "{verb}: {agent}");
         }
     }
     let mut world = World::new();
@@ -155,15 +180,15 @@ fn retries_and_deprecated_apis_are_found_for_each_verb() {
 fn whole_objects_are_a_hint_where_they_are_read_often_or_beside_metadata() {
     let again = with(|habit| habit.is_repeated = true);
     let large = Requests { bytes: 7e6, count: 4, ..LIST };
-    assert_eq!(of(&[large]), [Rule::WholeObjects], "no watch");
-    assert_eq!(of(&[Requests { habit: again, ..large }, WATCH]), [Rule::WholeObjects]);
-    assert_eq!(of(&[large, WATCH]), [], "the first lists of informers");
-    assert_eq!(of(&[Requests { bytes: 5e6, ..large }]), [], "less than the bound");
+    assert_eq!(rules_found_for(&[large]), [Rule::WholeObjects], "no watch");
+    assert_eq!(rules_found_for(&[Requests { habit: again, ..large }, WATCH]), [Rule::WholeObjects]);
+    assert_eq!(rules_found_for(&[large, WATCH]), [], "the first lists of informers");
+    assert_eq!(rules_found_for(&[Requests { bytes: 5e6, ..large }]), [], "less than the bound");
     let metadata = with(|habit| habit.form = AskedForm::Metadata);
     let of_metadata = Requests { habit: metadata, ..WATCH };
     let one = Requests { count: 1, ..large };
-    assert_eq!(of(&[one, WATCH, of_metadata]), [Rule::WholeObjects], "both in memory");
-    assert_eq!(of(&[Requests { habit: metadata, ..large }, of_metadata]), []);
+    assert_eq!(rules_found_for(&[one, WATCH, of_metadata]), [Rule::WholeObjects], "both in memory");
+    assert_eq!(rules_found_for(&[Requests { habit: metadata, ..large }, of_metadata]), []);
 }
 
 #[test]
@@ -177,10 +202,10 @@ fn a_client_without_a_name_is_found_once_for_all_resources() {
     ] {
         let nameless = Requests { agent, count: 9, ..WATCH };
         let nodes = Requests { resource: "nodes", ..nameless };
-        assert_eq!(of(&[nameless, nodes]), [Rule::NoAgent], "{agent:?}");
-        assert_eq!(of(&[nameless]), [], "few requests");
+        assert_eq!(rules_found_for(&[nameless, nodes]), [Rule::NoAgent], "{agent:?}");
+        assert_eq!(rules_found_for(&[nameless]), [], "few requests");
     }
-    assert_eq!(of(&[Requests { count: 40, ..WATCH }]), []);
+    assert_eq!(rules_found_for(&[Requests { count: 40, ..WATCH }]), []);
     let mut world = World::new();
     world.run(&[Requests { agent: "", count: 40, ..WATCH }]);
     let findings = world.doctor.examine(world.now, &world.costs);
@@ -190,9 +215,9 @@ fn a_client_without_a_name_is_found_once_for_all_resources() {
 #[test]
 fn custom_resources_have_no_protobuf() {
     let json = Requests { agent: GO, bytes: 2e7, ..WATCH };
-    assert_eq!(of(&[Requests { resource: "deployments.apps", ..json }]), [Rule::Json]);
+    assert_eq!(rules_found_for(&[Requests { resource: "deployments.apps", ..json }]), [Rule::Json]);
     for resource in ["widgets.example.com", "gateways.gateway.networking.k8s.io"] {
-        assert_eq!(of(&[Requests { resource, ..json }]), [], "{resource}");
+        assert_eq!(rules_found_for(&[Requests { resource, ..json }]), [], "{resource}");
     }
 }
 
@@ -235,7 +260,7 @@ proptest! {
             0..6,
         ),
     ) {
-        let all: Vec<_> = requests.into_iter().map(|(count, bytes, flags, start)| {
+        let requests: Vec<_> = requests.into_iter().map(|(count, bytes, flags, start)| {
             let starts = [Start::Unset, Start::Any, Start::Version, Start::Continue];
             let [is_limited, takes_gzip, is_repeated, is_watch, is_forwarded, is_go] = flags;
             let form = AskedForm::Json;
@@ -252,7 +277,7 @@ proptest! {
             }
         }).collect();
         let mut world = World::new();
-        world.run(&all);
+        world.run(&requests);
         let findings = world.doctor.examine(world.now, &world.costs);
         prop_assert!(findings.len() <= 2 * Rule::ALL.len());
         for finding in &findings {

@@ -66,8 +66,8 @@ impl Load {
     }
 
     fn part_of(&self, flow: u64) -> f64 {
-        let all: Duration = self.served.values().sum();
-        self.served[&flow].as_secs_f64() / all.as_secs_f64()
+        let total: Duration = self.served.values().sum();
+        self.served[&flow].as_secs_f64() / total.as_secs_f64()
     }
 }
 

@@ -47,9 +47,9 @@ fn a_rule_matches_by_subject_and_request() {
 
 #[test]
 fn what_is_about_everybody_is_also_about_unknown_users() {
-    let all = r#"[{"subjects":[{"kind":"Group","group":{"name":"*"}}],
+    let everybody = r#"[{"subjects":[{"kind":"Group","group":{"name":"*"}}],
         "nonResourceRules":[{"verbs":["get"],"nonResourceURLs":["/metrics"]}]}]"#;
-    let rule = Rule { policies: policies(all), ..rule() };
+    let rule = Rule { policies: policies(everybody), ..rule() };
     assert!(rule.matches(None, "", &get("/metrics", "")));
     assert!(!rule.matches(None, "", &get("/healthz", "")));
 }

@@ -80,11 +80,11 @@ impl Scheduler {
         // A level without a claim of its own runs one request at a time at least, as in
         // kube-apiserver.
         let first = u64::from(level.in_use == 0);
-        let all = (unclaimed + unused_minimum)
+        let total = (unclaimed + unused_minimum)
             .max(first)
             .min(free)
             .min(level.limits.most.saturating_sub(level.in_use));
-        AvailableSeats { all, own: unused_minimum.min(free) }
+        AvailableSeats { total, minimum: unused_minimum.min(free) }
     }
 
     /// Starts all that may start. The level with the least part of its nominal seats goes first.

@@ -46,9 +46,9 @@ pub(super) struct Level {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AvailableSeats {
     /// All of them.
-    pub(super) all: u64,
+    pub(super) total: u64,
     /// Those of its least.
-    pub(super) own: u64,
+    pub(super) minimum: u64,
 }
 
 /// Whether a request may start.
@@ -174,12 +174,15 @@ impl Level {
         seats: u64,
         available: AvailableSeats,
     ) -> Fit {
-        if seats > available.all {
+        if seats > available.total {
             return Fit::No;
         }
         let nominal = self.limits.nominal;
-        let present =
-            if seats <= available.own { nominal } else { nominal.max(self.in_use + available.all) };
+        let present = if seats <= available.minimum {
+            nominal
+        } else {
+            nominal.max(self.in_use + available.total)
+        };
         let part = |percent: u64| (present * percent / 100).max(1);
         let flow = self.flows.get(&flow);
         let flow_seats = flow.map_or(0, |flow| flow.in_use);

@@ -283,7 +283,7 @@ mod tests {
     async fn while_weir_is_overloaded_few_handshakes_are_computed() {
         let gate = gate(8);
         let set = |stage| {
-            let stages = Stages { all: stage, space: Stage::Calm };
+            let stages = Stages { overall: stage, space: Stage::Calm };
             gate.0.overload.set(stages, &Signals::default());
         };
         set(Stage::InitialStates);

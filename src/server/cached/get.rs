@@ -63,7 +63,7 @@ pub(super) fn respond_with(
             if !splice.head().is_empty() {
                 body.push(read.held.hold(splice.head().to_vec()));
             }
-            let bytes = splice.own().map(|bytes| object.body.slice_ref(bytes));
+            let bytes = splice.object_parts().map(|bytes| object.body.slice_ref(bytes));
             body.extend(bytes.into_iter().filter(|bytes| !bytes.is_empty()));
         }
     }

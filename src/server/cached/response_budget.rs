@@ -20,7 +20,7 @@ use crate::server::request::rejection::{Rejection, RejectionCause};
 /// The accounts of the bytes that responses hold.
 #[derive(Debug)]
 pub(crate) struct ResponseBudget {
-    all: HeldBytes,
+    total: HeldBytes,
     /// `None` in sidecar mode.
     clients: Option<Mutex<Clients>>,
 }
@@ -39,12 +39,12 @@ impl ResponseBudget {
             Mode::Sidecar => None,
             Mode::Gateway => Some(Mutex::default()),
         };
-        Self { all: process, clients }
+        Self { total: process, clients }
     }
 
     /// Returns the account of a client.
     pub(crate) fn account(&self, client: ClientId) -> HeldBytes {
-        let Some(clients) = &self.clients else { return self.all.clone() };
+        let Some(clients) = &self.clients else { return self.total.clone() };
         let mut clients = clients.lock();
         if let Some(account) = clients.accounts.get(&client).and_then(WeakHeldBytes::upgrade) {
             return account;
@@ -54,7 +54,7 @@ impl ResponseBudget {
             accounts.retain(|_, account| !account.is_gone());
             *prune_at = PRUNE_AT_MIN.max(2 * accounts.len());
         }
-        let account = self.all.part(self.all.bytes_max() / 2);
+        let account = self.total.part(self.total.bytes_max() / 2);
         accounts.insert(client, account.downgrade());
         account
     }

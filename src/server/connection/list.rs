@@ -26,7 +26,7 @@ pub struct ConnectionList(Arc<Mutex<HashMap<u64, Arc<OpenConnection>>>>);
 pub(crate) struct ListedConnection {
     list: ConnectionList,
     number: u64,
-    shown: Arc<OpenConnection>,
+    connection: Arc<OpenConnection>,
 }
 
 /// The open connections of a client: of a user, if known, with a User-Agent.
@@ -65,7 +65,7 @@ impl ConnectionList {
         let (requests, client) = (AtomicU64::new(0), OnceLock::new());
         let connection = Arc::new(OpenConnection { listener, address, activity, requests, client });
         self.0.lock().insert(number, Arc::clone(&connection));
-        ListedConnection { list: self.clone(), number, shown: connection }
+        ListedConnection { list: self.clone(), number, connection }
     }
 
     /// Returns the number of open connections, and at most `limit` of them: those with the most
@@ -126,12 +126,12 @@ impl ConnectionList {
 impl ListedConnection {
     /// Counts a request. Returns whether it is the first, whose client is to be noted.
     pub(crate) fn begin_request(&self) -> bool {
-        self.shown.requests.fetch_add(1, Ordering::Relaxed) == 0
+        self.connection.requests.fetch_add(1, Ordering::Relaxed) == 0
     }
 
     /// Notes the user, if known, and the User-Agent of the first request.
     pub(crate) fn note_client(&self, user: &str, agent: &str) {
-        self.shown.client.get_or_init(|| [cut(user), cut(agent)]);
+        self.connection.client.get_or_init(|| [cut(user), cut(agent)]);
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
         let connections = [open(0, 1), open(1, 1), open(2, 2), open(3, 3)];
         connections[..3].iter().for_each(|connection| connection.note_client("jane", "kubectl"));
         connections[3].note_client("jane", "python");
-        let _watch = connections[3].shown.activity.begin_request();
+        let _watch = connections[3].connection.activity.begin_request();
         let clients = list.clients(10);
         let figures =
             clients.iter().map(|client| (&*client.agent, client.addresses, client.connections));

@@ -118,11 +118,12 @@ impl Queue {
         });
         let part =
             LevelShare::Fixed { percent: UNIDENTIFIED_PERCENT, seats_max: UNIDENTIFIED_SEATS };
-        let all = LevelShare::Shares { shares: 1, lendable_percent: 0, borrowing_percent: None };
+        let whole_share =
+            LevelShare::Shares { shares: 1, lendable_percent: 0, borrowing_percent: None };
         let unidentified = LevelSpec {
             name: UNIDENTIFIED.into(),
             manner: UNIDENTIFIED_QUEUES,
-            share: if plan.is_some() { part } else { all },
+            share: if plan.is_some() { part } else { whole_share },
         };
         let specs: Vec<LevelSpec> = levels.chain([unidentified]).collect();
         let mut inner = self.inner.lock();

@@ -25,7 +25,7 @@ impl FlowControl {
 fn describe(window: &Window, seconds: f64, limit: usize) -> Value {
     let mut described = Map::new();
     described.insert("seconds".to_owned(), window.length().as_secs().into());
-    described.insert("all".to_owned(), rates(window.all(), seconds).into());
+    described.insert("all".to_owned(), rates(window.total(), seconds).into());
     for dimension in Dimension::ALL {
         let summary = window.summary(dimension);
         let total = summary.total().max(f64::MIN_POSITIVE);

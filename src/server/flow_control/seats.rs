@@ -15,7 +15,7 @@ use crate::flow::rules::{self, FlowBy, Rule};
 use crate::flow::work::{CollectionSize, Work};
 use crate::server::flow_control::FlowControl;
 use crate::server::flow_control::limits::ServerLimits;
-use crate::server::flow_control::limits::flight::{Flight, FlightOf};
+use crate::server::flow_control::limits::flight::{Flight, FlightTarget};
 use crate::server::flow_control::plan::{Class, Placement};
 use crate::server::flow_control::queue::{Answer, Queue, SeatHold, SeatRequest, Waiter};
 use crate::server::flow_control::requester::{self, Requester};
@@ -57,7 +57,7 @@ impl FlowControl {
             is_short_read: seats == 1 && matches!(info.verb, Verb::Get | Verb::List),
         };
         let read = is_usual_read(context).then(|| info.query.first("resourceVersion"));
-        let target = FlightOf {
+        let target = FlightTarget {
             level: Arc::clone(&class.level),
             seats,
             class: read.map(|version| self.hasher.hash_one((kind, version.unwrap_or_default()))),
@@ -72,7 +72,7 @@ impl FlowControl {
             }
             Answer::Waits(waiter) => {
                 let (queue, limits) = (Arc::clone(queue), Arc::clone(&self.limits));
-                Seats::Later(SeatWait { waiter, of: target, queue, limits })
+                Seats::Later(SeatWait { waiter, target, queue, limits })
             }
         })
     }
@@ -162,7 +162,7 @@ pub(crate) enum Seats {
 /// A request that waits for seats. It leaves its queue when it is dropped.
 pub(crate) struct SeatWait {
     waiter: Waiter,
-    of: FlightOf,
+    target: FlightTarget,
     queue: Arc<Queue>,
     limits: Arc<ServerLimits>,
 }
@@ -170,7 +170,7 @@ pub(crate) struct SeatWait {
 impl SeatWait {
     /// Waits until the request may be forwarded. An error is a refusal.
     pub(crate) fn wait(self) -> impl Future<Output = Result<Option<SeatHold>, Rejection>> + Send {
-        let Self { waiter, of: target, queue, limits } = self;
+        let Self { waiter, target, queue, limits } = self;
         let seated = move |hold| Some(observed(hold, &limits, &queue, target));
         waiter.wait().map(|waited| waited.map(seated).map_err(Rejection::from))
     }
@@ -181,7 +181,7 @@ fn observed(
     mut hold: SeatHold,
     limits: &Arc<ServerLimits>,
     queue: &Arc<Queue>,
-    target: FlightOf,
+    target: FlightTarget,
 ) -> SeatHold {
     let flight = Flight::new(limits, queue, target);
     hold.observer = flight.map(|flight| flight as Arc<dyn AttemptObserver>);

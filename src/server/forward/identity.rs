@@ -53,7 +53,7 @@ pub(crate) enum ForwardedIdentity {
 /// The connections to one upstream, separated by the identity that they authenticate.
 pub struct Upstreams {
     /// Connections with Weir's own identity.
-    pub own: Upstream,
+    pub own_identity: Upstream,
     /// Connections without an identity ([`Upstream::bare`]).
     pub bare: Option<Upstream>,
     /// Connections with a front proxy's certificate ([`Upstream::front_proxy`]).
@@ -62,19 +62,19 @@ pub struct Upstreams {
 
 impl Upstreams {
     /// Returns Weir's own connections alone.
-    pub fn own(upstream: Upstream) -> Self {
-        Self { own: upstream, bare: None, front_proxy: None }
+    pub fn with_own_identity(upstream: Upstream) -> Self {
+        Self { own_identity: upstream, bare: None, front_proxy: None }
     }
 
     /// Returns the connections for `identity`. A missing pool is an error: no other pool may
     /// replace it.
     pub(crate) fn for_identity(&self, identity: &ForwardedIdentity) -> Result<&Upstream, Status> {
         let upstream = match identity {
-            ForwardedIdentity::Weir => Some(&self.own),
+            ForwardedIdentity::Weir => Some(&self.own_identity),
             // The kubeconfig itself may impersonate. A second impersonation would act as another
             // user than the upstream was configured to allow.
             ForwardedIdentity::Impersonate(_) => {
-                Some(&self.own).filter(|upstream| !upstream.impersonates())
+                Some(&self.own_identity).filter(|upstream| !upstream.impersonates())
             }
             ForwardedIdentity::AsIs => self.bare.as_ref(),
             ForwardedIdentity::FrontProxy(_) => self.front_proxy.as_ref(),

@@ -109,7 +109,7 @@ mod tests {
     }
 
     /// Returns all there is to know about a map: the order of different names means nothing.
-    fn shown(headers: &HeaderMap) -> Vec<Vec<(Vec<u8>, bool)>> {
+    fn exact_values(headers: &HeaderMap) -> Vec<Vec<(Vec<u8>, bool)>> {
         let exact_value = |value: &HeaderValue| (value.as_bytes().to_vec(), value.is_sensitive());
         NAMES.iter().map(|name| headers.get_all(*name).iter().map(exact_value).collect()).collect()
     }
@@ -137,8 +137,8 @@ mod tests {
             let to_send = if is_other { added } else { changed(of_client.clone(), &removed, &added) };
             let packed = PackedHeaders::new(&of_client, &to_send);
             let [client_again, send_again] = packed.unpack();
-            prop_assert_eq!(shown(&client_again), shown(&of_client));
-            prop_assert_eq!(shown(&send_again), shown(&to_send));
+            prop_assert_eq!(exact_values(&client_again), exact_values(&of_client));
+            prop_assert_eq!(exact_values(&send_again), exact_values(&to_send));
             prop_assert_eq!(client_again, of_client);
             prop_assert_eq!(send_again, to_send);
         }

@@ -122,7 +122,7 @@ fn a_request_that_was_checked_before_counts_once() {
 fn a_refusal_says_when_to_try_again() {
     let (_, overload) = overload(FlowControlMode::Enforce);
     assert!(!overload.has_checks() && admit(&overload).is_ok());
-    overload.set(Stages { all: Stage::LargeLists, space: Stage::Calm }, &Signals::default());
+    overload.set(Stages { overall: Stage::LargeLists, space: Stage::Calm }, &Signals::default());
     assert!(overload.has_checks());
     let rejection = admit(&overload).unwrap_err();
     let status = &rejection.status;
@@ -134,14 +134,16 @@ fn a_refusal_says_when_to_try_again() {
 fn without_enforcement_only_what_runs_out_is_acted_upon() {
     for mode in [FlowControlMode::Observe, FlowControlMode::Off] {
         let (registry, overload) = overload(mode);
-        overload.set(Stages { all: Stage::VitalOnly, space: Stage::Calm }, &Signals::default());
+        overload.set(Stages { overall: Stage::VitalOnly, space: Stage::Calm }, &Signals::default());
         assert!(admit(&overload).is_ok() && !overload.is_saving());
         let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         let counted =
             "weir_overload_refused_requests_total{enforced=\"false\",kind=\"large-list\"} 1";
         assert!(text.contains(counted), "{text}");
-        overload
-            .set(Stages { all: Stage::VitalOnly, space: Stage::LargeLists }, &Signals::default());
+        overload.set(
+            Stages { overall: Stage::VitalOnly, space: Stage::LargeLists },
+            &Signals::default(),
+        );
         assert!(admit(&overload).is_err() && overload.is_saving() && !overload.is_vital_only());
     }
 }
@@ -152,10 +154,10 @@ async fn those_who_wait_for_the_last_stage_are_woken() {
     let waiting = Arc::clone(&overload);
     let woken = tokio::spawn(async move { waiting.until_vital_only().await });
     tokio::task::yield_now().await;
-    overload.set(Stages { all: Stage::InitialStates, space: Stage::Calm }, &Signals::default());
+    overload.set(Stages { overall: Stage::InitialStates, space: Stage::Calm }, &Signals::default());
     tokio::task::yield_now().await;
     assert!(!woken.is_finished());
-    overload.set(Stages { all: Stage::VitalOnly, space: Stage::Calm }, &Signals::default());
+    overload.set(Stages { overall: Stage::VitalOnly, space: Stage::Calm }, &Signals::default());
     woken.await.unwrap();
 }
 
@@ -168,8 +170,8 @@ fn the_end_of_an_overload_is_noted_and_logged_as_its_begin() {
     let lines = RecentLines::default();
     let subscriber = tracing_subscriber::registry().with(recording(lines.clone()));
     tracing::subscriber::with_default(subscriber, || {
-        for all in [Stage::Saving, Stage::Calm].repeat(20) {
-            overload.set(Stages { all, space: Stage::Calm }, &Signals::default());
+        for overall in [Stage::Saving, Stage::Calm].repeat(20) {
+            overload.set(Stages { overall, space: Stage::Calm }, &Signals::default());
         }
     });
     let noted: Vec<_> =

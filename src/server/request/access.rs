@@ -132,7 +132,7 @@ impl Access {
             (Some(gateway), Caller::Client(presented)) => {
                 gateway.authenticator.standing(presented, &client.peer).await
             }
-            _ => Standing::own(),
+            _ => Standing::own_credential(),
         }
     }
 

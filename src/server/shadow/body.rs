@@ -109,7 +109,7 @@ pub(crate) fn joined(chunks: Vec<Bytes>, is_gzip: bool, max: usize) -> Option<By
 
 /// Returns the name of the first header that differs.
 pub(crate) fn header_difference(upstream: &HeaderMap, cache: &HeaderMap) -> Option<String> {
-    let all = |headers: &HeaderMap| {
+    let compared_headers = |headers: &HeaderMap| {
         let mut compared: Vec<(String, Vec<u8>)> = headers
             .iter()
             .filter(|(name, _)| is_compared(name.as_str()))
@@ -118,7 +118,7 @@ pub(crate) fn header_difference(upstream: &HeaderMap, cache: &HeaderMap) -> Opti
         compared.sort();
         compared
     };
-    let (upstream, cache) = (all(upstream), all(cache));
+    let (upstream, cache) = (compared_headers(upstream), compared_headers(cache));
     let missing = |from: &[(String, Vec<u8>)], other: &[(String, Vec<u8>)]| {
         from.iter().find(|header| !other.contains(header)).map(|(name, _)| name.clone())
     };

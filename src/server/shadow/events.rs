@@ -166,7 +166,7 @@ mod tests {
     }
 
     /// What one watch shows: events, and bookmarks at numbers between them.
-    fn shown(events: &[u64], bookmarks: &[u64]) -> Vec<(u64, bool)> {
+    fn frames_of(events: &[u64], bookmarks: &[u64]) -> Vec<(u64, bool)> {
         let mut frames: Vec<_> = events.iter().map(|at| (*at, true)).collect();
         frames.extend(bookmarks.iter().map(|at| (*at, false)));
         // A bookmark at an event's number follows the event.
@@ -219,7 +219,7 @@ mod tests {
             let marks: Vec<_> = marks.into_iter().collect();
             let last = events.last().copied().unwrap_or(0);
             let (equal, mismatch) =
-                run(&shown(&events, &[last]), &shown(&events, &marks), &turns);
+                run(&frames_of(&events, &[last]), &frames_of(&events, &marks), &turns);
             prop_assert_eq!(mismatch, None);
             prop_assert_eq!(equal, events.len() as u64);
         }
@@ -237,7 +237,7 @@ mod tests {
             let lost = partial.remove(lost.index(whole.len()));
             let (upstream, cache) =
                 if of_upstream { (&partial, &whole) } else { (&whole, &partial) };
-            let (_, mismatch) = run(&shown(upstream, &[60]), &shown(cache, &[60]), &turns);
+            let (_, mismatch) = run(&frames_of(upstream, &[60]), &frames_of(cache, &[60]), &turns);
             let mismatch = mismatch.expect("a mismatch");
             prop_assert_eq!(mismatch.at(), ResourceVersion(lost));
             let is_right = if of_upstream {

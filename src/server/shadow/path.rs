@@ -52,7 +52,7 @@ fn json_path(body: &[u8], offset: usize) -> String {
         }
         at += 1;
     }
-    shown(body, &levels)
+    path_text(body, &levels)
 }
 
 /// Returns the place of the quote that ends a string, or the end of the body.
@@ -68,7 +68,7 @@ fn string_end(body: &[u8], start: usize) -> usize {
     body.len()
 }
 
-fn shown(body: &[u8], levels: &[Level]) -> String {
+fn path_text(body: &[u8], levels: &[Level]) -> String {
     let (mut path, mut is_map) = (String::new(), false);
     for level in levels {
         match level {

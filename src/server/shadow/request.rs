@@ -60,7 +60,7 @@ pub(crate) fn head_of(parts: &Parts) -> Parts {
 }
 
 /// Returns path and query as the report shows them: names are kept, values that select are hashed.
-pub(crate) fn shown(parts: &Parts) -> String {
+pub(crate) fn report_target(parts: &Parts) -> String {
     let mut text: String = parts.uri.path().chars().take(PATH_CHARS_MAX).collect();
     let query = parts.uri.query().unwrap_or_default();
     for (number, pair) in query.split('&').filter(|pair| !pair.is_empty()).enumerate() {
@@ -131,17 +131,17 @@ mod tests {
 
     #[test]
     fn values_that_select_are_hashed() {
-        let text = shown(&parts(
+        let text = report_target(&parts(
             "/api/v1/namespaces/a/pods?limit=5&labelSelector=app%3Dsecret&continue=xyz&resourceVersion=0",
         ));
         assert!(text.starts_with("/api/v1/namespaces/a/pods?limit=5&labelSelector=#"), "{text}");
         assert!(text.ends_with("&resourceVersion=0"), "{text}");
         assert!(!text.contains("secret") && !text.contains("xyz"), "{text}");
-        let other = shown(&parts("/a?labelSelector=app%3Dsecret"));
+        let other = report_target(&parts("/a?labelSelector=app%3Dsecret"));
         let hash =
             |text: &str| text.split("labelSelector=").nth(1).unwrap().get(..9).unwrap().to_owned();
         assert_eq!(hash(&text), hash(&other), "equal values have equal hashes");
-        assert!(!shown(&parts("/a?limit=%3Cscript%3E")).contains("script"));
+        assert!(!report_target(&parts("/a?limit=%3Cscript%3E")).contains("script"));
     }
 
     #[test]

@@ -121,34 +121,34 @@ async fn pages_and_exact_lists() {
         format!(r#"{{"resourceVersion":"{at}","continue":"{}"{remaining}}}"#, token(at, last))
     };
     let (one, two) = (r#","remainingItemCount":1"#, r#","remainingItemCount":2"#);
-    let all = "/api/v1/configmaps?";
-    let within = "/api/v1/namespaces/ns/configmaps?";
+    let cluster = "/api/v1/configmaps?";
+    let namespace = "/api/v1/namespaces/ns/configmaps?";
     for (path, query, metadata, names) in [
-        (all, "resourceVersion=7&limit=1".to_owned(), cut(7, "ns/x", one), "x"),
-        (within, "resourceVersion=7&limit=1".to_owned(), cut(7, "x", one), "x"),
-        (within, "resourceVersion=8&limit=2".to_owned(), at(8), "xy"),
-        (all, "resourceVersion=7&resourceVersionMatch=Exact".to_owned(), at(7), "xy"),
-        (all, "resourceVersion=9&resourceVersionMatch=Exact".to_owned(), at(9), "xyz"),
+        (cluster, "resourceVersion=7&limit=1".to_owned(), cut(7, "ns/x", one), "x"),
+        (namespace, "resourceVersion=7&limit=1".to_owned(), cut(7, "x", one), "x"),
+        (namespace, "resourceVersion=8&limit=2".to_owned(), at(8), "xy"),
+        (cluster, "resourceVersion=7&resourceVersionMatch=Exact".to_owned(), at(7), "xy"),
+        (cluster, "resourceVersion=9&resourceVersionMatch=Exact".to_owned(), at(9), "xyz"),
         (
-            all,
+            cluster,
             "resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=1".to_owned(),
             cut(9, "ns/x", two),
             "x",
         ),
-        (all, format!("continue={}", token(7, "ns/x")), at(7), "y"),
-        (all, format!("continue={}", token(9, "ns/x")), at(9), "yz"),
-        (all, format!("limit=1&continue={}", token(9, "ns/x")), cut(9, "ns/y", one), "y"),
-        (within, format!("limit=1&continue={}", token(9, "x")), cut(9, "y", one), "y"),
-        (all, format!("limit=1&resourceVersion=0&continue={}", token(9, "ns/x")), at(9), "yz"),
+        (cluster, format!("continue={}", token(7, "ns/x")), at(7), "y"),
+        (cluster, format!("continue={}", token(9, "ns/x")), at(9), "yz"),
+        (cluster, format!("limit=1&continue={}", token(9, "ns/x")), cut(9, "ns/y", one), "y"),
+        (namespace, format!("limit=1&continue={}", token(9, "x")), cut(9, "y", one), "y"),
+        (cluster, format!("limit=1&resourceVersion=0&continue={}", token(9, "ns/x")), at(9), "yz"),
         (
-            all,
+            cluster,
             "resourceVersion=9&limit=1&resourceVersionMatch=Exact&fieldSelector=metadata.name!%3Dy"
                 .to_owned(),
             cut(9, "ns/x", ""),
             "x",
         ),
         (
-            within,
+            namespace,
             "resourceVersion=7&resourceVersionMatch=Exact&limit=1&fieldSelector=metadata.name%3Dx"
                 .to_owned(),
             at(7),
@@ -163,19 +163,19 @@ async fn pages_and_exact_lists() {
 
     let selector = "fieldSelector=metadata.name%3Dx";
     for (path, query, reason) in [
-        (all, "resourceVersion=5&resourceVersionMatch=Exact".to_owned(), "exact"),
-        (all, "resourceVersion=5&limit=1".to_owned(), "exact"),
-        (all, "resourceVersion=10&limit=1".to_owned(), "exact"),
-        (all, format!("continue={}", token(5, "ns/x")), "continue"),
-        (all, format!("continue={}", token(10, "ns/x")), "continue"),
-        (all, "continue=abc".to_owned(), "token"),
-        (within, format!("resourceVersion=7&limit=1&{selector}"), "latest"),
+        (cluster, "resourceVersion=5&resourceVersionMatch=Exact".to_owned(), "exact"),
+        (cluster, "resourceVersion=5&limit=1".to_owned(), "exact"),
+        (cluster, "resourceVersion=10&limit=1".to_owned(), "exact"),
+        (cluster, format!("continue={}", token(5, "ns/x")), "continue"),
+        (cluster, format!("continue={}", token(10, "ns/x")), "continue"),
+        (cluster, "continue=abc".to_owned(), "token"),
+        (namespace, format!("resourceVersion=7&limit=1&{selector}"), "latest"),
     ] {
         let list = weir.get(&format!("{path}{query}")).await;
         let expected = format!("forward; reason={reason}");
         assert_eq!(list.header("x-weir-cache"), expected, "{path}{query}");
     }
-    let list = weir.get(&format!("{all}resourceVersion=7&limit=1&{selector}")).await;
+    let list = weir.get(&format!("{cluster}resourceVersion=7&limit=1&{selector}")).await;
     assert_eq!(list.header("x-weir-cache"), "hit", "one name in all namespaces is a list");
 }
 

@@ -144,7 +144,7 @@ impl Weir {
         let services = Services {
             slow_request: settings.slow_request,
             registry,
-            upstreams: Upstreams::own(upstream),
+            upstreams: Upstreams::with_own_identity(upstream),
             access: Access::sidecar(),
             compressor: Compressor::new(1 << 20, held.clone(), gzip),
             held: held.clone(),

@@ -48,14 +48,14 @@ const FORBIDDEN: &str =
 /// A server that forwards everything with one identity, with an upstream for each pool.
 struct Proxy {
     address: std::net::SocketAddr,
-    own: Recorder,
+    own_identity: Recorder,
     bare: Recorder,
     front_proxy: Recorder,
 }
 
 impl Proxy {
     async fn start(identity: ForwardedIdentity, answer: &'static str) -> Self {
-        let [own, bare, front_proxy] = [
+        let [own_identity, bare, front_proxy] = [
             Recorder::start(answer).await,
             Recorder::start(answer).await,
             Recorder::start(answer).await,
@@ -67,7 +67,7 @@ impl Proxy {
         let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
         let forwarder = Forwarder {
             upstreams: Upstreams {
-                own: upstream(&own).await,
+                own_identity: upstream(&own_identity).await,
                 bare: Some(upstream(&bare).await),
                 front_proxy: Some(upstream(&front_proxy).await),
             },
@@ -100,12 +100,12 @@ impl Proxy {
                 tokio::spawn(served);
             }
         });
-        Self { address, own, bare, front_proxy }
+        Self { address, own_identity, bare, front_proxy }
     }
 
     /// Returns the requests that arrived in each pool: own, bare, front proxy.
     fn seen(&self) -> [Vec<Recorded>; 3] {
-        [self.own.seen(), self.bare.seen(), self.front_proxy.seen()]
+        [self.own_identity.seen(), self.bare.seen(), self.front_proxy.seen()]
     }
 
     async fn raw(&self, bytes: &str) -> String {
@@ -133,7 +133,7 @@ async fn forward(
     let has_body = !http_body::Body::is_end_stream(&body);
     let resolved = Resolved::new(&client, &parts, has_body, ConsistentLists::Auto);
     let mut context = RequestContext::new(resolved, &mut parts, metrics.resource(None));
-    let prepared = forwarder.prepare(identity, Standing::own(), &context).unwrap();
+    let prepared = forwarder.prepare(identity, Standing::own_credential(), &context).unwrap();
     context.holds.quota = Some(forwarder.take_quota(&prepared).unwrap());
     let forwarded = forwarder.forward(&mut context, body, prepared, (Reason::NonResource, None));
     let mut response = Box::pin(forwarded).await.response;
@@ -199,9 +199,9 @@ async fn each_identity_has_its_own_connections() {
 
 #[tokio::test]
 async fn an_identity_without_connections_gets_no_others() {
-    let own = Recorder::start(OK).await;
-    let config = config(Some(format!("http://{}", own.address)), None, false);
-    let upstreams = Upstreams::own(Upstream::new(&config, metrics()).await.unwrap());
+    let recorder = Recorder::start(OK).await;
+    let config = config(Some(format!("http://{}", recorder.address)), None, false);
+    let upstreams = Upstreams::with_own_identity(Upstream::new(&config, metrics()).await.unwrap());
     for identity in [ForwardedIdentity::AsIs, ForwardedIdentity::FrontProxy(jane())] {
         assert_eq!(upstreams.for_identity(&identity).err().unwrap().code.as_u16(), 500);
     }
@@ -218,8 +218,9 @@ async fn an_identity_without_connections_gets_no_others() {
 async fn after_a_failed_upgrade_nothing_more_is_sent() {
     for (identity, pool, _) in identities() {
         let proxy = Proxy::start(identity.clone(), FORBIDDEN).await;
-        let [own, bare, front_proxy] = [&proxy.own, &proxy.bare, &proxy.front_proxy];
-        let recorder = [own, bare, front_proxy][pool];
+        let [own_identity, bare, front_proxy] =
+            [&proxy.own_identity, &proxy.bare, &proxy.front_proxy];
+        let recorder = [own_identity, bare, front_proxy][pool];
         let exec = "GET /api/v1/namespaces/a/pods/p/exec HTTP/1.1\r\nHost: weir\r\n";
         let upgrade = format!("{exec}Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n");
         let next = "GET /api/v1/secrets HTTP/1.1\r\nHost: weir\r\nConnection: close\r\n\r\n";

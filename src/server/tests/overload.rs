@@ -18,7 +18,7 @@ fn objects(count: u64) -> impl Iterator<Item = (String, u64)> {
 }
 
 fn set(weir: &Weir, stage: Stage) {
-    weir.overload.set(Stages { all: stage, space: Stage::Calm }, &Signals::default());
+    weir.overload.set(Stages { overall: stage, space: Stage::Calm }, &Signals::default());
 }
 
 #[tokio::test]

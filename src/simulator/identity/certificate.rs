@@ -70,20 +70,20 @@ impl ClientCas {
 
 /// Returns the user of a front proxy's headers (the names that `bootstrap` publishes).
 fn user_of_front_proxy(headers: &HeaderMap) -> Option<Identity> {
-    let all = |name: &str| -> Vec<String> {
+    let values = |name: &str| -> Vec<String> {
         let values = headers.get_all(name).iter();
         values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
     };
-    let name = all("x-remote-user").into_iter().next().filter(|name| !name.is_empty())?;
+    let name = values("x-remote-user").into_iter().next().filter(|name| !name.is_empty())?;
     let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for header in headers.keys() {
         if let Some(key) = header.as_str().strip_prefix("x-remote-extra-") {
             let key = decode(key).unwrap_or_else(|| key.to_owned());
-            extra.entry(key).or_default().extend(all(header.as_str()));
+            extra.entry(key).or_default().extend(values(header.as_str()));
         }
     }
-    let uid = all("x-remote-uid").into_iter().next().unwrap_or_default();
-    Some(Identity { name, uid, groups: all("x-remote-group"), extra, rules: Vec::new() })
+    let uid = values("x-remote-uid").into_iter().next().unwrap_or_default();
+    Some(Identity { name, uid, groups: values("x-remote-group"), extra, rules: Vec::new() })
 }
 
 struct Subject {

@@ -49,22 +49,22 @@ struct ImpersonatedUser {
 
 impl ImpersonatedUser {
     fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, ApiError> {
-        let all = |name: &str| -> Vec<String> {
+        let values = |name: &str| -> Vec<String> {
             let values = headers.get_all(name).iter();
             values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
         };
-        let first = |name: &str| all(name).into_iter().next().unwrap_or_default();
+        let first = |name: &str| values(name).into_iter().next().unwrap_or_default();
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for header in headers.keys() {
             if let Some(key) = header.as_str().strip_prefix(EXTRA) {
                 let key = decode(key).unwrap_or_else(|| key.to_owned());
-                extra.entry(key).or_default().extend(all(header.as_str()));
+                extra.entry(key).or_default().extend(values(header.as_str()));
             }
         }
         let wanted = Self {
             name: first("impersonate-user"),
             uid: first("impersonate-uid"),
-            groups: all("impersonate-group"),
+            groups: values("impersonate-group"),
             extra,
         };
         if !wanted.name.is_empty() {

@@ -76,7 +76,7 @@ const fn row(
 }
 
 /// Adds a kind to the category `all`, which `kubectl get all` lists.
-const fn all(mut row: BuiltInKind) -> BuiltInKind {
+const fn in_all_category(mut row: BuiltInKind) -> BuiltInKind {
     row.in_all = true;
     row
 }
@@ -128,7 +128,7 @@ pub(super) const BUILT_IN: &[BuiltInKind] = &[
         r#""spec":{"resources":{}},"status":{}"#,
     ),
     row(CORE, "persistentvolumes", "PersistentVolume", false, ("pv", "status"), SPEC_STATUS),
-    all(row(
+    in_all_category(row(
         CORE,
         "pods",
         "Pod",
@@ -136,7 +136,7 @@ pub(super) const BUILT_IN: &[BuiltInKind] = &[
         ("po", "attach,binding,eviction,exec,log,portforward,proxy,status"),
         r#""spec":{"containers":null},"status":{}"#,
     )),
-    all(row(
+    in_all_category(row(
         CORE,
         "replicationcontrollers",
         "ReplicationController",
@@ -147,7 +147,7 @@ pub(super) const BUILT_IN: &[BuiltInKind] = &[
     row(CORE, "resourcequotas", "ResourceQuota", true, ("quota", "status"), SPEC_STATUS),
     row(CORE, "secrets", "Secret", true, ("", ""), ""),
     row(CORE, "serviceaccounts", "ServiceAccount", true, ("sa", "token"), ""),
-    all(row(CORE, "services", "Service", true, ("svc", "proxy,status"), LOAD_BALANCER)),
+    in_all_category(row(CORE, "services", "Service", true, ("svc", "proxy,status"), LOAD_BALANCER)),
     row(
         ("apiregistration.k8s.io", "v1"),
         "apiservices",
@@ -164,10 +164,31 @@ pub(super) const BUILT_IN: &[BuiltInKind] = &[
         ("", ""),
         r#""data":null,"revision":0"#,
     ),
-    all(row(APPS, "daemonsets", "DaemonSet", true, ("ds", "status"), DAEMON_SET_TAIL)),
-    all(row(APPS, "deployments", "Deployment", true, ("deploy", "scale,status"), DEPLOYMENT_TAIL)),
-    all(row(APPS, "replicasets", "ReplicaSet", true, ("rs", "scale,status"), REPLICA_SET_TAIL)),
-    all(row(APPS, "statefulsets", "StatefulSet", true, ("sts", "scale,status"), STATEFUL_SET_TAIL)),
+    in_all_category(row(APPS, "daemonsets", "DaemonSet", true, ("ds", "status"), DAEMON_SET_TAIL)),
+    in_all_category(row(
+        APPS,
+        "deployments",
+        "Deployment",
+        true,
+        ("deploy", "scale,status"),
+        DEPLOYMENT_TAIL,
+    )),
+    in_all_category(row(
+        APPS,
+        "replicasets",
+        "ReplicaSet",
+        true,
+        ("rs", "scale,status"),
+        REPLICA_SET_TAIL,
+    )),
+    in_all_category(row(
+        APPS,
+        "statefulsets",
+        "StatefulSet",
+        true,
+        ("sts", "scale,status"),
+        STATEFUL_SET_TAIL,
+    )),
     row(AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview", false, ("", ""), REVIEW),
     row(AUTHENTICATION, "tokenreviews", "TokenReview", false, ("", ""), REVIEW),
     row(
@@ -195,7 +216,7 @@ pub(super) const BUILT_IN: &[BuiltInKind] = &[
         REVIEW,
     ),
     row(AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview", false, ("", ""), REVIEW),
-    all(row(
+    in_all_category(row(
         ("autoscaling", "v2"),
         "horizontalpodautoscalers",
         "HorizontalPodAutoscaler",
@@ -203,8 +224,8 @@ pub(super) const BUILT_IN: &[BuiltInKind] = &[
         ("hpa", "status"),
         HPA_TAIL,
     )),
-    all(row(BATCH, "cronjobs", "CronJob", true, ("cj", "status"), CRON_JOB_TAIL)),
-    all(row(BATCH, "jobs", "Job", true, ("", "status"), JOB_TAIL)),
+    in_all_category(row(BATCH, "cronjobs", "CronJob", true, ("cj", "status"), CRON_JOB_TAIL)),
+    in_all_category(row(BATCH, "jobs", "Job", true, ("", "status"), JOB_TAIL)),
     row(NETWORKING, "ingressclasses", "IngressClass", false, ("", ""), r#""spec":{}"#),
     row(NETWORKING, "ingresses", "Ingress", true, ("ing", "status"), LOAD_BALANCER),
     row(

@@ -16,7 +16,7 @@ pub enum Recorded {
         /// The revision from then on.
         revision: u64,
         /// The revision of the earlier state; `None` for another cluster's.
-        of: Option<u64>,
+        restored_revision: Option<u64>,
     },
 }
 
@@ -64,7 +64,7 @@ impl Recording {
     /// Adds the return to an earlier state, or another cluster's.
     pub(super) fn restore(&mut self, revision: u64, of_revision: Option<u64>) {
         if self.is_on {
-            self.entries.push(Recorded::Restore { revision, of: of_revision });
+            self.entries.push(Recorded::Restore { revision, restored_revision: of_revision });
         }
     }
 

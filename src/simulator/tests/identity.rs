@@ -187,9 +187,9 @@ async fn impersonation_needs_permission_for_each_part() {
     let rules = json!([rule("users", "jane"), rule("groups", "devs")]);
     grant(&simulator, "as", "", rules, json!({"kind": "User", "apiGroup": RBAC, "name": "nobody"}));
     let send = async |headers: &[(&str, &str)]| {
-        let mut all = vec![("authorization", "Bearer n")];
-        all.extend(headers);
-        request(&simulator, Method::POST, SELF, &all, json!({})).await.unwrap()
+        let mut headers_with_token = vec![("authorization", "Bearer n")];
+        headers_with_token.extend(headers);
+        request(&simulator, Method::POST, SELF, &headers_with_token, json!({})).await.unwrap()
     };
     let answer = send(&[("impersonate-user", "jane"), ("impersonate-group", "devs")]).await.json();
     let groups = json!(["devs", "system:authenticated"]);
@@ -199,8 +199,8 @@ async fn impersonation_needs_permission_for_each_part() {
     let text = r#"groups "ops" is forbidden: User "nobody" cannot impersonate resource "groups" in API group "" at the cluster scope"#;
     assert_eq!(refused.message(), text);
     assert_eq!(send(&[("impersonate-group", "devs")]).await.code, 400);
-    let all = Rule::new(&["*"], &["*"], &["*", ""]);
-    assert!(!all.verbs.contains(&"impersonate".to_owned()), "which * does not stand for");
+    let any_verb = Rule::new(&["*"], &["*"], &["*", ""]);
+    assert!(!any_verb.verbs.contains(&"impersonate".to_owned()), "which * does not stand for");
 }
 
 #[tokio::test]

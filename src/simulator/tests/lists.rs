@@ -63,8 +63,8 @@ async fn pages_keep_their_revision_until_it_is_compacted() {
     let second = get(&simulator, &format!("{MAPS}?limit=2&continue={token}")).await.json();
     assert_eq!(revision(&second), rv);
     assert_eq!(second["items"][0]["metadata"]["name"], "c");
-    let all = get(&simulator, &format!("{MAPS}?limit=1&resourceVersion=0")).await.json();
-    assert_eq!(all["items"].as_array().unwrap().len(), 2, "limit is ignored at 0");
+    let whole = get(&simulator, &format!("{MAPS}?limit=1&resourceVersion=0")).await.json();
+    assert_eq!(whole["items"].as_array().unwrap().len(), 2, "limit is ignored at 0");
     let exact =
         get(&simulator, &format!("{MAPS}?resourceVersion={rv}&resourceVersionMatch=Exact")).await;
     assert_eq!(exact.json()["items"].as_array().unwrap().len(), 3);
@@ -202,18 +202,18 @@ async fn continue_tokens_have_the_upstreams_form_and_both_forms_are_accepted() {
         let names = items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned());
         names.collect::<Vec<_>>().join(" ")
     };
-    let all = "/api/v1/configmaps?";
+    let cluster = "/api/v1/configmaps?";
     let etcd = text.replace("\"/default", "\"default");
-    assert_eq!(names(all, &etcd).await, "b c");
+    assert_eq!(names(cluster, &etcd).await, "b c");
     // At resourceVersion 0 the limit is ignored.
     assert_eq!(names("/api/v1/configmaps?resourceVersion=0&limit=1&", &text).await, "b c");
     assert_eq!(names("/api/v1/configmaps?limit=1&", &text).await, "b");
     let narrowed = "/api/v1/configmaps?fieldSelector=metadata.namespace%3Ddefault&";
     assert_eq!(names(narrowed, &text.replace("/default/", "/")).await, "b c");
     let bad = |why: &str| format!("invalid continue token: continue key is not valid: {why}");
-    assert_eq!(names(all, &text.replace("/default/a", "/../x")).await, bad("/../x\0"));
+    assert_eq!(names(cluster, &text.replace("/default/a", "/../x")).await, bad("/../x\0"));
     assert_eq!(
-        names(all, &text.replace("meta.k8s.io", "m")).await,
+        names(cluster, &text.replace("meta.k8s.io", "m")).await,
         bad("server does not recognize this encoded version m/v1")
     );
     assert_eq!(

@@ -24,7 +24,7 @@ impl Buckets {
             if sum.0.is_empty() {
                 sum.0 = buckets.collect();
             } else {
-                sum.0.iter_mut().zip(buckets).for_each(|(all, (_, count))| all.1 += count);
+                sum.0.iter_mut().zip(buckets).for_each(|(total, (_, count))| total.1 += count);
             }
         }
         sum

@@ -211,9 +211,9 @@ async fn a_new_authority_applies_to_new_connections() {
 #[tokio::test]
 async fn only_a_401_for_weirs_own_credential_reloads_it() {
     let config = testing::config(Some("http://127.0.0.1:1".to_owned()), None, true);
-    let own = Credentials::load(&config).await.unwrap();
-    let bare = Credentials::derive(&own, PoolIdentity::Bare).await.unwrap();
-    for (credentials, reloads) in [(own, true), (bare, false)] {
+    let own_credentials = Credentials::load(&config).await.unwrap();
+    let bare = Credentials::derive(&own_credentials, PoolIdentity::Bare).await.unwrap();
+    for (credentials, reloads) in [(own_credentials, true), (bare, false)] {
         credentials.unauthorized();
         assert_eq!(credentials.last_unauthorized.lock().is_some(), reloads);
     }
@@ -225,7 +225,7 @@ async fn derived_credentials_never_change_the_server() {
     let path = write(directory.path(), "", "tokenFile: token");
     let token = directory.path().join("token");
     std::fs::write(&token, "one").unwrap();
-    let own = load(path.clone()).await.unwrap();
+    let credentials = load(path.clone()).await.unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
 
     // The kubeconfig changes to another server, another context, or nothing.
@@ -235,10 +235,10 @@ async fn derived_credentials_never_change_the_server() {
         String::new(),
     ] {
         std::fs::write(&path, changed).unwrap();
-        let bare = Credentials::derive(&own, PoolIdentity::Bare).await.unwrap();
+        let bare = Credentials::derive(&credentials, PoolIdentity::Bare).await.unwrap();
         for _ in 0..2 {
-            assert_eq!(bare.current().endpoint, own.current().endpoint);
-            drop(own.refresh(false).await);
+            assert_eq!(bare.current().endpoint, credentials.current().endpoint);
+            drop(credentials.refresh(false).await);
             assert!(!bare.refresh(false).await.unwrap(), "it has no files of its own");
         }
         std::fs::write(&path, &text).unwrap();
@@ -255,28 +255,29 @@ async fn derived_credentials_trust_the_same_authority() {
     let path = write(directory.path(), ", certificate-authority: ca.crt", "tokenFile: token");
     let text = std::fs::read_to_string(&path).unwrap().replace("http://", "https://");
     std::fs::write(&path, text).unwrap();
-    let own = load(path).await.unwrap();
-    let bare = Credentials::derive(&own, PoolIdentity::Bare).await.unwrap();
+    let own_credentials = load(path).await.unwrap();
+    let bare = Credentials::derive(&own_credentials, PoolIdentity::Bare).await.unwrap();
     let trusted =
         |credentials: &Credentials| credentials.current().cluster.config.root_cert.clone().unwrap();
-    let generations = || [&own, &bare].map(|credentials| credentials.current().tls_generation);
-    let first = trusted(&own);
+    let generations =
+        || [&own_credentials, &bare].map(|credentials| credentials.current().tls_generation);
+    let first = trusted(&own_credentials);
     assert_eq!(trusted(&bare), first);
 
     // Without its token file, Weir does not load the new authority, nor do derived credentials.
     std::fs::write(file("ca.crt"), &new.pem).unwrap();
     std::fs::remove_file(file("token")).unwrap();
-    assert!(own.refresh(false).await.is_err());
+    assert!(own_credentials.refresh(false).await.is_err());
     assert!(!bare.refresh(false).await.unwrap());
-    assert_eq!((trusted(&own), trusted(&bare)), (first.clone(), first.clone()));
+    assert_eq!((trusted(&own_credentials), trusted(&bare)), (first.clone(), first.clone()));
 
     std::fs::write(file("token"), "two").unwrap();
-    assert!(own.refresh(false).await.unwrap() && bare.refresh(false).await.unwrap());
-    assert_ne!(trusted(&own), first);
-    assert_eq!((trusted(&bare), generations()), (trusted(&own), [1, 1]));
+    assert!(own_credentials.refresh(false).await.unwrap() && bare.refresh(false).await.unwrap());
+    assert_ne!(trusted(&own_credentials), first);
+    assert_eq!((trusted(&bare), generations()), (trusted(&own_credentials), [1, 1]));
     // A new token of Weir's does not change derived credentials.
     std::fs::write(file("token"), "three").unwrap();
-    assert!(own.refresh(false).await.unwrap() && !bare.refresh(false).await.unwrap());
+    assert!(own_credentials.refresh(false).await.unwrap() && !bare.refresh(false).await.unwrap());
     assert_eq!(generations(), [1, 1]);
 }
 
@@ -284,8 +285,8 @@ async fn derived_credentials_trust_the_same_authority() {
 async fn derived_credentials_are_notified_of_a_reload() {
     let directory = tempfile::tempdir().unwrap();
     let path = write(directory.path(), "", "token: one");
-    let own = load(path.clone()).await.unwrap();
-    let bare = Credentials::derive(&own, PoolIdentity::Bare).await.unwrap();
+    let credentials = load(path.clone()).await.unwrap();
+    let bare = Credentials::derive(&credentials, PoolIdentity::Bare).await.unwrap();
     let woken = tokio::spawn({
         let bare = bare.clone();
         async move { bare.wait_for_base_change().await }
@@ -293,6 +294,6 @@ async fn derived_credentials_are_notified_of_a_reload() {
     tokio::task::yield_now().await;
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, text.replace("one", "two")).unwrap();
-    assert!(own.refresh(false).await.unwrap());
+    assert!(credentials.refresh(false).await.unwrap());
     woken.await.unwrap();
 }

@@ -172,7 +172,7 @@ fn widgets() -> GroupVersionResource {
     GroupVersionResource::new("example.com", "v1", "widgets")
 }
 
-async fn found(discovery: &Discovery, gvr: &GroupVersionResource) -> Option<Arc<ApiResource>> {
+async fn find(discovery: &Discovery, gvr: &GroupVersionResource) -> Option<Arc<ApiResource>> {
     discovery.find(gvr).await.unwrap()
 }
 
@@ -213,7 +213,7 @@ async fn with_widgets() -> (Shared, TestServer, Discovery) {
 #[tokio::test]
 async fn a_lagging_instance_does_not_bring_back_an_old_definition() {
     let (script, _server, discovery) = with_widgets().await;
-    let first = found(&discovery, &widgets()).await.unwrap();
+    let first = find(&discovery, &widgets()).await.unwrap();
     assert!(!discovery.is_redefined(&widgets()));
     let watch = next_watch(&script).await;
     {
@@ -240,14 +240,14 @@ async fn a_lagging_instance_does_not_bring_back_an_old_definition() {
 #[tokio::test]
 async fn a_short_refusal_of_definitions_costs_no_custom_resource() {
     let (script, _server, discovery) = with_widgets().await;
-    let first = found(&discovery, &widgets()).await.unwrap();
+    let first = find(&discovery, &widgets()).await.unwrap();
     script.lock().forbidden = true;
     next_watch(&script).await.send(expired()).await.unwrap();
     while script.lock().refused < 2 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(discovery.inner.custom.borrow().synced().is_some());
-    assert_eq!(found(&discovery, &widgets()).await.unwrap(), first);
+    assert_eq!(find(&discovery, &widgets()).await.unwrap(), first);
     script.lock().forbidden = false;
     let watch = next_watch(&script).await;
     let frame = json!({"type": "MODIFIED", "object": crd("two")}).to_string() + "\n";
@@ -261,10 +261,10 @@ async fn a_short_refusal_of_definitions_costs_no_custom_resource() {
 #[tokio::test]
 async fn a_recreated_or_deleted_crd_is_detected() {
     let (script, _server, discovery) = with_widgets().await;
-    let first = found(&discovery, &widgets()).await.unwrap();
+    let first = find(&discovery, &widgets()).await.unwrap();
     assert_eq!((first.shape, first.aggregated), (Shape::Custom, false));
     assert_eq!(&*first.list_kind, "WidgetCollection");
-    let pods = found(&discovery, &GroupVersionResource::new("", "v1", "pods")).await.unwrap();
+    let pods = find(&discovery, &GroupVersionResource::new("", "v1", "pods")).await.unwrap();
     assert_eq!((pods.shape, pods.aggregated, pods.revision), (Shape::BuiltIn, false, 0));
 
     let watch = next_watch(&script).await;
@@ -309,7 +309,7 @@ async fn with_services() -> (Shared, TestServer, Discovery) {
 #[tokio::test]
 async fn an_aggregated_server_that_takes_over_is_noticed_without_the_documents() {
     let (script, _server, discovery) = with_services().await;
-    assert!(!found(&discovery, &widgets()).await.unwrap().aggregated);
+    assert!(!find(&discovery, &widgets()).await.unwrap().aggregated);
     assert!(discovery.is_local(&widgets()).await);
     let watch = next_service_watch(&script).await;
     script.lock().broken_documents = true;
@@ -324,18 +324,20 @@ async fn an_aggregated_server_that_takes_over_is_noticed_without_the_documents()
     let frame = json!({"type": "MODIFIED", "object": api_service(&Value::Null)}).to_string() + "\n";
     watch.send(frame.into()).await.unwrap();
     let is_local = |state: &InformerState<ApiService>| {
-        state.synced().is_some_and(|all| all.values().all(|service| !service.is_aggregated()))
+        state
+            .synced()
+            .is_some_and(|services| services.values().all(|service| !service.is_aggregated()))
     };
     discovery.inner.services.clone().wait_for(is_local).await.unwrap();
     assert!(discovery.is_aggregated(&widgets()));
-    assert!(found(&discovery, &widgets()).await.unwrap().aggregated);
+    assert!(find(&discovery, &widgets()).await.unwrap().aggregated);
 }
 
 /// What a cache received counts only once the APIService was read after it.
 #[tokio::test]
 async fn an_aggregated_server_is_noticed_before_a_list_counts() {
     let (script, _server, discovery) = with_services().await;
-    found(&discovery, &widgets()).await.unwrap();
+    find(&discovery, &widgets()).await.unwrap();
     let _watch = next_service_watch(&script).await;
     let service = api_service(&json!({"name": "own", "namespace": "default"}));
     script.lock().services = Some(vec![service]);
@@ -350,7 +352,7 @@ async fn an_aggregated_server_is_noticed_before_a_list_counts() {
 #[tokio::test]
 async fn a_watch_of_definitions_is_resumed_where_it_was() {
     let (script, _server, discovery) = with_widgets().await;
-    let first = found(&discovery, &widgets()).await.unwrap();
+    let first = find(&discovery, &widgets()).await.unwrap();
     let queries = || {
         let script = script.lock();
         let queries = script.queries.iter().filter(|(path, _)| path == CRDS.path);
@@ -411,11 +413,11 @@ async fn an_unreadable_definition_or_apiservice_hides_no_other_one() {
     let crds = vec![unreadable, crd("one")];
     let (_script, _server, discovery) =
         start(Script { crds, services, groups, ..Script::default() }).await;
-    assert_eq!(found(&discovery, &widgets()).await.unwrap().shape, Shape::Custom);
+    assert_eq!(find(&discovery, &widgets()).await.unwrap().shape, Shape::Custom);
     assert!(!discovery.is_aggregated(&widgets()));
     let things = GroupVersionResource::new("other.com", "v1", "things");
     assert!(
-        discovery.is_aggregated(&things) && found(&discovery, &things).await.unwrap().aggregated
+        discovery.is_aggregated(&things) && find(&discovery, &things).await.unwrap().aggregated
     );
 }
 
@@ -425,11 +427,11 @@ async fn a_failure_keeps_the_resources_and_a_miss_rarely_refreshes() {
     let (script, _server, discovery) =
         start(Script { groups, forbidden: true, ..Script::default() }).await;
     // Without CRDs and APIServices, it counts as aggregated.
-    assert!(found(&discovery, &widgets()).await.unwrap().aggregated);
+    assert!(find(&discovery, &widgets()).await.unwrap().aggregated);
     script.lock().broken = true;
     let unknown = GroupVersionResource::new("", "v1", "nonesuch");
     for _ in 0..100 {
-        assert!(found(&discovery, &unknown).await.is_none());
+        assert!(find(&discovery, &unknown).await.is_none());
     }
     assert!(discovery.peek(&widgets()).is_some());
 }
@@ -452,7 +454,7 @@ async fn a_lookup_waits_for_the_first_refresh() {
         }
         script.lock().broken = false;
     };
-    let (pods, ()) = tokio::join!(found(&discovery, &pods), mends);
+    let (pods, ()) = tokio::join!(find(&discovery, &pods), mends);
     assert!(pods.is_some());
 }
 
@@ -460,10 +462,10 @@ async fn a_lookup_waits_for_the_first_refresh() {
 async fn legacy_documents_are_used_without_aggregated_discovery() {
     let (_script, _server, discovery) = start(Script { legacy: true, ..Script::default() }).await;
     let deployments = GroupVersionResource::new("apps", "v1", "deployments");
-    let deployments = found(&discovery, &deployments).await.unwrap();
+    let deployments = find(&discovery, &deployments).await.unwrap();
     assert_eq!((&*deployments.kind, deployments.list_watchable), ("Deployment", true));
     assert!(
-        found(&discovery, &GroupVersionResource::new("metrics.k8s.io", "v1", "pods"))
+        find(&discovery, &GroupVersionResource::new("metrics.k8s.io", "v1", "pods"))
             .await
             .is_none()
     );

@@ -65,7 +65,7 @@ impl CatchUps {
             loop {
                 let mut ended = pin!(self.ended.notified());
                 ended.as_mut().enable();
-                if let Some(outcome) = self.known(collection, since, asked) {
+                if let Some(outcome) = self.result_since(collection, since, asked) {
                     return outcome;
                 }
                 ended.await;
@@ -75,7 +75,12 @@ impl CatchUps {
     }
 
     /// Returns what a check has found; if there was none, asks for one.
-    fn known(&self, collection: &Arc<str>, since: Instant, asked: Instant) -> Option<CatchUp> {
+    fn result_since(
+        &self,
+        collection: &Arc<str>,
+        since: Instant,
+        asked: Instant,
+    ) -> Option<CatchUp> {
         let mut collections = self.collections.lock();
         if collections.len() >= COLLECTIONS_MAX && !collections.contains_key(collection) {
             collections.clear();
@@ -182,7 +187,7 @@ mod tests {
         let catch_ups = CatchUps::default();
         for number in 0..3 * COLLECTIONS_MAX {
             let name = Arc::from(format!("/api/v1/namespaces/{number}/pods"));
-            assert_eq!(catch_ups.known(&name, Instant::now(), Instant::now()), None);
+            assert_eq!(catch_ups.result_since(&name, Instant::now(), Instant::now()), None);
         }
         assert!(catch_ups.collections.lock().len() <= COLLECTIONS_MAX);
     }

@@ -132,7 +132,7 @@ impl Health {
 
     /// Creates the health of an address that was found. It is usable after the first probe that
     /// succeeds, which is due at once.
-    pub(crate) fn found(now: Instant) -> Self {
+    pub(crate) fn unprobed(now: Instant) -> Self {
         Self::new(Standing::Unreachable { next: now }, false)
     }
 

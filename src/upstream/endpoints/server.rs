@@ -105,7 +105,7 @@ impl ApiServer {
     ) -> Self {
         let health = match origin {
             Origin::Configured | Origin::Static => Health::configured(),
-            Origin::Discovery => Health::found(now),
+            Origin::Discovery => Health::unprobed(now),
         };
         let state = health.state(now);
         metrics.state(state);

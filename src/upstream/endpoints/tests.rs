@@ -20,8 +20,8 @@ fn chosen(endpoints: &Endpoints, choice: &Choice) -> Vec<String> {
     let servers = endpoints.servers();
     let mut hosts: Vec<String> = (0..100)
         .filter_map(|_| {
-            let all = servers.iter().map(|server| &**server);
-            Some(servers[endpoints.choose(all, choice, false, &[])?].endpoint.host.clone())
+            let candidates = servers.iter().map(|server| &**server);
+            Some(servers[endpoints.choose(candidates, choice, false, &[])?].endpoint.host.clone())
         })
         .collect();
     hosts.sort();

@@ -64,11 +64,11 @@ const NO_PROXY: &str = "foobar.com, .barbaz.net, *.wildcard.io, 192.168.1.1, 192
 
 #[test]
 fn no_proxy_is_read_as_go_reads_it() {
-    let set = proxies(&[("HTTPS_PROXY", "proxy"), ("NO_PROXY", NO_PROXY)]);
-    let all = proxies(&[("HTTPS_PROXY", "proxy"), ("NO_PROXY", "a.b, *")]);
+    let proxies_with_exceptions = proxies(&[("HTTPS_PROXY", "proxy"), ("NO_PROXY", NO_PROXY)]);
+    let nothing_proxied = proxies(&[("HTTPS_PROXY", "proxy"), ("NO_PROXY", "a.b, *")]);
     for (host, uses_proxy) in USES_PROXY {
-        assert_eq!(set.select(true, host, 80).is_some(), uses_proxy, "{host}");
-        assert_eq!(all.select(true, host, 80), None, "{host}");
+        assert_eq!(proxies_with_exceptions.select(true, host, 80).is_some(), uses_proxy, "{host}");
+        assert_eq!(nothing_proxied.select(true, host, 80), None, "{host}");
     }
     // A port without a host, an empty one, a prefix that is too long.
     let odd = proxies(&[("HTTPS_PROXY", "proxy"), ("NO_PROXY", ":1,,b.com:, 10.0.0.0/33, [::2]")]);

@@ -109,12 +109,16 @@ async fn each_pool_presents_only_its_own_identity() {
     let registry = prometheus::Registry::new();
     let metrics = UpstreamMetrics::register(&registry).unwrap();
 
-    let own = Upstream::new(&config, metrics).await.unwrap();
-    let (bare, front_proxy) = (own.bare().await.unwrap(), own.front_proxy(&files).await.unwrap());
-    assert_eq!([&own, &bare, &front_proxy].map(Upstream::impersonates), [true, false, false]);
+    let own_upstream = Upstream::new(&config, metrics).await.unwrap();
+    let (bare, front_proxy) =
+        (own_upstream.bare().await.unwrap(), own_upstream.front_proxy(&files).await.unwrap());
+    assert_eq!(
+        [&own_upstream, &bare, &front_proxy].map(Upstream::impersonates),
+        [true, false, false]
+    );
     let mut connections = Vec::new();
     for _ in 0..2 {
-        let seen = server.send(&own).await;
+        let seen = server.send(&own_upstream).await;
         assert_eq!(seen.certificate.as_ref(), Some(&weir.certificate));
         assert!(seen.head.contains("authorization: bearer weirs\r\n"), "{}", seen.head);
         assert!(seen.head.contains("impersonate-user: jane\r\n"), "{}", seen.head);
@@ -158,10 +162,10 @@ async fn a_bare_pool_runs_no_exec_plugin() {
         plugin.display()
     );
     let config = server.config(directory.path(), &ca, &user);
-    let own = Upstream::new(&config, metrics()).await.unwrap();
+    let own_upstream = Upstream::new(&config, metrics()).await.unwrap();
     let ran = || std::fs::read_to_string(&runs).unwrap().len();
     let before = ran();
-    let bare = own.bare().await.unwrap();
+    let bare = own_upstream.bare().await.unwrap();
     assert!(server.send(&bare).await.head.contains("authorization: bearer theirs\r\n"));
     assert_eq!(ran(), before);
 }
@@ -175,8 +179,8 @@ async fn a_front_proxy_certificate_rotates_only_with_its_key() {
     let (certificate, key) = write(directory.path(), "proxy", &old);
     let files = FrontProxyConfig { certificate: certificate.clone(), key };
     let config = server.config(directory.path(), &ca, "token: weirs");
-    let own = Upstream::new(&config, metrics()).await.unwrap();
-    let upstream = own.front_proxy(&files).await.unwrap();
+    let own_upstream = Upstream::new(&config, metrics()).await.unwrap();
+    let upstream = own_upstream.front_proxy(&files).await.unwrap();
     let refresh = async || upstream.inner.credentials.refresh(false).await;
     let first = server.send(&upstream).await;
     assert_eq!(first.certificate.as_ref(), Some(&old.certificate));
@@ -200,7 +204,7 @@ async fn a_front_proxy_needs_tls() {
     let (certificate, key) = write(directory.path(), "proxy", &Ca::new().client("proxy"));
     let files = FrontProxyConfig { certificate, key };
     let config = config(Some("http://127.0.0.1:1".to_owned()), None, false);
-    let own = Upstream::new(&config, metrics()).await.unwrap();
-    let error = own.front_proxy(&files).await.err().unwrap().to_string();
+    let own_upstream = Upstream::new(&config, metrics()).await.unwrap();
+    let error = own_upstream.front_proxy(&files).await.err().unwrap().to_string();
     assert!(error.contains("plain HTTP"), "{error}");
 }

@@ -186,8 +186,8 @@ async fn reads_leave_a_server_that_hangs_and_writes_wait_there() {
         hung.suspected.notified().await;
         hung.probed(ProbeResult::Failed);
     };
-    let all = async { tokio::join!(futures_util::future::join_all(reads), probe).0 };
-    let answers = tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+    let reads_and_probe = async { tokio::join!(futures_util::future::join_all(reads), probe).0 };
+    let answers = tokio::time::timeout(Duration::from_secs(60), reads_and_probe).await.unwrap();
     for answer in answers {
         assert_eq!(text(answer.unwrap()).await, "0");
     }

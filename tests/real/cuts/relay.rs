@@ -79,9 +79,9 @@ impl Relay {
 
     /// Cuts some of the connections at any byte; sometimes all.
     pub(crate) fn cut(&self, rng: &mut Rng) {
-        let all = rng.bool();
+        let cuts_all = rng.bool();
         for connection in self.connections.lock().iter() {
-            if all || rng.u8(..3) > 0 {
+            if cuts_all || rng.u8(..3) > 0 {
                 connection.task.abort();
             }
         }

@@ -88,17 +88,17 @@ pub(super) fn ten_minutes() {
             text.lines().last()
         );
     }
-    let (found, wrong) = report(&clients, &seen);
+    let (found_clients, wrong) = report(&clients, &seen);
     assert!(events.iter().all(|count| *count > 20) && pods > 10, "the load did not run");
     if time.as_secs() >= TEN_MINUTES {
-        assert_eq!((found, wrong), (clients.len(), 0), "found, and wrong findings");
+        assert_eq!((found_clients, wrong), (clients.len(), 0), "found, and wrong findings");
     }
 }
 
 /// Returns the argument of the API server with a token for each client, which is also its user.
 fn tokens(dir: &TempDir) -> String {
-    let all = planted();
-    let users = OTHER_USERS.into_iter().chain(all.iter().map(|client| client.who.user));
+    let clients = planted();
+    let users = OTHER_USERS.into_iter().chain(clients.iter().map(|client| client.who.user));
     let line = |user| format!("{user},{user},uid-{user},\"system:masters\"\n");
     let text: String = users.map(line).collect();
     let path = dir.path().join("tokens.csv");
@@ -162,13 +162,13 @@ fn watch_findings(weir: &Weir, time: Duration) -> BTreeMap<Key, Seen> {
 
 /// Prints what was found. Returns how many clients were, and the number of wrong findings.
 fn report(clients: &[Planted], seen: &BTreeMap<Key, Seen>) -> (usize, usize) {
-    let mut found = 0;
+    let mut found_clients = 0;
     for client in clients {
-        let own = seen
+        let finding = seen
             .iter()
             .find(|([rule, user, ..], _)| rule == client.rule() && user == client.who.user);
-        found += usize::from(own.is_some());
-        let text = own.map_or("not found".to_owned(), |([_, _, agent, resource], seen)| {
+        found_clients += usize::from(finding.is_some());
+        let text = finding.map_or("not found".to_owned(), |([_, _, agent, resource], seen)| {
             let Seen { after, weight, evidence } = seen;
             format!("{:>3} s | {agent} | {resource} | {weight}: {evidence}", after.as_secs())
         });
@@ -188,8 +188,8 @@ fn report(clients: &[Planted], seen: &BTreeMap<Key, Seen>) -> (usize, usize) {
             after.as_secs()
         );
     }
-    eprintln!("found {found} of {}, wrong findings {wrong}", clients.len());
-    (found, wrong)
+    eprintln!("found {found_clients} of {}, wrong findings {wrong}", clients.len());
+    (found_clients, wrong)
 }
 
 const TEN_MINUTES: u64 = 600;

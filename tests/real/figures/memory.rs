@@ -72,7 +72,7 @@ pub(super) fn selectors() {
         let path = format!(
             "/api/v1/namespaces/a/configmaps?watch=1&resourceVersion=0&timeoutSeconds=300&labelSelector={selector}"
         );
-        let endpoint = world.through.as_token(&world.tokens.of("admin"));
+        let endpoint = world.through.as_token(&world.tokens.token_of("admin"));
         let before = settled(&world.weir).await;
         let (mut held, mut statuses) = (Vec::new(), BTreeMap::<String, usize>::new());
         for _ in 0..480 {

@@ -95,16 +95,18 @@ async fn run(name: &str, side: &Side, tokens: &[String; 2]) {
 
 /// Adds up the results of a user's workers.
 async fn sum(workers: JoinSet<(Vec<Duration>, usize)>) -> String {
-    let (mut all, mut refused) = (Vec::new(), 0);
+    let (mut times_of_all, mut refused) = (Vec::new(), 0);
     for (times, refusals) in workers.join_all().await {
-        all.extend(times);
+        times_of_all.extend(times);
         refused += refusals;
     }
-    all.sort();
-    let at = |part: f64| all.get((all.len().saturating_sub(1) as f64 * part) as usize).copied();
+    times_of_all.sort();
+    let at = |part: f64| {
+        times_of_all.get((times_of_all.len().saturating_sub(1) as f64 * part) as usize).copied()
+    };
     format!(
         "{:.1}/s, p50 {:.0?}, p99 {:.0?}, {refused} refused",
-        all.len() as f64 / DURATION.as_secs_f64(),
+        times_of_all.len() as f64 / DURATION.as_secs_f64(),
         at(0.5).unwrap_or_default(),
         at(0.99).unwrap_or_default()
     )

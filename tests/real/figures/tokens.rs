@@ -24,7 +24,7 @@ pub(super) fn writes_beside_wrong_tokens() {
             let endpoint = world.through.as_token("");
             tasks.spawn(flood(endpoint, n, Arc::clone(&floods)));
         }
-        let mut connection = world.through.as_token(&world.tokens.of("admin")).connection();
+        let mut connection = world.through.as_token(&world.tokens.token_of("admin")).connection();
         let path = "/api/v1/namespaces/a/configmaps";
         let mut writes = BTreeMap::<String, usize>::new();
         let began = Instant::now();

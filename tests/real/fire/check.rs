@@ -23,7 +23,7 @@ struct Timeline {
 impl Timelines {
     pub(super) fn new(histories: &[History]) -> Self {
         let timelines = |history: &History| {
-            let scopes = Scope::all().into_iter();
+            let scopes = Scope::every_scope().into_iter();
             scopes.map(|scope| (scope, Timeline::new(history, scope))).collect()
         };
         Self { histories: histories.iter().map(timelines).collect() }
@@ -35,7 +35,7 @@ impl Timelines {
         let of_number = listed.history.map(|number| &self.histories[number - 1][&listed.scope]);
         let is_right = match of_number {
             Some(timeline) => right(timeline),
-            None => self.of(listed.scope).any(right),
+            None => self.timelines_of(listed.scope).any(right),
         };
         (!is_right).then(|| format!("{} at {}: not the state of etcd", listed.what, listed.at))
     }
@@ -43,7 +43,8 @@ impl Timelines {
     /// Compares a run with the histories. It must be a contiguous part of one, or lead to its
     /// states.
     pub(super) fn check_run(&self, scope: Scope, run: &Run) -> Verdict {
-        let verdicts: Vec<_> = self.of(scope).map(|timeline| timeline.check_run(run)).collect();
+        let verdicts: Vec<_> =
+            self.timelines_of(scope).map(|timeline| timeline.check_run(run)).collect();
         if let Some(right) = verdicts.iter().find(|verdict| !matches!(verdict, Verdict::Wrong(_))) {
             return right.clone();
         }
@@ -52,11 +53,11 @@ impl Timelines {
             _ => "",
         });
         let texts: Vec<_> = texts.collect();
-        let (from, known) = (run.from, run.known);
-        Verdict::Wrong(format!("{scope}, events in ({from}, {known}]: {}", texts.join("; or ")))
+        let (from, reached) = (run.from, run.reached);
+        Verdict::Wrong(format!("{scope}, events in ({from}, {reached}]: {}", texts.join("; or ")))
     }
 
-    fn of(&self, scope: Scope) -> impl Iterator<Item = &Timeline> {
+    fn timelines_of(&self, scope: Scope) -> impl Iterator<Item = &Timeline> {
         self.histories.iter().filter_map(move |history| history.get(&scope))
     }
 }
@@ -99,7 +100,7 @@ impl Timeline {
         if self.digest_at(run.from) != Some(run.digest) {
             return Verdict::Wrong("another state at the beginning".to_owned());
         }
-        let expected = &self.changes[self.after(run.from)..self.after(run.known)];
+        let expected = &self.changes[self.after(run.from)..self.after(run.reached)];
         if run.events == expected {
             return Verdict::Complete;
         }

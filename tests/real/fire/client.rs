@@ -102,7 +102,7 @@ impl Client {
         let list = self.read::<List>(answered.response, kind).await?;
         let (at, path) = (list.metadata.version(), format!("{path}, cached: {}", answered.cached));
         self.check_bound(before, scope, at, bound, &path);
-        self.shown(scope.resource, at, answered.cached, &path);
+        self.check_answer(scope.resource, at, answered.cached, &path);
         let key = |metadata: &Metadata| {
             format!("{}/{}/{}", scope.resource, metadata.namespace, metadata.name).into()
         };
@@ -153,7 +153,7 @@ impl Client {
 
     /// Checks the resourceVersion of an answer. The cache may be a few milliseconds behind a read
     /// that was forwarded before; how often it is, is counted.
-    pub(super) fn shown(&mut self, resource: usize, at: u64, cached: bool, what: &str) {
+    pub(super) fn check_answer(&mut self, resource: usize, at: u64, cached: bool, what: &str) {
         if cached {
             self.see(resource, at, what);
             if at < self.forwarded[resource] {

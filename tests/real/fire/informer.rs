@@ -28,7 +28,7 @@ pub(super) struct Run {
     /// The number of objects' state at the beginning.
     pub(super) digest: u64,
     pub(super) from: u64,
-    pub(super) known: u64,
+    pub(super) reached: u64,
     pub(super) events: Vec<Change>,
     /// The resourceVersions of bookmarks, with the state when they came.
     pub(super) bookmarks: Vec<(u64, u64)>,
@@ -144,11 +144,11 @@ impl Informer {
 
     fn begin(&mut self, objects: BTreeMap<Key, u64>, at: u64, cached: bool) {
         let what = format!("a new state of {}", self.scope);
-        self.client.shown(self.scope.resource, at, cached, &what);
+        self.client.check_answer(self.scope.resource, at, cached, &what);
         let run = Run {
             digest: digest(&objects),
             from: at,
-            known: at,
+            reached: at,
             events: Vec::new(),
             bookmarks: Vec::new(),
             history: self.client.world.reference.number(),
@@ -164,10 +164,10 @@ impl Informer {
     /// Watches until it has to list again.
     async fn watch(&mut self) {
         loop {
-            let known = self.known();
+            let reached = self.reached();
             let seconds = self.rng.u64(SECONDS);
             let path = format!(
-                "{}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={known}",
+                "{}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={reached}",
                 self.scope.path()
             );
             match self.client.open(&path, "informer's watch").await {
@@ -214,9 +214,9 @@ impl Informer {
 
     fn apply(&mut self, change: Change) {
         // The deletions after a list of Weir are all at the resourceVersion before it.
-        let is_repeated = change.revision == self.known() && change.kind != Kind::Deleted;
-        if change.revision < self.known() || is_repeated {
-            let what = format!("{}: event {change:?} after {}", self.scope, self.known());
+        let is_repeated = change.revision == self.reached() && change.kind != Kind::Deleted;
+        if change.revision < self.reached() || is_repeated {
+            let what = format!("{}: event {change:?} after {}", self.scope, self.reached());
             self.client.violation(&what);
         }
         self.advance(change.revision, "an event");
@@ -229,16 +229,16 @@ impl Informer {
     }
 
     fn advance(&mut self, at: u64, what: &str) {
-        let known = self.known();
-        if at < known {
-            self.client.violation(&format!("{}: {what} at {at} after {known}", self.scope));
+        let reached = self.reached();
+        if at < reached {
+            self.client.violation(&format!("{}: {what} at {at} after {reached}", self.scope));
         }
-        self.last_run(|run| run.known = at.max(known));
-        self.relist_at = RelistAt::Last(at.max(known));
+        self.last_run(|run| run.reached = at.max(reached));
+        self.relist_at = RelistAt::Last(at.max(reached));
     }
 
-    fn known(&self) -> u64 {
-        self.informed.lock().runs.last().map_or(0, |run| run.known)
+    fn reached(&self) -> u64 {
+        self.informed.lock().runs.last().map_or(0, |run| run.reached)
     }
 
     fn last_run(&self, change: impl FnMut(&mut Run)) {

@@ -20,7 +20,7 @@ pub(super) struct Scope {
 
 impl Scope {
     /// Returns all scopes that are read.
-    pub(super) fn all() -> Vec<Self> {
+    pub(super) fn every_scope() -> Vec<Self> {
         let namespaces = [None, Some("a"), Some("a-b")];
         let scope = |resource| namespaces.map(|namespace| Self { resource, namespace });
         (0..COLLECTIONS.len()).flat_map(scope).collect()
@@ -36,9 +36,9 @@ impl Scope {
     pub(super) fn contains(self, key: &str) -> bool {
         let mut parts = key.splitn(3, '/');
         parts.next().is_some_and(|resource| resource.parse() == Ok(self.resource))
-            && parts
-                .next()
-                .is_some_and(|found| self.namespace.is_none_or(|namespace| namespace == found))
+            && parts.next().is_some_and(|object_namespace| {
+                self.namespace.is_none_or(|namespace| namespace == object_namespace)
+            })
     }
 }
 

@@ -14,7 +14,7 @@ use super::report::{Listed, Outcome, Start};
 /// Lists and gets until it is aborted.
 pub(super) async fn read(mut client: Client, seed: u64) {
     let mut rng = Rng::with_seed(seed);
-    let scopes = Scope::all();
+    let scopes = Scope::every_scope();
     let mut last = vec![1; scopes.len()];
     loop {
         let n = rng.usize(..scopes.len());
@@ -55,7 +55,7 @@ pub(super) async fn read(mut client: Client, seed: u64) {
 
 /// Lists in pages, which are of one state together.
 async fn pages(client: &mut Client, scope: Scope) {
-    let mut all = std::collections::BTreeMap::new();
+    let mut objects = std::collections::BTreeMap::new();
     let (mut token, mut at, mut history) = (String::new(), None, None);
     let number = client.world.reference.number();
     loop {
@@ -70,7 +70,7 @@ async fn pages(client: &mut Client, scope: Scope) {
         }
         history = history.or(state.history);
         at = Some(state.resource_version);
-        all.extend(state.objects);
+        objects.extend(state.objects);
         token = state.continue_token;
         if token.is_empty() {
             break;
@@ -81,7 +81,7 @@ async fn pages(client: &mut Client, scope: Scope) {
         return;
     }
     let what = format!("pages of {scope}");
-    let (at, digest) = (at.unwrap_or(0), digest(&all));
+    let (at, digest) = (at.unwrap_or(0), digest(&objects));
     client.world.report.listed(Listed { scope, at, digest, history, what });
 }
 
@@ -97,7 +97,7 @@ async fn get(client: &mut Client, scope: Scope, rng: &mut Rng) {
 /// Begins watches with the present state, until it is aborted.
 pub(super) async fn start(mut client: Client, seed: u64) {
     let mut rng = Rng::with_seed(seed);
-    let scopes = Scope::all();
+    let scopes = Scope::every_scope();
     loop {
         let scope = scopes[rng.usize(..scopes.len())];
         let before = client.world.reference.newest(scope.resource);
@@ -112,7 +112,7 @@ pub(super) async fn start(mut client: Client, seed: u64) {
                     Ok((objects, at)) => {
                         let what = format!("a consistent start of {scope}");
                         client.check_bound(before, scope, at, Bound::Consistent, &what);
-                        client.shown(scope.resource, at, answered.cached, &what);
+                        client.check_answer(scope.resource, at, answered.cached, &what);
                         let digest = digest(&objects);
                         let history = client.history_of(before, Bound::Consistent);
                         client.world.report.listed(Listed { scope, at, digest, history, what });
@@ -130,7 +130,7 @@ type Objects = std::collections::BTreeMap<Arc<str>, u64>;
 
 async fn initial(mut frames: Frames) -> Result<(Objects, u64), u16> {
     let mut objects = Objects::new();
-    let all = async {
+    let initial_state = async {
         loop {
             match frames.next().await {
                 Some(Frame::Event(change)) => objects.insert(change.key, change.revision),
@@ -141,7 +141,8 @@ async fn initial(mut frames: Frames) -> Result<(Objects, u64), u16> {
             };
         }
     };
-    let at = tokio::time::timeout(Duration::from_secs(40), all).await.unwrap_or(Err(0))?;
+    let at =
+        tokio::time::timeout(Duration::from_secs(40), initial_state).await.unwrap_or(Err(0))?;
     Ok((objects, at))
 }
 

@@ -48,12 +48,12 @@ impl Kind {
     }
 
     /// Returns the path of all of its objects.
-    pub(super) fn all(&self) -> String {
+    pub(super) fn collection_path(&self) -> String {
         format!("{}/{}", self.group_version(), self.plural)
     }
 
     /// Returns the path of those of a namespace.
-    pub(super) fn of(&self, namespace: &str) -> String {
+    pub(super) fn namespace_path(&self, namespace: &str) -> String {
         format!("{}/namespaces/{namespace}/{}", self.group_version(), self.plural)
     }
 

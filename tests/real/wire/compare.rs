@@ -12,7 +12,7 @@ pub(crate) struct Seen {
 
 impl Seen {
     /// One line for messages.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let Outcome { answer, usable, interim, .. } = &self.outcome;
         let text: String = String::from_utf8_lossy(&answer.body).chars().take(SHOWN_MAX).collect();
         let label = self.outcome.label();
@@ -49,10 +49,10 @@ pub(crate) enum Aspect {
 
 /// Returns how `weir` differs from `direct`.
 pub(crate) fn differences(direct: &Seen, weir: &Seen) -> Vec<Difference> {
-    let mut all = Vec::new();
+    let mut differences = Vec::new();
     let (left, right) = (&direct.outcome, &weir.outcome);
     let labels = format!("{} -> {}", left.label(), right.label());
-    let mut add = |aspect, kind: String| all.push(Difference { aspect, kind });
+    let mut add = |aspect, kind: String| differences.push(Difference { aspect, kind });
     if direct.effect != weir.effect {
         let effects = [direct, weir].map(|seen| verbs(&seen.effect));
         add(Aspect::Effect, format!("effect {} -> {} ({labels})", effects[0], effects[1]));
@@ -90,7 +90,7 @@ pub(crate) fn differences(direct: &Seen, weir: &Seen) -> Vec<Difference> {
     if left != right && left != Usable::Unclear && right != Usable::Unclear {
         add(Aspect::Usable, format!("usable {left:?} -> {right:?} ({labels})"));
     }
-    all
+    differences
 }
 
 /// Whether Go's server itself refuses a request, whatever the bytes of the response.

@@ -142,8 +142,8 @@ fn mutate(rng: &mut Rng, target: &mut Vec<u8>, protocol: Protocol) {
 }
 
 /// Returns one of several.
-pub(crate) fn pick<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
-    all[rng.usize(..all.len())]
+pub(crate) fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
+    choices[rng.usize(..choices.len())]
 }
 
 const ODD_METHODS: [&str; 14] = [

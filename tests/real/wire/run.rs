@@ -108,7 +108,7 @@ async fn lasting(
     side: usize,
 ) -> Vec<(Difference, [Seen; 2])> {
     let pair = |seen: &[Seen; 3]| [seen[0].clone(), seen[side].clone()];
-    let mut all: Vec<_> = differences(&seen[0], &seen[side])
+    let mut differing_pairs: Vec<_> = differences(&seen[0], &seen[side])
         .into_iter()
         .map(|difference| (difference, pair(seen)))
         .collect();
@@ -117,15 +117,15 @@ async fn lasting(
         difference.aspect == Aspect::Effect || reason(case, side, difference, pair).is_some()
     };
     for (pause, wait) in RETRIES {
-        if all.iter().all(is_sure) {
+        if differing_pairs.iter().all(is_sure) {
             break;
         }
         tokio::time::sleep(pause).await;
         let again = observe(world, case, wait).await;
         let differing = differences(&again[0], &again[side]);
-        all.retain(|one| is_sure(one) || differing.contains(&one.0));
+        differing_pairs.retain(|one| is_sure(one) || differing.contains(&one.0));
     }
-    all
+    differing_pairs
 }
 
 async fn note(
@@ -149,8 +149,8 @@ async fn note(
             let (case, [direct, weir]) = shrink::shrink(world, case, side, difference).await;
             let text = format!(
                 "WIRE_CASE={seed} {case}\n      API server: {}\n      Weir: {}",
-                direct.shown(),
-                weir.shown()
+                direct.summary(),
+                weir.summary()
             );
             eprintln!("new: {name}\n    {text}");
             text

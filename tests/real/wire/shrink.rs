@@ -15,7 +15,7 @@ pub(crate) async fn shrink(
     difference: &Difference,
 ) -> (Case, [Seen; 2]) {
     let seen = observe(world, case, WAIT).await;
-    let (mut best, mut shown) = (case.clone(), [seen[0].clone(), seen[side].clone()]);
+    let (mut best, mut sides) = (case.clone(), [seen[0].clone(), seen[side].clone()]);
     let deadline = Instant::now() + DURATION_MAX;
     let mut progress = true;
     while progress && Instant::now() < deadline {
@@ -27,23 +27,23 @@ pub(crate) async fn shrink(
             let seen = observe(world, &smaller, WAIT).await;
             let kinds = differences(&seen[0], &seen[side]);
             if kinds.iter().any(|one| one.kind == difference.kind) {
-                (best, shown) = (smaller, [seen[0].clone(), seen[side].clone()]);
+                (best, sides) = (smaller, [seen[0].clone(), seen[side].clone()]);
                 progress = true;
                 break;
             }
         }
     }
-    (best, shown)
+    (best, sides)
 }
 
 /// Returns cases with less in them, those with much less first.
 fn smaller(case: &Case) -> Vec<Case> {
-    let mut all = Vec::new();
+    let mut cases = Vec::new();
     if !case.body.is_empty() {
         let mut without = Case { body: Vec::new(), ..case.clone() };
         let of_body = ["content-length", "content-type", "transfer-encoding", "expect"];
         without.fields.retain(|field| !of_body.iter().any(|name| field.is(name)));
-        all.push(without);
+        cases.push(without);
     }
     if case.fields.len() > FIELDS_MAX {
         let mut without = case.clone();
@@ -56,13 +56,13 @@ fn smaller(case: &Case) -> Vec<Case> {
         if field.value != super::http1::BEARER.as_bytes() && !field.is("host") {
             let mut without = case.clone();
             without.fields.remove(at);
-            all.push(without);
+            cases.push(without);
         }
     }
     for at in 0..case.script.frames.len() {
         let mut without = case.clone();
         without.script.frames.remove(at);
-        all.push(without);
+        cases.push(without);
     }
     let mut length = case.target.len() / 2;
     while length > 0 {
@@ -70,11 +70,11 @@ fn smaller(case: &Case) -> Vec<Case> {
         for start in starts {
             let mut without = case.clone();
             without.target.drain(start..(start + length).min(case.target.len()));
-            all.push(without);
+            cases.push(without);
         }
         length /= 2;
     }
-    all
+    cases
 }
 
 /// Limit on the time for one example.

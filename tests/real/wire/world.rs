@@ -90,12 +90,12 @@ impl World {
             Protocol::Http1 => {
                 let [a, b, c] = &mut self.http1;
                 let sent = [a, b, c].map(|client| Box::pin(client.send(case, wait)));
-                all(sent).await
+                join_outcomes(sent).await
             }
             Protocol::Http2 => {
                 let [a, b, c] = &mut self.http2;
                 let sent = [a, b, c].map(|client| Box::pin(client.send(case, wait)));
-                all(sent).await
+                join_outcomes(sent).await
             }
         }
     }
@@ -109,7 +109,7 @@ impl World {
                 self.restore(NAMESPACES[at], &states[at]).await;
             }
             let restored = self.states().await;
-            let is_equal = restored.iter().all(|state| *state == self.baseline);
+            let is_equal = restored.iter().join_outcomes(|state| *state == self.baseline);
             assert!(is_equal, "a namespace was not restored: {restored:?} {:?}", self.baseline);
             self.wait_for_caches().await;
         }
@@ -212,7 +212,7 @@ impl World {
     }
 }
 
-async fn all(sent: [Pin<Box<impl Future<Output = Outcome>>>; 3]) -> [Outcome; 3] {
+async fn join_outcomes(sent: [Pin<Box<impl Future<Output = Outcome>>>; 3]) -> [Outcome; 3] {
     let [a, b, c] = sent;
     tokio::join!(a, b, c).into()
 }

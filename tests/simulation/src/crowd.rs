@@ -52,8 +52,8 @@ impl Crowd {
     /// Returns the seats that all requests together may take: those of `servers` for each of the
     /// Weirs, without the reserve.
     pub(crate) fn seats_of(&self, servers: usize, weirs: usize) -> usize {
-        let all = self.seats * servers as u64;
-        (all - (all / 10).max(RESERVE_MIN)).max(1) as usize * weirs
+        let seats = self.seats * servers as u64;
+        (seats - (seats / 10).max(RESERVE_MIN)).max(1) as usize * weirs
     }
 }
 
@@ -144,14 +144,14 @@ fn schema_of_user(name: &str, level: &str) -> Value {
 }
 
 fn schema_for(name: &str, level: &str, precedence: u64, subject: &Value) -> Value {
-    let all = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"],
+    let everything = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"],
         "clusterScope": true});
     json!({
         "apiVersion": VERSION, "kind": "FlowSchema", "metadata": {"name": name},
         "spec": {
             "priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence,
             "distinguisherMethod": {"type": "ByUser"},
-            "rules": [{"subjects": [subject], "resourceRules": [all]}],
+            "rules": [{"subjects": [subject], "resourceRules": [everything]}],
         },
     })
 }

@@ -136,10 +136,10 @@ pub(crate) unsafe extern "C" fn clock_gettime(clock: clockid_t, out: *mut timesp
     let base = if is_wall { WALL_START_S } else { MONOTONIC_START_S };
     let shift = if is_wall { WALL_SHIFT_S.load(Ordering::Relaxed) } else { 0 };
     let seconds = base + shift + (elapsed / NS_PER_S) as i64;
-    let shown = timespec { tv_sec: seconds, tv_nsec: (elapsed % NS_PER_S) as i64 };
+    let time = timespec { tv_sec: seconds, tv_nsec: (elapsed % NS_PER_S) as i64 };
     if !out.is_null() {
         // SAFETY: by the contract of the function.
-        unsafe { out.write(shown) };
+        unsafe { out.write(time) };
     }
     0
 }

@@ -100,7 +100,7 @@ pub(crate) enum LabelTerm {
 
 impl Selection {
     /// Selects all objects of a resource.
-    pub(crate) fn all(resource: &'static Resource) -> Self {
+    pub(crate) fn every_object(resource: &'static Resource) -> Self {
         Self { resource, namespace: None, name: None, label: None, node: None }
     }
 

@@ -152,8 +152,8 @@ impl Arguments {
             Task::Regressions { directory } => regressions(directory),
             Task::Shrink { plan, tries } => shrink::shrink(plan, *tries),
             Task::Enumerate { seed, scenario, minutes, step } => {
-                let all = Scenario::value_variants().iter().copied();
-                let scenarios = scenario.map_or_else(|| all.collect(), |one| vec![one]);
+                let scenarios_known = Scenario::value_variants().iter().copied();
+                let scenarios = scenario.map_or_else(|| scenarios_known.collect(), |one| vec![one]);
                 // All of them run, whatever the first ones find.
                 let held = scenarios.iter().filter(|one| enumerate(*seed, **one, *minutes, *step));
                 held.count() == scenarios.len()

@@ -31,7 +31,7 @@ pub(crate) struct Epoch {
     /// The revision of its beginning. A watch from before it gets 410: etcd has no history then.
     pub(crate) began_at: u64,
     /// The revision up to which it has the history of the epoch before; `None` for another cluster.
-    pub(crate) of: Option<u64>,
+    pub(crate) restored_revision: Option<u64>,
     /// When it ended; `None` for the present one.
     pub(crate) ended: Option<Instant>,
 }
@@ -135,12 +135,15 @@ impl WriteLog {
             match entry {
                 Recorded::Write(write) => self.epochs[last].add(write),
                 // Nothing was lost.
-                Recorded::Restore { revision, of }
-                    if of == Some(revision) && revision == self.epochs[last].revision => {}
-                Recorded::Restore { revision, of } => {
+                Recorded::Restore { revision, restored_revision }
+                    if restored_revision == Some(revision)
+                        && revision == self.epochs[last].revision => {}
+                Recorded::Restore { revision, restored_revision } => {
                     // Another cluster's objects follow as writes.
-                    let mut next = of.map_or_else(Epoch::default, |of| self.epochs[last].until(of));
-                    (next.revision, next.began_at, next.of) = (revision, revision, of);
+                    let mut next = restored_revision
+                        .map_or_else(Epoch::default, |restored| self.epochs[last].until(restored));
+                    (next.revision, next.began_at, next.restored_revision) =
+                        (revision, revision, restored_revision);
                     self.epochs[last].ended = Some(Instant::now());
                     self.epochs.push(next);
                 }
@@ -194,7 +197,7 @@ impl Epoch {
             log.keys.values_mut().for_each(|writes| writes.retain(|write| *write < kept));
             log.keys.retain(|_, writes| !writes.is_empty());
         }
-        Self { logs, revision, began_at: 0, of: None, ended: None }
+        Self { logs, revision, began_at: 0, restored_revision: None, ended: None }
     }
 }
 

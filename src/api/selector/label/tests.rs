@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn of<'a>(labels: &'a [(Box<str>, Box<str>)]) -> impl Fn(&str) -> Option<&'a [u8]> {
+fn lookup<'a>(labels: &'a [(Box<str>, Box<str>)]) -> impl Fn(&str) -> Option<&'a [u8]> {
     |wanted| labels.iter().find(|(key, _)| **key == *wanted).map(|(_, value)| value.as_bytes())
 }
 
@@ -90,7 +90,7 @@ fn selectors_match_as_upstream() {
     ];
     for (text, expected) in rows {
         let selector = LabelSelector::parse(text).unwrap_or_else(|| panic!("{text} is refused"));
-        assert_eq!(selector.matches(of(&object)), expected, "{text}");
+        assert_eq!(selector.matches(lookup(&object)), expected, "{text}");
     }
 }
 
@@ -173,7 +173,7 @@ fn the_longest_names_are_accepted() {
     let prefix = format!("{}a", "a.".repeat(126));
     assert_eq!(prefix.len(), 253);
     let selector = LabelSelector::parse(&format!("{prefix}/{name}={name}")).unwrap();
-    assert!(selector.matches(of(&labels(&[(&format!("{prefix}/{name}"), &name)]))));
+    assert!(selector.matches(lookup(&labels(&[(&format!("{prefix}/{name}"), &name)]))));
 }
 
 #[test]
@@ -189,7 +189,7 @@ proptest! {
     #[test]
     fn any_text_is_read_without_panic(text in "[-a-c,=!<>() \t/.0-9é\0]{0,24}|\\PC{0,24}") {
         if let Some(selector) = LabelSelector::parse(&text) {
-            let _matches = selector.matches(of(&labels(&[("a", "b")])));
+            let _matches = selector.matches(lookup(&labels(&[("a", "b")])));
         }
     }
 
@@ -207,7 +207,7 @@ proptest! {
         let outside = LabelSelector::parse(&format!("k notin ({set})")).unwrap();
         let object = value.as_deref().map(|value| labels(&[("k", value)])).unwrap_or_default();
         let expected = value.is_some_and(|value| values.contains(&value));
-        prop_assert_eq!(inside.matches(of(&object)), expected);
-        prop_assert_eq!(outside.matches(of(&object)), !expected);
+        prop_assert_eq!(inside.matches(lookup(&object)), expected);
+        prop_assert_eq!(outside.matches(lookup(&object)), !expected);
     }
 }

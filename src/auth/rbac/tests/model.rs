@@ -8,10 +8,11 @@ use crate::auth::user::User;
 
 pub(super) fn allows(objects: &Objects, user: &User, action: &Action<'_>) -> bool {
     let bindings = |plural: &'static str, namespace: String| {
-        let all = objects.iter().filter(move |((object_plural, object_namespace, _), _)| {
-            *object_plural == plural && *object_namespace == namespace
-        });
-        all.map(|(_, binding)| binding)
+        let bindings_of_namespace =
+            objects.iter().filter(move |((object_plural, object_namespace, _), _)| {
+                *object_plural == plural && *object_namespace == namespace
+            });
+        bindings_of_namespace.map(|(_, binding)| binding)
     };
     let allows = |binding: &Value, namespace: &str| {
         let applies =

@@ -51,8 +51,8 @@ fn lists_in_key_order_by_namespace_and_name() {
     let select = |filter: &WatchFilter| -> Vec<String> {
         state.select(filter).iter().map(|object| object.key.as_str().to_owned()).collect()
     };
-    let all = ["ns0/z", "ns1-a/a", "ns1.x/b", "ns1/a", "ns1/b", "ns10/a"];
-    assert_eq!(select(&everything()), all);
+    let keys = ["ns0/z", "ns1-a/a", "ns1.x/b", "ns1/a", "ns1/b", "ns10/a"];
+    assert_eq!(select(&everything()), keys);
     assert_eq!(select(&in_namespace("ns1")), ["ns1/a", "ns1/b"]);
     assert_eq!(select(&in_namespace("ns")), [""; 0]);
     let named = WatchFilter { name: Some("a".into()), ..everything() };

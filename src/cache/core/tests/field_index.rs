@@ -13,7 +13,7 @@ use crate::cache::core::watch_cache::Change;
 
 /// Computes the page that [`Snapshot::page`] must return by checking all objects.
 fn expected_page(
-    all: &[Arc<Object>],
+    objects: &[Arc<Object>],
     filter: &WatchFilter,
     range: &PageRange<'_>,
 ) -> (Vec<Arc<Object>>, Option<Continuation>) {
@@ -27,7 +27,7 @@ fn expected_page(
             .is_none_or(|value| object.attrs.field(field) == value.as_bytes()),
         None => true,
     };
-    let mut objects_in_range = all.iter().filter(|object| {
+    let mut objects_in_range = objects.iter().filter(|object| {
         let key = object.key.as_str();
         key >= from.as_str() && key.starts_with(&prefix) && counts(object)
     });
@@ -148,22 +148,22 @@ proptest! {
         let oldest = state.exact_from().0;
         for revision in oldest..=state.resource_version().0 {
             let snapshot = Snapshot::at(&state, ResourceVersion(revision)).unwrap();
-            let all = snapshot.page(&WatchFilter::default(), &PageRange::default()).objects;
+            let objects_held = snapshot.page(&WatchFilter::default(), &PageRange::default()).objects;
             prop_assert!(snapshot.store().is_index_consistent());
             for filter in &filters {
                 for limit in [None, NonZeroUsize::new(limit)] {
                     let range = PageRange { from, limit, indexed };
-                    let (objects, next) = expected_page(&all, filter, &range);
+                    let (objects, next) = expected_page(&objects_held, filter, &range);
                     let page = snapshot.page(filter, &range);
-                    prop_assert!(are_same(&page.objects, &objects), "{:?} of {:?}", filter, all);
-                    prop_assert_eq!(page.next, next, "{:?} {:?} of {:?}", filter, range, all);
+                    prop_assert!(are_same(&page.objects, &objects), "{:?} of {:?}", filter, objects_held);
+                    prop_assert_eq!(page.next, next, "{:?} {:?} of {:?}", filter, range, objects_held);
                 }
                 let store = snapshot.store();
                 let scanned = store.scan(filter, None).count();
                 prop_assert!(scanned <= store.scan_max(filter));
                 let first = store.scan(filter, None).next().map(|first| first.key.as_str());
                 let after: Vec<_> = store.scan(filter, first).filter(|object| filter.matches(object)).collect();
-                let expected = all.iter().filter(|object| filter.matches(object) && Some(object.key.as_str()) > first);
+                let expected = objects_held.iter().filter(|object| filter.matches(object) && Some(object.key.as_str()) > first);
                 prop_assert_eq!(after.len(), expected.count());
             }
         }

@@ -36,13 +36,13 @@ fn pod(name: &str, resource_version: u64) -> Pod {
 /// and a list at 30 follows.
 fn relisted() -> (WatchCache, Watcher, Watcher) {
     let cache = ready(&[pod("removed", 3), pod("left", 4), pod("stays", 5), pod("again", 6)], 10);
-    let all = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
-    let some = cache.watch(by_app("a"), WatchStart::Now).unwrap();
+    let every_object = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    let selected = cache.watch(by_app("a"), WatchStart::Now).unwrap();
     cache.apply(vec![Change::Upsert(pod("stays", 12).object())], at(0));
     let list =
         [pod("again", 22).uid("v"), pod("left", 25).app("b"), pod("new", 21), pod("stays", 24)];
     assert_eq!(relist(&cache, &list, 30), Ok(7));
-    (cache, all, some)
+    (cache, every_object, selected)
 }
 
 #[test]
@@ -75,16 +75,16 @@ const BATCH: [&str; 6] = [
 
 #[test]
 fn watches_continue_with_the_changes_of_the_list() {
-    let (cache, mut all, mut some) = relisted();
-    let (deliveries, stop) = drain(&mut all);
+    let (cache, mut every_object, mut selected) = relisted();
+    let (deliveries, stop) = drain(&mut every_object);
     assert_eq!((&deliveries[1..], stop), (BATCH.map(str::to_owned).as_slice(), Stop::Idle(30)));
-    assert!(all.take_bookmark_due());
-    assert!(!all.take_bookmark_due());
+    assert!(every_object.take_bookmark_due());
+    assert!(!every_object.take_bookmark_due());
     let left = [&BATCH[..2], &["DELETED ns1/left 12"], &BATCH[2..5]].concat();
-    assert_eq!(drain(&mut some).0[1..], left);
+    assert_eq!(drain(&mut selected).0[1..], left);
     cache.apply(vec![Change::Upsert(pod("new", 31).object())], at(0));
-    assert_eq!(drain(&mut all), (vec!["MODIFIED ns1/new 31".to_owned()], Stop::Idle(31)));
-    assert!(!all.take_bookmark_due());
+    assert_eq!(drain(&mut every_object), (vec!["MODIFIED ns1/new 31".to_owned()], Stop::Idle(31)));
+    assert!(!every_object.take_bookmark_due());
 }
 
 #[test]

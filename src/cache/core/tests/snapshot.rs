@@ -80,23 +80,23 @@ fn no_state_before_the_last_list_is_available() {
 
 #[test]
 fn a_page_reports_more_objects_regardless_of_selectors() {
-    let all = [("a", 1), ("b", 2), ("c", 3)].map(|(name, at)| Pod::new("ns", name, at));
-    let cache = ready(&[all[0].clone().app("x"), all[1].clone(), all[2].clone()], 5, 100);
+    let pods = [("a", 1), ("b", 2), ("c", 3)].map(|(name, at)| Pod::new("ns", name, at));
+    let cache = ready(&[pods[0].clone().app("x"), pods[1].clone(), pods[2].clone()], 5, 100);
     let snapshot = Snapshot::latest(&cache.state().unwrap());
     let page = |filter: &WatchFilter, range: PageRange<'_>| {
         let page = snapshot.page(filter, &range);
         (names(&page).join(" "), page.next.clone())
     };
-    let all = WatchFilter::default();
-    assert_eq!(page(&all, limit(2)), ("ns/a ns/b".to_owned(), next("ns/b", Some(1))));
-    assert_eq!(page(&all, limit(3)), ("ns/a ns/b ns/c".to_owned(), None));
+    let everything = WatchFilter::default();
+    assert_eq!(page(&everything, limit(2)), ("ns/a ns/b".to_owned(), next("ns/b", Some(1))));
+    assert_eq!(page(&everything, limit(3)), ("ns/a ns/b ns/c".to_owned(), None));
     assert_eq!(page(&in_namespace("ns"), limit(1)), ("ns/a".to_owned(), next("a", Some(2))));
     assert_eq!(page(&by_app("x"), limit(1)), ("ns/a".to_owned(), next("ns/a", None)));
     assert_eq!(page(&by_app("x"), limit(2)), ("ns/a".to_owned(), None));
     let after = PageRange { from: "a\0", ..limit(1) };
     assert_eq!(page(&in_namespace("ns"), after), ("ns/b".to_owned(), next("b", Some(1))));
     let remaining = PageRange { from: "ns/a\0", ..PageRange::default() };
-    assert_eq!(page(&all, remaining), ("ns/b ns/c".to_owned(), None));
+    assert_eq!(page(&everything, remaining), ("ns/b ns/c".to_owned(), None));
     assert_eq!(page(&by_app("x"), PageRange { from: "ns/a\0", ..limit(1) }), (String::new(), None));
     assert_eq!(
         page(&in_namespace("ns"), PageRange { from: "zz", ..limit(1) }),

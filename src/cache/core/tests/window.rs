@@ -171,8 +171,8 @@ fn a_reader_of_an_old_state_falls_behind_by_bytes() {
     assert_eq!(drain(&mut watcher), (vec![], Stop::Ended(EndCause::Slow)));
     let mut fresh = cache.watch(filter, WatchStart::InitialEvents).unwrap();
     assert!(!cache.lag(&cache.state().unwrap()).is_exceeded());
-    let all = drain(&mut fresh);
-    assert_eq!(all, (vec!["ADDED ns1/a 17".to_owned(), "END 17".to_owned()], Stop::Idle(17)));
+    let drained = drain(&mut fresh);
+    assert_eq!(drained, (vec!["ADDED ns1/a 17".to_owned(), "END 17".to_owned()], Stop::Idle(17)));
 }
 
 #[test]

@@ -23,8 +23,13 @@ async fn a_resource_that_disappears_or_changes_retires_its_cache() {
     // A watcher continues until the upstream ends its own watch, or until a time-out. A new request
     // gets the present definition.
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Idle));
-    let kinds =
-        rig.registry.inner.caches.all().into_iter().map(|cached| cached.resource.kind.to_string());
+    let kinds = rig
+        .registry
+        .inner
+        .caches
+        .to_vec()
+        .into_iter()
+        .map(|cached| cached.resource.kind.to_string());
     let mut kinds: Vec<_> = kinds.collect();
     kinds.sort_unstable();
     assert_eq!(kinds, ["Kind", "Other"], "a cache in use is replaced at once");

@@ -53,12 +53,12 @@ async fn moving_from_a_namespace_to_the_cluster_never_goes_back_in_time() {
     tokio::time::sleep(Duration::from_secs(61)).await;
     cluster_script.refuse(None, None);
     let cluster = full(&cluster_script, 1);
-    let all = rig.ready("configmaps", "").await.unwrap();
-    assert_eq!(*all.scope(), Scope::Cluster);
+    let cluster_wide = rig.ready("configmaps", "").await.unwrap();
+    assert_eq!(*cluster_wide.scope(), Scope::Cluster);
     let namespaced = rig.ready("configmaps", "mine").await.unwrap();
     assert_eq!(namespaced.cache().state().unwrap().resource_version(), ResourceVersion(2000));
     cluster.send(vec![bookmark(2000, false)]);
-    all.wait_until_fresh(ResourceVersion(2000), WAIT).await.unwrap();
+    cluster_wide.wait_until_fresh(ResourceVersion(2000), WAIT).await.unwrap();
     assert_eq!(*rig.ready("configmaps", "mine").await.unwrap().scope(), Scope::Cluster);
 }
 

@@ -113,9 +113,9 @@ fn a_change_costs_the_segments_around_it() {
         assert_eq!(decoded(&member), list.concat());
         counted
     };
-    let (all, missing) = list(&present);
-    assert!(all >= 8, "{all}");
-    assert_eq!(missing, all);
+    let (total, missing) = list(&present);
+    assert!(total >= 8, "{total}");
+    assert_eq!(missing, total);
     assert_eq!(list(&present).1, 0);
     for number in [1, 801, 1_501, 2_001, 2_999] {
         present.extend(objects([number].into_iter()));
@@ -143,9 +143,9 @@ fn lists_share_segments_of_equal_runs() {
     assert!(missing_of_part <= 3, "{missing_of_part}");
     // The metadata-only view shares no segment with whole objects.
     let metadata = Form { view: View::Metadata, ..Form::JSON };
-    let (_, (all, missing)) =
+    let (_, (total, missing)) =
         compressed(&segments, spliced(metadata, present.values().cloned().collect()));
-    assert_eq!(all, missing);
+    assert_eq!(total, missing);
 }
 
 /// Segments are identified by the ids of their objects, not by the objects' bytes.
@@ -196,8 +196,8 @@ fn an_evicted_segment_counts_as_held() {
     let held = HeldBytes::new(usize::MAX);
     // Nothing fits, so that each segment is evicted at once.
     let segments = SegmentCache::new(1, held.clone());
-    let all: Vec<_> = objects(0..100).into_values().collect();
-    let (member, _) = compressed(&segments, spliced(Form::JSON, all));
+    let hundred_objects: Vec<_> = objects(0..100).into_values().collect();
+    let (member, _) = compressed(&segments, spliced(Form::JSON, hundred_objects));
     segments.totals();
     let compressed_bytes: usize = member.iter().map(Bytes::len).sum();
     assert!(held.bytes() > compressed_bytes / 2, "{} of {compressed_bytes}", held.bytes());

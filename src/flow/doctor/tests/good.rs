@@ -1,6 +1,6 @@
 //! Clients that do all right, and clients that only look bad: neither has a finding.
 
-use super::world::{GO, LIST, PYTHON, Requests, WATCH, World, of, with};
+use super::world::{GO, LIST, PYTHON, Requests, WATCH, World, rules_found_for, with};
 use crate::flow::costs::Batch;
 use crate::flow::doctor::Rule;
 use crate::flow::habit::{AskedForm, Start};
@@ -55,7 +55,7 @@ fn well_behaved_clients_have_no_finding() {
             let lease = Requests { agent, resource: "leases", verb: "get", count: 900, ..LIST };
             let expired =
                 Requests { sign: |signs| signs.expired_watches = 1.0, count: 3, ..resumes };
-            assert_eq!(of(&[list, resumes, lease, expired]), [], "{agent} {resource}");
+            assert_eq!(rules_found_for(&[list, resumes, lease, expired]), [], "{agent} {resource}");
         }
     }
 }
@@ -74,7 +74,7 @@ fn clients_that_only_look_bad_have_no_finding() {
     let expired = Requests { count: 12, sign: |signs| signs.expired_watches = 1.0, ..watches };
     let after = Requests { habit: unset, count: 12, is_forwarded: true, ..LIST };
     let only = with(|habit| habit.form = AskedForm::OnlyJson);
-    for (what, all) in [
+    for (what, requests) in [
         ("kubectl wait", vec![short(kubectl)]),
         ("kubectl get --output=yaml", vec![json(kubectl)]),
         ("kubectl apply in a loop", vec![Requests { verb: "list", count: 99, ..kubectl }]),
@@ -84,6 +84,6 @@ fn clients_that_only_look_bad_have_no_finding() {
         ("a dynamic client", vec![json(Requests { agent: GO, habit: only, ..WATCH })]),
         ("watches of one object", vec![Requests { habit: from, count: 99, ..WATCH }]),
     ] {
-        assert_eq!(of(&all), [], "{what}");
+        assert_eq!(rules_found_for(&requests), [], "{what}");
     }
 }

@@ -60,13 +60,13 @@ impl World {
         Self { costs, doctor, hasher, now }
     }
 
-    pub(super) fn run(&mut self, all: &[Requests]) {
+    pub(super) fn run(&mut self, requests: &[Requests]) {
         for second in 0..600 {
             let mut batch = Batch::default();
-            for requests in all {
-                let due = |second: u32| u64::from(second) * u64::from(requests.count) / 600;
+            for group in requests {
+                let due = |second: u32| u64::from(second) * u64::from(group.count) / 600;
                 for _ in due(second)..due(second + 1) {
-                    self.add(&mut batch, requests);
+                    self.add(&mut batch, group);
                 }
             }
             self.costs.add(self.now, &mut batch);
@@ -115,8 +115,8 @@ impl World {
     }
 
     /// Goes on for an hour.
-    pub(super) fn run_hour(&mut self, all: &[Requests]) {
-        (0..6).for_each(|_| self.run(all));
+    pub(super) fn run_hour(&mut self, requests: &[Requests]) {
+        (0..6).for_each(|_| self.run(requests));
     }
 
     pub(super) fn rules(&mut self) -> Vec<Rule> {
@@ -127,9 +127,9 @@ impl World {
     }
 }
 
-pub(super) fn of(all: &[Requests]) -> Vec<Rule> {
+pub(super) fn rules_found_for(requests: &[Requests]) -> Vec<Rule> {
     let mut world = World::new();
-    world.run(all);
+    world.run(requests);
     world.rules()
 }
 

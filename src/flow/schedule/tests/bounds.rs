@@ -149,9 +149,9 @@ proptest! {
         let served = compete(&mut rig, &clients, 200);
         let served: Vec<u64> = served.chunks(2).map(|flows| flows.iter().sum()).collect();
         let nominal = |place: usize| rig.scheduler.levels[place].limits.nominal as f64;
-        let all: f64 = (0..parts.len()).map(nominal).sum();
+        let total: f64 = (0..parts.len()).map(nominal).sum();
         for (place, given) in served.iter().enumerate() {
-            let expected = 200.0 * nominal(place) / all * 200.0;
+            let expected = 200.0 * nominal(place) / total * 200.0;
             // Whole seats.
             let slack = (0.05 * expected).max(1.5 * 200.0);
             prop_assert!((*given as f64 - expected).abs() <= slack, "{place}: {given} of {expected}");

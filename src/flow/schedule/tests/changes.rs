@@ -121,12 +121,12 @@ impl Run {
         let levels = &self.scheduler.levels;
         let counted: Vec<u64> = levels.iter().map(|level| level.in_use).collect();
         assert_eq!(counted, in_use, "no seat is lost");
-        let all: u64 = (0..)
+        let total: u64 = (0..)
             .zip(&in_use)
             .filter(|(level, _)| !self.is_exempt(*level))
             .map(|(_, seats)| seats)
             .sum();
-        assert_eq!(all, self.scheduler.in_use);
+        assert_eq!(total, self.scheduler.in_use);
         let without_least = levels.iter().filter(|level| level.limits.least == 0).count() as u64;
         let claimed: u64 = levels.iter().map(|level| level.sums().claimed).sum();
         for (place, seats) in in_use.iter().enumerate() {
@@ -135,7 +135,7 @@ impl Run {
                 continue;
             }
             let Limits { least, most, .. } = levels[place].limits;
-            assert!(all <= self.scheduler.seats, "{all} of {}", self.scheduler.seats);
+            assert!(total <= self.scheduler.seats, "{total} of {}", self.scheduler.seats);
             assert!(*seats <= most, "{seats} of {most}");
             let is_alone = *seats == 1 && least == 0;
             let is_left = claimed <= self.scheduler.seats + without_least;
@@ -181,7 +181,7 @@ impl Run {
     /// Whether long requests have at most half of what is lent, if another one of this level runs
     /// with these seats; or whether that is the only one of its level.
     pub(super) fn leaves_half(&self, level: usize, seats: u64) -> bool {
-        let Scheduler { levels, seats: all, .. } = &self.scheduler;
+        let Scheduler { levels, seats: server_seats, .. } = &self.scheduler;
         let long_of = |level: usize| -> u64 {
             let running = self.running.iter().map(|(ticket, _)| ticket);
             running
@@ -203,12 +203,12 @@ impl Run {
         }
         let borrowed_by_level =
             (long_of(level) + seats).saturating_sub(levels[level].limits.nominal);
-        let lent = (borrowed + all).saturating_sub(claimed);
+        let lent = (borrowed + server_seats).saturating_sub(claimed);
         borrowed_by_level == 0 || long_of(level) == 0 || 2 * borrowed_long <= lent
     }
 
     fn could_start(&self, id: &WaitingId, request: &Arriving) -> bool {
-        let Scheduler { levels, seats: all, in_use: all_in_use, .. } = &self.scheduler;
+        let Scheduler { levels, seats: server_seats, in_use: all_in_use, .. } = &self.scheduler;
         let level = &levels[id.level];
         let Limits { nominal, least, most } = level.limits;
         let (in_use, seats) = (level.in_use, request.seats);
@@ -221,16 +221,17 @@ impl Run {
             .map(|place| claims(place, levels[place].in_use))
             .sum();
         let is_first = in_use == 0 && seats == 1;
-        let is_allowed = in_use + seats <= least || others + in_use + seats <= *all || is_first;
-        if all_in_use + seats > *all || in_use + seats > most || !is_allowed {
+        let is_allowed =
+            in_use + seats <= least || others + in_use + seats <= *server_seats || is_first;
+        if all_in_use + seats > *server_seats || in_use + seats > most || !is_allowed {
             return false;
         }
         // The seats that the level has now, of which a flow gets a part.
-        let free = (all - all_in_use).min(most - in_use);
+        let free = (server_seats - all_in_use).min(most - in_use);
         let lendable =
-            all.saturating_sub(others).saturating_sub(in_use).max(u64::from(in_use == 0));
+            server_seats.saturating_sub(others).saturating_sub(in_use).max(u64::from(in_use == 0));
         let unused_minimum = least.saturating_sub(in_use);
-        let is_own = seats <= unused_minimum.min(all - all_in_use);
+        let is_own = seats <= unused_minimum.min(server_seats - all_in_use);
         let present = if is_own { nominal } else { nominal.max(in_use + free.min(lendable)) };
         let seats_where = |is: &dyn Fn(&Ticket) -> bool| -> u64 {
             let running =

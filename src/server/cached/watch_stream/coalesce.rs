@@ -66,8 +66,8 @@ mod tests {
         let mut pieces = VecDeque::new();
         let chunks = [&small, &small, &large, &small, &large, &large, &small, &small];
         let held = HeldBytes::new(100);
-        let all = || chunks.into_iter().cloned().collect();
-        let first = coalesce(all(), &mut pieces, Some(&held)).unwrap();
+        let copies = || chunks.into_iter().cloned().collect();
+        let first = coalesce(copies(), &mut pieces, Some(&held)).unwrap();
         pieces.push_front(first);
         let lengths: Vec<_> = pieces.iter().map(Bytes::len).collect();
         assert_eq!(lengths, [2, JOINED_BYTES_MAX, 1, JOINED_BYTES_MAX, JOINED_BYTES_MAX, 2]);

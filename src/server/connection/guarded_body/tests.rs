@@ -96,7 +96,7 @@ async fn a_watch_that_is_not_read_ends_with_a_bookmark_while_weir_is_overloaded(
     };
     assert_eq!(next().await.unwrap(), b"event");
     let overload = Overload::calm();
-    let stages = Stages { all: Stage::VitalOnly, space: Stage::Calm };
+    let stages = Stages { overall: Stage::VitalOnly, space: Stage::Calm };
     overload.set(stages, &Signals::default());
     // The bookmark stays for a client that reads later.
     let swept = tokio::time::timeout(TIMEOUT / 2, timeouts.sweep(&overload));
@@ -170,7 +170,7 @@ async fn a_body_is_released_with_its_last_piece() {
             body.frame().await.unwrap().unwrap();
         }
         assert!(body.is_end_stream(), "{count}");
-        let released = |body: &Body| matches!(body, Body::Chunks(all) if all.is_released());
+        let released = |body: &Body| matches!(body, Body::Chunks(chunks) if chunks.is_released());
         assert!(body.read(released, false));
         sweep(&timeouts, TIMEOUT * 9).await;
         assert!(body.frame().await.is_none(), "{count}");

@@ -112,11 +112,12 @@ fn selectors_narrow_the_filter() {
     let nodes = resource(("", "v1", "nodes"), false);
     let filter = |uri: &str, resource| resolve(uri, resource).unwrap().filter;
 
-    let all = filter("/api/v1/pods?fieldSelector=metadata.namespace%3Da", &pods);
-    assert_eq!(all.namespace.as_deref(), Some("a"));
-    let within = filter("/api/v1/namespaces/b/pods?fieldSelector=metadata.namespace%3Da", &pods);
-    assert_eq!(within.namespace.as_deref(), Some("b"));
-    assert!(!within.fields.is_empty(), "the contradictory fields must match nothing");
+    let cluster_filter = filter("/api/v1/pods?fieldSelector=metadata.namespace%3Da", &pods);
+    assert_eq!(cluster_filter.namespace.as_deref(), Some("a"));
+    let namespace_filter =
+        filter("/api/v1/namespaces/b/pods?fieldSelector=metadata.namespace%3Da", &pods);
+    assert_eq!(namespace_filter.namespace.as_deref(), Some("b"));
+    assert!(!namespace_filter.fields.is_empty(), "the contradictory fields must match nothing");
     let volumes = resource(("", "v1", "persistentvolumes"), false);
     let cluster =
         filter("/api/v1/persistentvolumes?fieldSelector=metadata.namespace%3Da", &volumes);

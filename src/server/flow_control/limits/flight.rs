@@ -20,13 +20,13 @@ use crate::upstream::send_options::AttemptObserver;
 pub(crate) struct Flight {
     limits: Arc<ServerLimits>,
     queue: Arc<Queue>,
-    of: FlightOf,
+    target: FlightTarget,
     attempt: Mutex<Option<Attempt>>,
 }
 
 /// The properties of a request that are known before it is sent.
 #[derive(Clone, Debug)]
-pub(crate) struct FlightOf {
+pub(crate) struct FlightTarget {
     /// The name of its priority level.
     pub(crate) level: Arc<str>,
     pub(crate) seats: u64,
@@ -58,18 +58,16 @@ impl Flight {
     pub(in crate::server::flow_control) fn new(
         limits: &Arc<ServerLimits>,
         queue: &Arc<Queue>,
-        target: FlightOf,
+        target: FlightTarget,
     ) -> Option<Arc<Self>> {
         let (limits, queue) = (Arc::clone(limits), Arc::clone(queue));
-        limits
-            .adapts()
-            .then(|| Arc::new(Self { limits, queue, of: target, attempt: Mutex::default() }))
+        limits.adapts().then(|| Arc::new(Self { limits, queue, target, attempt: Mutex::default() }))
     }
 
     fn give_back(&self, attempt: Attempt) {
         let is_lost = !attempt.is_over && attempt.began.elapsed() >= HEAD_LATE;
         self.limits.update(attempt.server, |now, limited| {
-            limited.limit.give(now, self.of.seats);
+            limited.limit.give(now, self.target.seats);
             if is_lost {
                 limited.limit.lost();
             }
@@ -92,15 +90,15 @@ impl AttemptObserver for Flight {
         if let Some(before) = before {
             self.give_back(Attempt { is_over: true, ..before });
         }
-        self.limits.update(server, |now, limited| limited.limit.take(now, self.of.seats));
+        self.limits.update(server, |now, limited| limited.limit.take(now, self.target.seats));
     }
 
     fn answered(&self, status: StatusCode, headers: &HeaderMap, latency: Duration) {
         let Some(server) = self.end() else { return };
-        let refusal = refusal(status, headers, self.of.is_of_core);
+        let refusal = refusal(status, headers, self.target.is_of_core);
         let answer = Answer {
-            class: self.of.class.filter(|_| status.is_success()),
-            seats: self.of.seats,
+            class: self.target.class.filter(|_| status.is_success()),
+            seats: self.target.seats,
             latency,
             is_error: status.is_server_error(),
         };
@@ -110,7 +108,8 @@ impl AttemptObserver for Flight {
         };
         let retry_after = parse_retry_after(headers);
         let is_of_level = refusal == Refusal::OfLevel;
-        let level = is_of_level.then(|| (&self.of.level, self.queue.part_in_use(&self.of.level)));
+        let level =
+            is_of_level.then(|| (&self.target.level, self.queue.part_in_use(&self.target.level)));
         let allotment = self.limits.refused(server, level, retry_after);
         self.queue.set_allotment(&allotment);
     }
@@ -133,7 +132,7 @@ impl Drop for Flight {
 
 impl fmt::Debug for Flight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flight").field("of", &self.of).finish_non_exhaustive()
+        f.debug_struct("Flight").field("target", &self.target).finish_non_exhaustive()
     }
 }
 

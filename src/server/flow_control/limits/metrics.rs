@@ -27,7 +27,7 @@ pub(super) struct LimitMetrics {
     of_levels: IntCounter,
     of_server: IntCounter,
     /// The levels that are shown.
-    shown: Vec<std::sync::Arc<str>>,
+    exported_levels: Vec<std::sync::Arc<str>>,
 }
 
 impl LimitFamilies {
@@ -77,7 +77,7 @@ impl LimitFamilies {
             seats: self.seats.with_label_values(&[url]),
             of_levels: self.refusals.with_label_values(&[url, OF_LEVEL]),
             of_server: self.refusals.with_label_values(&[url, OF_SERVER]),
-            shown: Vec::new(),
+            exported_levels: Vec::new(),
         }
     }
 }
@@ -92,12 +92,12 @@ impl LimitMetrics {
 
     /// Shows the parts of the levels that the server has refused.
     pub(super) fn show_levels<'a>(&mut self, levels: impl Iterator<Item = (&'a str, f64)>) {
-        for level in self.shown.drain(..) {
+        for level in self.exported_levels.drain(..) {
             drop(self.families.levels.remove_label_values(&[&self.url, &*level]));
         }
         for (level, part) in levels {
             self.families.levels.with_label_values(&[&*self.url, level]).set(part);
-            self.shown.push(level.into());
+            self.exported_levels.push(level.into());
         }
     }
 

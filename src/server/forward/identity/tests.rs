@@ -32,9 +32,16 @@ fn apply(identity: &ForwardedIdentity, given: HeaderMap) -> Result<HeaderMap, St
 
 /// Returns the settings of a cluster that lists headers with these prefixes.
 fn listed(heads: &[&str]) -> RequestHeaderNames {
-    let all = |name: &str| heads.iter().map(|head| format!(" {head}{name} ")).collect::<Vec<_>>();
-    let prefixes = [all("Extra-"), vec![String::new()]].concat();
-    RequestHeaderNames::new(Vec::new(), &all("User"), &all("Uid"), &all("Group"), &prefixes)
+    let names_of_heads =
+        |name: &str| heads.iter().map(|head| format!(" {head}{name} ")).collect::<Vec<_>>();
+    let prefixes = [names_of_heads("Extra-"), vec![String::new()]].concat();
+    RequestHeaderNames::new(
+        Vec::new(),
+        &names_of_heads("User"),
+        &names_of_heads("Uid"),
+        &names_of_heads("Group"),
+        &prefixes,
+    )
 }
 
 fn apply_with(
@@ -68,11 +75,11 @@ fn given() -> HeaderMap {
 }
 
 fn expect(forwarded: &[(&'static str, &'static str)]) -> HeaderMap {
-    let mut all = headers(&[("accept", "application/json"), ("x-forwarded-for", "10.0.0.1")]);
+    let mut expected = headers(&[("accept", "application/json"), ("x-forwarded-for", "10.0.0.1")]);
     for (name, value) in forwarded {
-        all.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+        expected.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
-    all
+    expected
 }
 
 const WITHOUT_TOKEN: (&str, &str) = ("sec-websocket-protocol", "v5.channel.k8s.io");
@@ -134,11 +141,11 @@ fn a_front_proxy_sends_all_headers_that_the_upstream_reads() {
         }
         let forwarded =
             apply_with(&names, &ForwardedIdentity::FrontProxy(jane()), claimed).unwrap();
-        let mut all = vec![WITHOUT_TOKEN];
-        all.extend(
+        let mut expected = vec![WITHOUT_TOKEN];
+        expected.extend(
             heads.iter().flat_map(|head| remote_user(head.to_lowercase().trim_end_matches('-'))),
         );
-        assert_eq!(forwarded, expect(&all));
+        assert_eq!(forwarded, expect(&expected));
     }
     // These are kube-apiserver's default headers: none is for the uid.
     let (name, group) = (["X-Remote-User".to_owned()], ["X-Remote-Group".to_owned()]);

@@ -83,17 +83,17 @@ proptest! {
     /// When a server goes, only what was there moves; the order of the others stays.
     #[test]
     fn only_what_was_at_a_lost_server_moves(resource in any::<u64>(), servers in 2_usize..8) {
-        let all: Vec<_> = (0..servers).map(|server| candidate(&server.to_string())).collect();
-        let order = rendezvous(resource, &all);
+        let candidates: Vec<_> = (0..servers).map(|server| candidate(&server.to_string())).collect();
+        let order = rendezvous(resource, &candidates);
         for lost in 0..servers {
             let rest: Vec<_> =
-                all.iter().filter(|one| one.key != all[lost].key).copied().collect();
+                candidates.iter().filter(|one| one.key != candidates[lost].key).copied().collect();
             let keys: Vec<_> =
                 rendezvous(resource, &rest).iter().map(|&index| rest[index].key).collect();
             let expected: Vec<_> = order
                 .iter()
                 .filter(|&&index| index != lost)
-                .map(|&index| all[index].key)
+                .map(|&index| candidates[index].key)
                 .collect();
             prop_assert_eq!(keys, expected);
         }
@@ -105,12 +105,12 @@ proptest! {
         keys in prop::collection::vec(any::<u64>(), 1..200),
         servers in 1_usize..8,
     ) {
-        let mut all: Vec<_> = (0..servers).map(|server| candidate(&server.to_string())).collect();
+        let mut candidates: Vec<_> = (0..servers).map(|server| candidate(&server.to_string())).collect();
         for &client in &keys {
-            let chosen = sticky(client, None, &all).unwrap();
-            all[chosen].in_use += 1;
+            let chosen = sticky(client, None, &candidates).unwrap();
+            candidates[chosen].in_use += 1;
         }
-        let most = all.iter().map(|one| one.in_use).max().unwrap();
+        let most = candidates.iter().map(|one| one.in_use).max().unwrap();
         prop_assert!(most * servers * 4 <= keys.len() * 5 + servers * 4);
     }
 }

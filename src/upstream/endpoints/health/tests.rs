@@ -157,7 +157,7 @@ fn a_response_ends_an_ejection_only_if_its_request_began_later() {
 #[test]
 fn an_unreachable_server_is_tried_every_minute() {
     let mut now = Instant::now();
-    let mut health = Health::found(now);
+    let mut health = Health::unprobed(now);
     assert_eq!(health.next_probe(now, 5 * SECOND), now);
     for _ in 0..3 {
         assert_eq!((health.state(now), health.was_reached()), (State::Unreachable, false));
@@ -171,7 +171,7 @@ fn an_unreachable_server_is_tried_every_minute() {
     health.probe(ProbeResult::Ready, now);
     assert!(is_usable(&health, now) && health.was_reached());
     // One that starts is reached, and then probed as usual.
-    let mut health = Health::found(now);
+    let mut health = Health::unprobed(now);
     health.probe(ProbeResult::NotReady, now);
     assert_eq!((health.state(now), health.was_reached()), (State::Ejected, true));
     assert_eq!(health.next_probe(now, 5 * SECOND), now + 5 * SECOND);
@@ -212,7 +212,7 @@ proptest! {
         events in prop::collection::vec((event(), 0_u64..3000), 0..100),
     ) {
         let mut now = Instant::now();
-        let mut health = Health::found(now);
+        let mut health = Health::unprobed(now);
         for (event, millis) in events {
             let started = now;
             now += Duration::from_millis(millis);

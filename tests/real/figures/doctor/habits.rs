@@ -31,7 +31,7 @@ impl Planted {
 
 /// Returns one for each rule.
 pub(super) fn planted() -> [Planted; 15] {
-    let mut all = [
+    let mut clients = [
         Planted::new("poll-list", |client| lists(client, CONFIG_MAPS, 8).boxed()),
         Planted::new("unset-list", |client| unset_lists(client).boxed()),
         Planted::new("unpaged-list", |client| lists(client, "/api/v1/podtemplates", 75).boxed()),
@@ -48,7 +48,7 @@ pub(super) fn planted() -> [Planted; 15] {
         Planted::new("whole-objects", |client| objects_and_metadata(client).boxed()),
         Planted::new("no-agent", |client| many_watches(client).boxed()),
     ];
-    for client in &mut all {
+    for client in &mut clients {
         match client.rule() {
             // It gives up each watch that is not answered with 410, which then is short.
             "dead-watch" => client.also = &["watch-churn"],
@@ -62,7 +62,7 @@ pub(super) fn planted() -> [Planted; 15] {
             _ => {}
         }
     }
-    all
+    clients
 }
 
 /// Lists again and again over one connection.

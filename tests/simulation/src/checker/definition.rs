@@ -20,7 +20,8 @@ impl Checker {
     pub(crate) fn one_definition(&self, path: &str, answer: &Answer) {
         let Some(items) = items(&answer.whole) else { return };
         self.checked("D1");
-        let of_all = items.iter().map(|item| defaults(item.get())).reduce(|all, one| all & one);
+        let of_all =
+            items.iter().map(|item| defaults(item.get())).reduce(|common, one| common & one);
         if of_all == Some(0) {
             self.violated("D1", &format!("{path}: in the bytes of two definitions"));
         }
@@ -46,5 +47,5 @@ fn items(list: &[u8]) -> Option<Vec<&RawValue>> {
 fn defaults(item: &str) -> u32 {
     let number = |(at, name): (usize, &str)| item.as_bytes().get(at + name.len()).copied();
     let numbers = item.match_indices(DEFAULTED).filter_map(number);
-    numbers.fold(0, |all, number| all | 1 << (number & 31))
+    numbers.fold(0, |bits, number| bits | 1 << (number & 31))
 }

@@ -93,9 +93,10 @@ impl Form {
     }
 
     /// Returns what is wrong with the `Content-Type` of an answer.
-    pub(super) fn type_problem(self, shown: &str, is_watch: bool) -> Option<String> {
+    pub(super) fn type_problem(self, content_type: &str, is_watch: bool) -> Option<String> {
         let wanted = self.content_type(is_watch);
-        (shown != wanted).then(|| format!("the Content-Type is {shown}, and not {wanted}"))
+        (content_type != wanted)
+            .then(|| format!("the Content-Type is {content_type}, and not {wanted}"))
     }
 
     /// Returns what is wrong with the type of a page.
@@ -110,9 +111,9 @@ impl Form {
         if *shown_kind != kind || shown_version != version {
             return Some(format!("it is a {shown_kind} of {shown_version}"));
         }
-        let shown = answer.headers.get(http::header::CONTENT_TYPE);
-        let shown = shown.and_then(|value| value.to_str().ok()).unwrap_or_default();
-        self.type_problem(shown, false)
+        let content_type = answer.headers.get(http::header::CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        self.type_problem(content_type, false)
     }
 
     /// Reads one object, which is not in JSON; `None` if it is none of this form.
@@ -159,16 +160,16 @@ impl Item {
     /// Returns what is wrong with the item, if it is this version of an object.
     pub(super) fn problem(&self, resource: &Resource, version: &Version) -> Option<String> {
         match self {
-            Self::Json(shown) => {
+            Self::Json(item) => {
                 let wanted = resource.item(&version.json);
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                let is_same = *shown == wanted;
-                (!is_same).then(|| format!("an item is {}, and not {}", text(shown), text(&wanted)))
+                let is_same = *item == wanted;
+                (!is_same).then(|| format!("an item is {}, and not {}", text(item), text(&wanted)))
             }
-            Self::Metadata(shown) => {
+            Self::Metadata(item) => {
                 let wanted: Value = serde_json::from_slice(&version.json).unwrap_or_default();
-                let is_same = wanted["metadata"] == *shown;
-                (!is_same).then(|| format!("metadata is {shown}, and not {}", wanted["metadata"]))
+                let is_same = wanted["metadata"] == *item;
+                (!is_same).then(|| format!("metadata is {item}, and not {}", wanted["metadata"]))
             }
             Self::Protobuf { key, uid, revision } => {
                 let is_same =

@@ -72,11 +72,11 @@ impl Checker {
         let revision = list.revision;
         let ended = inner.write_log.now();
         let mut problems = Vec::new();
-        let mut shown: Vec<usize> = Vec::new();
+        let mut fitting_epochs: Vec<usize> = Vec::new();
         for epoch in inner.write_log.candidates(operation.begun) {
             let state = inner.write_log.epoch(epoch).state(&operation.selection, revision);
             match page_problem(operation, &state, walk, &list) {
-                None => shown.push(epoch),
+                None => fitting_epochs.push(epoch),
                 Some(problem) => problems.push(problem),
             }
         }
@@ -86,7 +86,7 @@ impl Checker {
             inner.checked("E1");
         }
         // The token of a page from before a restore means something else after it.
-        if shown.is_empty() && walk.offset > 0 && ended.epoch != operation.begun.epoch {
+        if fitting_epochs.is_empty() && walk.offset > 0 && ended.epoch != operation.begun.epoch {
             return None;
         }
         let bounds = |epoch: &usize| {
@@ -94,8 +94,8 @@ impl Checker {
             operation.bounds_problem(guarantee, place, ended, answer.is_hit())
         };
         // A restored state may be that of both epochs.
-        let fitting = shown.iter().find(|epoch| bounds(epoch).is_none());
-        let Some(epoch) = fitting.or(shown.first()).copied() else {
+        let fitting = fitting_epochs.iter().find(|epoch| bounds(epoch).is_none());
+        let Some(epoch) = fitting.or(fitting_epochs.first()).copied() else {
             let guarantee = inner.lost_or(
                 guarantee,
                 operation,

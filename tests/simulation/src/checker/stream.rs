@@ -148,7 +148,7 @@ impl Checker {
         }
         let frame = frame?;
         match (&frame.notice, &mut stream.initial) {
-            (Notice::Put { .. }, Some(initial)) => initial.push((frame.r#type, frame.shown)),
+            (Notice::Put { .. }, Some(initial)) => initial.push((frame.r#type, frame.object)),
             (Notice::Put { revision, .. } | Notice::Deleted { revision, .. }, _) => {
                 stream.event(&mut inner, &frame, *revision);
             }
@@ -171,17 +171,19 @@ impl StreamCheck {
     fn follow(&mut self, inner: &Inner, epochs: usize) {
         for number in self.epochs..epochs {
             let epoch = inner.write_log.epoch(number);
-            let Some(of) = epoch.of else { continue };
-            let goes_on =
-                |candidate: &&Candidate| candidate.epoch + 1 == number && candidate.after <= of;
+            let Some(restored_revision) = epoch.restored_revision else { continue };
+            let goes_on = |candidate: &&Candidate| {
+                candidate.epoch + 1 == number && candidate.after <= restored_revision
+            };
             let Some(after) = self.candidates.iter().find(goes_on).map(|before| before.after)
             else {
                 continue;
             };
             let log = epoch.log(self.selection.resource);
             // What was shown before comes no more.
-            let shown = after.max(self.last_event).max(self.last_bookmark).min(of);
-            let next = log.map_or(0, |log| next_after(log, shown));
+            let newest_shown =
+                after.max(self.last_event).max(self.last_bookmark).min(restored_revision);
+            let next = log.map_or(0, |log| next_after(log, newest_shown));
             self.candidates.push(Candidate { epoch: number, after, next, skips_to: 0 });
         }
         self.epochs = epochs;
@@ -356,12 +358,12 @@ impl StreamCheck {
             let epoch = inner.write_log.epoch(candidate.epoch);
             let state = epoch.state(selection, revision);
             let is_same = state.len() == initial.len()
-                && state.iter().zip(&initial).all(|(version, (r#type, shown))| {
-                    r#type == "ADDED" && shown.is(selection.resource, version, version.revision)
+                && state.iter().zip(&initial).all(|(version, (r#type, object))| {
+                    r#type == "ADDED" && object.is(selection.resource, version, version.revision)
                 });
             if !is_same {
-                let (found, wanted) = (initial.len(), state.len());
-                problems.push(format!("{found} objects are not the {wanted} at {revision}"));
+                let (actual, wanted) = (initial.len(), state.len());
+                problems.push(format!("{actual} objects are not the {wanted} at {revision}"));
                 return false;
             }
             let is_present = candidate.epoch == begun.epoch;

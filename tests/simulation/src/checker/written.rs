@@ -23,7 +23,10 @@ impl Checker {
             return;
         }
         let now = inner.write_log.now();
-        let state = inner.write_log.epoch(now.epoch).state(&Selection::all(resource), now.revision);
+        let state = inner
+            .write_log
+            .epoch(now.epoch)
+            .state(&Selection::every_object(resource), now.revision);
         let is_own = state.iter().find(|version| *version.key == *key).is_some_and(|version| {
             let written: Value = serde_json::from_slice(&version.json).unwrap_or_default();
             version.revision > begun.revision && text(&written) == text(object)

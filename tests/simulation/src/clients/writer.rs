@@ -46,7 +46,7 @@ pub(super) async fn run(mut client: Client) {
         }
         // Its own write may be read through another Weir.
         client.wander(2);
-        let selection = Selection::all(resource);
+        let selection = Selection::every_object(resource);
         let operation = ReadOperation {
             target: client.caller.target().to_owned(),
             selection,

@@ -46,7 +46,7 @@ pub(super) async fn check_caches(setting: &Setting) {
         for resource in &RESOURCES {
             setting.checker.checked("C1");
             let mut caller = Caller::new(setting.network.clone(), "judge", target, false);
-            let selection = Selection::all(resource);
+            let selection = Selection::every_object(resource);
             let mut cache = String::new();
             // The first request may start the cache. A consistent list may be forwarded.
             let path = selection.path("resourceVersion=0");

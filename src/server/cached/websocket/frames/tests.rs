@@ -14,14 +14,14 @@ async fn received(sent: &[u8], piece: usize) -> Vec<Received> {
         drop(client);
     };
     let read = async {
-        let mut all = Vec::new();
+        let mut frames = Vec::new();
         loop {
             let next = reader.next().await;
             let is_last = !matches!(next, Received::Ping(_));
-            all.push(next);
+            frames.push(next);
             if is_last {
                 reader.drain().await;
-                return all;
+                return frames;
             }
         }
     };

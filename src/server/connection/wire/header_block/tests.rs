@@ -95,8 +95,8 @@ fn later_blocks_refer_to_what_h2_has() {
     let odd = [GET, &inserted(4, b"/#")].concat();
     assert_eq!(read(&mut blocks, &odd), Some([GET, &literal(4, b"/%23")].concat()));
     // "/#", agent, "/": h2 has the last two.
-    let all = [GET, &[0xBE, 0xBF]].concat();
-    assert_eq!(read(&mut blocks, &all), Some([GET, &literal(4, b"/%23"), &[0xBE]].concat()));
+    let indexed = [GET, &[0xBE, 0xBF]].concat();
+    assert_eq!(read(&mut blocks, &indexed), Some([GET, &literal(4, b"/%23"), &[0xBE]].concat()));
     let old = [GET, &[0xC0, 0xBF]].concat();
     assert_eq!(read(&mut blocks, &old), Some([GET, &[0xBF, 0xBE]].concat()));
     // The names of entries, of one that h2 has and of one that it has not.

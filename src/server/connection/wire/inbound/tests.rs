@@ -157,12 +157,12 @@ fn body() -> impl Strategy<Value = (String, Vec<u8>, Vec<u8>)> {
     let trailer = select(&["", "X: y\r\n", "X:\r\nA: b\r\n"][..]);
     let size = select(&["", ";a=b", " ", "\t;x"][..]);
     let chunks =
-        (prop::collection::vec((piece(), size), 0..4), trailer).prop_map(|(all, trailer)| {
-            let sent = all.iter().flat_map(|(chunk, behind)| {
+        (prop::collection::vec((piece(), size), 0..4), trailer).prop_map(|(pieces, trailer)| {
+            let sent = pieces.iter().flat_map(|(chunk, behind)| {
                 [format!("{:x}{behind}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat()
             });
             let sent = sent.chain(format!("0\r\n{trailer}\r\n").into_bytes()).collect();
-            let body = all.into_iter().flat_map(|(chunk, _)| chunk).collect();
+            let body = pieces.into_iter().flat_map(|(chunk, _)| chunk).collect();
             ("Transfer-Encoding: chunked\r\n".to_owned(), sent, body)
         });
     prop_oneof![2 => Just(Default::default()), 1 => whole, 1 => chunks]

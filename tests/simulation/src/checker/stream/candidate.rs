@@ -43,9 +43,9 @@ impl Candidate {
             }
             let Some(expected) = expected(log, index, selection) else { continue };
             match frame {
-                Some((shown, revision)) if revision == write.revision => {
+                Some((next_frame, revision)) if revision == write.revision => {
                     frame = None;
-                    expected.check(selection, shown)?;
+                    expected.check(selection, next_frame)?;
                 }
                 _ if write.revision <= skips_to => {}
                 _ => {
@@ -76,11 +76,11 @@ impl Expected<'_> {
         if frame.r#type != self.r#type {
             return Err(format!("{} instead of {}", frame.r#type, self.r#type));
         }
-        if frame.shown.is(selection.resource, self.version, self.revision) {
+        if frame.object.is(selection.resource, self.version, self.revision) {
             return Ok(());
         }
-        let text = match &frame.shown {
-            ShownObject::Json(shown) => String::from_utf8_lossy(shown).into_owned(),
+        let text = match &frame.object {
+            ShownObject::Json(object) => String::from_utf8_lossy(object).into_owned(),
             _ => format!("{:?}", frame.notice),
         };
         Err(format!("another object: {text}"))

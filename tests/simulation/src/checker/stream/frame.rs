@@ -25,7 +25,7 @@ pub(crate) enum Notice {
 /// A frame.
 pub(super) struct Frame {
     pub(super) r#type: String,
-    pub(super) shown: ShownObject,
+    pub(super) object: ShownObject,
     pub(super) notice: Notice,
 }
 
@@ -86,11 +86,11 @@ fn json(form: Form, resource: &Resource, line: &[u8]) -> Option<Frame> {
         return None;
     }
     let bytes: Box<[u8]> = object.get().as_bytes().into();
-    let shown = match is_metadata {
+    let object = match is_metadata {
         true => ShownObject::Item(Item::Metadata(value.get_mut("metadata")?.take())),
         false => ShownObject::Json(bytes.clone()),
     };
-    head.frame(&resource.kind(is_metadata, false), r#type, shown, bytes)
+    head.frame(&resource.kind(is_metadata, false), r#type, object, bytes)
 }
 
 /// Reads a `WatchEvent`, whose object is in an envelope in a `RawExtension`.
@@ -117,8 +117,8 @@ fn protobuf(resource: &Resource, message: &[u8]) -> Option<Frame> {
         revision: text(6)?.parse().ok()?,
         ends_state: annotations.into_iter().any(|key| key == "k8s.io/initial-events-end"),
     };
-    let shown = protobuf_item(object).map_or(ShownObject::Other, ShownObject::Item);
-    head.frame(&resource.kind(false, false), r#type, shown, Box::default())
+    let object = protobuf_item(object).map_or(ShownObject::Other, ShownObject::Item);
+    head.frame(&resource.kind(false, false), r#type, object, Box::default())
 }
 
 /// client-go lists again after a 410 with one of two reasons.
@@ -128,7 +128,7 @@ fn error(code: u64, reason: &str) -> Option<Frame> {
     }
     Some(Frame {
         r#type: "ERROR".to_owned(),
-        shown: ShownObject::Other,
+        object: ShownObject::Other,
         notice: Notice::Error(code),
     })
 }
@@ -138,7 +138,7 @@ impl Head {
         self,
         (kind, version): &(String, &'static str),
         r#type: String,
-        shown: ShownObject,
+        object: ShownObject,
         bytes: Box<[u8]>,
     ) -> Option<Frame> {
         let Self { kind: shown_kind, key, uid, revision, ends_state } = self;
@@ -151,7 +151,7 @@ impl Head {
             "ADDED" | "MODIFIED" => Notice::Put { key: key?, uid, bytes, revision },
             _ => return None,
         };
-        Some(Frame { r#type, shown, notice })
+        Some(Frame { r#type, object, notice })
     }
 }
 
@@ -164,11 +164,11 @@ impl ShownObject {
             wanted
         };
         match self {
-            Self::Json(shown) if revision == version.revision => **shown == *version.json,
-            Self::Json(shown) => {
-                serde_json::from_slice::<Value>(shown).is_ok_and(|shown| shown == at())
+            Self::Json(object) if revision == version.revision => **object == *version.json,
+            Self::Json(object) => {
+                serde_json::from_slice::<Value>(object).is_ok_and(|object| object == at())
             }
-            Self::Item(Item::Metadata(shown)) => at()["metadata"] == *shown,
+            Self::Item(Item::Metadata(object)) => at()["metadata"] == *object,
             Self::Item(item) => {
                 let at = Version { revision, ..version.clone() };
                 item.problem(resource, &at).is_none()

@@ -67,8 +67,8 @@ pub(super) fn named(path: &[u8], others: &[(&str, &str)]) -> Fields {
     let pseudo = [(":method", &b"GET"[..]), (":scheme", b"https"), (":path", path)];
     let pseudo = pseudo.into_iter().chain([(":authority", &b"localhost"[..])]);
     let others = others.iter().map(|(name, value)| (*name, value.as_bytes()));
-    let all = pseudo.chain(others);
-    all.map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())).collect()
+    let fields = pseudo.chain(others);
+    fields.map(|(name, value)| (name.as_bytes().to_vec(), value.to_vec())).collect()
 }
 
 pub(super) fn fields() -> impl Strategy<Value = Fields> {

@@ -21,7 +21,7 @@ use crate::cache::proof::listed_state::ListedState;
 use crate::cache::reflector::writer::Writer;
 
 /// What clients may see of a cache.
-pub(crate) struct Shown {
+pub(crate) struct Gate {
     gvr: GroupVersionResource,
     context: Arc<CacheContext>,
     cache: CacheReader,
@@ -67,7 +67,7 @@ impl Behind {
     }
 }
 
-impl Shown {
+impl Gate {
     /// Starts without a state, and open.
     pub(crate) fn new(
         gvr: GroupVersionResource,
@@ -186,10 +186,10 @@ impl Shown {
     /// Closes the state to reads until the cache has come to the floor of the resource, if that is
     /// above what it has shown, or shows next. Without either there is nothing to hold.
     pub(crate) fn hold_below_floor(&self, next: Option<ResourceVersion>, is_probed: bool) {
-        let shown = self.resource_version().max(next);
+        let newest_shown = self.resource_version().max(next);
         let floor = self.context.floors.get(&self.gvr, self.writer.generation());
-        if shown.is_some()
-            && let Some(floor) = floor.filter(|floor| Some(*floor) > shown)
+        if newest_shown.is_some()
+            && let Some(floor) = floor.filter(|floor| Some(*floor) > newest_shown)
         {
             self.hold(floor, is_probed);
         }
@@ -199,7 +199,7 @@ impl Shown {
     /// has shown less of the same history.
     pub(crate) fn hold_behind(&self, other: &Self) {
         let Some(needed) = other.resource_version() else { return };
-        let is_older = self.resource_version().is_some_and(|shown| shown < needed);
+        let is_older = self.resource_version().is_some_and(|newest_shown| newest_shown < needed);
         if is_older && self.writer.generation() == other.writer.generation() {
             // For one that began in the past, and is to come to a probe that may be older.
             self.raise_floor(Some(needed));
