@@ -34,6 +34,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -54,7 +55,7 @@ pub use crate::config::identity::{
 };
 use crate::config::kinds::{Kind, Maybe, Part, Section, Shape};
 use crate::config::listen::{loopback, parse_address};
-use crate::config::scalars::{Plain, TimeOrNever, Word, words};
+use crate::config::scalars::{Plain, TimeOrNever, Word, Words, expected, words};
 use crate::config::section::section;
 pub use crate::config::server::{
     CertificateConfig, LISTEN, ListenerConfig, ProxyNetworks, ServerConfig,
@@ -215,6 +216,15 @@ pub enum LogFormat {
 }
 
 words!(LogFormat { Text: "text", Json: "json", Kubernetes: "kubernetes" });
+
+/// For the flag.
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Self::from_word(word).ok_or_else(|| expected(Self::WORDS, word))
+    }
+}
 
 /// The settings that have no effect in a sidecar, whose clients are not authenticated. They are
 /// refused there, so that no operator relies on them.

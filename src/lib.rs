@@ -13,19 +13,20 @@
 //! leaves.
 
 pub mod admin;
-pub mod api;
 pub mod app;
 pub mod auth;
 pub mod cache;
 pub mod cli;
-pub mod codec;
 pub mod config;
-pub mod flow;
 pub mod server;
-pub mod simulator;
 mod streams;
 mod tasks;
 pub mod telemetry;
 #[cfg(test)]
 mod testing;
 pub mod upstream;
+
+pub use weir_api as api;
+pub use weir_codec as codec;
+pub use weir_flow as flow;
+pub use weir_simulator as simulator;

@@ -1,8 +1,12 @@
 //! Helpers of unit tests in all modules.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::{HeaderMap, HeaderValue};
+
+use crate::api::resource::{ApiResource, GroupVersionResource, Shape, built_in};
+use crate::api::selectable::SelectableFields;
 
 /// Waits until `condition` holds, and fails the test with `what` if it does not within a minute.
 ///
@@ -33,6 +37,25 @@ pub(crate) fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         headers.append(*name, HeaderValue::from_static(value));
     }
     headers
+}
+
+/// A resource with no selectable fields but those that every resource has.
+pub(crate) fn config_maps() -> ApiResource {
+    built_in(GroupVersionResource::new("", "v1", "configmaps"), "ConfigMap")
+}
+
+/// A custom resource with two selectable fields.
+pub(crate) fn widgets() -> ApiResource {
+    let gvr = GroupVersionResource::new("example.com", "v1", "widgets");
+    let fields =
+        SelectableFields::custom(true, &[".spec.color".to_owned(), ".spec.n".to_owned()]);
+    ApiResource {
+        shape: Shape::Custom,
+        selectable: Arc::new(fields),
+        kind: "Widget".into(),
+        list_kind: "WidgetList".into(),
+        ..built_in(gvr, "Widget")
+    }
 }
 
 const STEP: Duration = Duration::from_millis(2);

@@ -11,8 +11,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
-use crate::api::resource_version::ResourceVersion;
-use crate::api::status::push_string;
+use crate::resource_version::ResourceVersion;
+use crate::status::push_string;
 
 /// The start of the next page of a list, and the state that it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]

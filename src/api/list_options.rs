@@ -1,7 +1,7 @@
 //! The options of a list or watch, decoded as kube-apiserver decodes them (`docs/semantics.md`
 //! §1.2).
 
-use crate::api::query::Query;
+use crate::query::Query;
 
 /// `metav1.ListOptions`. Strings are as given. Unless a field is an `Option`, an empty string means
 /// absent.
@@ -32,7 +32,7 @@ pub struct ListOptions {
 
 impl ListOptions {
     /// Decodes the options; `None` if the API server would respond 400: forward the request.
-    /// Selectors stay text; [`crate::api::selector`] parses them.
+    /// Selectors stay text; [`crate::selector`] parses them.
     pub fn decode(query: &Query) -> Option<Self> {
         let text = |name| query.first(name).unwrap_or_default().to_owned();
         let flag = |name| decode_bool(query.first(name));

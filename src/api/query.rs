@@ -123,7 +123,7 @@ pub const MAX_PAIRS: usize = 10_000;
 
 /// Decodes percent-escapes, and `+` as a space if `plus_is_space`, as Go's `QueryUnescape` and
 /// `PathUnescape` do; `None` if a `%` is not followed by two hexadecimal digits.
-pub(crate) fn percent_decode(text: &[u8], plus_is_space: bool) -> Option<Vec<u8>> {
+pub fn percent_decode(text: &[u8], plus_is_space: bool) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.iter().copied();
     while let Some(byte) = bytes.next() {

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use http::Method;
 use smallvec::SmallVec;
 
-use crate::api::list_options::{ListOptions, decode_bool};
-use crate::api::query::{Query, percent_decode};
-use crate::api::resource::GroupVersionResource;
-use crate::api::selector::field::parse_terms;
-use crate::api::selector::label::LabelSelector;
+use crate::list_options::{ListOptions, decode_bool};
+use crate::query::{Query, percent_decode};
+use crate::resource::GroupVersionResource;
+use crate::selector::field::parse_terms;
+use crate::selector::label::LabelSelector;
 
 /// The verb of a request, for authorization, metrics and routing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ mod api_resource;
 mod gvr;
 mod representation;
 
-pub(crate) use self::api_resource::built_in;
+pub use self::api_resource::built_in;
 pub use self::api_resource::{ApiResource, Shape};
 pub use self::gvr::{GroupVersionResource, Names, Scope};
 pub use self::representation::Representation;

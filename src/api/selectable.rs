@@ -15,11 +15,11 @@ mod rule;
 
 use self::built_in::{BUILT_IN, INDEXED};
 pub use self::rule::{Rule, Scalar};
-use crate::api::resource::{GroupVersionResource, Representation};
+use crate::resource::{GroupVersionResource, Representation};
 
 /// The selectable fields of one resource besides `metadata.name` and `metadata.namespace`, in a
 /// fixed order. The values of an object have the same order
-/// ([`Attrs::fields`](crate::codec::attrs::Attrs::fields)). The default has no fields.
+/// ([`Attrs::fields`](weir_codec::attrs::Attrs::fields)). The default has no fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectableFields {
     sources: Vec<FieldSource>,

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 
-use crate::api::resource_version::ResourceVersion;
+use crate::resource_version::ResourceVersion;
 
 /// A failure in Kubernetes' form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,7 +168,7 @@ const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// Appends a JSON string as Go's encoder writes it by default: `<`, `>`, `&`, U+2028 and U+2029 are
 /// escaped, so that the text is safe in HTML and JavaScript.
-pub(crate) fn push_string(json: &mut String, text: &str) {
+pub fn push_string(json: &mut String, text: &str) {
     json.push('"');
     for character in text.chars() {
         match character {

@@ -4,7 +4,7 @@
 //! A cache holds attributes with each object's bytes. They are many short strings, each of which
 //! would cost an allocation and two words. So all attributes of an object are in one allocation,
 //! each string after its length: first the number of fields, then the fields in the order of
-//! [`SelectableFields`](crate::api::selectable::SelectableFields), then the labels as pairs, sorted
+//! [`SelectableFields`](weir_api::selectable::SelectableFields), then the labels as pairs, sorted
 //! by key. A look-up scans the strings before the one it needs; for a few dozen bytes this is as
 //! fast as any other way. The number of labels is unbounded, though, and clients choose it. So for
 //! many labels the position of each key is stored too, and a look-up is a binary search.

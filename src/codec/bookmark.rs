@@ -8,12 +8,12 @@ mod parse;
 use bytes::Bytes;
 
 use self::parse::parse_bookmark;
-use crate::api::media_type::View;
-use crate::api::resource::{ApiResource, Representation, Shape};
-use crate::api::resource_version::ResourceVersion;
-use crate::codec::object::Layout;
-use crate::codec::protobuf::wire::push_head;
-use crate::codec::{frame, protobuf};
+use weir_api::media_type::View;
+use weir_api::resource::{ApiResource, Representation, Shape};
+use weir_api::resource_version::ResourceVersion;
+use crate::object::Layout;
+use crate::protobuf::wire::push_head;
+use crate::{frame, protobuf};
 
 /// The template of a resource's bookmarks, in both forms. Only the resourceVersion is replaced.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -101,7 +101,7 @@ impl Template {
     /// Returns the object with a fixed resourceVersion, for comparison.
     fn canonical(&self) -> Vec<u8> {
         let none = ResourceVersion(0);
-        crate::codec::splice::with_resource_version(&self.object, self.layout, none).0
+        crate::splice::with_resource_version(&self.object, self.layout, none).0
     }
 }
 
@@ -127,8 +127,8 @@ pub fn read(object: &[u8]) -> Option<(ResourceVersion, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::media_type::Encoding;
-    use crate::api::resource::{GroupVersionResource, built_in};
+    use weir_api::media_type::Encoding;
+    use weir_api::resource::{GroupVersionResource, built_in};
 
     /// Both forms of bookmarks as kube-apiserver 1.36 writes them (`docs/semantics.md` Appendix A).
     const PAIRS: [(&str, &str); 4] = [

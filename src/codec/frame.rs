@@ -6,14 +6,14 @@ mod split;
 use bytes::Bytes;
 
 pub use self::split::{FrameError, FrameSplitter, RawFrame};
-use crate::api::media_type::{Encoding, View};
-use crate::api::resource_version::ResourceVersion;
-use crate::api::status::Status;
-use crate::codec::managed_fields;
-use crate::codec::object::{Layout, Object, Span};
-use crate::codec::protobuf::{self, wire};
-use crate::codec::rope::RopeBuilder;
-use crate::codec::splice::{self, Splice};
+use weir_api::media_type::{Encoding, View};
+use weir_api::resource_version::ResourceVersion;
+use weir_api::status::Status;
+use crate::managed_fields;
+use crate::object::{Layout, Object, Span};
+use crate::protobuf::{self, wire};
+use crate::rope::RopeBuilder;
+use crate::splice::{self, Splice};
 
 /// The type of a watch event that carries an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn frames_are_lines() {
-        let object = crate::codec::json::tests::config_map("a", 9999);
+        let object = crate::json::tests::config_map("a", 9999);
         let body = String::from_utf8(object.body.to_vec()).unwrap();
         let frame = |event| format!("{{\"type\":\"{event}\",\"object\":{body}}}\n");
         assert_eq!(encode(EventType::Added, &object, View::Full), frame("ADDED"));
@@ -164,10 +164,10 @@ mod tests {
     #[test]
     fn an_appended_frame_has_the_same_bytes() {
         use bytes::Buf as _;
-        let text = "x".repeat(2 * crate::codec::rope::SHARED_BYTES_MIN);
+        let text = "x".repeat(2 * crate::rope::SHARED_BYTES_MIN);
         for encoding in [Encoding::Json, Encoding::Protobuf] {
-            let long = crate::codec::list::tests::config_map(encoding, 1, &text);
-            let short = crate::codec::list::tests::config_map(encoding, 2, "");
+            let long = crate::list::tests::config_map(encoding, 1, &text);
+            let short = crate::list::tests::config_map(encoding, 2, "");
             for view in [View::Full, View::Metadata] {
                 let (mut builder, mut expected) = (RopeBuilder::default(), Vec::new());
                 for object in [&short, &long, &short] {

@@ -4,10 +4,10 @@ pub(super) mod error;
 pub(super) mod key;
 
 pub use self::error::IngestError;
-use crate::api::resource::{ApiResource, Representation};
-use crate::codec::object::Object;
-use crate::codec::unreadable::UnreadableObject;
-use crate::codec::{json, protobuf};
+use weir_api::resource::{ApiResource, Representation};
+use crate::object::Object;
+use crate::unreadable::UnreadableObject;
+use crate::{json, protobuf};
 
 /// An object of the API server as a cache takes it.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use std::vec;
 
 use bytes::{Buf, Bytes};
 
-use crate::codec::held_bytes::HeldBytes;
+use crate::held_bytes::HeldBytes;
 
 /// The length of a piece of a body that can be cut: as much as a stream buffers for a slow client.
 pub const PIECE_BYTES: usize = 64 << 10;

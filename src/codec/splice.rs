@@ -3,19 +3,19 @@
 //! one.
 //!
 //! Nothing is decoded: a [`Layout`] has the positions of the parts, and
-//! [`crate::codec::managed_fields`] finds what a view drops.
+//! [`crate::managed_fields`] finds what a view drops.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA, View};
-use crate::api::resource_version::ResourceVersion;
-use crate::codec::object::{Layout, Span};
-use crate::codec::protobuf::wire::{field_len, length_len, push_head};
-use crate::codec::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
-use crate::codec::rope::RopeBuilder;
+use weir_api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA, View};
+use weir_api::resource_version::ResourceVersion;
+use crate::object::{Layout, Span};
+use crate::protobuf::wire::{field_len, length_len, push_head};
+use crate::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
+use crate::rope::RopeBuilder;
 
 /// Bytes in four pieces: those before the object's own, the own before and after what is dropped,
 /// and those after them.
@@ -270,8 +270,8 @@ const HEAD_BYTES: usize = 96;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::json;
-    use crate::codec::json::tests::{POD, pods, widgets};
+    use crate::json;
+    use crate::json::tests::{POD, pods, widgets};
 
     #[test]
     fn metadata_in_json_is_a_splice() {

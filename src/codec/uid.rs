@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::api::media_type::Encoding;
-use crate::codec::object::Object;
-use crate::codec::protobuf::wire::Fields;
+use weir_api::media_type::Encoding;
+use crate::object::Object;
+use crate::protobuf::wire::Fields;
 
 /// Returns the `metadata.uid` of an object; `None` if it has none or if it cannot be read.
 pub fn read(object: &Object) -> Option<Cow<'_, str>> {
@@ -41,8 +41,8 @@ const UID: u32 = 5;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::json;
-    use crate::codec::json::tests::config_maps;
+    use crate::json;
+    use crate::json::tests::config_maps;
 
     #[test]
     fn reads_the_uid_of_the_object_and_of_nothing_else() {

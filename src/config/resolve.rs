@@ -11,6 +11,7 @@ use crate::config::identity::DENY_TTL;
 use crate::config::kinds::read_section;
 use crate::config::listen::{ListenAddress, parse_address};
 use crate::config::reader::Reader;
+use crate::config::scalars::Words;
 pub use crate::config::reader::{Problem, Problems};
 use crate::config::server::{
     CONNECTIONS_FACTOR, GATEWAY_SHUTDOWN_DELAY, GATEWAY_SHUTDOWN_TIMEOUT, WATCHES_FACTOR,
@@ -74,7 +75,7 @@ impl Config {
     /// Validates a file after the flags replaced its values.
     pub fn resolve(file: ConfigFile, overrides: Overrides) -> Result<Self, Problems> {
         let ConfigFile { root } = file;
-        let mode = root.get("authentication.mode").and_then(|node| node.text()?.parse().ok());
+        let mode = root.get("authentication.mode").and_then(|node| Mode::from_word(node.text()?));
         let mode = mode.unwrap_or_default();
         let mut config = Self::default_for(mode, overrides.memory_limit);
         let mut reader = Reader::new(&root, mode == Mode::Gateway);

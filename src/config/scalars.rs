@@ -85,8 +85,13 @@ impl<T: Clone + FromStr<Err = String> + Display> Kind<Option<T>> for OrNone {
 }
 
 /// The values of an enum by their words in the file.
-pub(super) trait Words: Clone + FromStr<Err = String> + Display {
+pub(super) trait Words: Copy {
     const WORDS: &'static [&'static str];
+
+    /// Returns the value of a word, which may be one for tests.
+    fn from_word(word: &str) -> Option<Self>;
+
+    fn word(self) -> &'static str;
 }
 
 /// One of some words.
@@ -98,11 +103,12 @@ impl<T: Words> Kind<T> for Word {
     }
 
     fn parse(&self, scalar: &Value) -> Result<T, String> {
-        text(scalar, &Shape::Words(T::WORDS))?.parse()
+        let word = text(scalar, &Shape::Words(T::WORDS))?;
+        T::from_word(word).ok_or_else(|| expected(T::WORDS, word))
     }
 
     fn write(&self, value: &T) -> Value {
-        value.to_string().into()
+        value.word().into()
     }
 }
 
@@ -110,32 +116,23 @@ impl<T: Words> Kind<T> for Word {
 /// nowhere offered.
 macro_rules! words {
     ($type:ident { $($value:ident: $word:literal),+ $(; hidden $hidden:ident: $text:literal)? }) => {
-        impl std::str::FromStr for $type {
-            type Err = String;
-
-            fn from_str(text: &str) -> Result<Self, String> {
-                match text {
-                    $($word => Ok(Self::$value),)+
-                    $($text => Ok(Self::$hidden),)?
-                    _ => Err($crate::config::scalars::expected(
-                        <Self as $crate::config::scalars::Words>::WORDS, text,
-                    )),
-                }
-            }
-        }
-
-        /// The value in the configuration file.
-        impl std::fmt::Display for $type {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(match self {
-                    $(Self::$value => $word,)+
-                    $(Self::$hidden => $text,)?
-                })
-            }
-        }
-
         impl $crate::config::scalars::Words for $type {
             const WORDS: &'static [&'static str] = &[$($word),+];
+
+            fn from_word(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$value),)+
+                    $($text => Some(Self::$hidden),)?
+                    _ => None,
+                }
+            }
+
+            fn word(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word,)+
+                    $(Self::$hidden => $text,)?
+                }
+            }
         }
     };
 }

@@ -3,8 +3,8 @@
 
 use serde_json::value::RawValue;
 
-use crate::flow::level::PriorityLevel;
-use crate::flow::schema::FlowSchema;
+use crate::level::PriorityLevel;
+use crate::schema::FlowSchema;
 
 /// Returns the FlowSchemas.
 pub fn flow_schemas() -> Vec<FlowSchema> {

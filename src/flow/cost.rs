@@ -78,7 +78,7 @@ impl Cost {
 }
 
 /// Returns the weight of seats, CPU and requests: all three as sums, or all three per second.
-pub(crate) fn weight_of(seats: f64, cpu: f64, requests: f64) -> f64 {
+pub fn weight_of(seats: f64, cpu: f64, requests: f64) -> f64 {
     seats + cpu + REQUEST_SECONDS * requests
 }
 

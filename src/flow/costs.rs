@@ -7,7 +7,7 @@
 //! Habits are kept for the last hour only, and more of them: a client has one for each resource and
 //! verb. Those of kubectl and of kubelets are left out ([`is_examined`]), which would fill them.
 //!
-//! Memory: 2 windows x 4 summaries x [`KEYS_MAX`](crate::flow::hitters::KEYS_MAX) keys, of at most
+//! Memory: 2 windows x 4 summaries x [`KEYS_MAX`](crate::hitters::KEYS_MAX) keys, of at most
 //! [`KEY_BYTES_MAX`] each, and [`HABITS_MAX`] habits, of one and a half times that: less than
 //! 1.5 MiB.
 
@@ -15,12 +15,12 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::flow::cost::Cost;
-use crate::flow::habit::{Habit, is_examined};
-use crate::flow::hitters::Summary;
-use crate::flow::keyed_hash::BuildKeyedHash;
-use crate::flow::seen::Seen;
-use crate::flow::spread::Spread;
+use crate::cost::Cost;
+use crate::habit::{Habit, is_examined};
+use crate::hitters::Summary;
+use crate::keyed_hash::BuildKeyedHash;
+use crate::seen::Seen;
+use crate::spread::Spread;
 
 /// The sender and the subject of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

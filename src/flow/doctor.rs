@@ -17,15 +17,15 @@ mod sums;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::flow::costs::Costs;
-pub use crate::flow::doctor::advice::Library;
-pub use crate::flow::doctor::estimate::{
+use crate::costs::Costs;
+pub use crate::doctor::advice::Library;
+pub use crate::doctor::estimate::{
     GZIP_RATIO, SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST, seconds_per_sent_byte,
 };
-use crate::flow::doctor::measure::Measured;
-pub use crate::flow::doctor::measure::says_who;
-pub use crate::flow::doctor::rule::{Rule, Weight};
-use crate::flow::doctor::sums::{ALL_RESOURCES, Who, collect};
+use crate::doctor::measure::Measured;
+pub use crate::doctor::measure::says_who;
+pub use crate::doctor::rule::{Rule, Weight};
+use crate::doctor::sums::{ALL_RESOURCES, Who, collect};
 
 /// A habit of a client, with what it costs by estimate.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,12 +54,12 @@ impl Finding {
     /// Returns the number by which findings of one weight are ordered, the largest first: the
     /// processors of the API server, and so little for the bytes that they only decide between
     /// equals. `weir doctor` adds findings up, and orders the sums alike.
-    pub(crate) fn order(upstream_cores: f64, bytes_per_second: f64) -> f64 {
+    pub fn order(upstream_cores: f64, bytes_per_second: f64) -> f64 {
         upstream_cores + CORES_PER_BYTE * bytes_per_second
     }
 
     /// Returns a cost for people. `weir doctor` adds costs up, and writes sums alike.
-    pub(crate) fn cost_text(upstream_cores: f64, cores: f64, bytes_per_second: f64) -> String {
+    pub fn cost_text(upstream_cores: f64, cores: f64, bytes_per_second: f64) -> String {
         let bytes = if bytes_per_second < 1e6 {
             format!("{:.0} KB/s", bytes_per_second / 1e3)
         } else {

@@ -127,10 +127,10 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::api::media_type::Encoding;
-    use crate::api::resource_version::ResourceVersion;
-    use crate::api::status::Status;
-    use crate::codec::frame::encode_error;
+    use weir_api::media_type::Encoding;
+    use weir_api::resource_version::ResourceVersion;
+    use weir_api::status::Status;
+    use weir_codec::frame::encode_error;
 
     #[test]
     fn parameters_and_headers_are_read() {

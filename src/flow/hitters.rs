@@ -9,8 +9,8 @@
 
 use std::collections::HashMap;
 
-use crate::flow::cost::Cost;
-use crate::flow::keyed_hash::BuildHashOfHash;
+use crate::cost::Cost;
+use crate::keyed_hash::BuildHashOfHash;
 
 /// The heaviest keys of a stream.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::flow::object::{InvalidObject, ObjectId, RawObject, check};
-use crate::flow::schedule::request::Manner;
-use crate::flow::schedule::share::LevelShare;
-use crate::flow::schema::EXEMPT;
+use crate::object::{InvalidObject, ObjectId, RawObject, check};
+use crate::schedule::request::Manner;
+use crate::schedule::share::LevelShare;
+use crate::schema::EXEMPT;
 
 /// A priority level.
 #[derive(Clone, Debug, PartialEq, Eq)]

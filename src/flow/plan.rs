@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::flow::built_in;
-use crate::flow::candidates::Candidates;
-use crate::flow::level::PriorityLevel;
-use crate::flow::schema::{EXEMPT, FlowSchema};
+use crate::built_in;
+use crate::candidates::Candidates;
+use crate::level::PriorityLevel;
+use crate::schema::{EXEMPT, FlowSchema};
 
 /// All FlowSchemas and priority levels.
 #[derive(Debug)]

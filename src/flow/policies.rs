@@ -1,11 +1,11 @@
 //! Rules in the form of `spec.rules` of a FlowSchema, matched one by one.
 //!
-//! A plan's schemas are matched by [`candidates`](crate::flow::candidates), which prepares them for
+//! A plan's schemas are matched by [`candidates`](crate::candidates), which prepares them for
 //! each user. Operators' rules are few.
 
-use crate::api::request_info::RequestInfo;
-use crate::flow::object::InvalidObject;
-use crate::flow::schema::{Policy, RawPolicy, Subject};
+use weir_api::request_info::RequestInfo;
+use crate::object::InvalidObject;
+use crate::schema::{Policy, RawPolicy, Subject};
 
 /// The user of a request, if known: the name and the groups.
 pub type KnownUser<'a> = Option<(&'a str, &'a [String])>;

@@ -10,9 +10,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::api::request_info::{RequestInfo, Verb};
-use crate::flow::policies::{KnownUser, Policies};
-use crate::flow::rate_limit::Rate;
+use weir_api::request_info::{RequestInfo, Verb};
+use crate::policies::{KnownUser, Policies};
+use crate::rate_limit::Rate;
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-pub use crate::flow::object::InvalidObject;
-use crate::flow::object::{Names, ObjectId, RawObject, check, list};
+pub use crate::object::InvalidObject;
+use crate::object::{Names, ObjectId, RawObject, check, list};
 
 /// A FlowSchema.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,8 +13,8 @@ use super::form::{
     Encoding, ErrorForm, Form, MANAGED_FIELDS, PARTIAL_OBJECT_METADATA,
     PARTIAL_OBJECT_METADATA_LIST, View,
 };
-use crate::api::request_info::Verb;
-use crate::api::resource::Shape;
+use crate::request_info::Verb;
+use crate::resource::Shape;
 
 /// Returns the form that `accept` negotiates; `None` if Weir does not serve it, or cannot know
 /// which form the API server would choose.

@@ -5,9 +5,9 @@ use http::{HeaderMap, HeaderValue};
 
 use super::accept::{negotiate_accept, negotiate_error};
 use super::form::{Encoding, ErrorForm, Form};
-use crate::api::query::Query;
-use crate::api::request_info::Verb;
-use crate::api::resource::Shape;
+use crate::query::Query;
+use crate::request_info::Verb;
+use crate::resource::Shape;
 
 /// Returns the form that a get, list or watch negotiates. Returns `None` for all other forms
 /// (Table, YAML, CBOR, or a 406): forward the request. Follows the API server's algorithm,

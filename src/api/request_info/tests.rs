@@ -233,7 +233,7 @@ proptest! {
         resource in "[a-v]{1,8}",
         namespace in "(|[a-z]{1,8})",
     ) {
-        use crate::api::resource::Scope;
+        use crate::resource::Scope;
 
         let gvr = GroupVersionResource::new(&group, "v1", &resource);
         prop_assume!(!["status", "finalize", "proxy", "namespaces"].contains(&resource.as_str()));

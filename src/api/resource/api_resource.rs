@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::gvr::GroupVersionResource;
 use super::representation::Representation;
-use crate::api::media_type::{Encoding, Form};
-use crate::api::selectable::SelectableFields;
+use crate::media_type::{Encoding, Form};
+use crate::selectable::SelectableFields;
 
 /// How the API server writes lists and objects of a resource (`docs/semantics.md` §3.6).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -77,7 +77,7 @@ const METADATA_CONVERTED: &[(&str, &str)] = &[
 ];
 
 /// Returns a namespaced built-in resource, for tests and for benches of other modules.
-pub(crate) fn built_in(gvr: GroupVersionResource, kind: &str) -> ApiResource {
+pub fn built_in(gvr: GroupVersionResource, kind: &str) -> ApiResource {
     ApiResource {
         kind: kind.into(),
         list_kind: format!("{kind}List").into(),

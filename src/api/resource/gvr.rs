@@ -43,7 +43,7 @@ impl GroupVersionResource {
     }
 
     /// Whether it is the Secrets, whose names may already be secrets.
-    pub(crate) fn is_secrets(&self) -> bool {
+    pub fn is_secrets(&self) -> bool {
         self.group.is_empty() && &*self.resource == "secrets"
     }
 

@@ -1,7 +1,7 @@
 //! The encodings in which a cache can hold the objects of a resource. Metadata-only views of some
 //! kinds have their own (`docs/decisions/upstream-bytes.md`).
 
-use crate::api::media_type::Encoding;
+use crate::media_type::Encoding;
 
 /// The encoding in which a cache holds objects. Each has its own reflector and cache, since both
 /// encodings come from the API server as they are (`docs/decisions/upstream-bytes.md`).

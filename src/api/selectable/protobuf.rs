@@ -3,7 +3,7 @@
 //! A field number never changes within a version, but another version may have other ones, so each
 //! version is named. A selector by a field that is missing here is forwarded.
 
-use crate::api::resource::GroupVersionResource;
+use crate::resource::GroupVersionResource;
 
 /// Returns the field numbers from an object to the value of a label.
 pub(super) fn path(gvr: &GroupVersionResource, label: &str) -> Option<&'static [u32]> {

@@ -1,7 +1,7 @@
 //! Field selectors (`docs/semantics.md` §7.1, §7.2).
 
-use crate::api::selectable::{Field, SelectableFields};
-use crate::api::selector::ALLOCATION_BYTES;
+use crate::selectable::{Field, SelectableFields};
+use crate::selector::ALLOCATION_BYTES;
 
 /// A parsed field selector, bound to the fields of one resource. The default matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,18 +118,18 @@ impl FieldSelector {
 
 /// A parsed term before its label is resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Term<'a> {
+pub struct Term<'a> {
     /// The left side.
-    pub(crate) label: &'a str,
+    pub label: &'a str,
     /// Whether the operator is `=` or `==`; otherwise it is `!=`.
-    pub(crate) equal: bool,
+    pub equal: bool,
     /// The right side without its escapes.
-    pub(crate) value: String,
+    pub value: String,
 }
 
 /// Parses the terms without resolving their labels, in the order in which the API server evaluates
 /// them; `None` if it rejects them.
-pub(crate) fn parse_terms(text: &str) -> Option<Vec<Term<'_>>> {
+pub fn parse_terms(text: &str) -> Option<Vec<Term<'_>>> {
     let mut terms = split_terms(text);
     terms.sort_unstable();
     terms.into_iter().filter(|term| !term.is_empty()).map(parse_term).collect()

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use crate::api::selector::ALLOCATION_BYTES;
+use crate::selector::ALLOCATION_BYTES;
 
 /// A parsed label selector: a conjunction of requirements. The default matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

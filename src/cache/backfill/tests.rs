@@ -14,7 +14,7 @@ use crate::cache::metrics::CacheMetrics;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::refusal::Refusal;
 use crate::cache::script::{Feed, Script, bookmark, config, object, page, status, upsert};
-use crate::codec::json::tests::config_maps;
+use crate::testing::config_maps;
 use crate::upstream::testing::availability;
 
 const WITHIN: Duration = Duration::from_secs(10);

@@ -126,7 +126,7 @@ impl Dispatcher {
         cause: EndCause,
         is_ended: impl Fn(&Cursor) -> bool,
     ) -> Vec<Arc<Cursor>> {
-        let ended: Vec<_> = self.watchers().filter(|cursor| is_ended(cursor)).cloned().collect();
+        let ended: Vec<_> = self.all_watchers().filter(|cursor| is_ended(cursor)).cloned().collect();
         for cursor in &ended {
             self.remove_from_index(cursor);
             cursor.set_end(WatchEnd { state: Arc::clone(state), cause });
@@ -174,11 +174,11 @@ impl Dispatcher {
         let is_behind = |cursor: &&Arc<Cursor>| {
             cursor.pending(state).is_some_and(|(from, _)| end - from.min(end) > events_max as u64)
         };
-        self.watchers().filter(is_behind).count()
+        self.all_watchers().filter(is_behind).count()
     }
 
     /// Returns the watchers that have not ended.
-    fn watchers(&self) -> impl Iterator<Item = &Arc<Cursor>> {
+    fn all_watchers(&self) -> impl Iterator<Item = &Arc<Cursor>> {
         let by_field = self.by_field.iter().flat_map(HashMap::values);
         let indexed = self.by_key.values().chain(self.by_name.values()).chain(by_field);
         indexed.chain(self.by_namespace.values()).flatten().chain(&self.unindexed)

@@ -17,7 +17,7 @@ use crate::cache::metrics::CacheMetrics;
 use crate::cache::probe::Probed;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::script::{Feed, Script, bookmark, config, object, page, status, upsert};
-use crate::codec::json::tests::config_maps;
+use crate::testing::config_maps;
 use crate::config::{CacheConfig, ConsistentLists};
 use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent};
 use crate::upstream::testing::availability;

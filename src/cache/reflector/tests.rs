@@ -26,7 +26,7 @@ use crate::cache::metrics::CacheMetrics;
 use crate::cache::script::{
     Feed, Script, bookmark, config, listed, object, page, rewritten, status, upsert,
 };
-use crate::codec::json::tests::{config_maps, widgets};
+use crate::testing::{config_maps, widgets};
 use crate::config::{CacheConfig, OnRelist};
 use crate::testing::eventually;
 use crate::upstream::error::UpstreamError;

@@ -16,7 +16,7 @@ use crate::cache::proof;
 use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config, listed, page, resource, upsert,
 };
-use crate::codec::json::tests::config_maps;
+use crate::testing::config_maps;
 use crate::config::VerifyMode;
 use crate::testing::eventually;
 use crate::upstream::error::UpstreamError;

@@ -14,7 +14,7 @@ use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
 use crate::cache::verification::check::{page_objects, pages, whole_every};
 use crate::cache::verification::walk::{RoundPages, Walk, WholePages};
 use crate::codec::json;
-use crate::codec::json::tests::config_maps;
+use crate::testing::config_maps;
 use crate::codec::object::{Key, Object};
 use crate::codec::unreadable::UnreadableObject;
 

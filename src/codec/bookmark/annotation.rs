@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 
 use super::parse::{ANNOTATION, parse_bookmark};
-use crate::codec::protobuf::wire::{Field, Fields, push_head};
-use crate::codec::{protobuf, splice};
+use crate::protobuf::wire::{Field, Fields, push_head};
+use crate::{protobuf, splice};
 
 /// Removes the annotation.
 pub(super) fn remove(object: &[u8]) -> Option<Vec<u8>> {

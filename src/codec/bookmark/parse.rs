@@ -1,9 +1,9 @@
 //! Parses bookmarks in either encoding.
 
-use crate::api::resource_version::ResourceVersion;
-use crate::codec::object::Layout;
-use crate::codec::protobuf::object::{ParsedObject, is_annotated};
-use crate::codec::{json, protobuf};
+use weir_api::resource_version::ResourceVersion;
+use crate::object::Layout;
+use crate::protobuf::object::{ParsedObject, is_annotated};
+use crate::{json, protobuf};
 
 /// A parsed bookmark.
 pub(super) struct ParsedBookmark {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::checksum::Checksum;
 use super::segment::Segment;
-use crate::codec::list::SplicedList;
+use crate::list::SplicedList;
 
 /// Builds the gzip member of `list`, whose runs are compressed in `segments`.
 pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes> {

@@ -12,8 +12,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::codec::list::ItemFormat;
-use crate::codec::object::Object;
+use crate::list::ItemFormat;
+use crate::object::Object;
 
 /// The identity of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use flate2::{Compress, Compression, FlushCompress};
 
 use super::checksum::Checksum;
-use crate::codec::held_bytes::CachedBytes;
-use crate::codec::list::ItemFormat;
-use crate::codec::object::Object;
+use crate::held_bytes::CachedBytes;
+use crate::list::ItemFormat;
+use crate::object::Object;
 
 /// A deflated run, with the checksum of its uncompressed bytes.
 #[derive(Debug)]

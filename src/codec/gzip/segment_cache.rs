@@ -23,8 +23,8 @@ use moka::sync::Cache;
 use super::member;
 use super::run::{Run, runs};
 use super::segment::{Deflater, Segment};
-use crate::codec::held_bytes::HeldBytes;
-use crate::codec::list::SplicedList;
+use crate::held_bytes::HeldBytes;
+use crate::list::SplicedList;
 
 /// The cached segments, by run. Cheap to clone.
 #[derive(Clone)]

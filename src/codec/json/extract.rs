@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 use super::value_position::{ValuePosition, offset_in};
-use crate::api::media_type::Encoding;
-use crate::api::selectable::FieldSource;
-use crate::codec::ingest::error::IngestError;
-use crate::codec::object::{Layout, Span};
+use weir_api::media_type::Encoding;
+use weir_api::selectable::FieldSource;
+use crate::ingest::error::IngestError;
+use crate::object::{Layout, Span};
 
 /// The metadata of an object, and its position if the pass has found it.
 pub(super) struct FoundMetadata<'a> {
@@ -58,7 +58,7 @@ pub(super) struct Metadata<'a> {
     pub(super) namespace: Option<Text<'a>>,
     #[serde(borrow, rename = "resourceVersion")]
     pub(super) resource_version: Option<&'a RawValue>,
-    /// Sorted, as [`Attrs`](crate::codec::attrs::Attrs) requires.
+    /// Sorted, as [`Attrs`](crate::attrs::Attrs) requires.
     #[serde(borrow)]
     pub(super) labels: Option<BTreeMap<Text<'a>, Text<'a>>>,
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::media_type::View;
-use crate::api::resource::{GroupVersionResource, built_in};
-use crate::api::selectable::SelectableFields;
+use weir_api::media_type::View;
+use weir_api::resource::{GroupVersionResource, built_in};
+use weir_api::selectable::SelectableFields;
 
 pub(crate) fn config_maps() -> ApiResource {
     built_in(GroupVersionResource::new("", "v1", "configmaps"), "ConfigMap")
@@ -84,7 +84,7 @@ fn a_deleted_pod_gets_the_events_resource_version() {
     let pod = object(POD.as_bytes(), &pods()).unwrap();
     let expected = POD.replacen("9999", "10000", 1);
     let number = ResourceVersion(10_000);
-    let (body, _) = crate::codec::splice::with_resource_version(&pod.body, pod.layout, number);
+    let (body, _) = crate::splice::with_resource_version(&pod.body, pod.layout, number);
     assert_eq!(body, expected.as_bytes());
 }
 

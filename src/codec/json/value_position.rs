@@ -1,6 +1,6 @@
 //! The position of the value of a key in an object's JSON, found while the object is parsed.
 
-use crate::codec::object::Span;
+use crate::object::Span;
 
 /// The position of an object or array, derived from the keys before and after it. serde does not
 /// report the position of a value that it parses, a value that is first kept raw would be scanned

@@ -1,9 +1,9 @@
 //! The contents of a list that was read, and the metadata of one to be written.
 
-use crate::api::resource_version::ResourceVersion;
-use crate::codec::ingest::{IngestError, Ingested};
-use crate::codec::object::Object;
-use crate::codec::unreadable::UnreadableObject;
+use weir_api::resource_version::ResourceVersion;
+use crate::ingest::{IngestError, Ingested};
+use crate::object::Object;
+use crate::unreadable::UnreadableObject;
 
 /// Why reading a list failed. Never contains any of its bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

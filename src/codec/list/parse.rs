@@ -5,12 +5,12 @@ use prost::Message;
 
 use super::page::{ListError, ListPage, ListedObjects};
 use super::reader::ListReader;
-use crate::api::media_type::Encoding;
-use crate::api::resource::{ApiResource, Representation};
-use crate::api::resource_version::ResourceVersion;
-use crate::codec::ingest::{self, IngestError};
-use crate::codec::protobuf;
-use crate::codec::protobuf::wire::Fields;
+use weir_api::media_type::Encoding;
+use weir_api::resource::{ApiResource, Representation};
+use weir_api::resource_version::ResourceVersion;
+use crate::ingest::{self, IngestError};
+use crate::protobuf;
+use crate::protobuf::wire::Fields;
 
 /// Parses the whole body of a list. The order of its keys or fields does not matter. An unknown key
 /// or field is an error, since Weir would lose it.

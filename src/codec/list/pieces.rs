@@ -6,9 +6,9 @@ use std::vec;
 use bytes::Buf;
 
 use super::item_format::{ItemFormat, PartialItem};
-use crate::codec::held_bytes::HeldBytes;
-use crate::codec::object::Object;
-use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
+use crate::held_bytes::HeldBytes;
+use crate::object::Object;
+use crate::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
 
 /// An iterator over a list's bytes, in ropes of at most [`PIECE_BYTES`].
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@
 
 use super::envelope;
 use super::page::{ListError, ListPage};
-use crate::api::resource::{ApiResource, Representation};
-use crate::codec::ingest::{self, IngestError, Ingested};
+use weir_api::resource::{ApiResource, Representation};
+use crate::ingest::{self, IngestError, Ingested};
 
 /// Parses a list while it arrives.
 #[derive(Debug)]
@@ -209,9 +209,9 @@ mod tests {
 
     use super::super::parse::parse_json;
     use super::*;
-    use crate::codec::json::tests::{config_maps, widgets};
-    use crate::codec::list::tests::WIDGET_LIST;
-    use crate::codec::object::Object;
+    use crate::json::tests::{config_maps, widgets};
+    use crate::list::tests::WIDGET_LIST;
+    use crate::object::Object;
 
     /// Reads a text that is cut at these positions. Returns the objects and the page.
     fn read(

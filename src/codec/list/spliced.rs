@@ -4,7 +4,7 @@
 //! them, not a copy. A piece is spliced when the connection has room for it, and shares the
 //! objects' own bytes. So the same list for many clients is in memory once, and a slow client keeps
 //! alive only the objects of its list that were replaced meanwhile. That is at most the size of a
-//! copy; for pieces that were returned already, [`crate::codec::rope`] keeps the same bound.
+//! copy; for pieces that were returned already, [`crate::rope`] keeps the same bound.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use bytes::Buf;
 
 use super::item_format::ItemFormat;
 use super::pieces::Pieces;
-use crate::codec::object::Object;
-use crate::codec::rope::Rope;
+use crate::object::Object;
+use crate::rope::Rope;
 
 /// An encoded list: the bytes before and after its items, and references to its objects.
 #[derive(Clone, Debug)]
@@ -96,12 +96,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::media_type::{Encoding, Form, View};
-    use crate::api::resource_version::ResourceVersion;
-    use crate::codec::json::tests::config_maps;
-    use crate::codec::list::tests::config_map;
-    use crate::codec::list::{ListMeta, encode};
-    use crate::codec::rope::{PIECE_BYTES, SHARED_BYTES_MIN};
+    use weir_api::media_type::{Encoding, Form, View};
+    use weir_api::resource_version::ResourceVersion;
+    use crate::json::tests::config_maps;
+    use crate::list::tests::config_map;
+    use crate::list::{ListMeta, encode};
+    use crate::rope::{PIECE_BYTES, SHARED_BYTES_MIN};
 
     /// Mostly some KB, some tiny, some larger than a piece.
     fn size() -> impl Strategy<Value = usize> {

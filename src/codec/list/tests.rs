@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::*;
-use crate::api::media_type::{Encoding, Form, View};
-use crate::api::resource::{ApiResource, Representation};
-use crate::api::resource_version::ResourceVersion;
-use crate::codec::ingest::{self, IngestError};
-use crate::codec::json::tests::{config_maps, widgets};
-use crate::codec::object::Object;
-use crate::codec::protobuf;
+use weir_api::media_type::{Encoding, Form, View};
+use weir_api::resource::{ApiResource, Representation};
+use weir_api::resource_version::ResourceVersion;
+use crate::ingest::{self, IngestError};
+use crate::json::tests::{config_maps, widgets};
+use crate::object::Object;
+use crate::protobuf;
 
 fn parse_as(
     body: &[u8],

@@ -7,17 +7,17 @@ use prost::Message;
 use serde_json::json;
 
 use super::*;
-use crate::api::media_type::{Form, View};
-use crate::api::resource::Representation;
-use crate::api::resource_version::ResourceVersion;
-use crate::codec::frame::{self, EventType};
-use crate::codec::ingest;
-use crate::codec::json;
-use crate::codec::json::tests::{POD, config_maps, pods, widgets};
-use crate::codec::list::{self, ListMeta};
-use crate::codec::object::Object;
-use crate::codec::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head, wire};
-use crate::codec::rope::RopeBuilder;
+use weir_api::media_type::{Form, View};
+use weir_api::resource::Representation;
+use weir_api::resource_version::ResourceVersion;
+use crate::frame::{self, EventType};
+use crate::ingest;
+use crate::json;
+use crate::json::tests::{POD, config_maps, pods, widgets};
+use crate::list::{self, ListMeta};
+use crate::object::Object;
+use crate::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head, wire};
+use crate::rope::RopeBuilder;
 
 const VIEWS: [View; 2] = [View::Full, View::Metadata];
 
@@ -88,8 +88,8 @@ fn odd_objects_keep_their_managed_fields() {
     }
 }
 
-fn cluster_scoped() -> crate::api::resource::ApiResource {
-    crate::api::resource::ApiResource { namespaced: false, ..config_maps() }
+fn cluster_scoped() -> weir_api::resource::ApiResource {
+    weir_api::resource::ApiResource { namespaced: false, ..config_maps() }
 }
 
 /// The part of `ObjectMeta` that matters here.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::codec::object::Span;
+use crate::object::Span;
 
 /// The position of a part, once it was looked for. Eight bytes: every object has one, and few are
 /// ever used. Two threads may look at once, and find the same.

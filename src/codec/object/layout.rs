@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::api::media_type::Encoding;
+use weir_api::media_type::Encoding;
 
 /// The positions of the parts of an object's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use prost::Message;
 
 use super::envelope::{MAGIC, TypeMeta, Unknown, decode_envelope};
 use super::messages::{ListMeta, Status, StatusDetails};
-use crate::api::status;
+use weir_api::status;
 
 /// Encodes a Status in its envelope, as the API server does.
 pub fn encode_status(status: &status::Status) -> Bytes {

@@ -8,16 +8,16 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::api::media_type::{Encoding, Form, View};
-use crate::api::resource::{ApiResource, Representation};
-use crate::api::resource_version::ResourceVersion;
-use crate::api::status;
-use crate::codec::frame::{self, EventType, FrameSplitter};
-use crate::codec::ingest::{self, IngestError};
-use crate::codec::json::tests::{config_maps, pods, widgets};
-use crate::codec::list;
-use crate::codec::object::Object;
-use crate::codec::splice;
+use weir_api::media_type::{Encoding, Form, View};
+use weir_api::resource::{ApiResource, Representation};
+use weir_api::resource_version::ResourceVersion;
+use weir_api::status;
+use crate::frame::{self, EventType, FrameSplitter};
+use crate::ingest::{self, IngestError};
+use crate::json::tests::{config_maps, pods, widgets};
+use crate::list;
+use crate::object::Object;
+use crate::splice;
 
 /// The part of `ObjectMeta` that the tests need. Its maps are sorted, as the API server sorts them.
 #[derive(Clone, PartialEq, Message)]
@@ -373,7 +373,7 @@ fn only_names_must_be_utf8() {
     assert_eq!(object.attrs.label("app"), Some(&b"x\xff"[..]));
     let selectable = pods().selectable;
     let selects = |text: &str| {
-        let selector = crate::api::selector::field::FieldSelector::parse(text, &selectable);
+        let selector = weir_api::selector::field::FieldSelector::parse(text, &selectable);
         selector.unwrap().matches("p", "n", |number| object.attrs.field(number))
     };
     assert!(selects("spec.nodeName!=n") && !selects("spec.nodeName=n\u{fffd}"));
@@ -460,7 +460,7 @@ proptest! {
             drop(ingest::list_item(bytes, &pods(), Representation::Protobuf));
             drop(list::parse(&Bytes::copy_from_slice(bytes), &pods(), Representation::Protobuf));
             drop(decode_status(bytes));
-            drop(crate::codec::bookmark::BookmarkTemplate::from_bookmark(bytes));
+            drop(crate::bookmark::BookmarkTemplate::from_bookmark(bytes));
         }
     }
 }

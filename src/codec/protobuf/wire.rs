@@ -2,7 +2,7 @@
 //! write lengths.
 //!
 //! The parser accepts any bytes without panicking and without allocating. The splices of
-//! [`crate::codec::splice`] need positions, which decoders of messages do not report.
+//! [`crate::splice`] need positions, which decoders of messages do not report.
 
 /// The bytes are not a protobuf message, or not the expected one.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]

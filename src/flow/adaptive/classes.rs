@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::flow::keyed_hash::BuildKeyedHash;
+use crate::keyed_hash::BuildKeyedHash;
 
 /// The classes of one API server.
 #[derive(Debug)]

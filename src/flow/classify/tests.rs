@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::request_info::{NonResourceRequest, ResourceRequest};
-use crate::flow::level::PriorityLevel;
+use weir_api::request_info::{NonResourceRequest, ResourceRequest};
+use crate::level::PriorityLevel;
 
 fn request(method: &str, path: &str) -> RequestInfo {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));

@@ -1,7 +1,7 @@
 //! Windows and batches.
 
 use super::*;
-use crate::flow::hitters::KEYS_MAX;
+use crate::hitters::KEYS_MAX;
 
 const SECOND: Duration = Duration::from_secs(1);
 

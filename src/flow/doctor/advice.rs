@@ -1,6 +1,6 @@
 //! The advice to the author of a client, in the words of their library.
 
-use crate::flow::doctor::rule::Rule;
+use crate::doctor::rule::Rule;
 
 /// A client library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

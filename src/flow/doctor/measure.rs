@@ -1,11 +1,11 @@
 //! The rules: their measurements, and how much their findings matter.
 
-use crate::flow::cost::Cost;
-use crate::flow::costs::HabitKey;
-use crate::flow::doctor::estimate::{bytes, interval};
-use crate::flow::doctor::rule::{Rule, Weight};
-use crate::flow::doctor::sums::Sums;
-use crate::flow::habit::{AskedForm, Start};
+use crate::cost::Cost;
+use crate::costs::HabitKey;
+use crate::doctor::estimate::{bytes, interval};
+use crate::doctor::rule::{Rule, Weight};
+use crate::doctor::sums::Sums;
+use crate::habit::{AskedForm, Start};
 
 /// A measurement of a client by a rule.
 pub(super) struct Measured {

@@ -7,11 +7,11 @@ mod world;
 use proptest::prelude::*;
 
 use super::*;
-use crate::flow::costs::Text;
-use crate::flow::doctor::tests::world::{
+use crate::costs::Text;
+use crate::doctor::tests::world::{
     GO, LIST, PYTHON, Requests, WATCH, World, rules_found_for, with,
 };
-use crate::flow::habit::{AskedForm, Habit, Start};
+use crate::habit::{AskedForm, Habit, Start};
 
 #[test]
 fn each_rule_finds_its_habit_and_not_the_good_version() {

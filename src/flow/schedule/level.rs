@@ -11,7 +11,7 @@ use super::flow::{Flow, Waiting};
 use super::order::Order;
 use super::request::{Arriving, LevelSpec, Manner, Ticket};
 use super::share::{LevelShare, Limits, SeatSums};
-use crate::flow::keyed_hash::BuildHashOfHash;
+use crate::keyed_hash::BuildHashOfHash;
 
 /// A level.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::flow::built_in;
-use crate::flow::level::PriorityLevel;
+use crate::built_in;
+use crate::level::PriorityLevel;
 
 /// Returns a valid object after a change of its specification.
 fn changed(change: impl FnOnce(&mut Value)) -> Result<FlowSchema, InvalidObject> {

@@ -79,7 +79,7 @@ mod tests {
     use crate::api::resource_version::ResourceVersion;
     use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
     use crate::cache::script::object;
-    use crate::codec::json::tests::config_maps;
+    use crate::testing::config_maps;
     use crate::server::delegate::Freshness;
 
     const LIMITS: WindowLimits = WindowLimits {

@@ -21,7 +21,7 @@ use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config as cache_config, upsert,
 };
 use crate::codec::held_bytes::HeldBytes;
-use crate::codec::json::tests::config_maps;
+use crate::testing::config_maps;
 use crate::config::{
     CacheConfig, CertificateConfig, FlowControlMode, ListenerConfig, ProxyNetworks, ServerConfig,
 };

@@ -1,6 +1,6 @@
 //! The attributes of a request that decide whether it is allowed.
 
-use crate::simulator::request::Request;
+use crate::request::Request;
 
 /// The attributes of a request.
 #[derive(Clone, Debug, Default)]

@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::attributes::Attributes;
 use super::decision::Decision;
-use crate::simulator::identity::Identity;
-use crate::simulator::json::{array, text, texts};
-use crate::simulator::object::key;
-use crate::simulator::store::Store;
+use crate::identity::Identity;
+use crate::json::{array, text, texts};
+use crate::object::key;
+use crate::store::Store;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

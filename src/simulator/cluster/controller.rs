@@ -14,9 +14,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pod;
-use crate::simulator::json::{array, text};
-use crate::simulator::write::now;
-use crate::simulator::{Api, WriteError};
+use crate::json::{array, text};
+use crate::write::now;
+use crate::{Api, WriteError};
 
 /// The time from a pod's placement until it runs.
 const START_TIME: Duration = Duration::from_millis(900);

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::simulator::write::now;
+use crate::write::now;
 
 /// The `apiVersion` and the resource name of `Lease` objects.
 pub(super) const LEASES: (&str, &str) = ("coordination.k8s.io/v1", "leases");

@@ -5,8 +5,8 @@ use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
 use super::node::{node_ip, node_name};
-use crate::simulator::json::{array, text};
-use crate::simulator::write::{now, random_suffix};
+use crate::json::{array, text};
+use crate::write::{now, random_suffix};
 
 /// Returns a new pod of a replica set, without a node.
 pub(super) fn from_replica_set(replica_set: &Value) -> Value {

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::controller::{deployment_status, replica_set_of, replica_set_status};
 use super::pod;
-use crate::simulator::json::text;
-use crate::simulator::{Api, WriteError};
+use crate::json::text;
+use crate::{Api, WriteError};
 
 /// The namespaces of the workloads.
 pub(super) const NAMESPACES: [&str; 6] =

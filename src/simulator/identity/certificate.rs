@@ -14,7 +14,7 @@ use rustls::server::danger::ClientCertVerifier;
 
 use super::percent::decode;
 use super::user::Identity;
-use crate::simulator::options::ClientCertificates;
+use crate::options::ClientCertificates;
 
 /// The CAs of client certificates.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use http::HeaderMap;
 
 use super::percent::decode;
 use super::user::{ANONYMOUS, AUTHENTICATED, Identity, UNAUTHENTICATED};
-use crate::simulator::authorizer::{self, Attributes};
-use crate::simulator::request::Request;
-use crate::simulator::shared::Shared;
-use crate::simulator::status::ApiError;
+use crate::authorizer::{self, Attributes};
+use crate::request::Request;
+use crate::shared::Shared;
+use crate::status::ApiError;
 
 const EXTRA: &str = "impersonate-extra-";
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::simulator::options::{Rule, User};
+use crate::options::{Rule, User};
 
 /// An authenticated user.
 #[derive(Clone, Debug, Default)]

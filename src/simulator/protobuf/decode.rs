@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{Field, Type, message};
 use super::wire::{WireField, fields};
-use crate::simulator::raw_bytes::from_protobuf;
+use crate::raw_bytes::from_protobuf;
 
 /// Decodes a message.
 pub(super) fn decode_message(name: &str, bytes: &[u8]) -> Option<Map<String, Value>> {

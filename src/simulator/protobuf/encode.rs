@@ -10,8 +10,8 @@ use thiserror::Error;
 
 use super::schema::{Field, Message, Type, message};
 use super::wire::{put_bytes, put_number};
-use crate::simulator::encode;
-use crate::simulator::raw_bytes::in_protobuf;
+use crate::encode;
+use crate::raw_bytes::in_protobuf;
 
 /// The error for a field that the table does not have.
 #[derive(Debug, Error)]

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::schema::{Field, Message, Type, message};
-use crate::simulator::encode::sort_keys;
+use crate::encode::sort_keys;
 
 /// Shapes an object. Fields that are not in the table remain, at the end. Returns `None` if there
 /// is no message of this name.

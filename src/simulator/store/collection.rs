@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::simulator::object::Object;
+use crate::object::Object;
 
 /// A change of one object. A creation has no old state, a deletion no new one.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::simulator::object::Object;
+use crate::object::Object;
 
 /// The changes of the store, in order.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::simulator::json::{array, text, texts};
+use crate::json::{array, text, texts};
 
 /// Returns the names of an array of containers, and their images.
 pub(super) fn containers(object: &Value, pointer: &str) -> (String, String) {

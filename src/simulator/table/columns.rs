@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::age::age;
 use super::workloads;
-use crate::simulator::json::{array, text};
-use crate::simulator::kinds::Kind;
+use crate::json::{array, text};
+use crate::kinds::Kind;
 
 /// Returns the column definitions of a kind.
 pub(super) fn definitions(kind: &Kind) -> Value {

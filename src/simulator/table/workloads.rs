@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::age::age as age_of;
 use super::cells::{containers, joined, pairs};
-use crate::simulator::json::{array, text};
+use crate::json::{array, text};
 
 /// Returns the cells of a pod.
 pub(super) fn pod(object: &Value, age: &str) -> Value {

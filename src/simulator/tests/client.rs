@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
-use crate::simulator::{Simulator, SimulatorOptions};
+use crate::{Simulator, SimulatorOptions};
 
 /// The limit on every wait of a test.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -122,7 +122,7 @@ impl Watch {
         // A WatchEvent is a short type, then a RawExtension that ends the message.
         let (kind, rest) = event[2..].split_at(usize::from(event[1]));
         let start = rest.windows(4).position(|bytes| bytes == b"k8s\0").unwrap();
-        let object = crate::simulator::protobuf::decode(&rest[start..]).unwrap();
+        let object = crate::protobuf::decode(&rest[start..]).unwrap();
         (String::from_utf8(kind.to_vec()).unwrap(), object)
     }
 

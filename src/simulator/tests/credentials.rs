@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use serde_json::Value;
 use tokio_rustls::TlsConnector;
 
-use crate::simulator::Simulator;
+use crate::Simulator;
 
 /// A CA.
 pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::client::{Watch, get, revision, start};
 use super::writes::definition;
-use crate::simulator::Simulator;
+use crate::Simulator;
 
 const WIDGETS: &str = "/apis/example.com/v1/widgets";
 const CRDS: (&str, &str) = ("apiextensions.k8s.io/v1", "customresourcedefinitions");

@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::Value;
 
 use super::client::{Reply, get, request, start};
-use crate::simulator::Simulator;
+use crate::Simulator;
 
 async fn with(simulator: &Simulator, path: &str, name: &str, value: &str) -> Reply {
     request(simulator, Method::GET, path, &[(name, value)], Value::Null).await.unwrap()

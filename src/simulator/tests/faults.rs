@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Watch, create, get, request, start, start_with};
-use crate::simulator::{Action, Cluster, Cut, Rule, SimulatorOptions, User};
+use crate::{Action, Cluster, Cut, Rule, SimulatorOptions, User};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/pods";

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::client::{Reply, request, start_with};
 use super::credentials::{Authority, Client, request_over_tls};
-use crate::simulator::{ClientCertificates, Rule, Simulator, SimulatorOptions, User};
+use crate::{ClientCertificates, Rule, Simulator, SimulatorOptions, User};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";

@@ -11,7 +11,7 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 
 use super::client::{create, start};
-use crate::simulator::{Cut, Simulator};
+use crate::{Cut, Simulator};
 
 #[tokio::test]
 async fn list_watch_stays_equal_to_the_store() {

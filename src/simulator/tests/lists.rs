@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::client::{config_map, create, get, request, revision, start, start_with};
-use crate::simulator::SimulatorOptions;
+use crate::SimulatorOptions;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

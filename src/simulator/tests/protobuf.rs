@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::client::{Reply, Watch, create, get, request, revision, start};
 use super::samples::samples;
-use crate::simulator::{Cluster, Simulator, protobuf};
+use crate::{Cluster, Simulator, protobuf};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::client::{Watch, config_map, create, get, revision, start, start_with};
-use crate::simulator::SimulatorOptions;
+use crate::SimulatorOptions;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const END: &str = "k8s.io/initial-events-end";

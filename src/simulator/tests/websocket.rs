@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::client::{create, start, start_with};
-use crate::simulator::{Simulator, SimulatorOptions, User};
+use crate::{Simulator, SimulatorOptions, User};
 
 const PATH: &str =
     "/api/v1/namespaces/default/configmaps?watch=1&resourceVersion=0&timeoutSeconds=1";

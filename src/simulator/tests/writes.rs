@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::client::{Reply, config_map, create, get, request, start, start_with};
-use crate::simulator::{Rule, Simulator, SimulatorOptions, User};
+use crate::{Rule, Simulator, SimulatorOptions, User};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

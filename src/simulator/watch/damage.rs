@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::simulator::faults::Damage;
-use crate::simulator::kinds::Kind;
-use crate::simulator::object::Object;
-use crate::simulator::store::Event;
+use crate::faults::Damage;
+use crate::kinds::Kind;
+use crate::object::Object;
+use crate::store::Event;
 
 /// Returns the events that are sent in place of one, and the one that is sent after the next.
 pub(super) fn apply(

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use crate::simulator::encode;
-use crate::simulator::kinds::Kind;
-use crate::simulator::negotiate::{Form, Media, View};
-use crate::simulator::object::Object;
-use crate::simulator::protobuf;
-use crate::simulator::render;
-use crate::simulator::request::Request;
-use crate::simulator::status::ApiError;
-use crate::simulator::table;
+use crate::encode;
+use crate::kinds::Kind;
+use crate::negotiate::{Form, Media, View};
+use crate::object::Object;
+use crate::protobuf;
+use crate::render;
+use crate::request::Request;
+use crate::status::ApiError;
+use crate::table;
 
 /// The framing of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The start of a watch.
 
-use crate::simulator::request::{Options, parse_revision};
+use crate::request::{Options, parse_revision};
 
 /// The position at which a watch begins.
 #[derive(Clone, Copy, Debug)]

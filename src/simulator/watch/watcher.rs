@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use super::damage;
 use super::frames::Frames;
 use super::start::WatchStart;
-use crate::simulator::faults::Cut;
-use crate::simulator::kinds::Kind;
-use crate::simulator::list;
-use crate::simulator::object::Object;
-use crate::simulator::selector::Selector;
-use crate::simulator::shared::Shared;
-use crate::simulator::status::ApiError;
-use crate::simulator::store::{Event, MissedEvents};
+use crate::faults::Cut;
+use crate::kinds::Kind;
+use crate::list;
+use crate::object::Object;
+use crate::selector::Selector;
+use crate::shared::Shared;
+use crate::status::ApiError;
+use crate::store::{Event, MissedEvents};
 
 /// The time before the end of a watch at which the upstream sends the last bookmark.
 const LAST_BOOKMARK_LEAD: Duration = Duration::from_secs(2);

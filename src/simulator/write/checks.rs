@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::simulator::json::text;
-use crate::simulator::kinds::Kind;
-use crate::simulator::status::ApiError;
+use crate::json::text;
+use crate::kinds::Kind;
+use crate::status::ApiError;
 
 /// The conditions of a deletion.
 #[derive(Clone, Debug, Default)]

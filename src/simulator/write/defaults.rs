@@ -3,8 +3,8 @@
 use base64::Engine;
 use serde_json::{Map, Value, json};
 
-use crate::simulator::json::text;
-use crate::simulator::kinds::Kind;
+use crate::json::text;
+use crate::kinds::Kind;
 
 /// Returns the present time in the API's format.
 pub(crate) fn now() -> String {

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::defaults::{now, random_suffix};
-use crate::simulator::json::text;
-use crate::simulator::kinds::Kind;
-use crate::simulator::status::ApiError;
+use crate::json::text;
+use crate::kinds::Kind;
+use crate::status::ApiError;
 
 /// Completes the metadata of a new object, and returns its name.
 pub(super) fn prepare_new(

@@ -3,9 +3,9 @@
 use serde_json::{Map, Value};
 
 use super::defaults;
-use crate::simulator::json::{array, text};
-use crate::simulator::kinds::Kind;
-use crate::simulator::status::ApiError;
+use crate::json::{array, text};
+use crate::kinds::Kind;
+use crate::status::ApiError;
 
 /// The object, or the subresource of it, that a change applies to.
 #[derive(Clone, Copy, Debug)]

@@ -68,7 +68,7 @@ pub(super) const EXACT_BYTES_MAX: usize = 32 * 1024 * 1024;
 mod tests {
     use super::*;
     use crate::api::resource_version::ResourceVersion;
-    use crate::codec::json::tests::config_maps;
+    use crate::testing::config_maps;
     use crate::upstream::lister_watcher::list_watch::ExactServer;
 
     fn path(part: ExactPart, scope: &Scope) -> String {

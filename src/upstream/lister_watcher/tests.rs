@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::api::resource::{Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
-use crate::codec::json::tests::config_maps;
+use crate::testing::config_maps;
 use crate::config::UpstreamConfig;
 use crate::config::endpoints::EndpointsConfig;
 use crate::upstream::endpoints::health::ProbeResult;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::media_type::{ErrorForm, View};
+use crate::media_type::{ErrorForm, View};
 
 fn headers(pairs: &[(http::HeaderName, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();

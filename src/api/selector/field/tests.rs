@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::resource::GroupVersionResource;
+use crate::resource::GroupVersionResource;
 
 fn pods() -> SelectableFields {
     SelectableFields::built_in(&GroupVersionResource::new("", "v1", "pods"))

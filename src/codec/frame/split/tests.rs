@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::api::media_type::View;
-use crate::codec::frame::frame_into;
-use crate::codec::object::{Layout, Span};
-use crate::codec::splice::Splice;
+use weir_api::media_type::View;
+use crate::frame::frame_into;
+use crate::object::{Layout, Span};
+use crate::splice::Splice;
 
 fn frame(encoding: Encoding, object: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();

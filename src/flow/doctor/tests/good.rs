@@ -1,9 +1,9 @@
 //! Clients that do all right, and clients that only look bad: neither has a finding.
 
 use super::world::{GO, LIST, PYTHON, Requests, WATCH, World, rules_found_for, with};
-use crate::flow::costs::Batch;
-use crate::flow::doctor::Rule;
-use crate::flow::habit::{AskedForm, Start};
+use crate::costs::Batch;
+use crate::doctor::Rule;
+use crate::habit::{AskedForm, Start};
 
 /// Each kubelet is a user of its own, and reads ten resources. People use kubectl.
 #[test]

@@ -1,9 +1,9 @@
 //! Findings over time: when they come, that they stay, and when they go.
 
 use super::world::{LIST, Requests, SECOND, WATCH, World, with};
-use crate::flow::costs::Batch;
-use crate::flow::doctor::Rule;
-use crate::flow::habit::Start;
+use crate::costs::Batch;
+use crate::doctor::Rule;
+use crate::habit::Start;
 
 #[test]
 fn a_watch_counts_for_as_long_as_it_may_be_open() {
