@@ -79,8 +79,8 @@ pub use crate::server::request::access::{Access, Gateway, UserAssertion};
 use crate::server::request::audit::Auditor;
 use crate::server::request::trace::RequestTracer;
 use crate::server::router::Router;
-use crate::server::router::shadow::run as shadow_run;
 pub use crate::server::shadow::Shadow;
+use crate::server::shadow::beside;
 pub use crate::server::shadow::metrics::ShadowMetrics;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::trace::Tracer;
@@ -152,7 +152,7 @@ impl Server {
         if let Some(shadow) = &shadow
             && let Some(queue) = shadow.queue.lock().take()
         {
-            comparing.spawn(shadow_run(Arc::clone(&router), Arc::clone(shadow), queue));
+            comparing.spawn(beside::run(Arc::clone(&router), Arc::clone(shadow), queue));
         }
         let connections = ConnectionList::default();
         let acceptor = Acceptor {
