@@ -15,6 +15,7 @@ use crate::cache::progress::CATCH_UP_TIMEOUT;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
+use crate::config::seams::Seams;
 use crate::server::appointments::HerdAppointments;
 use crate::server::cached::compress::Compressor;
 use crate::server::cached::drop_rules::DropRules;
@@ -37,6 +38,8 @@ pub(crate) struct CacheServices {
     pub(crate) responses: ResponseBudget,
     /// The settings that a reload may change.
     pub(crate) live: Arc<LiveSettings>,
+    /// How long a request may wait.
+    pub(crate) seams: Seams,
     /// How long lists took that were forwarded.
     pub(crate) list_times: Arc<ListTimes>,
     /// Knows what must be refused while Weir is overloaded.
@@ -50,12 +53,12 @@ pub(crate) struct CacheServices {
 impl CacheServices {
     /// Returns the longest wait for proof of freshness.
     pub(crate) fn freshness_timeout(&self) -> Duration {
-        self.live.load().freshness_timeout
+        self.seams.freshness_timeout
     }
 
     /// Returns the longest wait for a cache that is not ready yet.
     pub(crate) fn warmup_timeout(&self) -> Duration {
-        self.live.load().warmup_timeout
+        self.seams.warmup_timeout
     }
 
     /// Asks discovery for the requested resource, unless it is known. This does not use the
