@@ -30,7 +30,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use futures_util::future::OptionFuture;
 use tokio::task::{JoinHandle, JoinSet};
@@ -51,6 +51,7 @@ use crate::app::reload::{ConfigSource, ReloadParts, Reloader};
 use crate::auth::audit::AuditLog;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
+use crate::config::seams::Seams;
 use crate::config::{AdminDetail, Config, FlowControlMode, Mode, ShadowMode};
 use crate::server::{
     BoundListener, Compressor, FlowControl, InheritedSockets, Overload, Server, Services, Shadow,
@@ -103,8 +104,9 @@ struct RunningAdmin {
 impl App {
     /// Builds everything. Errors are final and say what to check: credentials, certificates,
     /// addresses in use.
-    pub async fn start(config: Config) -> anyhow::Result<Self> {
-        Self::start_with(config, InheritedSockets::default(), Given::default()).await
+    pub async fn start(config: Config, seams: Seams) -> Result<Self> {
+        let given = Given { seams, ..Given::default() };
+        Self::start_with(config, InheritedSockets::default(), given).await
     }
 
     /// The same, with sockets that a service manager opened for the listeners, and with what the
@@ -113,16 +115,15 @@ impl App {
         config: Config,
         sockets: InheritedSockets,
         given: Given,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         files::raise_limit();
+        let lookup = given.seams.resolver.clone();
         let metrics = Metrics::new().context("cannot register metrics")?;
         metrics.reload.started(&config);
         let (tracer, spans) = trace::start(&config.tracing, metrics.tracing.clone())?;
-        let upstream = Upstream::new(&config.upstream, metrics.upstream.clone()).await?;
-        let probe = Probe::new(upstream.clone(), metrics.events.clone());
-        Box::pin(probe.first(FIRST_PROBE_TIMEOUT)).await?;
+        let (upstream, probe) = Box::pin(probed(&config, &given, &metrics)).await?;
         let discovery = Discovery::start(upstream.clone(), readers(config.authentication.mode));
-        let registry = registry(&config, &upstream, &discovery, (&metrics, &tracer));
+        let registry = registry(&config, &given, (&upstream, &discovery), (&metrics, &tracer));
         let Identities { access, upstreams, permissions } =
             gateway::build(&config, &upstream, &registry, &metrics).await?;
         let front_proxy = upstreams.front_proxy.clone();
@@ -146,6 +147,7 @@ impl App {
             shadow: shadow.clone(),
             tracer,
             metrics: metrics.server.clone(),
+            seams: given.seams.clone(),
         };
         let server = Server::bind(&config.server, services, sockets)?;
         let listeners = server.local_addresses();
@@ -166,7 +168,7 @@ impl App {
             endpoints.spawn(flow_control.run_limits(upstream.clone()));
         }
         let measuring = measure(overload, &registry, &compressor, flow_control);
-        endpoints.spawn(monitor::run(upstream.clone(), config.upstream.endpoints.clone()));
+        endpoints.spawn(monitor::run(upstream.clone(), config.upstream.endpoints.clone(), lookup));
         endpoints.spawn(certificates::run(expiries, metrics.events.clone()));
         let served = (upstream, &registry);
         let announcement = Announcement::new(&probe, served, permissions, &running, &listeners);
@@ -229,7 +231,7 @@ impl App {
     }
 
     /// Writes a kubeconfig for the first TLS listener, or else the first plain one.
-    pub fn write_kubeconfig(&self, path: &Path) -> anyhow::Result<()> {
+    pub fn write_kubeconfig(&self, path: &Path) -> Result<()> {
         let text = kubeconfig::render(&self.listeners, self.mode)?;
         kubeconfig::write(path, &text)
             .with_context(|| format!("cannot write the kubeconfig {}", path.display()))?;
@@ -311,7 +313,7 @@ async fn bind_admin(
     checks: Checks,
     registry: prometheus::Registry,
     details: Option<Details>,
-) -> anyhow::Result<Option<(Admin, SocketAddr)>> {
+) -> Result<Option<(Admin, SocketAddr)>> {
     let Some(address) = config.admin.listen else { return Ok(None) };
     let bound = Admin::bind(address, checks, registry, details).await;
     let mut admin = bound.with_context(|| format!("cannot listen on {address} (admin)"))?;
@@ -350,16 +352,25 @@ fn shadow(config: &Config, metrics: &Metrics) -> Option<Arc<Shadow>> {
         .then(|| Shadow::new(&config.shadow, metrics.shadow.clone()))
 }
 
+/// Returns the upstream, and what asks it whether it is there, once that has asked.
+async fn probed(config: &Config, given: &Given, metrics: &Metrics) -> Result<(Upstream, Probe)> {
+    let (dial, figures) = (given.seams.dial.clone(), metrics.upstream.clone());
+    let upstream = Upstream::with_dial(&config.upstream, dial, figures).await?;
+    let probe = Probe::new(upstream.clone(), metrics.events.clone());
+    Box::pin(probe.first(FIRST_PROBE_TIMEOUT)).await?;
+    Ok((upstream, probe))
+}
+
 /// Returns the caches.
 fn registry(
     config: &Config,
-    upstream: &Upstream,
-    discovery: &Discovery,
+    given: &Given,
+    (upstream, discovery): (&Upstream, &Discovery),
     (metrics, tracer): (&Metrics, &Tracer),
 ) -> Registry {
     let metrics = metrics.cache.clone().with_tracer(tracer);
     let config = Arc::new(config.cache.clone());
-    Registry::new(config, upstream.clone(), discovery.clone(), metrics)
+    Registry::new(config, given.seams.clone(), upstream.clone(), discovery.clone(), metrics)
 }
 
 /// Returns what the admin listener shows to local clients; `None` if it shows nothing to them.

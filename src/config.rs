@@ -7,7 +7,6 @@
 
 mod audit;
 mod cache;
-pub mod dial;
 pub mod endpoints;
 pub mod file;
 mod flow_control;
@@ -21,6 +20,7 @@ pub mod reload;
 pub mod resolve;
 mod scalars;
 pub mod schema;
+pub mod seams;
 mod section;
 mod server;
 pub mod shadow;

@@ -39,6 +39,7 @@ use tokio_util::task::TaskTracker;
 use crate::auth::audit::AuditLog;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
+use crate::config::seams::Seams;
 use crate::config::{Mode, ServerConfig};
 use crate::server::accept::Acceptor;
 pub use crate::server::accept::bind_error::BindError;
@@ -79,8 +80,8 @@ pub use crate::server::request::access::{Access, Gateway, UserAssertion};
 use crate::server::request::audit::Auditor;
 use crate::server::request::trace::RequestTracer;
 use crate::server::router::Router;
-use crate::server::router::shadow::run as shadow_run;
 pub use crate::server::shadow::Shadow;
+use crate::server::shadow::beside;
 pub use crate::server::shadow::metrics::ShadowMetrics;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::trace::Tracer;
@@ -111,6 +112,8 @@ pub struct Services {
     pub tracer: Tracer,
     /// The server's metrics.
     pub metrics: ServerMetrics,
+    /// Constants of the server.
+    pub seams: Seams,
 }
 
 /// A server whose listeners are bound.
@@ -146,17 +149,17 @@ impl Server {
             flow_control: services.flow_control.clone(),
             tracer: services.tracer.clone(),
         };
-        let shadow = services.shadow.clone();
+        let (shadow, seams) = (services.shadow.clone(), services.seams.clone());
         let router = Arc::new(router(config, mode, services, &reload, (&tasks, &abort)));
         let mut comparing = JoinSet::new();
         if let Some(shadow) = &shadow
             && let Some(queue) = shadow.queue.lock().take()
         {
-            comparing.spawn(shadow_run(Arc::clone(&router), Arc::clone(shadow), queue));
+            comparing.spawn(beside::run(Arc::clone(&router), Arc::clone(shadow), queue));
         }
         let connections = ConnectionList::default();
         let acceptor = Acceptor {
-            connections: ConnectionServer::new(router, config, connections.clone(), abort.clone()),
+            connections: ConnectionServer::new(router, &seams, connections.clone(), abort.clone()),
             metrics,
             overload,
             tasks,
@@ -167,7 +170,7 @@ impl Server {
                 per_user_max: config.connections_per_user_max,
                 evicts: mode == Mode::Gateway,
             }),
-            stall_timeout: config.stall_timeout,
+            stall_timeout: seams.stall_timeout,
             misnamed: Arc::new(LogThrottle::new(REFUSAL_LOG_INTERVAL)),
         };
         Ok(Self { listeners, acceptor, reload, connections, comparing, shadow })
@@ -246,6 +249,7 @@ fn router(
             compressor: services.compressor,
             responses: ResponseBudget::new(services.held.clone(), mode),
             live: Arc::clone(live),
+            seams: services.seams.clone(),
             list_times: Arc::clone(list_times),
             overload: services.overload,
             herd: HerdAppointments::new(services.metrics.appointments().clone()),
@@ -258,7 +262,7 @@ fn router(
             shares: ForwardShares::default(),
             shares_identity: mode == Mode::Sidecar,
             splicer,
-            stall_timeout: config.stall_timeout,
+            stall_timeout: services.seams.stall_timeout,
             failures: LogThrottle::new(FAILURE_LOG_INTERVAL),
             list_times: Arc::clone(list_times),
         },

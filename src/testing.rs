@@ -47,8 +47,7 @@ pub(crate) fn config_maps() -> ApiResource {
 /// A custom resource with two selectable fields.
 pub(crate) fn widgets() -> ApiResource {
     let gvr = GroupVersionResource::new("example.com", "v1", "widgets");
-    let fields =
-        SelectableFields::custom(true, &[".spec.color".to_owned(), ".spec.n".to_owned()]);
+    let fields = SelectableFields::custom(true, &[".spec.color".to_owned(), ".spec.n".to_owned()]);
     ApiResource {
         shape: Shape::Custom,
         selectable: Arc::new(fields),

@@ -43,6 +43,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::pools::Pools;
 use self::retry_budget::RetryBudget;
+use crate::config::seams::Dial;
 use crate::config::{FrontProxyConfig, UpstreamConfig};
 use crate::upstream::availability::Availability;
 use crate::upstream::credentials::{CertificateExpiries, Credentials, PoolIdentity};
@@ -81,6 +82,15 @@ impl Upstream {
         config: &UpstreamConfig,
         metrics: UpstreamMetrics,
     ) -> Result<Self, UpstreamError> {
+        Self::with_dial(config, None, metrics).await
+    }
+
+    /// The same, with what opens its connections; `None` for TCP.
+    pub async fn with_dial(
+        config: &UpstreamConfig,
+        dial: Option<Dial>,
+        metrics: UpstreamMetrics,
+    ) -> Result<Self, UpstreamError> {
         let credentials = Credentials::load(config).await?;
         let configured = credentials.current().endpoint.clone();
         let endpoints = metrics.endpoints().clone();
@@ -89,7 +99,8 @@ impl Upstream {
         let retries = Arc::new(RetryBudget::new(Instant::now()));
         let cancel = CancellationToken::new();
         tokio::spawn(availability.clone().report(cancel.clone()));
-        let pools = Pools::new(Arc::new(endpoints), config, credentials.clone(), metrics.clone());
+        let pools =
+            Pools::new(Arc::new(endpoints), (config, dial), credentials.clone(), metrics.clone());
         Ok(Self::start(credentials, pools, metrics, availability, retries, cancel))
     }
 

@@ -176,12 +176,16 @@ fn check_support_bundle(weir: &dyn Fn(&[&str]) -> Output) {
         "metrics.txt",
         "metrics-later.txt",
         "findings.json",
-        "statusz.txt",
+        "flagz.txt",
         "log-lines.jsonl",
     ] {
         assert!(listing.contains(&format!("weir/{file}\n")), "{listing}");
     }
     assert!(std::fs::metadata(&archive).unwrap().len() > 1000);
+    // The lists of a bundle have all fields of Weir.
+    let manifest = Command::new("tar").args(["-xzOf", output, "weir/manifest.json"]).output();
+    let manifest = String::from_utf8(manifest.unwrap().stdout).unwrap();
+    assert!(manifest.contains("\"leftOut\": []"), "{manifest}");
 }
 
 fn get(url: &str) -> String {

@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -43,7 +42,6 @@ fn config(address: SocketAddr) -> UpstreamConfig {
             static_urls: vec![format!("http://{address}")],
             ..EndpointsConfig::default()
         },
-        connect_timeout: Duration::from_secs(5),
         http2: false,
         ..UpstreamConfig::default()
     }

@@ -13,6 +13,7 @@ use crate::app::build_info;
 use crate::app::metrics::Metrics;
 use crate::app::reload::hash;
 use crate::cache::registry::Registry;
+use crate::config::seams::Seams;
 use crate::config::{AdminDetail, Config};
 use crate::server::ConnectionList;
 use crate::telemetry::logging::Log;
@@ -26,6 +27,8 @@ pub struct Given {
     pub command: String,
     /// The log, if that is this process's.
     pub log: Option<Log>,
+    /// Constants that a test changes.
+    pub seams: Seams,
 }
 
 impl Given {

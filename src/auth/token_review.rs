@@ -33,6 +33,10 @@ mod forwarded;
 mod memo;
 pub mod metrics;
 mod standing;
+
+/// How long a rejected token is cached: as long as delegated API servers do.
+const FAILURE_TTL: Duration = Duration::from_secs(10);
+
 #[cfg(test)]
 mod tests;
 
@@ -100,17 +104,17 @@ impl TokenReviews {
         metrics: TokenReviewMetrics,
     ) -> Self {
         let reviewer = Reviewer::new(upstream, PATH, flow_key::SLOTS_MAX, |_| FAILED_KEY_BYTES);
-        Self::with_reviewer(config, stale_grace, reviewer, metrics)
+        Self::with_reviewer(config, (FAILURE_TTL, stale_grace), reviewer, metrics)
     }
 
     fn with_reviewer(
         config: &AuthenticationConfig,
-        stale_grace: Duration,
+        (failure_ttl, stale_grace): (Duration, Duration),
         reviewer: Reviewer<TokenKey, TokenVerdict, FlowKey>,
         metrics: TokenReviewMetrics,
     ) -> Self {
         let tokens = &config.tokens;
-        let cache = TokenCache::new(tokens.ttl, tokens.failure_ttl, stale_grace);
+        let cache = TokenCache::new(tokens.ttl, failure_ttl, stale_grace);
         let (audiences, key) = (tokens.audiences.clone(), random_key());
         let inner = Inner { reviewer, audiences, key, cache: Arc::new(cache), metrics };
         Self { inner: Arc::new(inner) }
@@ -126,7 +130,7 @@ impl TokenReviews {
     ) -> Self {
         let reviewer =
             Reviewer::with_post(post, availability, flow_key::SLOTS_MAX, |_| FAILED_KEY_BYTES);
-        Self::with_reviewer(config, stale_grace, reviewer, metrics)
+        Self::with_reviewer(config, (tests::FAILURE_TTL, stale_grace), reviewer, metrics)
     }
 
     /// Returns the identity of the token's user. `flow` is the client that the request counts for

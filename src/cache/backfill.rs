@@ -258,7 +258,7 @@ async fn list_exactly(
 ) -> Result<(), AttemptError> {
     let slot = cached.context.proof_lists.acquire().await;
     let Ok(_slot) = slot else { return Err(AttemptError::Incomplete) };
-    let limit = Some(cached.context.config().page_size);
+    let limit = Some(cached.context.seams.page_size);
     let mut request = ListRequest {
         limit,
         resource_version: Some(from),

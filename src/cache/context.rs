@@ -17,12 +17,15 @@ use crate::cache::metrics::CacheMetrics;
 use crate::cache::upstream_history::UpstreamHistory;
 use crate::cache::watch_list_support::WatchListSupport;
 use crate::config::CacheConfig;
+use crate::config::seams::Seams;
 use crate::upstream::availability::Availability;
 
 /// The part that all caches of one upstream share.
 pub(crate) struct CacheContext {
     /// The configuration of the caches, which a reload replaces.
     config: ArcSwap<CacheConfig>,
+    /// Constants of the caches.
+    pub(crate) seams: Seams,
     /// The metrics of the caches.
     pub(crate) metrics: CacheMetrics,
     /// The byte budgets.
@@ -57,12 +60,14 @@ impl CacheContext {
     /// Creates the shared part for one upstream.
     pub(crate) fn new(
         config: Arc<CacheConfig>,
+        seams: Seams,
         metrics: CacheMetrics,
         availability: Availability,
     ) -> Self {
         Self {
             budget: Budget::new(config.resource_bytes_max, config.total_bytes_max),
             config: ArcSwap::new(config),
+            seams,
             metrics,
             watch_list: WatchListSupport::default(),
             list_slots: Semaphore::new(LISTS_MAX),

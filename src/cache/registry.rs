@@ -49,6 +49,7 @@ pub use crate::cache::registry::listing::{
 };
 use crate::cache::registry::source::{Source, UpstreamSource};
 use crate::config::CacheConfig;
+use crate::config::seams::Seams;
 use crate::upstream::Upstream;
 use crate::upstream::availability::Availability;
 use crate::upstream::discovery::Discovery;
@@ -66,22 +67,24 @@ impl Registry {
     /// within a tokio runtime.
     pub fn new(
         config: Arc<CacheConfig>,
+        seams: Seams,
         upstream: Upstream,
         discovery: Discovery,
         metrics: CacheMetrics,
     ) -> Self {
         let source = UpstreamSource::new(upstream, discovery);
-        Self::with_source(config, Box::new(source), metrics)
+        Self::with_source(config, seams, Box::new(source), metrics)
     }
 
     /// Creates an empty registry with any source of resources and lists, such as a test's script.
     pub(crate) fn with_source(
         config: Arc<CacheConfig>,
+        seams: Seams,
         source: Box<dyn Source>,
         metrics: CacheMetrics,
     ) -> Self {
         metrics.limits(config.resource_bytes_max, config.total_bytes_max);
-        let context = Arc::new(CacheContext::new(config, metrics, source.availability()));
+        let context = Arc::new(CacheContext::new(config, seams, metrics, source.availability()));
         let inner = Arc::new(Inner::new(source, context));
         inner.spawn_housekeeping();
         inner.spawn_verification();

@@ -19,6 +19,7 @@ use crate::cache::budget::Budget;
 use crate::cache::registry::source::Source;
 use crate::codec::list::ListPage;
 use crate::config::CacheConfig;
+use crate::config::seams::Seams;
 use crate::upstream::availability::Availability;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
@@ -384,15 +385,18 @@ pub(crate) fn resource(plural: &str, kind: &str) -> ApiResource {
     built_in(GroupVersionResource::new("", "v1", plural), kind)
 }
 
-/// Returns a configuration with high limits and pages of two.
+/// Returns a configuration with high limits.
 pub(crate) fn config() -> CacheConfig {
     CacheConfig {
         exclude: Vec::new(),
         resource_bytes_max: 1 << 20,
         history_bytes_max: 1 << 20,
         forward_budget: 2,
-        over_budget_forwards: 4,
-        page_size: 2,
         ..CacheConfig::default()
     }
+}
+
+/// Returns pages of two, and few forwards.
+pub(crate) fn seams() -> Seams {
+    Seams { over_budget_forwards: 4, page_size: 2, ..Seams::default() }
 }

@@ -8,12 +8,12 @@ mod parse;
 use bytes::Bytes;
 
 use self::parse::parse_bookmark;
-use weir_api::media_type::View;
-use weir_api::resource::{ApiResource, Representation, Shape};
-use weir_api::resource_version::ResourceVersion;
 use crate::object::Layout;
 use crate::protobuf::wire::push_head;
 use crate::{frame, protobuf};
+use weir_api::media_type::View;
+use weir_api::resource::{ApiResource, Representation, Shape};
+use weir_api::resource_version::ResourceVersion;
 
 /// The template of a resource's bookmarks, in both forms. Only the resourceVersion is replaced.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,14 +6,14 @@ mod split;
 use bytes::Bytes;
 
 pub use self::split::{FrameError, FrameSplitter, RawFrame};
-use weir_api::media_type::{Encoding, View};
-use weir_api::resource_version::ResourceVersion;
-use weir_api::status::Status;
 use crate::managed_fields;
 use crate::object::{Layout, Object, Span};
 use crate::protobuf::{self, wire};
 use crate::rope::RopeBuilder;
 use crate::splice::{self, Splice};
+use weir_api::media_type::{Encoding, View};
+use weir_api::resource_version::ResourceVersion;
+use weir_api::status::Status;
 
 /// The type of a watch event that carries an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,10 +4,10 @@ pub(super) mod error;
 pub(super) mod key;
 
 pub use self::error::IngestError;
-use weir_api::resource::{ApiResource, Representation};
 use crate::object::Object;
 use crate::unreadable::UnreadableObject;
 use crate::{json, protobuf};
+use weir_api::resource::{ApiResource, Representation};
 
 /// An object of the API server as a cache takes it.
 #[derive(Debug)]

@@ -17,14 +17,14 @@ use serde_json::value::RawValue;
 pub(crate) use self::extract::Text;
 use self::extract::{extract, text_or_empty};
 pub(crate) use self::value_position::ValuePosition;
-use weir_api::media_type::{META_V1, PARTIAL_OBJECT_METADATA};
-use weir_api::resource::{ApiResource, Shape};
-use weir_api::resource_version::ResourceVersion;
-use weir_api::selectable::FieldSource;
 use crate::attrs::Attrs;
 use crate::ingest::error::IngestError;
 use crate::ingest::key::key;
 use crate::object::{Layout, Object};
+use weir_api::media_type::{META_V1, PARTIAL_OBJECT_METADATA};
+use weir_api::resource::{ApiResource, Shape};
+use weir_api::resource_version::ResourceVersion;
+use weir_api::selectable::FieldSource;
 
 /// Reads an object in the form of GET and WATCH. Copies the bytes into their own allocation.
 pub fn object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {

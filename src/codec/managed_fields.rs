@@ -10,10 +10,10 @@ use std::fmt;
 
 use serde::de::{Deserializer as _, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use weir_api::media_type::Encoding;
 use crate::json::{Text, ValuePosition};
 use crate::object::{Layout, Span};
 use crate::protobuf::wire::{Fields, Value, length_len};
+use weir_api::media_type::Encoding;
 
 /// Returns the part of an object's bytes to leave out, with the comma beside it in JSON; empty if
 /// there is none.

@@ -13,11 +13,11 @@ use bytes::Bytes;
 use self::found_span::FoundSpan;
 pub use self::key::Key;
 pub use self::layout::{Layout, Span};
-use weir_api::media_type::View;
-use weir_api::resource_version::ResourceVersion;
 use crate::attrs::Attrs;
 use crate::managed_fields;
 use crate::splice::Splice;
+use weir_api::media_type::View;
+use weir_api::resource_version::ResourceVersion;
 
 /// An immutable object. `Debug` shows no part of the body. A clone is another object with its own
 /// id.

@@ -10,12 +10,12 @@ use std::ops::Range;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use weir_api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA, View};
-use weir_api::resource_version::ResourceVersion;
 use crate::object::{Layout, Span};
 use crate::protobuf::wire::{field_len, length_len, push_head};
 use crate::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
 use crate::rope::RopeBuilder;
+use weir_api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA, View};
+use weir_api::resource_version::ResourceVersion;
 
 /// Bytes in four pieces: those before the object's own, the own before and after what is dropped,
 /// and those after them.

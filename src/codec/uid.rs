@@ -5,9 +5,9 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use weir_api::media_type::Encoding;
 use crate::object::Object;
 use crate::protobuf::wire::Fields;
+use weir_api::media_type::Encoding;
 
 /// Returns the `metadata.uid` of an object; `None` if it has none or if it cannot be read.
 pub fn read(object: &Object) -> Option<Cow<'_, str>> {

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use weir_api::media_type::Encoding;
-use weir_api::resource_version::ResourceVersion;
 use crate::protobuf::MAGIC;
 use crate::protobuf::wire::Fields;
+use weir_api::media_type::Encoding;
+use weir_api::resource_version::ResourceVersion;
 
 /// What is known of an object that cannot be read. `Debug` shows it all: it has no data.
 #[derive(Clone, Debug, PartialEq, Eq)]

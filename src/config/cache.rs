@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::api::resource::GroupVersionResource;
-use crate::config::kinds::{Hidden, List};
+use crate::config::kinds::{Derived, List};
 use crate::config::reader::Reader;
 use crate::config::scalars::{COUNT, Parsed, Size, Text, TimeOrNever, WEEK, Word, words};
 use crate::config::section::section;
@@ -75,38 +75,14 @@ section! {
         /// (docs/how-to/smaller-objects.md). Name only clients that never change an object.
         live drop_managed_fields: Vec<AgentPattern> = Vec::new(), List(Parsed(reading_agent));
 
-        /// A cache without any use for this time is stopped: longer than the pauses of controllers
-        /// that resync every few minutes, short enough that a client that listed everything once
-        /// does not fill the memory permanently.
-        restart idle_timeout: Duration = Duration::from_secs(600), Hidden;
-
         /// Limit of the history of one cache: the upstream keeps at least 75 s of events
         /// (docs/semantics.md §5.9), which fit 128 MiB at 150 events of 10 KiB a second.
-        live history_bytes_max: usize = (2 << 30) / HISTORY_PARTS, Hidden;
+        live history_bytes_max: usize = (2 << 30) / HISTORY_PARTS, Derived;
 
         /// Limit of the compressed list segments that are kept, in addition to the other limits: 64
         /// MiB are enough for lists of about 600 MB. A segment that does not fit is compressed
         /// again for each list.
-        restart gzip_bytes_max: usize = (2 << 30) / GZIP_PARTS, Hidden;
-
-        /// Lists and watches of one resource that may be forwarded at once because its cache
-        /// exceeds a byte budget. This may last, so that there must be enough for all clients. A
-        /// watch counts only until it has begun, as in kube-apiserver, which by default runs 400
-        /// reads at once.
-        restart over_budget_forwards: usize = 256, Hidden;
-
-        /// Objects on a page when the reflector lists in pages: the page size of client-go's pager.
-        restart page_size: u32 = 500, Hidden;
-
-        /// The time in which all objects of a cache are compared once: 100,000 objects are 200
-        /// pages of metadata, one each 3 seconds.
-        restart verify_round: Duration = Duration::from_secs(600), Hidden;
-
-        /// The bytes of whole objects that are compared in a round, over all caches, as a rough
-        /// limit. A megabyte of whole objects costs kube-apiserver some 3 ms more than its
-        /// metadata, so that these cost less than a tenth of a percent of a core
-        /// (docs/decisions/verified-caches.md).
-        restart verify_whole_bytes: usize = 128 << 20, Hidden;
+        restart gzip_bytes_max: usize = (2 << 30) / GZIP_PARTS, Derived;
     }
 }
 

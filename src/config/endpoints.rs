@@ -1,13 +1,9 @@
 //! Where the addresses of the API servers come from.
 
 use std::fmt;
-use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
 use std::str::FromStr;
-use std::sync::Arc;
 
-use crate::config::kinds::{Hidden, List, Maybe};
+use crate::config::kinds::{List, Maybe};
 use crate::config::reader::Reader;
 use crate::config::scalars::{Flag, Parsed, Text};
 use crate::config::section::section;
@@ -32,10 +28,6 @@ section! {
         /// names is used once the uid of the namespace kube-system shows that it serves the same
         /// cluster. Weir must be allowed to list namespaces.
         restart endpoint_slice: bool = false, Flag;
-
-        /// A replacement for the system's resolver of names; `None` for none. Tests change the
-        /// addresses of a name with it.
-        restart resolver: Option<Resolver> = None, Hidden;
     }
 }
 
@@ -43,42 +35,6 @@ impl EndpointsConfig {
     /// Returns whether API servers are found at run time.
     pub fn finds_servers(&self) -> bool {
         self.dns.is_some() || self.endpoint_slice
-    }
-}
-
-/// Resolves a host name and a port to addresses.
-#[derive(Clone)]
-pub struct Resolver(Arc<Resolve>);
-
-type Resolve = dyn Fn(&str, u16) -> Resolving + Send + Sync;
-
-/// A name that is being resolved.
-pub type Resolving = Pin<Box<dyn Future<Output = io::Result<Vec<SocketAddr>>> + Send>>;
-
-impl Resolver {
-    /// Creates a replacement that calls `resolve` each time.
-    pub fn new(resolve: impl Fn(&str, u16) -> Resolving + Send + Sync + 'static) -> Self {
-        Self(Arc::new(resolve))
-    }
-
-    /// Resolves a name.
-    pub(crate) fn resolve(&self, host: &str, port: u16) -> Resolving {
-        (self.0)(host, port)
-    }
-}
-
-/// Only a clone of it is equal to it.
-impl PartialEq for Resolver {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for Resolver {}
-
-impl fmt::Debug for Resolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resolver").finish_non_exhaustive()
     }
 }
 

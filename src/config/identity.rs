@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::kinds::{Hidden, List, Maybe, Part, Required};
+use crate::config::kinds::{Derived, List, Maybe, Part, Required};
 use crate::config::scalars::{
     COUNT, DAY, Flag, Number, Parsed, Plain, Time, TimeOrNever, WEEK, Word, words,
 };
@@ -73,9 +73,6 @@ section! {
         // Half as long as delegated API servers cache it (docs/semantics.md §12.2), since the cache
         // of the API server that reviews it adds to this one (docs/decisions/authentication.md).
         restart ttl: Duration = Duration::from_secs(5), Time(Duration::ZERO, HOUR);
-
-        /// How long a rejected token is cached: as long as delegated API servers do.
-        restart failure_ttl: Duration = Duration::from_secs(10), Hidden;
     }
 }
 
@@ -124,7 +121,7 @@ section! {
         restart rbac: RbacConfig = RbacConfig::default(), Part;
 
         /// How long a denied access is cached: as long as an allowed one, and 10 s at most.
-        restart deny_ttl: Duration = DENY_TTL, Hidden;
+        restart deny_ttl: Duration = DENY_TTL, Derived;
     }
 }
 

@@ -269,10 +269,10 @@ impl<T: Section> Kind<T> for Member {
     }
 }
 
-/// Values that no file can set: constants, and those that follow from settings.
-pub(super) struct Hidden;
+/// Values that no file can set: those that follow from settings, flags and the memory limit.
+pub(super) struct Derived;
 
-impl<T: Clone> Kind<T> for Hidden {
+impl<T: Clone> Kind<T> for Derived {
     fn shape(&self) -> Option<Shape> {
         None
     }

@@ -11,8 +11,8 @@ use crate::config::identity::DENY_TTL;
 use crate::config::kinds::read_section;
 use crate::config::listen::{ListenAddress, parse_address};
 use crate::config::reader::Reader;
-use crate::config::scalars::Words;
 pub use crate::config::reader::{Problem, Problems};
+use crate::config::scalars::Words;
 use crate::config::server::{
     CONNECTIONS_FACTOR, GATEWAY_SHUTDOWN_DELAY, GATEWAY_SHUTDOWN_TIMEOUT, WATCHES_FACTOR,
 };

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::config::file::Node;
 use crate::config::identity::Mode;
-use crate::config::kinds::{Hidden, Kind, List, Maybe, Member, Required, Shape};
+use crate::config::kinds::{Derived, Kind, List, Maybe, Member, Required, Shape};
 use crate::config::listen::{ListenAddress, loopback};
 use crate::config::network::Network;
 use crate::config::reader::Reader;
@@ -54,37 +54,17 @@ section! {
 
         /// Open connections of one user at all addresses: more than a service account has whose
         /// pods run on each of ten thousand nodes, and a quarter of what a listener accepts.
-        restart connections_per_user_max: usize = 2048 * CONNECTIONS_FACTOR, Hidden;
+        restart connections_per_user_max: usize = 2048 * CONNECTIONS_FACTOR, Derived;
 
         /// Open watches of one user, and of one address for what has proved no user, in gateway
         /// mode: more than a service account has whose pods watch six resources from each of ten
         /// thousand nodes, and few enough that one user cannot fill the memory with them.
-        restart watches_per_user_max: usize = 2048 * WATCHES_FACTOR, Hidden;
-
-        /// Time-out for reading the head of a request: kube-apiserver's `ReadHeaderTimeout`
-        /// (apiserver `pkg/server/secure_serving.go`).
-        restart header_read_timeout: Duration = Duration::from_secs(32), Hidden;
-
-        /// How long a request waits for the cache to become fresh before it is forwarded:
-        /// kube-apiserver's `blockTimeout` (docs/semantics.md §2.1). The slowest proof, a short
-        /// watch of a large and quiet resource, takes up to 2.3 s.
-        restart freshness_timeout: Duration = Duration::from_secs(3), Hidden;
-
-        /// How long a request waits for the first state of a cache before it is forwarded: long
-        /// enough for the first list of ten thousand objects, short enough that a client with the
-        /// common time-out of 30 s still gets the forwarded response.
-        restart warmup_timeout: Duration = Duration::from_secs(10), Hidden;
-
-        /// How long a client may stall before its connection is closed: it neither reads the bytes
-        /// that wait for it, nor sends the rest of a request body. Longer than TCP needs to recover
-        /// from a few seconds of loss, and as long as a node may be paused before Kubernetes treats
-        /// it as gone.
-        restart stall_timeout: Duration = Duration::from_secs(60), Hidden;
+        restart watches_per_user_max: usize = 2048 * WATCHES_FACTOR, Derived;
 
         /// What responses may hold in memory for clients that have not read them yet, in bytes:
         /// 4,000 pieces of 64 KiB, for more clients than one machine serves at once on slow
         /// networks.
-        restart response_bytes_max: usize = 256 << 20, Hidden;
+        restart response_bytes_max: usize = 256 << 20, Derived;
     }
 }
 

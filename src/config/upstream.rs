@@ -1,11 +1,9 @@
 //! `upstream`: the API servers.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
-use crate::config::dial::Dial;
 use crate::config::endpoints::EndpointsConfig;
-use crate::config::kinds::{Hidden, Maybe, Part};
+use crate::config::kinds::{Derived, Maybe, Part};
 use crate::config::scalars::{Flag, Plain};
 use crate::config::section::section;
 
@@ -29,13 +27,6 @@ section! {
         restart http2: bool = true, Flag;
 
         /// The context in the kubeconfig, of the flag `--context`; `None` for the current one.
-        restart context: Option<String> = None, Hidden;
-
-        /// Time-out for opening a connection, including its TLS handshake: a lost SYN is sent again
-        /// after 1, 3 and 7 s; a server that has not answered then is down.
-        restart connect_timeout: Duration = Duration::from_secs(10), Hidden;
-
-        /// Opens the connections; `None` for TCP.
-        restart dial: Option<Dial> = None, Hidden;
+        restart context: Option<String> = None, Derived;
     }
 }

@@ -1,9 +1,9 @@
 //! The rules of a plan that are about one user, and which of them match a request, as in
 //! kube-apiserver (`util/flowcontrol/rule.go`).
 
-use weir_api::request_info::{NonResourceRequest, ResourceRequest, Verb};
 use crate::object::Names;
 use crate::schema::{FlowSchema, PathRule, ResourceRule};
+use weir_api::request_info::{NonResourceRequest, ResourceRequest, Verb};
 
 /// The rules of a plan that are about one user.
 #[derive(Debug)]

@@ -8,10 +8,10 @@
 
 use std::sync::Arc;
 
-use weir_api::request_info::RequestInfo;
 use crate::candidates::Candidates;
 use crate::plan::Plan;
 use crate::schema::{Distinguisher, FlowSchema, Policy, Subject};
+use weir_api::request_info::RequestInfo;
 
 impl Plan {
     /// Returns the rules that are about a user.

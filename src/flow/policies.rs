@@ -3,9 +3,9 @@
 //! A plan's schemas are matched by [`candidates`](crate::candidates), which prepares them for
 //! each user. Operators' rules are few.
 
-use weir_api::request_info::RequestInfo;
 use crate::object::InvalidObject;
 use crate::schema::{Policy, RawPolicy, Subject};
+use weir_api::request_info::RequestInfo;
 
 /// The user of a request, if known: the name and the groups.
 pub type KnownUser<'a> = Option<(&'a str, &'a [String])>;

@@ -10,9 +10,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use weir_api::request_info::{RequestInfo, Verb};
 use crate::policies::{KnownUser, Policies};
 use crate::rate_limit::Rate;
+use weir_api::request_info::{RequestInfo, Verb};
 
 /// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@
 //! selector leaves objects out. The seats that a write takes for the watchers of its object are
 //! not estimated: Weir does not see them.
 
+use crate::plan::Plan;
 use weir_api::list_options::ListOptions;
 use weir_api::request_info::{RequestInfo, Verb};
-use crate::plan::Plan;
 
 /// The work of a forwarded request, as far as it is known before the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

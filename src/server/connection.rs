@@ -45,7 +45,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::ServerConfig;
+use crate::config::seams::Seams;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::client::Client;
 use crate::server::connection::cork::Cork;
@@ -84,11 +84,11 @@ impl ConnectionServer {
     /// Creates a server. Cancelling `abort` ends connections that are draining.
     pub(crate) fn new(
         router: Arc<Router>,
-        config: &ServerConfig,
+        seams: &Seams,
         list: ConnectionList,
         abort: CancellationToken,
     ) -> Self {
-        let &ServerConfig { header_read_timeout, stall_timeout, .. } = config;
+        let &Seams { header_read_timeout, stall_timeout, .. } = seams;
         Self { router, header_read_timeout, stall_timeout, list, abort }
     }
 

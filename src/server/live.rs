@@ -22,10 +22,6 @@ pub(crate) struct LiveSettings(ArcSwap<Settings>);
 pub(crate) struct Settings {
     /// The log has a line for each request that takes longer; `None` for no line.
     pub(crate) slow_request: Option<Duration>,
-    /// The longest wait for proof of freshness.
-    pub(crate) freshness_timeout: Duration,
-    /// The longest wait for a cache that is not ready yet.
-    pub(crate) warmup_timeout: Duration,
     /// The deadline of a drain.
     pub(crate) shutdown_timeout: Duration,
     /// The host names that requests may name.
@@ -47,8 +43,6 @@ impl Settings {
     fn new(config: &ServerConfig, slow_request: Option<Duration>, mode: Mode) -> Self {
         Self {
             slow_request,
-            freshness_timeout: config.freshness_timeout,
-            warmup_timeout: config.warmup_timeout,
             shutdown_timeout: config.shutdown_timeout,
             hosts: match mode {
                 Mode::Sidecar => HostPolicy::new(host_names(config)),

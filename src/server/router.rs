@@ -10,7 +10,6 @@
 
 mod answer;
 mod forward;
-pub(crate) mod shadow;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +49,7 @@ use crate::server::request::context::RequestContext;
 use crate::server::request::explain::{Ending, Explanation};
 use crate::server::request::resolved::Resolved;
 use crate::server::request::trace::{AnswerSummary, RequestTrace, RequestTracer};
+use crate::server::shadow::Shadow;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::availability::Availability;
 
@@ -68,7 +68,7 @@ pub(crate) struct Router {
     /// The open watches of each user; `None` in a sidecar.
     pub(crate) watches: Option<Arc<OpenWatches>>,
     /// Compares reads with the caches; `None` unless in shadow mode.
-    pub(crate) shadow: Option<Arc<crate::server::shadow::Shadow>>,
+    pub(crate) shadow: Option<Arc<Shadow>>,
 }
 
 /// What becomes of a request.

@@ -1,8 +1,9 @@
 //! Shadow mode: every read is answered by the upstream, and compared with what the cache would have
 //! answered at the same state (`docs/decisions/shadow-mode.md`).
 //!
-//! [`copy`] copies an answer while it is relayed, [`request`] is what is kept of the read, and
-//! [`mod@crate::server::router`] has the cache answer it again. The comparison itself is pure:
+//! [`selection`] says which reads are compared, [`copy`] copies an answer while it is relayed,
+//! [`request`] is what is kept of the read, and [`beside`] has the cache answer it again, for which
+//! [`answer`] and [`watch`] wait, and [`confirm`] asks the upstream twice. The comparison is pure:
 //! [`body`] and [`version`] for bodies, [`events`] for watches, [`path`] for the place of a
 //! difference. [`ledger`] counts, [`report`] shows, [`outcome`] names the outcomes.
 //!
@@ -12,10 +13,13 @@
 //!
 //! Locks: the pace, the ledger, each alone.
 
+mod answer;
+pub(crate) mod beside;
 pub(crate) mod body;
-pub(crate) mod comparison;
+mod confirm;
 pub(crate) mod copy;
 pub(crate) mod events;
+mod frames;
 pub(crate) mod ledger;
 pub(crate) mod metrics;
 pub(crate) mod outcome;
@@ -23,8 +27,10 @@ mod pace;
 mod path;
 pub(crate) mod report;
 pub(crate) mod request;
+pub(crate) mod selection;
 pub(crate) mod spread;
 pub(crate) mod version;
+mod watch;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,12 +45,13 @@ use tokio::time::Instant;
 
 use crate::codec::held_bytes::{Claim, HeldBytes};
 use crate::config::ShadowConfig;
-use crate::server::shadow::comparison::Comparison;
 use crate::server::shadow::ledger::{Difference, DifferingPart, Ledger, Measured};
 use crate::server::shadow::metrics::ShadowMetrics;
 use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::pace::Pace;
-use crate::server::shadow::request::{ReadKind, ShadowRequest, report_target, shown_form};
+use crate::server::shadow::request::{
+    Comparison, ReadKind, ShadowRequest, report_target, shown_form,
+};
 
 /// The comparisons of shadow mode, and their results.
 pub struct Shadow {
@@ -130,11 +137,8 @@ impl Shadow {
                 error.into_inner()
             })
         };
-        match rejected {
-            None => {}
-            Some(Comparison::Answer(request, _) | Comparison::Watch(request, ..)) => {
-                self.count(&request, Cause::Busy.into());
-            }
+        if let Some(comparison) = rejected {
+            self.count(&comparison.request, Cause::Busy.into());
         }
     }
 

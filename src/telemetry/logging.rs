@@ -68,12 +68,13 @@ pub fn install(config: &LoggingConfig) -> Result<Log, LoggingError> {
     Ok(Log { filter: LogFilter::new(handle, &config.filter), recent })
 }
 
-/// Returns what keeps the last lines.
+/// Returns what keeps the last lines, each with its place in the sources: a support bundle has no
+/// messages.
 pub(crate) fn recording<S>(recent: RecentLines) -> impl Layer<S>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
-    as_json(fmt::layer().with_writer(recent))
+    as_json(fmt::layer().with_writer(recent)).with_file(true).with_line_number(true)
 }
 
 /// Makes a line a JSON object.

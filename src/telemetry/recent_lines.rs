@@ -2,7 +2,7 @@
 //! when somebody asks for help.
 //!
 //! They are the lines that pass the filter of the log, each a JSON object whatever the log's
-//! format is, so that a support bundle finds the fields that name people.
+//! format is, so that a support bundle takes its listed fields.
 //!
 //! Memory: [`LINES_MAX`] lines and [`BYTES_MAX`] in all.
 //!
@@ -173,5 +173,6 @@ mod tests {
         );
         assert_eq!(line["span"]["resource"], "v1/pods");
         assert!(line["timestamp"].is_string() && line["target"].is_string(), "{line}");
+        assert!(line["filename"] == file!() && line["line_number"].is_u64(), "{line}");
     }
 }

@@ -14,7 +14,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::config::dial::{Connection, Dial};
+use crate::config::seams::{Connection, Dial};
 use crate::upstream::credentials::{Endpoint, Identity};
 use crate::upstream::error::{UpstreamError, chain};
 
@@ -35,6 +35,10 @@ const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 /// A handshake usually takes some milliseconds, and less than a second with an API server that
 /// starts or is far away.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
+
+/// Time-out for opening a connection, including its TLS handshake: a lost SYN is sent again after
+/// 1, 3 and 7 s; a server that has not answered then is down.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The protocols that are offered to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,14 +77,13 @@ impl Io {
     }
 }
 
-/// Connects to `endpoint` within `timeout`, TLS handshake included. An attempt that is not through
-/// after [`STALLED_AFTER`] gets a second one beside it: what freezes open connections also freezes
-/// those that are being opened, and new ones may work.
+/// Connects to `endpoint` within [`CONNECT_TIMEOUT`], TLS handshake included. An attempt that is
+/// not through after [`STALLED_AFTER`] gets a second one beside it: what freezes open connections
+/// also freezes those that are being opened, and new ones may work.
 pub(super) async fn connect(
     identity: &Identity,
     endpoint: &Endpoint,
     offer: Offer,
-    timeout: Duration,
     dial: Option<&Dial>,
 ) -> Result<Io, UpstreamError> {
     let refuse = |cause: String| UpstreamError::Connect { address: endpoint.to_string(), cause };
@@ -93,10 +96,10 @@ pub(super) async fn connect(
             Err(_) => select_ok([first, Box::pin(attempt())]).await.map(|(io, _)| io),
         }
     };
-    match tokio::time::timeout(timeout, connecting).await {
+    match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(Ok(io)) => Ok(io),
         Ok(Err(cause)) => Err(refuse(cause)),
-        Err(_) => Err(refuse(format!("no connection within {timeout:?}"))),
+        Err(_) => Err(refuse(format!("no connection within {CONNECT_TIMEOUT:?}"))),
     }
 }
 

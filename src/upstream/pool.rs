@@ -44,6 +44,7 @@ use self::request_form::http1_form;
 pub(super) use self::send_error::{Left, SendError};
 pub(super) use self::single::Single;
 use crate::config::UpstreamConfig;
+use crate::config::seams::Dial;
 use crate::upstream::connect::Offer;
 use crate::upstream::credentials::{Credentials, Endpoint};
 use crate::upstream::error::UpstreamError;
@@ -67,7 +68,7 @@ pub(super) struct Pool {
 impl Pool {
     pub(super) fn new(
         endpoint: Endpoint,
-        config: &UpstreamConfig,
+        config: (&UpstreamConfig, Option<Dial>),
         credentials: Arc<Credentials>,
         metrics: UpstreamMetrics,
         connections_opened: Arc<AtomicU64>,

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use crate::api::retry_after::parse_retry_after;
 use crate::config::UpstreamConfig;
+use crate::config::seams::Dial;
 use crate::upstream::availability::is_gateway_error;
 use crate::upstream::credentials::Credentials;
 use crate::upstream::endpoints::health::Outcome;
@@ -38,6 +39,7 @@ use crate::upstream::traffic_class::TrafficClass;
 pub(super) struct Pools {
     endpoints: Arc<Endpoints>,
     config: UpstreamConfig,
+    dial: Option<Dial>,
     credentials: Arc<Credentials>,
     metrics: UpstreamMetrics,
     connections_opened: Arc<AtomicU64>,
@@ -62,7 +64,7 @@ pub(super) struct Route {
 impl Pools {
     pub(super) fn new(
         endpoints: Arc<Endpoints>,
-        config: &UpstreamConfig,
+        (config, dial): (&UpstreamConfig, Option<Dial>),
         credentials: Arc<Credentials>,
         metrics: UpstreamMetrics,
     ) -> Self {
@@ -70,7 +72,7 @@ impl Pools {
         let connections_opened = Arc::new(AtomicU64::new(0));
         let config = config.clone();
         let updating = Mutex::default();
-        Self { endpoints, config, credentials, metrics, connections_opened, routes, updating }
+        Self { endpoints, config, dial, credentials, metrics, connections_opened, routes, updating }
     }
 
     /// Creates the pools of another identity, to the same servers.
@@ -79,7 +81,7 @@ impl Pools {
         credentials: Arc<Credentials>,
         metrics: UpstreamMetrics,
     ) -> Self {
-        Self::new(self.endpoints.clone(), &self.config, credentials, metrics)
+        Self::new(self.endpoints.clone(), (&self.config, self.dial.clone()), credentials, metrics)
     }
 
     /// Returns the API servers, which all identities share.
@@ -153,7 +155,7 @@ impl Pools {
             }
             let pool = Pool::new(
                 server.endpoint.clone(),
-                &self.config,
+                (&self.config, self.dial.clone()),
                 self.credentials.clone(),
                 self.metrics.clone(),
                 self.connections_opened.clone(),

@@ -18,7 +18,7 @@ use rustls_pki_types::ServerName;
 
 use self::exclusions::Exclusions;
 use crate::api::query::percent_decode;
-use crate::config::dial::Connection;
+use crate::config::seams::Connection;
 
 /// The proxies that may be used, and where none is used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -192,7 +191,6 @@ pub(crate) fn config(
             static_urls: address.into_iter().collect(),
             ..EndpointsConfig::default()
         },
-        connect_timeout: Duration::from_secs(5),
         http2,
         ..UpstreamConfig::default()
     }

@@ -149,7 +149,7 @@ fn a_bundle_has_what_it_gets_and_names_nobody() {
             ("/debug/log/lines", "200 OK", lines),
             ("/metrics", "200 OK", metrics),
             ("/readyz", "500 Internal Server Error", "[-]upstream failed: 10.1.2.3:6443\n"),
-            ("/configz", "200 OK", "{\"listen\": \"http://10.9.9.9:80\"}"),
+            ("/configz", "200 OK", "{\"listen\": \"http://10.9.9.9:80\", \"unknownField\": 1}"),
         ],
     );
     let dir = tempfile::tempdir().unwrap();
@@ -169,8 +169,9 @@ fn a_bundle_has_what_it_gets_and_names_nobody() {
     for name in ["jane", "x/1", "blue", "db-password", "10.1.2.3", "10.9.9.9", "weir-abc12"] {
         assert!(!text.contains(name), "{name}:\n{text}");
     }
-    assert!(text.contains("may not read /api/v1/namespaces/namespace-"), "{text}");
-    assert!(text.contains("[-]upstream failed: address-"), "{text}");
+    assert!(text.contains("{\"level\":\"WARN\",\"message\":\"word-"), "{text}");
+    assert!(text.contains("upstream failed\n"), "{text}");
+    assert!(text.contains("\"leftOut\": [\n    \"configz.json: unknownField\"\n  ]"), "{text}");
     // It replaces no file.
     let again = weir(&args);
     assert_eq!(again.status.code(), Some(1));

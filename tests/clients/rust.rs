@@ -22,6 +22,7 @@ use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
+use weir::config::seams::Seams;
 use weir::config::{CertificateConfig, ListenerConfig, ProxyNetworks};
 use weir::simulator::{Simulator, SimulatorOptions};
 
@@ -162,7 +163,7 @@ async fn start(dir: &Path, stop: CancellationToken) -> (Simulator, PathBuf, Path
         certificate: CertificateConfig::Generated { names: Vec::new() },
         proxies: ProxyNetworks::default(),
     }];
-    let app = App::start(config).await.unwrap();
+    let app = App::start(config, Seams::default()).await.unwrap();
     app.write_kubeconfig(&weir).unwrap();
     tokio::spawn(app.run(stop));
     (simulator, weir, direct)

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use weir::config::seams::Seams;
 use weir::simulator::{Simulator, SimulatorOptions};
 
 use crate::client::{Call, Watch};
@@ -52,11 +53,8 @@ async fn five_hundred_informers_of_a_resource_larger_than_its_budget_all_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watch_of_a_resource_larger_than_its_budget_counts_until_it_has_begun() {
-    let proxy = with(|cache| {
-        cache.resource_bytes_max = 2_000;
-        cache.over_budget_forwards = 1;
-    })
-    .await;
+    let seams = Seams { over_budget_forwards: 1, ..Seams::default() };
+    let proxy = with_seams(seams, |cache| cache.resource_bytes_max = 2_000).await;
     eventually("the budget binds", async || {
         proxy.get(LIST).await.cache() == "forward; reason=over-budget"
     })
@@ -135,7 +133,8 @@ async fn all_caches_together_stay_within_the_total_budget() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_cache_stops_and_starts_again() {
-    let proxy = with(|cache| cache.idle_timeout = Duration::from_millis(100)).await;
+    let seams = Seams { idle_timeout: Duration::from_millis(100), ..Seams::default() };
+    let proxy = with_seams(seams, |_| {}).await;
     proxy.warm("/api/v1/configmaps").await;
     let caches = async || proxy.metric("weir_caches", &[]).await;
     eventually("the idle cache is gone", async || caches().await == 0.0).await;
@@ -148,7 +147,11 @@ async fn an_idle_cache_stops_and_starts_again() {
 }
 
 async fn with(adjust: impl FnOnce(&mut weir::config::CacheConfig)) -> Proxy {
+    with_seams(Seams::default(), adjust).await
+}
+
+async fn with_seams(seams: Seams, adjust: impl FnOnce(&mut weir::config::CacheConfig)) -> Proxy {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
-    Proxy::before(upstream, "", |config| adjust(&mut config.cache)).await
+    Proxy::before_with(seams, upstream, "", |config| adjust(&mut config.cache)).await
 }

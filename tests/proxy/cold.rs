@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use weir::config::seams::Seams;
 use weir::simulator::{Action, Simulator, SimulatorOptions};
 
 use crate::client::{self, Call, Watch};
@@ -44,8 +45,8 @@ async fn many_clients_of_a_cold_cache_cost_one_list_and_one_watch() {
 async fn a_cache_that_never_fills_is_forwarded_within_the_budget() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
-    let proxy = Proxy::before(upstream, "", |config| {
-        config.server.warmup_timeout = Duration::from_millis(200);
+    let seams = Seams { warmup_timeout: Duration::from_millis(200), ..Seams::default() };
+    let proxy = Proxy::before_with(seams, upstream, "", |config| {
         config.cache.forward_budget = 2;
     })
     .await;

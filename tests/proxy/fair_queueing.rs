@@ -7,6 +7,7 @@ use http::HeaderMap;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use weir::config::seams::Seams;
 use weir::config::{Config, FlowControlConfig, FlowControlMode};
 use weir::simulator::{Action, Simulator, SimulatorOptions};
 
@@ -211,10 +212,10 @@ async fn a_sidecar_keeps_to_the_seats_although_flow_control_is_off() {
 async fn a_request_that_the_forward_budget_refuses_has_no_seats_while_its_refusal_waits() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
-    let proxy = Proxy::before(upstream, "", |config| {
+    let seams = Seams { over_budget_forwards: 1, ..Seams::default() };
+    let proxy = Proxy::before_with(seams, upstream, "", |config| {
         config.flow_control.mode = FlowControlMode::Enforce;
         config.cache.resource_bytes_max = 2_000;
-        config.cache.over_budget_forwards = 1;
     })
     .await;
     let list = "/api/v1/configmaps?resourceVersion=0";

@@ -3,7 +3,7 @@
 
 use weir::config::file::ConfigFile;
 use weir::config::resolve::Overrides;
-use weir::config::{Config, FlowControlConfig};
+use weir::config::{Config, FlowControlConfig, FlowControlMode};
 
 use crate::client::{Answer, Call, Watch};
 use crate::costs::gateway_of_readers;
@@ -235,5 +235,5 @@ fn mistakes_are_named_by_their_field() {
         let problems = Config::resolve(file, Overrides::default()).unwrap_err().to_string();
         assert!(problems.contains(&format!(": {problem}")), "{problems}");
     }
-    assert_eq!(section("").mode.to_string(), "enforce");
+    assert_eq!(section("").mode, FlowControlMode::Enforce);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use weir::config::Config;
-use weir::config::endpoints::Resolver;
+use weir::config::seams::{Resolver, Seams};
 use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::Call;
@@ -62,9 +62,9 @@ async fn addresses_of_a_dns_name_that_change_are_followed() {
     });
     let adjust = |config: &mut Config| {
         config.upstream.endpoints.dns = Some("api.example.com".parse().unwrap());
-        config.upstream.endpoints.resolver = Some(resolver);
     };
-    let rig = Rig { proxy: Proxy::before(upstream, "", adjust).await, servers };
+    let seams = Seams { resolver: Some(resolver), ..Seams::default() };
+    let rig = Rig { proxy: Proxy::before_with(seams, upstream, "", adjust).await, servers };
     rig.until_usable(&rig.servers[..2]).await;
 
     *answer.lock() = vec![rig.servers[1], rig.servers[2]];

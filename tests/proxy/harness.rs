@@ -14,6 +14,7 @@ use weir::app::App;
 use weir::app::reload::ConfigSource;
 use weir::config::GATEWAY_FLOW_CONTROL;
 use weir::config::resolve::Overrides;
+use weir::config::seams::Seams;
 use weir::config::{CertificateConfig, Config, ListenerConfig, Mode, ProxyNetworks};
 use weir::server::{BoundListener, ListenerKind};
 use weir::simulator::{Simulator, SimulatorOptions};
@@ -56,7 +57,17 @@ impl Proxy {
         token: &str,
         adjust: impl FnOnce(&mut Config),
     ) -> Self {
-        let proxy = Self::start(upstream, token, adjust).await;
+        Self::before_with(Seams::default(), upstream, token, adjust).await
+    }
+
+    /// Works like [`Proxy::before`] with other constants.
+    pub(crate) async fn before_with(
+        seams: Seams,
+        upstream: impl Into<Arc<Simulator>>,
+        token: &str,
+        adjust: impl FnOnce(&mut Config),
+    ) -> Self {
+        let proxy = Self::start_with(seams, upstream, token, adjust).await;
         eventually("discovery is known", async || {
             proxy.admin("/readyz/discovery").await.status == 200
         })
@@ -66,6 +77,15 @@ impl Proxy {
 
     /// Starts Weir like [`Proxy::before`], and does not wait: the upstream may be away.
     pub(crate) async fn start(
+        upstream: impl Into<Arc<Simulator>>,
+        token: &str,
+        adjust: impl FnOnce(&mut Config),
+    ) -> Self {
+        Self::start_with(Seams::default(), upstream, token, adjust).await
+    }
+
+    async fn start_with(
+        seams: Seams,
         upstream: impl Into<Arc<Simulator>>,
         token: &str,
         adjust: impl FnOnce(&mut Config),
@@ -96,7 +116,7 @@ impl Proxy {
             poll_interval: Duration::from_millis(100),
         };
         std::fs::write(&source.path, &source.text).unwrap();
-        let app = Box::pin(App::start(config.clone())).await.unwrap();
+        let app = Box::pin(App::start(config.clone(), seams)).await.unwrap();
         let listeners = app.listeners().to_vec();
         let admin = app.admin_address().unwrap();
         app.write_kubeconfig(&dir.path().join("kubeconfig")).unwrap();

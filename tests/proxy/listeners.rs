@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use weir::config::seams::Seams;
 use weir::config::{CertificateConfig, ListenerConfig, ProxyNetworks};
 use weir::server::ListenerKind;
 use weir::simulator::{Simulator, SimulatorOptions};
@@ -138,10 +139,8 @@ async fn malformed_and_oversized_requests_affect_no_other_client() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_is_slow_to_send_a_head_is_disconnected() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
-    let proxy = Proxy::before(upstream, "", |config| {
-        config.server.header_read_timeout = Duration::from_secs(1);
-    })
-    .await;
+    let seams = Seams { header_read_timeout: Duration::from_secs(1), ..Seams::default() };
+    let proxy = Proxy::before_with(seams, upstream, "", |_| {}).await;
     for start in ["", "G", "GET /version HTTP/1.1\r\nHost: loc", "PRI * HTTP/2.0\r\n"] {
         let mut stream = TcpStream::connect(proxy.plain()).await.unwrap();
         stream.write_all(start.as_bytes()).await.unwrap();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
+use weir::config::seams::Seams;
 use weir::simulator::{Simulator, SimulatorOptions};
 
 use crate::client::{Answer, Call};
@@ -115,10 +116,8 @@ async fn quiet() -> Proxy {
     };
     let upstream = Simulator::start(options).await.unwrap();
     seed(&upstream);
-    let proxy = Proxy::before(upstream, "", |config| {
-        config.server.freshness_timeout = Duration::from_millis(3);
-    })
-    .await;
+    let seams = Seams { freshness_timeout: Duration::from_millis(3), ..Seams::default() };
+    let proxy = Proxy::before_with(seams, upstream, "", |_| {}).await;
     for collection in COLLECTIONS {
         proxy.warm(collection).await;
     }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use weir::config::seams::Seams;
 use weir::simulator::{Action, Simulator, SimulatorOptions};
 
 use crate::client::{Call, Watch};
@@ -170,8 +171,8 @@ async fn a_cache_that_begins_in_the_past_catches_up_while_its_resource_is_quiet(
 async fn a_forwarded_watch_ends_for_its_client_to_resume_when_a_cache_can_take_over() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
-    let proxy = Proxy::before(upstream, "", |config| {
-        config.server.warmup_timeout = Duration::from_millis(300);
+    let seams = Seams { warmup_timeout: Duration::from_millis(300), ..Seams::default() };
+    let proxy = Proxy::before_with(seams, upstream, "", |config| {
         config.cache.forward_budget = 2;
     })
     .await;

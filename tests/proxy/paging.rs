@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
+use weir::config::seams::Seams;
 use weir::config::{Config, ListenerConfig, ProxyNetworks};
 
 use crate::client::{self, Answer, Call};
@@ -32,7 +33,7 @@ impl Replica {
         config.admin.listen = None;
         config.server.listeners =
             vec![ListenerConfig::Plain { address: any, proxies: ProxyNetworks::default() }];
-        let app = App::start(config).await.unwrap();
+        let app = App::start(config, Seams::default()).await.unwrap();
         let address = app.listeners()[0].address.parse().unwrap();
         let stop = CancellationToken::new();
         tokio::spawn(app.run(stop.clone()));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use weir::config::VerifyMode;
+use weir::config::seams::Seams;
 use weir::simulator::{Damage, Simulator, SimulatorOptions};
 
 use crate::client::Call;
@@ -22,12 +23,13 @@ async fn verified(mode: VerifyMode) -> Proxy {
 async fn verified_by(mode: VerifyMode, whole_bytes: usize) -> Proxy {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
-    let proxy = Proxy::before(upstream, "", |config| {
-        config.cache.verify = mode;
-        config.cache.verify_round = Duration::from_secs(1);
-        config.cache.verify_whole_bytes = whole_bytes;
-    })
-    .await;
+    let seams = Seams {
+        verify_round: Duration::from_secs(1),
+        verify_whole_bytes: whole_bytes,
+        ..Seams::default()
+    };
+    let adjust = |config: &mut weir::config::Config| config.cache.verify = mode;
+    let proxy = Proxy::before_with(seams, upstream, "", adjust).await;
     proxy.warm(CONFIGMAPS).await;
     proxy
 }

@@ -80,11 +80,11 @@ fn connection_lost() -> UpstreamError {
 const TTL: Duration = Duration::from_secs(10);
 /// More bad tokens than the cache holds; `benches/flood.rs` sends 100,000 through a whole Weir.
 const FLOOD: usize = 20_000;
-const FAILURE_TTL: Duration = Duration::from_secs(5);
+pub(super) const FAILURE_TTL: Duration = Duration::from_secs(5);
 
 fn config() -> AuthenticationConfig {
     let mut config = AuthenticationConfig::default();
-    (config.tokens.ttl, config.tokens.failure_ttl) = (TTL, FAILURE_TTL);
+    config.tokens.ttl = TTL;
     config
 }
 

@@ -13,7 +13,7 @@ use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::reflector::{Reflector, StartOptions};
 use crate::cache::refusal::Refusal;
-use crate::cache::script::{Feed, Script, bookmark, config, object, page, status, upsert};
+use crate::cache::script::{Feed, Script, bookmark, config, object, page, seams, status, upsert};
 use crate::testing::config_maps;
 use crate::upstream::testing::availability;
 
@@ -30,7 +30,8 @@ impl Rig {
     /// Starts a cache that lists `a` at 90 and `b` at 95, at resourceVersion 100.
     async fn new() -> Self {
         let families = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
-        let context = Arc::new(CacheContext::new(Arc::new(config()), families, availability()));
+        let context =
+            Arc::new(CacheContext::new(Arc::new(config()), seams(), families, availability()));
         let (script, resource) = (Arc::new(Script::default()), Arc::new(config_maps()));
         let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
         let key = CacheKey { gvr, representation, scope: Scope::Cluster };

@@ -126,7 +126,8 @@ impl Dispatcher {
         cause: EndCause,
         is_ended: impl Fn(&Cursor) -> bool,
     ) -> Vec<Arc<Cursor>> {
-        let ended: Vec<_> = self.all_watchers().filter(|cursor| is_ended(cursor)).cloned().collect();
+        let ended: Vec<_> =
+            self.all_watchers().filter(|cursor| is_ended(cursor)).cloned().collect();
         for cursor in &ended {
             self.remove_from_index(cursor);
             cursor.set_end(WatchEnd { state: Arc::clone(state), cause });

@@ -16,9 +16,9 @@ use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::probe::Probed;
 use crate::cache::reflector::{Reflector, StartOptions};
-use crate::cache::script::{Feed, Script, bookmark, config, object, page, status, upsert};
-use crate::testing::config_maps;
+use crate::cache::script::{Feed, Script, bookmark, config, object, page, seams, status, upsert};
 use crate::config::{CacheConfig, ConsistentLists};
+use crate::testing::config_maps;
 use crate::upstream::lister_watcher::{ListRequest, UpstreamEvent};
 use crate::upstream::testing::availability;
 
@@ -42,7 +42,7 @@ impl Rig {
         let metrics = prometheus::Registry::new();
         let families = CacheMetrics::register(&metrics).unwrap();
         let config = Arc::new(CacheConfig { consistent_lists, ..config() });
-        let context = Arc::new(CacheContext::new(config, families, availability()));
+        let context = Arc::new(CacheContext::new(config, seams(), families, availability()));
         let (script, resource) = (Arc::new(Script::default()), Arc::new(config_maps()));
         let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
         let key = CacheKey { gvr, representation, scope: Scope::Cluster };

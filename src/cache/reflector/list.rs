@@ -138,7 +138,7 @@ impl Driver {
     /// Returns a request for the state at exactly `at`.
     fn exact_list(&self, at: ResourceVersion) -> ListRequest {
         ListRequest {
-            limit: Some(self.cached.context.config().page_size),
+            limit: Some(self.cached.context.seams.page_size),
             resource_version: Some(at),
             resource_version_match: "Exact",
             ..ListRequest::default()

@@ -24,11 +24,11 @@ use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::script::{
-    Feed, Script, bookmark, config, listed, object, page, rewritten, status, upsert,
+    Feed, Script, bookmark, config, listed, object, page, rewritten, seams, status, upsert,
 };
-use crate::testing::{config_maps, widgets};
 use crate::config::{CacheConfig, OnRelist};
 use crate::testing::eventually;
+use crate::testing::{config_maps, widgets};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::UpstreamEvent;
 use crate::upstream::testing::availability;
@@ -99,7 +99,7 @@ impl Rig {
 
 pub(super) fn context(config: CacheConfig) -> Arc<CacheContext> {
     let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
-    Arc::new(CacheContext::new(Arc::new(config), metrics, availability()))
+    Arc::new(CacheContext::new(Arc::new(config), seams(), metrics, availability()))
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,7 +74,7 @@ impl Inner {
     }
 
     fn tidy_up(&self) {
-        let idle_timeout = self.context.config().idle_timeout;
+        let idle_timeout = self.context.seams.idle_timeout;
         let now = self.context.clock.now();
         for cached in self.caches.to_vec() {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);

@@ -56,7 +56,10 @@ impl Inner {
             source,
             caches: CacheMap::default(),
             forward_budget: ForwardBudget::new("forward", config.forward_budget),
-            over_budget_forwards: ForwardBudget::new("over-budget", config.over_budget_forwards),
+            over_budget_forwards: ForwardBudget::new(
+                "over-budget",
+                context.seams.over_budget_forwards,
+            ),
             over_budget: OverBudget::default(),
             warming: config.warm.iter().map(|gvr| (gvr.clone(), ())).collect(),
             warm_refusals: DashMap::new(),

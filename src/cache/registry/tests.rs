@@ -14,10 +14,11 @@ use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart};
 use crate::cache::key::CacheKey;
 use crate::cache::proof;
 use crate::cache::script::{
-    Feed, Script, ScriptedSource, bookmark, config, listed, page, resource, upsert,
+    Feed, Script, ScriptedSource, bookmark, config, listed, page, resource, seams, upsert,
 };
-use crate::testing::config_maps;
 use crate::config::VerifyMode;
+use crate::config::seams::Seams;
+use crate::testing::config_maps;
 use crate::testing::eventually;
 use crate::upstream::error::UpstreamError;
 
@@ -31,9 +32,14 @@ struct Rig {
 
 impl Rig {
     fn new(config: CacheConfig, source: Arc<ScriptedSource>) -> Self {
+        Self::with(config, seams(), source)
+    }
+
+    fn with(config: CacheConfig, seams: Seams, source: Arc<ScriptedSource>) -> Self {
         let metrics = prometheus::Registry::new();
         let handles = CacheMetrics::register(&metrics).unwrap();
-        let registry = Registry::with_source(Arc::new(config), Box::new(source.clone()), handles);
+        let source_handle = Box::new(source.clone());
+        let registry = Registry::with_source(Arc::new(config), seams, source_handle, handles);
         Self { registry, source, metrics }
     }
 

@@ -71,10 +71,7 @@ impl Inner {
 
     /// Compares the page that is due, if there is one.
     async fn verify_next(self: &Arc<Self>, verifier: &mut Verifier) {
-        let (mode, round) = {
-            let config = self.context.config();
-            (config.verify, config.verify_round)
-        };
+        let (mode, round) = (self.context.config().verify, self.context.seams.verify_round);
         if mode != VerifyMode::Enforce {
             verifier.refilled.clear();
             self.quarantines.release_all(&self.context);
@@ -155,7 +152,7 @@ impl Inner {
         }
         // Older API servers read exact pages from etcd, and are asked for few.
         let has_snapshots = version.as_ref().is_some_and(UpstreamVersion::has_snapshots);
-        let most = self.context.config().verify_whole_bytes;
+        let most = self.context.seams.verify_whole_bytes;
         Some(if has_snapshots { whole_every(weight, most) } else { WHOLE_EVERY_MAX })
     }
 

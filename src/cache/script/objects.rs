@@ -7,6 +7,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::codec::json;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
+use crate::testing::config_maps;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::UpstreamEvent;
 
@@ -26,7 +27,7 @@ pub(crate) fn object(name: &str, resource_version: u64) -> Object {
     let body = format!(
         r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"{name}","namespace":"ns","resourceVersion":"{resource_version}"}}}}"#
     );
-    json::object(body.as_bytes(), &json::tests::config_maps()).unwrap()
+    json::object(body.as_bytes(), &config_maps()).unwrap()
 }
 
 /// Returns the same object as another release or definition would encode it.

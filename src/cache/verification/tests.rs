@@ -14,9 +14,9 @@ use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
 use crate::cache::verification::check::{page_objects, pages, whole_every};
 use crate::cache::verification::walk::{RoundPages, Walk, WholePages};
 use crate::codec::json;
-use crate::testing::config_maps;
 use crate::codec::object::{Key, Object};
 use crate::codec::unreadable::UnreadableObject;
+use crate::testing::config_maps;
 
 #[test]
 fn large_collections_have_larger_pages_and_not_more() {

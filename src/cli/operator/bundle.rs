@@ -1,17 +1,16 @@
 //! `weir support-bundle`: the pages of a running Weir's admin listener in one archive, to send to
 //! those who help.
 //!
-//! It has no object of the cluster, no token and no content of a file: the admin listener has none
-//! of these, and neither has the log. Names of users, agents, namespaces, objects, addresses and
-//! paths are replaced by words ([`redact`]), unless they are asked for.
+//! It has no object of the cluster, no token and no content of a file, since only the fields of a
+//! list get in ([`allow`]); the manifest names the others. Names of users, agents, namespaces,
+//! objects, addresses and paths are words, unless they are asked for.
 //!
-//! It writes what it gets: a page that cannot be read is a file `NAME.missing` with the reason,
+//! It writes what it gets: a page that cannot be read is a file `NAME.missing` with the status,
 //! since a bundle is needed most where something is wrong. An archive above [`ARCHIVE_BYTES_MAX`]
 //! goes without its longest files.
 
+mod allow;
 mod archive;
-mod pages;
-mod redact;
 
 use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -23,8 +22,7 @@ use http::StatusCode;
 
 use crate::cli::failure::Failure;
 use crate::cli::operator::ask::{ADMIN_DEFAULT, AdminUrl, Page};
-use crate::cli::operator::bundle::pages::{METRICS_LATER, PAGES, READYZ, format_of};
-use crate::cli::operator::bundle::redact::Redactor;
+use crate::cli::operator::bundle::allow::Allowed;
 use crate::cli::screen::{Stdout, print_error};
 
 /// Flags of `support-bundle`.
@@ -98,41 +96,32 @@ async fn collect(args: &BundleArgs) -> anyhow::Result<Vec<File>> {
             .await
             .unwrap_or_else(|error| vec![Page { name: METRICS_LATER, answer: Err(error) }]),
     );
-    let files = pages.into_iter().map(file_of).collect();
-    if args.with_names {
-        return Ok(files);
-    }
     let mut random = [0; 32];
     aws_lc_rs::rand::fill(&mut random).map_err(|_| anyhow::anyhow!("no random numbers"))?;
-    Ok(redacted(files, args.key.as_ref().map_or(&random, |key| key.as_bytes())))
+    let key = args.key.as_ref().map_or(random.as_slice(), |key| key.as_bytes());
+    let mut allowed = Allowed::new((!args.with_names).then_some(key));
+    let mut files: Vec<_> = pages.into_iter().map(|page| file_of(page, &mut allowed)).collect();
+    files.push(("weir/manifest.json".to_owned(), allowed.manifest().into_bytes()));
+    Ok(files)
 }
 
-fn file_of(page: Page<'_>) -> File {
-    let Page { name, answer } = page;
+fn file_of(Page { name, answer }: Page<'_>, allowed: &mut Allowed) -> File {
     let reason = match answer {
-        Ok((StatusCode::OK, body)) => return (format!("weir/{name}"), body.into()),
-        // A check of /readyz that fails is worth reading.
-        Ok((StatusCode::INTERNAL_SERVER_ERROR, body)) if name == READYZ => {
-            return (format!("weir/{name}"), body.into());
+        Ok((status, body))
+            // A check of /readyz that fails is worth reading.
+            if status == StatusCode::OK
+                || (name == READYZ && status == StatusCode::INTERNAL_SERVER_ERROR) =>
+        {
+            let content = allowed.take(name, &String::from_utf8_lossy(&body));
+            return (format!("weir/{name}"), content.into_bytes());
         }
-        Ok((status, body)) => format!("{status}: {}", String::from_utf8_lossy(&body)),
-        Err(error) => format!("{error:#}\n"),
+        Ok((status, _)) => status.to_string(),
+        Err(error) => {
+            print_error(&format!("weir: {error:#}"));
+            "no answer".to_owned()
+        }
     };
-    (format!("weir/{name}.missing"), reason.into_bytes())
-}
-
-fn redacted(files: Vec<File>, key: &[u8]) -> Vec<File> {
-    let mut redactor = Redactor::new(key);
-    for (name, content) in &files {
-        redactor.collect(format_of(name), &String::from_utf8_lossy(content));
-    }
-    let replacer = redactor.replacer();
-    let redact = |(name, content): File| {
-        let text = String::from_utf8_lossy(&content);
-        let text = redactor.redact(&replacer, format_of(&name), &text);
-        (name, text.into_bytes())
-    };
-    files.into_iter().map(redact).collect()
+    (format!("weir/{name}.missing"), format!("{reason}\n").into_bytes())
 }
 
 /// Returns the archive with at most [`ARCHIVE_BYTES_MAX`], and its files: without the longest ones
@@ -160,13 +149,39 @@ fn listing(path: &Path, files: &[File], bytes: usize, with_names: bool) -> Strin
     text.push_str(match with_names {
         true => "It has names of users, agents, namespaces, objects, addresses and paths.\n",
         false => {
-            "Names of users, agents, namespaces and objects, addresses and paths are replaced by\n\
-             words; --with-names keeps them. Look through it before you send it.\n"
+            "It has listed fields alone; manifest.json names those that were left out. Names of\n\
+             users, agents, namespaces and objects, addresses and paths are words; --with-names\n\
+             keeps them. Look through it before you send it.\n"
         }
     });
     text
 }
 
+/// The name of a file, and the path of its page.
+const PAGES: [(&str, &str); 17] = [
+    ("flagz.txt", "/flagz"),
+    ("configz.json", "/configz"),
+    (READYZ, "/readyz?verbose"),
+    ("metrics.txt", "/metrics"),
+    ("slis.txt", "/metrics/slis"),
+    ("memory.json", "/debug/memory"),
+    ("log.json", "/debug/log"),
+    ("connections.json", "/debug/connections?limit=1000"),
+    ("overview.json", "/api/overview"),
+    ("caches.json", "/api/caches"),
+    ("clients.json", "/api/clients?limit=200"),
+    ("findings.json", "/api/findings?limit=200"),
+    ("reasons.json", "/api/reasons"),
+    ("events.json", "/api/events"),
+    ("limits.json", "/api/limits"),
+    // Only in shadow mode.
+    ("shadow.json", "/api/shadow"),
+    ("log-lines.jsonl", "/debug/log/lines"),
+];
+/// The metrics once more, so that there are rates.
+const METRICS_LATER: &str = "metrics-later.txt";
+/// Also read where it fails.
+const READYZ: &str = "readyz.txt";
 /// Fits a mail and an issue.
 const ARCHIVE_BYTES_MAX: usize = 1 << 20;
 
@@ -188,12 +203,12 @@ mod tests {
 
     #[test]
     fn a_page_that_cannot_be_read_is_a_file_with_the_reason() {
-        let file = |name, answer| file_of(Page { name, answer });
-        let (name, text) = file("a.json", Err(anyhow::anyhow!("the connection ended")));
-        assert_eq!(
-            (name.as_str(), &*text),
-            ("weir/a.json.missing", &b"the connection ended\n"[..])
-        );
+        let mut allowed = Allowed::new(None);
+        let mut file = |name, answer| file_of(Page { name, answer }, &mut allowed);
+        let unread = file("a.json", Err(anyhow::anyhow!("10.1.2.3 ended the connection")));
+        assert_eq!(unread, ("weir/a.json.missing".to_owned(), b"no answer\n".to_vec()));
+        let missing = file("a.json", Ok((StatusCode::NOT_FOUND, "10.1.2.3".into())));
+        assert_eq!(missing.1, b"404 Not Found\n");
         let failed = Ok((StatusCode::INTERNAL_SERVER_ERROR, "x".into()));
         assert_eq!(file(READYZ, failed).0, "weir/readyz.txt");
     }

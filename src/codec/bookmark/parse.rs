@@ -1,9 +1,9 @@
 //! Parses bookmarks in either encoding.
 
-use weir_api::resource_version::ResourceVersion;
 use crate::object::Layout;
 use crate::protobuf::object::{ParsedObject, is_annotated};
 use crate::{json, protobuf};
+use weir_api::resource_version::ResourceVersion;
 
 /// A parsed bookmark.
 pub(super) struct ParsedBookmark {

@@ -4,8 +4,8 @@ use bytes::{Buf, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use weir_api::media_type::Encoding;
 use crate::protobuf::wire::Fields;
+use weir_api::media_type::Encoding;
 
 /// One event as the API server framed it. `Debug` shows no part of the object.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Checks the names of an object that was read.
 
 use super::error::IngestError;
-use weir_api::resource::ApiResource;
 use crate::object::Key;
+use weir_api::resource::ApiResource;
 
 /// Returns the key of an object, if its names can be part of a path and are unambiguous: in JSON,
 /// U+FFFD stands for any byte that is not UTF-8 (`docs/semantics.md` §3.6), so that objects with

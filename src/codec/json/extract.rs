@@ -10,10 +10,10 @@ use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 use super::value_position::{ValuePosition, offset_in};
-use weir_api::media_type::Encoding;
-use weir_api::selectable::FieldSource;
 use crate::ingest::error::IngestError;
 use crate::object::{Layout, Span};
+use weir_api::media_type::Encoding;
+use weir_api::selectable::FieldSource;
 
 /// The metadata of an object, and its position if the pass has found it.
 pub(super) struct FoundMetadata<'a> {

@@ -7,11 +7,11 @@ use prost::Message;
 use super::item_format::ItemFormat;
 use super::page::ListMeta;
 use super::spliced::SplicedList;
-use weir_api::media_type::{Encoding, Form, META_V1, PARTIAL_OBJECT_METADATA_LIST, View};
-use weir_api::resource::{ApiResource, Shape};
 use crate::object::Object;
 use crate::protobuf::wire::{field_len, push_head};
 use crate::protobuf::{self, UNKNOWN_RAW_TAG, UNKNOWN_TAIL};
+use weir_api::media_type::{Encoding, Form, META_V1, PARTIAL_OBJECT_METADATA_LIST, View};
+use weir_api::resource::{ApiResource, Shape};
 
 /// Encodes a list, in JSON compact and with its trailing newline, as the API server writes it for
 /// the shape of the resource (`docs/semantics.md` §3.6, §5.3). The result creates its bytes when

@@ -8,8 +8,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::page::ListPage;
-use weir_api::resource_version::ResourceVersion;
 use crate::ingest::IngestError;
+use weir_api::resource_version::ResourceVersion;
 
 /// Parses a list without its items.
 pub(super) fn parse(envelope: &[u8]) -> Result<ListPage, IngestError> {

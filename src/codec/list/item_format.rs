@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 
-use weir_api::media_type::{Encoding, View};
 use crate::object::Object;
 use crate::protobuf::wire::{field_len, push_head};
 use crate::rope::{PIECE_BYTES, RopeBuilder};
+use weir_api::media_type::{Encoding, View};
 
 /// The encoding and the view in which a list writes its items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

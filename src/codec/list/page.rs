@@ -1,9 +1,9 @@
 //! The contents of a list that was read, and the metadata of one to be written.
 
-use weir_api::resource_version::ResourceVersion;
 use crate::ingest::{IngestError, Ingested};
 use crate::object::Object;
 use crate::unreadable::UnreadableObject;
+use weir_api::resource_version::ResourceVersion;
 
 /// Why reading a list failed. Never contains any of its bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use prost::Message;
 
 use super::page::{ListError, ListPage, ListedObjects};
 use super::reader::ListReader;
-use weir_api::media_type::Encoding;
-use weir_api::resource::{ApiResource, Representation};
-use weir_api::resource_version::ResourceVersion;
 use crate::ingest::{self, IngestError};
 use crate::protobuf;
 use crate::protobuf::wire::Fields;
+use weir_api::media_type::Encoding;
+use weir_api::resource::{ApiResource, Representation};
+use weir_api::resource_version::ResourceVersion;
 
 /// Parses the whole body of a list. The order of its keys or fields does not matter. An unknown key
 /// or field is an error, since Weir would lose it.

@@ -7,8 +7,8 @@
 
 use super::envelope;
 use super::page::{ListError, ListPage};
-use weir_api::resource::{ApiResource, Representation};
 use crate::ingest::{self, IngestError, Ingested};
+use weir_api::resource::{ApiResource, Representation};
 
 /// Parses a list while it arrives.
 #[derive(Debug)]

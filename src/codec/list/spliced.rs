@@ -96,12 +96,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use weir_api::media_type::{Encoding, Form, View};
-    use weir_api::resource_version::ResourceVersion;
     use crate::json::tests::config_maps;
     use crate::list::tests::config_map;
     use crate::list::{ListMeta, encode};
     use crate::rope::{PIECE_BYTES, SHARED_BYTES_MIN};
+    use weir_api::media_type::{Encoding, Form, View};
+    use weir_api::resource_version::ResourceVersion;
 
     /// Mostly some KB, some tiny, some larger than a piece.
     fn size() -> impl Strategy<Value = usize> {

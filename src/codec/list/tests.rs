@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::*;
-use weir_api::media_type::{Encoding, Form, View};
-use weir_api::resource::{ApiResource, Representation};
-use weir_api::resource_version::ResourceVersion;
 use crate::ingest::{self, IngestError};
 use crate::json::tests::{config_maps, widgets};
 use crate::object::Object;
 use crate::protobuf;
+use weir_api::media_type::{Encoding, Form, View};
+use weir_api::resource::{ApiResource, Representation};
+use weir_api::resource_version::ResourceVersion;
 
 fn parse_as(
     body: &[u8],

@@ -7,9 +7,6 @@ use prost::Message;
 use serde_json::json;
 
 use super::*;
-use weir_api::media_type::{Form, View};
-use weir_api::resource::Representation;
-use weir_api::resource_version::ResourceVersion;
 use crate::frame::{self, EventType};
 use crate::ingest;
 use crate::json;
@@ -18,6 +15,9 @@ use crate::list::{self, ListMeta};
 use crate::object::Object;
 use crate::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head, wire};
 use crate::rope::RopeBuilder;
+use weir_api::media_type::{Form, View};
+use weir_api::resource::Representation;
+use weir_api::resource_version::ResourceVersion;
 
 const VIEWS: [View; 2] = [View::Full, View::Metadata];
 

@@ -5,8 +5,8 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use weir_api::media_type::Encoding;
 use crate::object::Layout;
+use weir_api::media_type::Encoding;
 
 /// Returns whether the root field `items` of an object is an array.
 pub(super) fn is_array(body: &[u8], layout: Layout) -> bool {

@@ -15,14 +15,14 @@ use smallvec::SmallVec;
 
 use super::envelope::{MAGIC, UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
 use super::wire::{Fields, Malformed, Value, field_len, length_len, push_head};
-use weir_api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA};
-use weir_api::resource::{ApiResource, Representation};
-use weir_api::resource_version::ResourceVersion;
-use weir_api::selectable::{FieldSource, Scalar};
 use crate::attrs::Attrs;
 use crate::ingest::error::IngestError;
 use crate::ingest::key::key;
 use crate::object::{Layout, Object, Span};
+use weir_api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA};
+use weir_api::resource::{ApiResource, Representation};
+use weir_api::resource_version::ResourceVersion;
+use weir_api::selectable::{FieldSource, Scalar};
 
 impl From<Malformed> for IngestError {
     fn from(Malformed: Malformed) -> Self {

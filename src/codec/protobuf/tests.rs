@@ -8,16 +8,16 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use weir_api::media_type::{Encoding, Form, View};
-use weir_api::resource::{ApiResource, Representation};
-use weir_api::resource_version::ResourceVersion;
-use weir_api::status;
 use crate::frame::{self, EventType, FrameSplitter};
 use crate::ingest::{self, IngestError};
 use crate::json::tests::{config_maps, pods, widgets};
 use crate::list;
 use crate::object::Object;
 use crate::splice;
+use weir_api::media_type::{Encoding, Form, View};
+use weir_api::resource::{ApiResource, Representation};
+use weir_api::resource_version::ResourceVersion;
+use weir_api::status;
 
 /// The part of `ObjectMeta` that the tests need. Its maps are sorted, as the API server sorts them.
 #[derive(Clone, PartialEq, Message)]

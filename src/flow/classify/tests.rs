@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use weir_api::request_info::{NonResourceRequest, ResourceRequest};
 use crate::level::PriorityLevel;
+use weir_api::request_info::{NonResourceRequest, ResourceRequest};
 
 fn request(method: &str, path: &str) -> RequestInfo {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use weir_api::built_in_groups::is_built_in_group;
 use crate::cost::Cost;
 use crate::costs::{Costs, HabitKey, SeenHabit};
 use crate::habit::{AskedForm, Start};
+use weir_api::built_in_groups::is_built_in_group;
 
 /// A client and a resource: user, agent, resource.
 pub(super) type Who = [Box<str>; 3];

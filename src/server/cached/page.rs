@@ -79,8 +79,8 @@ mod tests {
     use crate::api::resource_version::ResourceVersion;
     use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
     use crate::cache::script::object;
-    use crate::testing::config_maps;
     use crate::server::delegate::Freshness;
+    use crate::testing::config_maps;
 
     const LIMITS: WindowLimits = WindowLimits {
         events_min: 100,

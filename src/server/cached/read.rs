@@ -15,11 +15,12 @@ use crate::cache::progress::CATCH_UP_TIMEOUT;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
+use crate::config::seams::Seams;
 use crate::server::appointments::HerdAppointments;
 use crate::server::cached::compress::Compressor;
 use crate::server::cached::drop_rules::DropRules;
 use crate::server::cached::response_budget::ResponseBudget;
-use crate::server::delegate::{Freshness, Reason, Target};
+use crate::server::delegate::{CachedDecision, Freshness, Reason, Target};
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
 use crate::server::http::headers::StateAge;
@@ -37,6 +38,8 @@ pub(crate) struct CacheServices {
     pub(crate) responses: ResponseBudget,
     /// The settings that a reload may change.
     pub(crate) live: Arc<LiveSettings>,
+    /// How long a request may wait.
+    pub(crate) seams: Seams,
     /// How long lists took that were forwarded.
     pub(crate) list_times: Arc<ListTimes>,
     /// Knows what must be refused while Weir is overloaded.
@@ -50,12 +53,34 @@ pub(crate) struct CacheServices {
 impl CacheServices {
     /// Returns the longest wait for proof of freshness.
     pub(crate) fn freshness_timeout(&self) -> Duration {
-        self.live.load().freshness_timeout
+        self.seams.freshness_timeout
     }
 
     /// Returns the longest wait for a cache that is not ready yet.
     pub(crate) fn warmup_timeout(&self) -> Duration {
-        self.live.load().warmup_timeout
+        self.seams.warmup_timeout
+    }
+
+    /// Asks discovery for the requested resource, unless it is known. This does not use the
+    /// registry of caches: a request that is forwarded because of its format must not start a
+    /// cache.
+    pub(crate) async fn find_resource(
+        &self,
+        context: &mut RequestContext<'_>,
+    ) -> Result<(), Reason> {
+        if context.resource.is_some() {
+            return Ok(());
+        }
+        let request = context.info.resource.as_ref().ok_or(Reason::NonResource)?;
+        let deadline = context.started + FAILOVER_WAIT_MAX;
+        let handle = tokio::select! {
+            biased;
+            handle = self.registry.find(&request.gvr) => handle.ok(),
+            () = self.registry.availability().until_unusable(deadline) => None,
+        };
+        let resource = handle.ok_or(Reason::Refused(Refusal::NotReady))?;
+        context.resource = Some(resource.ok_or(NOT_FOUND)?);
+        Ok(())
     }
 
     /// Leaves managed fields out of a read for which an operator's rule says so.
@@ -84,6 +109,13 @@ impl CacheServices {
     }
 }
 
+/// Returns what a read whose resource is known asks a cache for.
+pub(crate) fn target(context: &RequestContext<'_>) -> Result<Target, Reason> {
+    let resource = context.resource.as_ref().ok_or(NOT_FOUND)?;
+    let options = context.decision.as_ref().ok().and_then(CachedDecision::options);
+    Target::resolve(context.parts, &context.info, options, resource)
+}
+
 /// A read that a cache may answer.
 pub(crate) struct CachedRead<'a> {
     pub(crate) context: &'a RequestContext<'a>,
@@ -99,6 +131,28 @@ pub(crate) struct CachedRead<'a> {
     pub(crate) lane: Option<&'a Lane>,
     /// How a watch is authorized again.
     pub(crate) reauthorization: Option<Reauthorization>,
+}
+
+impl<'a> CachedRead<'a> {
+    /// Returns the read of a request whose resource is known. Its response waits in no lane, and a
+    /// watch is not authorized again.
+    pub(crate) fn new(
+        context: &'a RequestContext<'a>,
+        services: &'a CacheServices,
+        target: Target,
+        held: &'a HeldBytes,
+    ) -> Result<Self, Reason> {
+        Ok(Self {
+            context,
+            services,
+            request: context.info.resource.as_ref().ok_or(Reason::NonResource)?,
+            resource: context.resource.as_ref().ok_or(NOT_FOUND)?,
+            target,
+            held,
+            lane: None,
+            reauthorization: None,
+        })
+    }
 }
 
 impl CachedRead<'_> {
@@ -283,3 +337,6 @@ impl CachedRead<'_> {
         if same { Ok(handle) } else { Err(Reason::Refused(Refusal::NotReady)) }
     }
 }
+
+/// Discovery does not know the resource.
+const NOT_FOUND: Reason = Reason::Refused(Refusal::Unknown);

@@ -106,11 +106,9 @@ impl ForwardClaim {
         let share = match client {
             None => None,
             Some((shares, client)) => {
-                let config = registry.config();
-                let permits = if is_over_budget {
-                    config.over_budget_forwards
-                } else {
-                    config.forward_budget
+                let permits = match is_over_budget {
+                    true => caches.seams.over_budget_forwards,
+                    false => registry.config().forward_budget,
                 };
                 let key = ShareKey { client, gvr: request.gvr.clone(), is_over_budget };
                 Some(Box::new(shares.try_acquire(key, permits).ok_or_else(exhausted)?))

@@ -92,8 +92,15 @@ impl Access {
         }
     }
 
-    /// Returns the sender of a request, without a review.
-    pub(crate) fn caller(&self, context: &RequestContext<'_>) -> Result<Caller, Rejection> {
+    /// Finds the sender of a request, without a review.
+    pub(crate) fn caller(&self, context: &mut RequestContext<'_>) -> Result<Caller, Rejection> {
+        let caller = self.present(context)?;
+        context.auth.identity = caller.identity().cloned();
+        context.resolved.identify(caller.requester());
+        Ok(caller)
+    }
+
+    fn present(&self, context: &RequestContext<'_>) -> Result<Caller, Rejection> {
         let Some(gateway) = &self.gateway else { return Ok(Caller::Weir) };
         let unauthorized =
             || Err(Rejection::new(forbidden::unauthorized(), RejectionCause::Unauthenticated));

@@ -14,13 +14,12 @@ use tokio::time::Instant;
 use super::{Answer, Forwarding, Router};
 use crate::api::request_info::Verb;
 use crate::auth::reauthorization::Reauthorization;
-use crate::cache::refusal::Refusal;
 use crate::server::accept::listener::ListenerKind;
-use crate::server::cached::read::CachedRead;
+use crate::server::cached::read::{CachedRead, target};
 use crate::server::cached::websocket::Handshake;
 use crate::server::cached::{get, list, watch};
 use crate::server::connection::permits::UserAtLimit;
-use crate::server::delegate::{CachedDecision, ListPlan, Reason, Target};
+use crate::server::delegate::{CachedDecision, ListPlan, Reason};
 use crate::server::forward::documents::DocumentRequest;
 use crate::server::forward::upstream_gate::{self, FAILOVER_WAIT_MAX};
 use crate::server::http::headers;
@@ -31,6 +30,7 @@ use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
 use crate::server::request::framing;
 use crate::server::request::rejection::{Bypass, Rejection, RejectionCause};
+use crate::server::shadow::selection::copy_answer;
 
 impl Router {
     /// Answers a request, unless it is one for the API server.
@@ -43,7 +43,8 @@ impl Router {
             Err(rejection) => return self.reject(context, &rejection).await.into(),
         };
         context.ended("identify");
-        if let Some(reason) = self.copy_answer(context) {
+        if let Some(shadow) = &self.shadow {
+            let reason = copy_answer(shadow, context);
             return Answer::Forward(Forwarding { caller, body, reason });
         }
         if let Some(document) =
@@ -85,10 +86,8 @@ impl Router {
 
     /// Returns the sender of a request, without a review. A known one whose request the present
     /// stage of overload does not admit is refused.
-    pub(super) fn caller(&self, context: &mut RequestContext<'_>) -> Result<Caller, Rejection> {
+    fn caller(&self, context: &mut RequestContext<'_>) -> Result<Caller, Rejection> {
         let caller = self.access.caller(context)?;
-        context.auth.identity = caller.identity().cloned();
-        context.resolved.identify(caller.requester());
         context.settle_trace();
         self.prove(context)?;
         if caller.is_known() {
@@ -153,25 +152,15 @@ impl Router {
         };
         self.discover(context, caller, is_consistent).await?;
         context.ended_without_span("discover");
-        let resource = Arc::clone(context.resource.as_ref().ok_or(NOT_FOUND)?);
-        let options = context.decision.as_ref().ok().and_then(CachedDecision::options);
-        let mut target = Target::resolve(context.parts, &context.info, options, &resource)?;
+        let mut target = target(context)?;
         self.caches.drop_by_rule(&mut target, context);
         let reauthorization = self.review(context, caller).await?;
         context.ended("authorize");
         self.admit(context, None)?;
         let decision = context.decision.as_ref().map_err(|reason| *reason)?;
         let share = self.share(context, decision.copies(&target))?;
-        let read = CachedRead {
-            context: &*context,
-            services: &self.caches,
-            request: context.info.resource.as_ref().ok_or(Reason::NonResource)?,
-            resource: &resource,
-            target,
-            held: &share.held,
-            lane: share.lane.as_ref(),
-            reauthorization,
-        };
+        let read = CachedRead::new(context, &self.caches, target, &share.held)?;
+        let read = CachedRead { lane: share.lane.as_ref(), reauthorization, ..read };
         let encoding = read.target.form.encoding;
         let response = match decision {
             CachedDecision::Get(freshness) => get::serve(&read, *freshness).await?,
@@ -204,7 +193,7 @@ impl Router {
         is_consistent_list: bool,
     ) -> Result<(), Bypass> {
         let was_usable = self.availability().is_usable();
-        let Err(reason) = self.find_resource(context).await else { return Ok(()) };
+        let Err(reason) = self.caches.find_resource(context).await else { return Ok(()) };
         if is_consistent_list {
             return Err(Reason::Consistent.into());
         }
@@ -214,31 +203,9 @@ impl Router {
         // A client that may not read the resource uses none of its forward budget.
         self.review(context, caller).await?;
         let is_back = !was_usable && self.availability().is_usable();
-        if !is_back || self.find_resource(context).await.is_err() {
+        if !is_back || self.caches.find_resource(context).await.is_err() {
             return Err(reason.into());
         }
-        Ok(())
-    }
-
-    /// Asks discovery for the requested resource, unless it is known. This does not use the
-    /// registry of caches: a request that is forwarded because of its format must not start a
-    /// cache.
-    pub(super) async fn find_resource(
-        &self,
-        context: &mut RequestContext<'_>,
-    ) -> Result<(), Reason> {
-        if context.resource.is_some() {
-            return Ok(());
-        }
-        let request = context.info.resource.as_ref().ok_or(Reason::NonResource)?;
-        let deadline = context.started + FAILOVER_WAIT_MAX;
-        let handle = tokio::select! {
-            biased;
-            handle = self.caches.registry.find(&request.gvr) => handle.ok(),
-            () = self.availability().until_unusable(deadline) => None,
-        };
-        let resource = handle.ok_or(Reason::Refused(Refusal::NotReady))?;
-        context.resource = Some(resource.ok_or(NOT_FOUND)?);
         Ok(())
     }
 
@@ -248,7 +215,7 @@ impl Router {
     /// forwarded then.
     ///
     /// [`Access::authorize`]: crate::server::request::access::Access::authorize
-    pub(super) async fn review(
+    async fn review(
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
@@ -316,8 +283,6 @@ fn refuse_unheard(context: &RequestContext<'_>, rejection: &Rejection) -> Reply 
     reply
 }
 
-/// Discovery does not know the resource.
-const NOT_FOUND: Reason = Reason::Refused(Refusal::Unknown);
 const TOO_MANY_CONNECTIONS: &str =
     "weir: this user has too many connections open; this one is closed";
 /// The cause of the refused connection in metrics.

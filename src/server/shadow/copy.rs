@@ -12,10 +12,11 @@ use http_body::{Body, Frame};
 use tokio::sync::mpsc;
 
 use crate::server::shadow::Shadow;
-use crate::server::shadow::comparison::{AnswerHead, Comparison, CopiedAnswer, CopiedChunk};
 use crate::server::shadow::ledger::WATCH;
 use crate::server::shadow::outcome::Cause;
-use crate::server::shadow::request::ShadowRequest;
+use crate::server::shadow::request::{
+    AnswerHead, Comparison, Copied, CopiedAnswer, CopiedChunk, ShadowRequest,
+};
 
 /// The copy of one answer.
 pub(crate) struct AnswerCopy {
@@ -85,7 +86,8 @@ impl AnswerCopy {
         if is_watch && let Some(request) = self.request.take() {
             let (stream, receiver) = ChunkStream::open();
             self.stream = stream;
-            self.shadow.submit(Comparison::Watch(request, head, receiver));
+            let answer = Copied::Watch(head, receiver);
+            self.shadow.submit(Comparison { request, answer });
             return;
         }
         self.head = Some(head);
@@ -141,7 +143,8 @@ impl AnswerCopy {
         self.stream = None;
         let (Some(head), Some(request)) = (self.head.take(), self.request.take()) else { return };
         let (chunks, after) = (std::mem::take(&mut self.chunks), request.began.elapsed());
-        self.shadow.submit(Comparison::Answer(request, CopiedAnswer { head, chunks, after }));
+        let answer = Copied::Whole(CopiedAnswer { head, chunks, after });
+        self.shadow.submit(Comparison { request, answer });
     }
 
     fn give_up(&mut self, cause: Cause) {

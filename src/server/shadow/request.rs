@@ -1,17 +1,23 @@
-//! A read that is compared: its head, how a cache would answer it, and what the report shows of it.
+//! A read that is compared: its head, how a cache would answer it, the copy of its answer, and what
+//! the report shows of it.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{ACCEPT, USER_AGENT};
 use http::request::Parts;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, StatusCode};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::api::request_info::RequestInfo;
+use crate::codec::held_bytes::Claim;
 use crate::flow::rules::product;
 use crate::server::connection::client::Client;
 use crate::server::delegate::{CachedDecision, Reason};
+use crate::server::http::headers::is_gzip;
 
 /// A read whose answer is compared.
 pub(crate) struct ShadowRequest {
@@ -23,6 +29,57 @@ pub(crate) struct ShadowRequest {
     pub(crate) forwards: Option<Reason>,
     pub(crate) began: Instant,
     pub(crate) kind: ReadKind,
+}
+
+/// A comparison to be made.
+pub(crate) struct Comparison {
+    pub(crate) request: Box<ShadowRequest>,
+    pub(crate) answer: Copied,
+}
+
+/// The copy of an answer.
+pub(crate) enum Copied {
+    /// The whole answer.
+    Whole(CopiedAnswer),
+    /// A watch, while it goes on.
+    Watch(AnswerHead, mpsc::Receiver<CopiedChunk>),
+}
+
+/// A whole answer.
+pub(crate) struct CopiedAnswer {
+    pub(crate) head: AnswerHead,
+    pub(crate) chunks: Vec<CopiedChunk>,
+    /// How long it took after the request arrived.
+    pub(crate) after: Duration,
+}
+
+/// The head of an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct AnswerHead {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// How long it took after the request arrived.
+    pub(crate) after: Duration,
+}
+
+impl AnswerHead {
+    /// Whether the body is compressed.
+    pub(crate) fn is_gzip(&self) -> bool {
+        is_gzip(&self.headers)
+    }
+}
+
+/// Bytes of an answer, which count as long as they are kept.
+pub(crate) struct CopiedChunk {
+    pub(crate) bytes: Bytes,
+    pub(super) claim: Option<Claim>,
+}
+
+impl CopiedChunk {
+    /// Whether there was no room for the bytes, so that nothing follows.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.claim.is_none()
+    }
 }
 
 /// The kind of a read, by which the report counts.

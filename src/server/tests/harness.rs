@@ -18,10 +18,10 @@ use tokio_util::sync::CancellationToken;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::registry::Registry;
 use crate::cache::script::{
-    Feed, Script, ScriptedSource, bookmark, config as cache_config, upsert,
+    Feed, Script, ScriptedSource, bookmark, config as cache_config, seams as cache_seams, upsert,
 };
 use crate::codec::held_bytes::HeldBytes;
-use crate::testing::config_maps;
+use crate::config::seams::Seams;
 use crate::config::{
     CacheConfig, CertificateConfig, FlowControlMode, ListenerConfig, ProxyNetworks, ServerConfig,
 };
@@ -30,6 +30,7 @@ use crate::server::{
 };
 use crate::server::{BoundListener, GzipMetrics, Server, ServerMetrics, Services};
 use crate::telemetry::trace::Tracer;
+use crate::testing::config_maps;
 use crate::upstream::Upstream;
 use crate::upstream::testing::{
     Answer, ServerOptions, TestServer, config as upstream_config, metrics,
@@ -133,6 +134,7 @@ impl Weir {
         let cache_metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
         let registry = Registry::with_source(
             Arc::new(CacheConfig { resource_bytes_max: 64 << 20, ..cache_config() }),
+            cache_seams(),
             Box::new(source.clone()),
             cache_metrics,
         );
@@ -154,6 +156,12 @@ impl Weir {
             shadow: None,
             tracer: Tracer::default(),
             metrics: ServerMetrics::register(&metric_registry).unwrap(),
+            seams: Seams {
+                header_read_timeout: settings.header_read_timeout,
+                warmup_timeout: settings.warmup_timeout,
+                stall_timeout: settings.stall_timeout,
+                ..Seams::default()
+            },
         };
         let config = server_config(settings, &directory);
         let server = Server::bind(&config, services, InheritedSockets::default()).unwrap();
@@ -219,15 +227,11 @@ fn server_config(settings: Settings, directory: &tempfile::TempDir) -> ServerCon
             ListenerConfig::Unix { path: directory.path().join("weir.sock") },
         ],
         allowed_hosts: settings.allowed_hosts,
-        header_read_timeout: settings.header_read_timeout,
-        freshness_timeout: Duration::from_secs(3),
-        warmup_timeout: settings.warmup_timeout,
         shutdown_delay: Duration::ZERO,
         shutdown_timeout: settings.shutdown_timeout,
         connections_per_address_max: settings.connections_per_address_max,
         connections_per_user_max: settings.connections_per_address_max,
         watches_per_user_max: 100,
-        stall_timeout: settings.stall_timeout,
         response_bytes_max: settings.response_bytes_max,
     }
 }

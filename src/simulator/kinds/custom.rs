@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::kind::Kind;
-use weir_api::built_in_groups::is_built_in_group;
 use crate::defaults;
 use crate::json::{array, text, texts};
+use weir_api::built_in_groups::is_built_in_group;
 
 /// Returns the JSON paths of a version's selectable fields.
 fn selectable(version: &Value) -> Vec<String> {

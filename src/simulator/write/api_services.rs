@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::defaults::now;
-use weir_api::built_in_groups::is_built_in_group;
 use crate::json::{array, text};
+use weir_api::built_in_groups::is_built_in_group;
 
 /// Returns the APIService of a group and version; `service` is the namespace and name of an
 /// aggregated API server.

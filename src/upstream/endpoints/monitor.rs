@@ -15,6 +15,7 @@ use super::prober::Probed;
 use super::sources::Sources;
 use super::{Admission, ApiServer, Origin, catch_up_checks, lag, prober};
 use crate::config::endpoints::EndpointsConfig;
+use crate::config::seams::Resolver;
 use crate::upstream::Upstream;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
@@ -22,9 +23,9 @@ use crate::upstream::one_server::OneServer;
 use crate::upstream::version;
 
 /// Finds and checks the API servers until the future is dropped.
-pub async fn run(upstream: Upstream, config: EndpointsConfig) {
+pub async fn run(upstream: Upstream, config: EndpointsConfig, resolver: Option<Resolver>) {
     if config.finds_servers() || upstream.endpoints().servers().len() > 1 {
-        tokio::join!(Sources::new(&upstream, &config).run(), check_all(&upstream));
+        tokio::join!(Sources::new(&upstream, &config, resolver).run(), check_all(&upstream));
     }
 }
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::config::endpoints::{DnsName, EndpointsConfig, Resolver, SERVERS_MAX};
+use crate::config::endpoints::{DnsName, EndpointsConfig, SERVERS_MAX};
+use crate::config::seams::Resolver;
 use crate::upstream::Upstream;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::endpoint_slices::{self, Address};
@@ -30,11 +31,15 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn new(upstream: &'a Upstream, config: &EndpointsConfig) -> Self {
+    pub(super) fn new(
+        upstream: &'a Upstream,
+        config: &EndpointsConfig,
+        resolver: Option<Resolver>,
+    ) -> Self {
         Self {
             upstream,
             dns: config.dns.clone(),
-            resolver: config.resolver.clone(),
+            resolver,
             endpoint_slice: config.endpoint_slice,
             resolved: Vec::new(),
             listed: Vec::new(),

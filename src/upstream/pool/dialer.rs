@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use super::limits::ACQUIRE_TIMEOUT;
 use crate::config::UpstreamConfig;
-use crate::config::dial::Dial;
+use crate::config::seams::Dial;
 use crate::upstream::connect::{Io, Offer, connect};
 use crate::upstream::credentials::{Credentials, Endpoint, Identity};
 use crate::upstream::error::UpstreamError;
@@ -17,7 +16,6 @@ pub(super) struct Dialer {
     endpoint: Endpoint,
     pub(super) credentials: Arc<Credentials>,
     pub(super) metrics: UpstreamMetrics,
-    pub(super) connect_timeout: Duration,
     /// Opens the connections; `None` for TCP.
     dial: Option<Dial>,
     /// Whether the configuration allows HTTP/2.
@@ -31,7 +29,7 @@ pub(super) struct Dialer {
 impl Dialer {
     pub(super) fn new(
         endpoint: Endpoint,
-        config: &UpstreamConfig,
+        (config, dial): (&UpstreamConfig, Option<Dial>),
         credentials: Arc<Credentials>,
         metrics: UpstreamMetrics,
         connections_opened: Arc<AtomicU64>,
@@ -40,8 +38,7 @@ impl Dialer {
             endpoint,
             credentials,
             metrics,
-            connect_timeout: config.connect_timeout,
-            dial: config.dial.clone(),
+            dial,
             http2_allowed: config.http2,
             http2_chosen: AtomicBool::new(config.http2),
             connections_opened,
@@ -68,9 +65,7 @@ impl Dialer {
         identity: &Identity,
         offer: Offer,
     ) -> Result<Io, UpstreamError> {
-        let mut io =
-            connect(identity, &self.endpoint, offer, self.connect_timeout, self.dial.as_ref())
-                .await?;
+        let mut io = connect(identity, &self.endpoint, offer, self.dial.as_ref()).await?;
         if offer == Offer::Http2 {
             self.http2_chosen.store(io.http2, Ordering::Relaxed);
         }

@@ -44,7 +44,7 @@ use super::dialer::Dialer;
 use super::http1;
 use super::limits::{ACQUIRE_TIMEOUT, Http2Limits};
 use crate::tasks::single_flight::{RunLost, SharedOutcome, SingleFlight};
-use crate::upstream::connect::{Io, Offer};
+use crate::upstream::connect::{CONNECT_TIMEOUT, Io, Offer};
 use crate::upstream::error::UpstreamError;
 
 /// The HTTP/2 connections of a group.
@@ -149,7 +149,7 @@ impl Connections {
         let address = self.dialer.address();
         let liveness = Arc::new(Liveness::new(opened_in, Arc::clone(&self.streams)));
         let handshake = handshake(io, self.limits, &address, Arc::clone(&liveness));
-        let (sender, driver) = tokio::time::timeout(self.dialer.connect_timeout, handshake)
+        let (sender, driver) = tokio::time::timeout(CONNECT_TIMEOUT, handshake)
             .await
             .map_err(|_| not_http2(&self.dialer.address(), "no SETTINGS"))??;
         let Some(connections) = self.this.upgrade() else { return Ok(()) };

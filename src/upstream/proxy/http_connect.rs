@@ -9,7 +9,7 @@ use http_body_util::Empty;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
-use crate::config::dial::Connection;
+use crate::config::seams::Connection;
 use crate::upstream::error::chain;
 
 /// Requests the tunnel to `target` (`host:port`). `credentials` is the user name and password with

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::config::dial::Connection;
+use crate::config::seams::Connection;
 
 /// Requests the tunnel. The error is a message that continues "the proxy ...".
 pub(super) async fn handshake(

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
 use super::*;
-use crate::config::dial::{Connection, Dial};
+use crate::config::seams::{Connection, Dial};
 use crate::upstream::testing::{Answer, ConnectionNumber};
 
 /// A balancer before an API server. Cheap to clone.
@@ -41,7 +41,7 @@ impl Balancer {
     {
         let dial = self.dial(http2, handler);
         let config = config(Some("http://balancer".to_owned()), None, http2);
-        Upstream::new(&UpstreamConfig { dial: Some(dial), ..config }, metrics()).await.unwrap()
+        Upstream::with_dial(&config, Some(dial), metrics()).await.unwrap()
     }
 
     /// Returns what opens connections through this balancer to an API server with this handler.

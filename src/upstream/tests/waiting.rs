@@ -1,7 +1,8 @@
 //! Tests of requests while no API server can be reached.
 
 use super::*;
-use crate::config::dial::Dial;
+use crate::config::seams::Dial;
+use crate::upstream::connect::CONNECT_TIMEOUT;
 
 /// Connections that are refused but for the first `allowed` ones.
 #[derive(Clone, Default)]
@@ -20,15 +21,15 @@ impl Network {
                     return Err(std::io::ErrorKind::ConnectionRefused.into());
                 }
                 let tcp = tokio::net::TcpStream::connect(address).await?;
-                Ok(Box::new(tcp) as Box<dyn crate::config::dial::Connection>)
+                Ok(Box::new(tcp) as Box<dyn crate::config::seams::Connection>)
             })
         })
     }
 
     async fn upstream(&self, address: std::net::SocketAddr, http2: bool) -> Upstream {
-        let mut config = config(Some(format!("http://{address}")), None, http2);
-        config.dial = Some(self.dial_to(address));
-        Upstream::new(&config, metrics()).await.unwrap()
+        let config = config(Some(format!("http://{address}")), None, http2);
+        let dial = Some(self.dial_to(address));
+        Upstream::with_dial(&config, dial, metrics()).await.unwrap()
     }
 }
 
@@ -98,12 +99,11 @@ async fn a_connection_that_stalls_while_it_is_opened_gets_a_second_attempt() {
             0 => Box::pin(std::future::pending()),
             _ => balancer.open(host, port),
         });
-        let mut config = config(Some("http://balancer".to_owned()), None, http2);
-        config.dial = Some(dial);
-        let upstream = Upstream::new(&config, metrics()).await.unwrap();
+        let config = config(Some("http://balancer".to_owned()), None, http2);
+        let upstream = Upstream::with_dial(&config, Some(dial), metrics()).await.unwrap();
         let started = Instant::now();
         let response = upstream.send(TrafficClass::Request, get("/x")).await.unwrap();
         assert_eq!(response.status(), 200, "HTTP/2: {http2}");
-        assert!(started.elapsed() < config.connect_timeout, "{:?}", started.elapsed());
+        assert!(started.elapsed() < CONNECT_TIMEOUT, "{:?}", started.elapsed());
     }
 }

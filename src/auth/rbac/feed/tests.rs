@@ -12,7 +12,9 @@ use crate::auth::rbac::Rbac;
 use crate::auth::rbac::metrics::RbacMetrics;
 use crate::auth::user::User;
 use crate::cache::metrics::CacheMetrics;
-use crate::cache::script::{Feed as Upstream, Script, ScriptedSource, bookmark, config, status};
+use crate::cache::script::{
+    Feed as Upstream, Script, ScriptedSource, bookmark, config, seams, status,
+};
 use crate::codec::json;
 use crate::config::RbacConfig;
 use crate::upstream::lister_watcher::UpstreamEvent;
@@ -42,6 +44,7 @@ impl Harness {
         let metrics = Metrics::new();
         let registry = Registry::with_source(
             Arc::new(config()),
+            seams(),
             Box::new(source),
             CacheMetrics::register(&metrics).unwrap(),
         );

@@ -144,9 +144,9 @@ fn few_questions_are_asked_once_in_an_interval() {
     assert_eq!(model.rounds.interval(), INTERVAL);
     model.run_until(model.now + INTERVAL * 10);
     assert!(model.gap_max() <= INTERVAL + Duration::from_secs(5), "{:?}", model.gap_max());
-    let (rounds, total) = (9..=10, 20 * 6);
+    let (rounds, questions) = (9..=10, 20 * 6);
     let total: usize = model.reviews.values().sum();
-    assert!((rounds.start() * total..=rounds.end() * total).contains(&total), "{total}");
+    assert!((rounds.start() * questions..=rounds.end() * questions).contains(&total), "{total}");
 }
 
 #[test]

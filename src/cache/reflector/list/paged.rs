@@ -20,7 +20,7 @@ impl Driver {
     ) -> Result<State, Failure> {
         let cached = self.cached.clone();
         let mut first = ListRequest::not_older(not_older);
-        first.limit = Some(cached.context.config().page_size);
+        first.limit = Some(cached.context.seams.page_size);
         let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
         let mut pages = 0;
         let walk = self.pages(first.clone(), &mut pages, |object| accumulator.push(object));

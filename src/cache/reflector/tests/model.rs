@@ -18,8 +18,8 @@ use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{Batch, WatchFilter, WatchStart, Watcher};
 use crate::cache::key::CacheKey;
 use crate::cache::script::{bookmark, config, object, page, status};
-use crate::testing::config_maps;
 use crate::codec::list::ListPage;
+use crate::testing::config_maps;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
     Answer, ListRequest, ListWatch, UpstreamEvent, WatchRequest, WatchStream,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::resource::{GroupVersionResource, built_in};
 use crate::cache::registry::Registry;
-use crate::cache::script::{ScriptedSource, resource};
+use crate::cache::script::{ScriptedSource, resource, seams};
 use crate::upstream::availability::AWAY_AFTER;
 
 /// The scripts of all resources by name.
@@ -66,7 +66,7 @@ async fn few_reflectors_list_at_once_and_namespaces_do_not_wait_for_the_others()
         script
     });
     let metrics = CacheMetrics::register(&prometheus::Registry::new()).unwrap();
-    let registry = Registry::with_source(Arc::new(config()), Box::new(source), metrics);
+    let registry = Registry::with_source(Arc::new(config()), seams(), Box::new(source), metrics);
     let mut handles = Vec::new();
     for name in names.iter().map(String::as_str).chain(["namespaces"]) {
         let gvr = GroupVersionResource::new("", "v1", name);

@@ -45,8 +45,9 @@ struct Checked {
 async fn checked(mode: VerifyMode) -> Checked {
     let script = Arc::new(Script::default());
     // Shorter than the script's watch lasts.
-    let config = CacheConfig { verify: mode, verify_round: ROUND, ..config() };
-    let rig = Rig::new(config, one(&script));
+    let config = CacheConfig { verify: mode, ..config() };
+    let seams = Seams { verify_round: ROUND, ..seams() };
+    let rig = Rig::with(config, seams, one(&script));
     let version = r#"{"major":"1","minor":"36","gitVersion":"v1.36.2"}"#;
     rig.source.version.send_replace(UpstreamVersion::parse(version.as_bytes()));
     let feed = full(&script, 3);

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use weir_api::media_type::View;
 use crate::frame::frame_into;
 use crate::object::{Layout, Span};
 use crate::splice::Splice;
+use weir_api::media_type::View;
 
 fn frame(encoding: Encoding, object: &[u8]) -> Vec<u8> {
     let mut frame = Vec::new();

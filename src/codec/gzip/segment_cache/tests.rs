@@ -9,12 +9,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use weir_api::media_type::{Encoding, Form, View};
-use weir_api::resource_version::ResourceVersion;
 use crate::json::tests::config_maps;
 use crate::list::tests::config_map;
 use crate::list::{self, ListMeta};
 use crate::object::Object;
+use weir_api::media_type::{Encoding, Form, View};
+use weir_api::resource_version::ResourceVersion;
 
 fn spliced(form: Form, objects: Vec<Arc<Object>>) -> SplicedList {
     let meta = ListMeta { resource_version: ResourceVersion(100), ..ListMeta::default() };

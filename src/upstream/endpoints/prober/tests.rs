@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::config::dial::{Connection, Dial};
+use crate::config::seams::{Connection, Dial};
 use crate::upstream::endpoints::health::{Health, State};
 use crate::upstream::testing::{self, Answer, answer, config, metrics};
 use crate::upstream::{Choice, Upstream};
@@ -49,9 +49,8 @@ impl Server {
             }));
             Box::pin(async move { Ok(Box::new(client) as Box<dyn Connection>) })
         });
-        let mut config = config(Some("http://server".to_owned()), None, true);
-        config.dial = Some(dial);
-        let upstream = Upstream::new(&config, metrics()).await.unwrap();
+        let config = config(Some("http://server".to_owned()), None, true);
+        let upstream = Upstream::with_dial(&config, Some(dial), metrics()).await.unwrap();
         tokio::time::pause();
         Arc::new(Self {
             upstream,

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use weir::app::App;
 use weir::app::metrics::Metrics;
-use weir::config::dial::{Connection, Dial};
+use weir::config::seams::{Connection, Dial, Seams};
 use weir::config::{Config, ConsistentLists, FlowControlMode, Mode, OnRelist, VerifyMode};
 
 use super::upstream::{self, API, WEIR};
@@ -113,12 +113,17 @@ impl Weirs {
 
     async fn start(&mut self, number: usize) {
         let is_alive = Arc::new(AtomicBool::new(true));
-        let config = self.config(number, &is_alive);
-        self.running[number] = self.run(&name(number), config, is_alive).await;
+        let options = (self.config(number), self.seams(number, &is_alive));
+        self.running[number] = self.run(&name(number), options, is_alive).await;
     }
 
-    async fn run(&self, name: &str, config: Config, is_alive: Arc<AtomicBool>) -> Option<Running> {
-        let app = match App::start(config).await {
+    async fn run(
+        &self,
+        name: &str,
+        (config, seams): (Config, Seams),
+        is_alive: Arc<AtomicBool>,
+    ) -> Option<Running> {
+        let app = match App::start(config, seams).await {
             Ok(app) => app,
             Err(error) => {
                 self.checker.violated("C1", &format!("no start: {error:#}"));
@@ -134,10 +139,25 @@ impl Weirs {
         Some(Running { stop, is_alive, task, metrics })
     }
 
-    fn config(&self, number: usize, is_alive: &Arc<AtomicBool>) -> Config {
+    fn seams(&self, number: usize, is_alive: &Arc<AtomicBool>) -> Seams {
         let is_second = self.plan.in_a_row && number == 1;
         let upstream = if is_second { name(0) } else { API.to_owned() };
-        let mut config = self.config_of(&name(number), upstream, is_alive);
+        let seams = Seams {
+            dial: Some(self.dial(&name(number), upstream, is_alive)),
+            verify_round: VERIFY_ROUND,
+            page_size: self.plan.page_size,
+            idle_timeout: self.plan.idle_timeout,
+            ..Seams::default()
+        };
+        match self.plan.seed.is_multiple_of(2) {
+            true => Seams { verify_whole_bytes: VERIFY_WHOLE_BYTES, ..seams },
+            false => seams,
+        }
+    }
+
+    fn config(&self, number: usize) -> Config {
+        let is_second = self.plan.in_a_row && number == 1;
+        let mut config = self.config_of(&name(number));
         if self.plan.listed && !is_second {
             // The balancer is the last resort.
             let hosts = (0..self.plan.servers).map(upstream::host);
@@ -155,8 +175,8 @@ impl Weirs {
         config
     }
 
-    /// Returns the settings that all Weirs have. `upstream` is the host of the kubeconfig.
-    fn config_of(&self, name: &str, upstream: String, is_alive: &Arc<AtomicBool>) -> Config {
+    /// Returns the settings that all Weirs have.
+    fn config_of(&self, name: &str) -> Config {
         let kubeconfig = self.directory.join(format!("{name}.kubeconfig"));
         let token = if self.plan.narrow { WEIR } else { ADMINISTRATOR };
         let text = json!({
@@ -169,7 +189,6 @@ impl Weirs {
         let mut config = Config::default();
         config.upstream.kubeconfig = Some(kubeconfig);
         config.upstream.http2 = self.plan.http2;
-        config.upstream.dial = Some(self.dial(name, upstream, is_alive));
         if self.plan.gateway {
             config.authentication.mode = Mode::Gateway;
             config.authorization.watch_recheck = Some(WATCH_RECHECK);
@@ -187,12 +206,6 @@ impl Weirs {
         // Without it the seeds keep their meaning.
         let verify = self.plan.verify;
         config.cache.verify = if verify { VerifyMode::Enforce } else { VerifyMode::Off };
-        config.cache.verify_round = VERIFY_ROUND;
-        if self.plan.seed.is_multiple_of(2) {
-            config.cache.verify_whole_bytes = VERIFY_WHOLE_BYTES;
-        }
-        config.cache.page_size = self.plan.page_size;
-        config.cache.idle_timeout = self.plan.idle_timeout;
         if let Some(bytes) = self.plan.history_bytes {
             config.cache.history_bytes_max = bytes;
         }

@@ -4,19 +4,22 @@
 //! A few differences are confirmed at once. Others are not confirmed, so that an upstream whose
 //! every answer differs is not asked everything twice.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::uri::PathAndQuery;
 use http::{Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 
-use super::answer::WholeAnswer;
-use super::{Beside, CONFIRM_TIMEOUT};
 use crate::api::media_type::Encoding;
 use crate::api::resource_version::ResourceVersion;
 use crate::server::delegate::{CachedDecision, Reason};
 use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
+use crate::server::router::Router;
+use crate::server::shadow::answer::WholeAnswer;
+use crate::server::shadow::beside::Beside;
 use crate::server::shadow::body::joined;
 use crate::server::shadow::copy::COPY_BYTES_MAX;
 use crate::server::shadow::outcome::{Cause, Outcome};
@@ -118,8 +121,10 @@ impl Beside<'_> {
         let parsed =
             target.parse::<PathAndQuery>().ok().filter(|parsed| parsed.as_str() == target)?;
         context.parts.uri = Uri::from(parsed);
-        let prepared = self.router.prepare(context, caller).await.ok()?;
-        let forwarder = &self.router.forwarder;
+        let Router { access, forwarder, .. } = self.router;
+        let identity = access.forwarded_identity(caller).ok()?;
+        let standing = access.standing(context.client, caller).await;
+        let prepared = forwarder.prepare(&identity, standing, context).ok()?;
         forwarder.fetch(&prepared, context, None, Reason::Shadow).await.ok()
     }
 }
@@ -175,6 +180,9 @@ fn without(query: &str, is_left_out: impl Fn(&str) -> bool) -> String {
     let kept = pairs.filter(|pair| !is_left_out(pair.split('=').next().unwrap_or_default()));
     kept.map(|pair| format!("{pair}&")).collect()
 }
+
+/// The longest wait for the upstream to repeat an answer.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

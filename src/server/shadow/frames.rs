@@ -7,8 +7,8 @@ use crate::api::media_type::Encoding;
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::bookmark;
 use crate::codec::frame::RawFrame;
-use crate::server::shadow::comparison::CopiedChunk;
 use crate::server::shadow::outcome::Cause;
+use crate::server::shadow::request::CopiedChunk;
 use crate::server::shadow::version::{self, FrameCutter};
 
 /// The frames of the upstream's watch.

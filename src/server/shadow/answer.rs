@@ -10,18 +10,19 @@ use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
-use super::{Beside, Compared};
+use crate::api::request_info::RequestInfo;
 use crate::cache::refusal::Refusal;
 use crate::server::cached::at_state::{StateAnswer, absent_since, get_at, list_at};
 use crate::server::cached::read::CachedRead;
 use crate::server::delegate::{CachedDecision, Reason};
 use crate::server::forward::documents::DocumentRequest;
 use crate::server::http::body::Body;
+use crate::server::shadow::beside::{Beside, Compared};
 use crate::server::shadow::body::{Comparer, difference, header_difference, joined};
-use crate::server::shadow::comparison::{AnswerHead, CopiedAnswer};
 use crate::server::shadow::copy::COPY_BYTES_MAX;
 use crate::server::shadow::ledger::{DifferingPart, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome};
+use crate::server::shadow::request::{AnswerHead, CopiedAnswer};
 use crate::server::shadow::version;
 
 /// The upstream's answer, with its body as one piece.
@@ -41,8 +42,10 @@ impl Beside<'_> {
             upstream_end: Some(after),
             ..Measured::default()
         };
-        let info = self.info();
-        if let Some(document) = DocumentRequest::parse(&self.request.parts, false, &info) {
+        let head_parts = &self.request.parts;
+        let (path, query) = (head_parts.uri.path(), head_parts.uri.query().unwrap_or_default());
+        let info = RequestInfo::parse(&head_parts.method, path, query);
+        if let Some(document) = DocumentRequest::parse(head_parts, false, &info) {
             let parts = chunks.iter().map(|chunk| chunk.bytes.clone()).collect();
             let compared = self.compare_document(&document, &head, parts).await;
             return compared.with(measured);
@@ -119,14 +122,11 @@ impl Beside<'_> {
         mut measured: Measured,
     ) -> Result<Compared, Outcome> {
         let mut head = self.request.parts.clone();
-        let context = self.context(&mut head).await;
-        let mut context = context.map_err(Outcome::NotHeld)?;
-        let caller = self.caller(&mut context)?;
+        let (mut context, caller, refused) = self.begin(&mut head).await?;
         let status = whole.head.status;
-        let refused = self.refusal(&mut context, &caller).await?;
         let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         let held = self.shadow.made().clone();
-        let read = self.read(&context, &held).map_err(Outcome::NotHeld)?;
+        let read = self.read(&context, &held)?;
         let what = match refused {
             Some(response) => compare_response(whole, response).await?.0,
             // Whoever may read from a cache is refused by the upstream.

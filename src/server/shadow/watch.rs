@@ -11,8 +11,6 @@ use http::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::frames::{UpstreamFrame, UpstreamFrames};
-use super::{Beside, Compared};
 use crate::api::media_type::Encoding;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watcher::{Batch, Watcher};
@@ -25,11 +23,13 @@ use crate::server::cached::read::CachedRead;
 use crate::server::delegate::{CachedDecision, Start};
 use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
+use crate::server::shadow::beside::{Beside, Compared};
 use crate::server::shadow::body::difference;
-use crate::server::shadow::comparison::{AnswerHead, CopiedChunk};
 use crate::server::shadow::events::{EventMatcher, Mismatch};
+use crate::server::shadow::frames::{UpstreamFrame, UpstreamFrames};
 use crate::server::shadow::ledger::{DifferingPart, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome};
+use crate::server::shadow::request::{AnswerHead, CopiedChunk};
 use crate::server::shadow::version::{self, FrameCutter};
 
 /// Why the comparison of a watch ends.
@@ -64,44 +64,33 @@ impl Beside<'_> {
         chunks: mpsc::Receiver<CopiedChunk>,
     ) -> Compared {
         let measured = Measured { upstream_head: Some(head.after), ..Measured::default() };
+        let compared = self.compare_allowed_watch(&head, chunks, measured).await;
+        compared.unwrap_or_else(|outcome| Compared::new(outcome).with(measured))
+    }
+
+    async fn compare_allowed_watch(
+        &self,
+        head: &AnswerHead,
+        chunks: mpsc::Receiver<CopiedChunk>,
+        measured: Measured,
+    ) -> Result<Compared, Outcome> {
         let mut request_head = self.request.parts.clone();
-        let context = self.context(&mut request_head).await;
-        let mut context = match context {
-            Ok(context) => context,
-            Err(reason) => return Compared::new(Outcome::NotHeld(reason)).with(measured),
-        };
-        let caller = match self.caller(&mut context) {
-            Ok(caller) => caller,
-            Err(outcome) => return Compared::new(outcome).with(measured),
-        };
-        match self.refusal(&mut context, &caller).await {
-            Ok(None) => {}
-            // The stream shows that the upstream allowed it.
-            Ok(Some(refusal)) => {
-                let what = DifferingPart::Status([head.status.as_u16(), refusal.status().as_u16()]);
-                let outcome = Cause::Unconfirmed.into();
-                return Compared { outcome, what: Some(what), measured };
-            }
-            Err(outcome) => return Compared::new(outcome).with(measured),
+        let (mut context, caller, refused) = self.begin(&mut request_head).await?;
+        // The stream shows that the upstream allowed it.
+        if let Some(refusal) = refused {
+            let what = DifferingPart::Status([head.status.as_u16(), refusal.status().as_u16()]);
+            let outcome = Cause::Unconfirmed.into();
+            return Ok(Compared { outcome, what: Some(what), measured });
         }
         let held = self.shadow.made().clone();
-        let (end, encoding, bytes) = match self.read(&context, &held) {
-            Ok(read) => {
-                let encoding = read.target.form.encoding;
-                let mut frames = UpstreamFrames {
-                    chunks,
-                    cutter: FrameCutter::new(encoding),
-                    encoding,
-                    bytes: 0,
-                };
-                let end = self.follow(&read, &head.headers, &mut frames).await;
-                (end, encoding, frames.bytes)
-            }
-            Err(reason) => return Compared::new(Outcome::NotHeld(reason)).with(measured),
-        };
-        let measured = Measured { bytes, ..measured };
+        let read = self.read(&context, &held)?;
+        let encoding = read.target.form.encoding;
+        let cutter = FrameCutter::new(encoding);
+        let mut frames = UpstreamFrames { chunks, cutter, encoding, bytes: 0 };
+        let end = self.follow(&read, &head.headers, &mut frames).await;
+        let measured = Measured { bytes: frames.bytes, ..measured };
         let (outcome, what) = self.conclude(&mut context, &caller, encoding, end).await;
-        Compared { outcome, what, measured }
+        Ok(Compared { outcome, what, measured })
     }
 
     async fn conclude(
