@@ -1,14 +1,14 @@
 //! Weir: a caching read-through proxy for the Kubernetes API.
 //!
-//! The modules are layers; each may use only the layers before it (`tests/tidy/layers.rs` checks
-//! this):
+//! Crates of their own, re-exported here, are the pure parts [`api`] (Kubernetes' vocabulary),
+//! [`codec`] (bytes to objects and back) and [`flow`] (the class of a request and its costs), and
+//! [`simulator`] (a small API server in-process).
 //!
-//! [`api`] (Kubernetes' vocabulary, pure) < [`codec`] (bytes to objects and back) < [`cache::core`]
-//! (the watch cache, without I/O or clock) < [`upstream`] (connections to the API server) <
-//! [`cache`] (reflectors and the registry of caches) < [`flow`] (the class of a request and its
-//! costs, pure) < [`auth`] (authentication and authorization of clients) < [`server`] (listeners,
-//! routing, responses) < [`admin`] (health and metrics) < [`simulator`] (a small API server
-//! in-process) < [`app`] (builds, starts and stops the components) < [`cli`]. [`config`],
+//! The modules are layers; each may use only the layers before it (`tests/tidy/layers.rs` checks
+//! this): [`cache::core`] (the watch cache, without I/O or clock) < [`upstream`] (connections to
+//! the API server) < [`cache`] (reflectors and the registry of caches) < [`auth`] (authentication
+//! and authorization of clients) < [`server`] (listeners, routing, responses) < [`admin`] (health
+//! and metrics) < [`app`] (builds, starts and stops the components) < [`cli`]. [`config`],
 //! [`telemetry`], `tasks` (single-flight) and `streams` (the task of an HTTP/2 connection) are
 //! leaves.
 

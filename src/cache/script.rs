@@ -12,14 +12,13 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 
-pub(crate) use self::objects::{bookmark, listed, object, page, rewritten, status, upsert};
+pub(crate) use self::objects::{bookmark, listed, object, page, rewritten, seams, status, upsert};
 use crate::api::resource::{ApiResource, GroupVersionResource, Representation, Scope, built_in};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::budget::Budget;
 use crate::cache::registry::source::Source;
 use crate::codec::list::ListPage;
 use crate::config::CacheConfig;
-use crate::config::seams::Seams;
 use crate::upstream::availability::Availability;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{
@@ -394,9 +393,4 @@ pub(crate) fn config() -> CacheConfig {
         forward_budget: 2,
         ..CacheConfig::default()
     }
-}
-
-/// Returns pages of two, and few forwards.
-pub(crate) fn seams() -> Seams {
-    Seams { over_budget_forwards: 4, page_size: 2, ..Seams::default() }
 }

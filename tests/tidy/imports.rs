@@ -1,7 +1,8 @@
 //! Which file of `src/` uses which other, read from the syntax tree: `use` declarations, and paths
 //! in code that begin with `crate`, `self`, `super` or a module.
 //!
-//! A module is one file; an inline `mod` belongs to its file. Items and files under `#[cfg(test)]`
+//! A module is one file; an inline `mod` belongs to its file. A room that is a crate of its own
+//! (`src/api/lib.rs`) is a module, too. Items and files under `#[cfg(test)]`
 //! are left out. A name that a module re-exports counts as a use of the file that defines it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -44,6 +45,7 @@ impl Library {
     /// Parses the Rust files below `src/`.
     pub(crate) fn parse(files: &[TextFile]) -> Self {
         let mut modules = BTreeMap::new();
+        let crates = crates(files);
         for file in files {
             let Ok(path) = file.path.strip_prefix("src") else { continue };
             if !file.is("rs") || path.ends_with("main.rs") {
@@ -52,10 +54,15 @@ impl Library {
             let name = path.with_extension("");
             let name: Vec<_> =
                 name.iter().map(|part| part.to_string_lossy().into_owned()).collect();
-            let name = if name == ["lib"] { Vec::new() } else { name };
+            let (name, root) = match name.as_slice() {
+                [lib] if lib == "lib" => (Vec::new(), Vec::new()),
+                [room, lib] if lib == "lib" => (vec![room.clone()], vec![room.clone()]),
+                [room, ..] if crates.contains(room) => (name.clone(), vec![room.clone()]),
+                _ => (name, Vec::new()),
+            };
             let syntax = syn::parse_file(&file.text)
                 .unwrap_or_else(|error| panic!("{}: {error}", file.path.display()));
-            let mut collector = Collector { module: Module::default(), name: name.clone() };
+            let mut collector = Collector { module: Module::default(), name: name.clone(), root };
             collector.visit_file(&syntax);
             modules.insert(name.join("::"), collector.module);
         }
@@ -115,25 +122,40 @@ impl Library {
     }
 }
 
+/// The rooms that are crates of their own.
+fn crates(files: &[TextFile]) -> BTreeSet<String> {
+    let roots = files.iter().filter_map(|file| {
+        let mut names = file.path.strip_prefix("src").ok()?.iter();
+        let (room, file) = (names.next()?, names.next()?);
+        (file == "lib.rs" && names.next().is_none()).then(|| room.to_string_lossy().into_owned())
+    });
+    roots.collect()
+}
+
 /// Collects the paths of one file.
 struct Collector {
     module: Module,
     /// The module that is being visited: the file's own path, and inline modules.
     name: Vec<String>,
+    /// What `crate` names: the room of a crate of its own, otherwise nothing.
+    root: Vec<String>,
 }
 
 impl Collector {
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let (first, rest) = path.split_first()?;
         match first.as_str() {
-            "crate" => Some(rest.to_vec()),
+            "crate" => Some([&self.root, rest].concat()),
             "self" => Some([&self.name, rest].concat()),
             "super" => {
                 let supers = path.iter().take_while(|part| *part == "super").count();
                 let parent = self.name.len().checked_sub(supers)?;
                 Some([&self.name[..parent], &path[supers..]].concat())
             }
-            _ => None,
+            _ => {
+                let room = first.strip_prefix(CRATE_PREFIX)?.to_owned();
+                Some([&[room], rest].concat())
+            }
         }
     }
 
@@ -312,6 +334,9 @@ fn to_segments(path: &str) -> Vec<String> {
 
 /// Re-exports of re-exports that are followed.
 const REEXPORTS_MAX: usize = 8;
+
+/// The names of crates begin with it.
+const CRATE_PREFIX: &str = "weir_";
 
 #[cfg(test)]
 pub(crate) fn library(files: &[(&str, &str)]) -> Library {

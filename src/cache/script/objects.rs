@@ -7,6 +7,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::codec::json;
 use crate::codec::list::ListPage;
 use crate::codec::object::Object;
+use crate::config::seams::Seams;
 use crate::testing::config_maps;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::UpstreamEvent;
@@ -73,4 +74,9 @@ pub(crate) fn status(code: u16, message: &str) -> UpstreamError {
         message: message.to_owned(),
         retry_after: None,
     }
+}
+
+/// Returns pages of two, and few forwards.
+pub(crate) fn seams() -> Seams {
+    Seams { over_budget_forwards: 4, page_size: 2, ..Seams::default() }
 }

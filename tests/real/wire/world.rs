@@ -109,7 +109,7 @@ impl World {
                 self.restore(NAMESPACES[at], &states[at]).await;
             }
             let restored = self.states().await;
-            let is_equal = restored.iter().join_outcomes(|state| *state == self.baseline);
+            let is_equal = restored.iter().all(|state| *state == self.baseline);
             assert!(is_equal, "a namespace was not restored: {restored:?} {:?}", self.baseline);
             self.wait_for_caches().await;
         }
