@@ -94,6 +94,8 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
     let other = pki.others.client("carl", "system:masters", LONG);
     let wrong = || format!("wrong-{}", tokens.canary);
     let remote = [("x-remote-user", ADMIN), ("x-remote-group", "system:masters")];
+    let asserted =
+        [("x-remote-user", "tom"), ("x-remote-group", "readers"), ("x-remote-extra-a%2fb", "c")];
     let as_tom = [("impersonate-user", "tom")];
     // Further headers that clients may send, and that must have no effect.
     let (cookie, basic) =
@@ -127,15 +129,7 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
         with(shows("", dev.clone()), "asserted by a certificate", &remote),
         shows("front proxy, silent", proxy.clone()),
         mixed("front proxy with a token", &proxy, tokens.token_of("tom")),
-        with(
-            shows("", proxy),
-            "asserted by a front proxy",
-            &[
-                ("x-remote-user", "tom"),
-                ("x-remote-group", "readers"),
-                ("x-remote-extra-a%2fb", "c"),
-            ],
-        ),
+        with(shows("", proxy), "asserted by a front proxy", &asserted),
         with(shows("", pki.proxies.client("other", "", LONG)), "asserted by another name", &remote),
         forwarded(with(holder("ida"), "impersonates by permission", &as_tom)),
         forwarded(with(holder("noah"), "impersonates without", &as_tom_and_more)),
@@ -143,10 +137,8 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
     ];
     let rest = HOLDERS.iter().map(|(name, _)| *name).filter(|name| !APART.contains(name));
     users.extend(rest.map(holder));
-    users
-        .iter()
-        .filter_map(|user| user.certificate.as_ref())
-        .for_each(|certificate| pki.remember(certificate));
+    let certificates = users.iter().filter_map(|user| user.certificate.as_ref());
+    certificates.for_each(|certificate| pki.remember(certificate));
     users
 }
 

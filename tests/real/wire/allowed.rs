@@ -31,7 +31,7 @@ pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 30] = [
+const RULES: [Rule; 31] = [
     (
         "Weir writes its own errors in JSON in place of YAML (docs/semantics.md, section 8.5)",
         |look| {
@@ -145,6 +145,9 @@ const RULES: [Rule; 30] = [
                     == look.weir.outcome.answer.body.escape_ascii().to_string()
         },
     ),
+    ("an Upgrade in HTTP/1.0 is ignored (RFC 9110 section 7.8), and Go answers it", |look| {
+        look.case.version == "HTTP/1.0" && look.has("upgrade", |value| !value.is_empty())
+    }),
     ("of two Expect lines Go reads the first one, and hyper the last one", |look| {
         let expectations = look.case.fields.iter().filter(|field| field.is("expect"));
         look.difference.aspect == Aspect::Interim && expectations.count() > 1
