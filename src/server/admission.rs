@@ -1,6 +1,8 @@
 //! Whether a request is admitted, and what it holds from then on.
 //!
-//! The limits in their order, each of which may refuse a request:
+//! Who sends it is found before (`router/answer.rs`), within limits of its own: of a user's
+//! connections, of an address's unknown tokens, of access reviews. Then these limits are asked in
+//! their order, each of which may refuse the request:
 //!
 //! | limit | asked before a cache | asked before the API server |
 //! |---|---|---|

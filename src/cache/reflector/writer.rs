@@ -156,7 +156,8 @@ impl Writer {
         self.cache.limit_history(bytes_max);
     }
 
-    /// Lets no watch start up to `through`, where clients may have seen what was lost or wrong.
+    /// Drops the state, and lets no watch start up to `through`, where clients may have seen what
+    /// was lost or wrong.
     pub(crate) fn distrust(&self, through: ResourceVersion) {
         self.cache.rewind(through);
     }
