@@ -31,7 +31,7 @@ pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 31] = [
+const RULES: [Rule; 30] = [
     (
         "Weir writes its own errors in JSON in place of YAML (docs/semantics.md, section 8.5)",
         |look| {
@@ -145,9 +145,6 @@ const RULES: [Rule; 31] = [
                     == look.weir.outcome.answer.body.escape_ascii().to_string()
         },
     ),
-    ("an Upgrade in HTTP/1.0 is ignored (RFC 9110 section 7.8), and Go answers it", |look| {
-        look.case.version == "HTTP/1.0" && look.has("upgrade", |value| !value.is_empty())
-    }),
     ("of two Expect lines Go reads the first one, and hyper the last one", |look| {
         let expectations = look.case.fields.iter().filter(|field| field.is("expect"));
         look.difference.aspect == Aspect::Interim && expectations.count() > 1
@@ -218,8 +215,8 @@ const RULES: [Rule; 31] = [
             && matches!(look.direct.outcome.answer.status, 401 | 403)
             && !look.weir.outcome.answer.header("x-weir-cache").is_empty()
     }),
-    ("HTTP/1.0 has no upgrades (RFC 9110 section 7.8)", |look| {
-        look.case.version == "HTTP/1.0" && look.direct.outcome.answer.status == 101
+    ("an Upgrade in HTTP/1.0 is ignored (RFC 9110 section 7.8), and Go answers it", |look| {
+        look.case.version == "HTTP/1.0" && look.has("upgrade", |value| !value.is_empty())
     }),
     ("a connection is closed after a refusal or a failed upgrade", |look| {
         look.difference.aspect == Aspect::Usable
