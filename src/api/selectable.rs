@@ -19,7 +19,7 @@ use crate::resource::{GroupVersionResource, Representation};
 
 /// The selectable fields of one resource besides `metadata.name` and `metadata.namespace`, in a
 /// fixed order. The values of an object have the same order
-/// ([`Attrs::fields`](weir_codec::attrs::Attrs::fields)). The default has no fields.
+/// (`Attrs::fields` of the codecs). The default has no fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectableFields {
     sources: Vec<FieldSource>,
