@@ -1,22 +1,14 @@
 //! The fuzz targets, and the modules of Weir that they test.
 //!
-//! `api`, `codec` and the PROXY protocol are compiled from Weir's own sources. They are pure
-//! (`tests/tidy/layers.rs` checks the first two), so they build alone in seconds. Weir as a
-//! dependency would bring its whole tree, instrumented, for a few modules.
-
-/// A directory, so that the modules' own modules are found below it; a single file with a path
-/// would not have them.
-#[path = "../../../src"]
-mod weir {
-    pub mod api;
-    pub mod codec;
-}
+//! `api` and `codec` are Weir's own crates, and the PROXY protocol is compiled from its file: Weir as
+//! a dependency would bring its whole tree, instrumented, for a few modules.
 
 #[path = "../../../src/server/accept/proxy_protocol.rs"]
 mod proxy_protocol;
 pub mod targets;
 
-pub use weir::{api, codec};
+pub use weir_api as api;
+pub use weir_codec as codec;
 
 /// Checks the properties of a target for these bytes, and panics if one fails.
 pub type Target = fn(&[u8]);
