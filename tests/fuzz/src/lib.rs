@@ -1,7 +1,7 @@
 //! The fuzz targets, and the modules of Weir that they test.
 //!
-//! `api` and `codec` are Weir's own crates, and the PROXY protocol is compiled from its file: Weir as
-//! a dependency would bring its whole tree, instrumented, for a few modules.
+//! `api` and `codec` are Weir's own crates, and the PROXY protocol is compiled from its file: Weir
+//! as a dependency would bring its whole tree, instrumented, for a few modules.
 
 #[path = "../../../src/server/accept/proxy_protocol.rs"]
 mod proxy_protocol;
