@@ -91,7 +91,7 @@ section! {
         /// logs them here, as one audit.k8s.io/v1 Event on each line, at level Metadata (gateway).
         restart audit: AuditConfig = AuditConfig::default(), Part;
 
-        /// What clients cost (docs/how-to/costly-client.md), and which of their requests wait.
+        /// The costs of clients (docs/how-to/costly-client.md), and the queues of their requests.
         restart flow_control: FlowControlConfig = FlowControlConfig::default(), Part;
 
         /// Shadow mode (docs/how-to/adoption.md): the API server's answers are compared, byte for
@@ -217,7 +217,7 @@ pub enum LogFormat {
 
 words!(LogFormat { Text: "text", Json: "json", Kubernetes: "kubernetes" });
 
-/// For the flag.
+/// Reads the flag `--log-format`.
 impl FromStr for LogFormat {
     type Err = String;
 

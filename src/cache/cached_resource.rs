@@ -51,9 +51,9 @@ pub(crate) struct CachedResource {
     pub(crate) upstream: Arc<dyn ListWatch>,
     /// The state and the history, to be read.
     pub(crate) watch_cache: CacheReader,
-    /// What changes them.
+    /// The writer of both.
     pub(crate) writer: Arc<Writer>,
-    /// What clients may see of the cache.
+    /// Decides which state clients may see.
     pub(crate) gate: Gate,
     /// The life of the cache, from its creation to the end of its reflector.
     pub(crate) lifecycle: Lifecycle,

@@ -1,5 +1,5 @@
-//! What tests change in a Weir beside its configuration: constants, and what is below the
-//! connections to the upstream. No file, flag or variable sets any of it.
+//! The parts of a Weir that tests replace beside its configuration: constants, and the sockets
+//! below the connections to the upstream. No file, flag or variable sets any of them.
 //!
 //! A simulation of whole clusters in one process, with virtual time, cannot use sockets: the kernel
 //! delivers their bytes at moments that no seed decides.

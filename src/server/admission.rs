@@ -1,7 +1,7 @@
 //! Whether a request is admitted, and what it holds from then on.
 //!
-//! Who sends it is found before (`router/answer.rs`), within limits of its own: of a user's
-//! connections, of an address's unknown tokens, of access reviews. Then these limits are asked in
+//! `router/answer.rs` finds its sender first, and has three limits of its own: the connections of a
+//! user, the unknown tokens of an address, and the pending access reviews. These limits follow in
 //! their order, each of which may refuse the request:
 //!
 //! | limit | asked before a cache | asked before the API server |

@@ -137,7 +137,7 @@ struct Collector {
     module: Module,
     /// The module that is being visited: the file's own path, and inline modules.
     name: Vec<String>,
-    /// What `crate` names: the room of a crate of its own, otherwise nothing.
+    /// The path of `crate`: the room, if that is a crate of its own, otherwise empty.
     root: Vec<String>,
 }
 

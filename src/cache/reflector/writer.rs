@@ -31,7 +31,7 @@ pub(crate) struct Writer {
     current: Mutex<Current>,
 }
 
-/// What commands count at present.
+/// Decides which commands count.
 #[derive(Default)]
 struct Current {
     /// The generation of the upstream's history in which the state was listed.

@@ -1,4 +1,4 @@
-//! What gets into a bundle: the fields of the lists below, and nothing else.
+//! The fields that get into a bundle: those of the lists below, and no other.
 //!
 //! Numbers and booleans of these fields stay. A text stays where the list of its format has the
 //! field, since that has words of Weir or of Kubernetes, and the text has their form; for settings
@@ -29,7 +29,7 @@ pub(super) struct Allowed {
 }
 
 impl Allowed {
-    /// Creates one. With a key, texts become words.
+    /// Creates one. A key turns texts into words.
     pub(super) fn new(key: Option<&[u8]>) -> Self {
         let key = key.map(|key| hmac::Key::new(hmac::HMAC_SHA256, key));
         Self { key, schema: json_schema(), left_out: BTreeSet::new() }

@@ -243,8 +243,8 @@ impl StreamCheck {
     }
 
     /// Notes whether an event that may be the difference of two states surely is: no write gives
-    /// it. A bookmark must follow then, if an earlier one shows that the client gets them. What the
-    /// stream has left out before tells nothing: a difference has no event for an object that came
+    /// it. A bookmark must follow then, if an earlier one shows that the client gets them. An event
+    /// that is missing before it proves nothing: a difference has no event for an object that came
     /// and left between the states.
     fn note_difference(&mut self, inner: &Inner, frame: &Frame, revision: u64) {
         if self.differs {

@@ -1,4 +1,4 @@
-//! What is planted in each kind of file is in none afterwards; what the lists name stays.
+//! No text that a test plants in a file is left afterwards; the listed fields stay.
 
 use proptest::prelude::*;
 
@@ -69,7 +69,7 @@ proptest! {
         }
     }
 
-    /// Whatever an unknown field has, and wherever it is, none of it is left but its name.
+    /// Nothing of an unknown field is left but its name, in any place and with any content.
     #[test]
     fn an_unknown_field_is_left_out_and_named(
         content in any_document(),
