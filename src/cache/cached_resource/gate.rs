@@ -5,7 +5,7 @@
 //! listed beside it. While the cache is behind what a probe or another cache of the resource has
 //! shown, it answers only watches that start at a resourceVersion. What it has shown when it ends
 //! is left in the [floors](crate::cache::floors), so that no later cache goes back behind it. A
-//! quarantine hides a cache altogether (`registry/quarantines.rs`).
+//! quarantine (`src/cache/registry/quarantines.rs`) hides a cache altogether.
 //!
 //! Lock order: a shard of the floors, `behind`, and the generation of the writer, each alone.
 
