@@ -133,7 +133,7 @@ impl Reflector {
         self.driver.lists.note_failure(&failure);
         if matches!(failure, Failure::TooLarge) {
             // Another API server may have reached the held state.
-            self.driver.upstream.leave_server();
+            self.driver.cached.upstream.leave_server();
         }
         let next = State::Listing(if cause == ListCause::Start { cause } else { ListCause::Retry });
         self.driver.back_off(failure, next)

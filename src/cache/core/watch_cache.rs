@@ -88,7 +88,7 @@ impl WatchCache {
                 return Err(Discontinuity::Overtaken);
             }
             // The comparison of a large collection takes time, so it runs before the lock is taken.
-            // A progress notification may have been applied meanwhile.
+            // The state may have changed meanwhile.
             let next = match state.after_relist(&listed, resource_version, now, &self.limits()) {
                 Ok(next) => Arc::new(next),
                 Err(discontinuity) => {

@@ -23,11 +23,9 @@ use crate::cache::refusal::Refusal;
 use crate::codec::list::ListedObjects;
 use crate::telemetry::events::EventKind;
 use crate::upstream::bounded::with_timeout;
-use crate::upstream::lister_watcher::ListWatch;
 
 /// The data of a reflector.
 pub(super) struct Driver {
-    pub(super) upstream: Arc<dyn ListWatch>,
     pub(super) cached: Arc<CachedResource>,
     pub(super) options: StartOptions,
     /// The present generation of the upstream's history.
@@ -58,7 +56,6 @@ impl Driver {
         let present = *generation.borrow_and_update();
         cached.writer.enter(present);
         Self {
-            upstream: cached.upstream.clone(),
             cached,
             options,
             generation,
@@ -128,14 +125,15 @@ impl Driver {
         floor: Option<ResourceVersion>,
         upstream: ResourceVersion,
     ) -> Result<(), Failure> {
-        let second = with_timeout(PROBE_TIMEOUT, self.upstream.list_elsewhere(request())).await?;
+        let second =
+            with_timeout(PROBE_TIMEOUT, self.cached.upstream.list_elsewhere(request())).await?;
         // The resourceVersions of an aggregated API server are its own.
         self.confirm_local().await?;
         if floor > Some(second.resource_version) {
             self.report_rewind(upstream);
             return Ok(());
         }
-        self.upstream.leave_server();
+        self.cached.upstream.leave_server();
         let lagging = "an API server is behind what it was asked for; another one is not";
         Err(Failure::Retry(lagging.to_owned(), None))
     }
@@ -143,7 +141,7 @@ impl Driver {
     /// Fails if an aggregated API server may have sent what was received. Then the registry is
     /// about to end the cache.
     async fn confirm_local(&self) -> Result<(), Failure> {
-        if self.upstream.is_local().await {
+        if self.cached.upstream.is_local().await {
             return Ok(());
         }
         let text = "an aggregated API server may serve the resource now";
@@ -156,7 +154,7 @@ impl Driver {
     pub(super) async fn confirm_origin(&self) -> Result<(), Failure> {
         self.confirm_local().await?;
         let CacheContext { cluster, history, metrics, .. } = &*self.cached.context;
-        let confirmed = cluster.confirm(&*self.upstream, history, metrics).await;
+        let confirmed = cluster.confirm(&*self.cached.upstream, history, metrics).await;
         confirmed.map_err(|error| Failure::Retry(error.to_string(), None))
     }
 
@@ -243,7 +241,7 @@ impl Driver {
 
     /// Sets the warnings to those of the upstream's last response.
     pub(super) fn learn_warnings(&self) {
-        self.cached.learned.set_warnings(self.upstream.warnings());
+        self.cached.learned.set_warnings(self.cached.upstream.warnings());
     }
 
     /// Backs off before `next`, or ends the reflector if a retry cannot help.
@@ -288,7 +286,7 @@ impl Driver {
     /// Ends the reflector if access reviews deny what the upstream has refused for long. Otherwise
     /// backs off before `next`.
     pub(super) async fn review(&mut self, refusal: Refusal, next: State) -> Result<State, Refusal> {
-        let error = match self.upstream.is_allowed().await {
+        let error = match self.cached.upstream.is_allowed().await {
             Ok(false) => {
                 tracing::warn!(
                     reason = refusal.as_str(),

@@ -66,7 +66,7 @@ impl Driver {
         not_older: Option<ResourceVersion>,
     ) -> Result<State, Failure> {
         let cached = self.cached.clone();
-        if self.upstream.streams_lists() && !self.lists.stream_failed {
+        if self.cached.upstream.streams_lists() && !self.lists.stream_failed {
             let listed = self.streamed_list(not_older).await;
             self.lists.stream_failed = listed
                 .as_ref()

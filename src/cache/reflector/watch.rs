@@ -41,7 +41,7 @@ impl Driver {
             ..WatchRequest::default()
         };
         let opened = Instant::now();
-        match with_timeout(RESPONSE_TIMEOUT, self.upstream.watch(request)).await {
+        match with_timeout(RESPONSE_TIMEOUT, self.cached.upstream.watch(request)).await {
             Ok(watch) => {
                 self.learn_warnings();
                 let running = RunningWatch::new(watch, opened, timeout_seconds, held);
@@ -94,7 +94,7 @@ impl Driver {
             return Ok(());
         }
         let (floor, generation) = (self.cached.gate.floor(), self.cached.writer.generation());
-        let probed = probe(&*self.upstream).await?;
+        let probed = probe(&*self.cached.upstream).await?;
         if self.cached.gate.is_behind() {
             self.cached.gate.hold(probed.resource_version, true);
         }
@@ -110,7 +110,7 @@ impl Driver {
     async fn has_caught_up(&self, verify: Verify) -> Result<bool, Failure> {
         match self.cached.gate.floor() {
             Some(floor) if verify != Verify::Cluster => {
-                Ok(self.upstream.has_reached(floor).await?)
+                Ok(self.cached.upstream.has_reached(floor).await?)
             }
             _ => Ok(true),
         }
@@ -122,7 +122,7 @@ impl Driver {
         self.cached.series.watch_ended("lagging");
         let next = State::Resuming(verify);
         self.moves += 1;
-        if self.upstream.leave_server_of_watch() && self.moves < MOVES_MAX {
+        if self.cached.upstream.leave_server_of_watch() && self.moves < MOVES_MAX {
             tracing::info!("the API server lags behind the held state; resuming at another one");
             return Ok(next);
         }

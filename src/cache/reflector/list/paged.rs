@@ -79,7 +79,7 @@ impl Driver {
     }
 
     async fn page(&self, request: ListRequest) -> Result<ListPage, Failure> {
-        let listed = with_timeout(RESPONSE_TIMEOUT, self.upstream.list(request)).await;
+        let listed = with_timeout(RESPONSE_TIMEOUT, self.cached.upstream.list(request)).await;
         if let Err(UpstreamError::TooLong(_)) = &listed {
             self.cached.context.metrics.budget_refusal("resource");
         }

@@ -37,7 +37,7 @@ impl Driver {
     ) -> Result<ResourceVersion, Failure> {
         let request = ListRequest::not_older(not_older);
         let mut objects =
-            with_timeout(RESPONSE_TIMEOUT, self.upstream.stream_list(request)).await?;
+            with_timeout(RESPONSE_TIMEOUT, self.cached.upstream.stream_list(request)).await?;
         self.learn_warnings();
         loop {
             let Some(events) = with_timeout(SILENCE_TIMEOUT, objects.next()).await? else {
@@ -63,7 +63,7 @@ impl Driver {
             timeout_seconds,
             ..WatchRequest::default()
         };
-        let mut watch = with_timeout(RESPONSE_TIMEOUT, self.upstream.watch(request)).await?;
+        let mut watch = with_timeout(RESPONSE_TIMEOUT, self.cached.upstream.watch(request)).await?;
         self.learn_warnings();
         let opened = Instant::now();
         let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
