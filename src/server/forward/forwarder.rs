@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::header::{CONNECTION, EXPECT, IF_NONE_MATCH, UPGRADE};
+use http::header::{EXPECT, IF_NONE_MATCH};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -35,7 +35,7 @@ use crate::server::forward::share::ForwardShares;
 use crate::server::forward::traffic_class::{
     is_answered_in_time, is_read, may_be_stale, older_collection, traffic_class,
 };
-use crate::server::forward::upgrade::{Splicer, requested_upgrade};
+use crate::server::forward::upgrade::{Splicer, ask_for_upgrade, requested_upgrade};
 use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
 use crate::server::http::refusal;
 use crate::server::http::response::Reply;
@@ -235,8 +235,7 @@ impl Forwarder {
         let original = std::mem::replace(&mut parts.headers, headers);
         let refuse = |status: &Status| Reply::error(&original, status, reason.as_str());
         if let Some(protocol) = upgrade {
-            parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-            parts.headers.insert(UPGRADE, *protocol);
+            ask_for_upgrade(&mut parts.headers, *protocol, &original);
         }
         parts.uri = path_only(parts.uri);
         let version = std::mem::take(&mut parts.version);

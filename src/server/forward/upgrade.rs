@@ -6,7 +6,7 @@
 
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
-use http::{HeaderValue, Response, StatusCode, Version};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional_with_sizes;
@@ -70,6 +70,17 @@ impl Splicer {
 /// HTTP/1.0 ignores the header.
 pub(crate) fn requested_upgrade(request: &Parts) -> Option<HeaderValue> {
     (request.version == Version::HTTP_11).then(|| headers::upgrade(&request.headers)).flatten()
+}
+
+/// Asks the upstream for the upgrade to `protocol` that a request with these headers asks for.
+/// `golang.org/x/net/websocket` reads the first line of `Connection`, and refuses the handshake if
+/// only a later one names the upgrade.
+pub(crate) fn ask_for_upgrade(headers: &mut HeaderMap, protocol: HeaderValue, given: &HeaderMap) {
+    if !given.get(CONNECTION).is_some_and(headers::names_upgrade) {
+        headers.append(CONNECTION, HeaderValue::from_static("keep-alive"));
+    }
+    headers.append(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, protocol);
 }
 
 /// Makes hyper close the client's connection if a requested upgrade failed.

@@ -100,6 +100,29 @@ async fn an_upgraded_connection_holds_its_permit_until_it_ends() {
 }
 
 #[tokio::test]
+async fn the_first_connection_line_means_the_same_upstream() {
+    let weir = Weir::start(|request| async move {
+        let lines = request.headers().get_all("connection").iter();
+        let names = |line: &HeaderValue| line.to_str().unwrap().contains("Upgrade").to_string();
+        answer(400, lines.map(names).collect::<Vec<_>>().join(","))
+    })
+    .await;
+    for (lines, relayed) in [
+        (&["Upgrade"][..], "true"),
+        (&["keep-alive, upgrade", "keep-alive"], "true"),
+        (&["keep-alive", "Upgrade"], "false,true"),
+        (&["", "x-upgrade-x"], "false,true"),
+    ] {
+        let mut request = exec();
+        request.headers_mut().remove("connection");
+        for line in lines {
+            request.headers_mut().append("connection", HeaderValue::from_static(line));
+        }
+        assert_eq!(weir.send(request).await.text(), relayed, "{lines:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_failed_upgrade_is_relayed_and_its_connection_closed() {
     let weir = Weir::start(|_| async { answer(403, "no such permission") }).await;
     let mut client = weir.http1().await;
