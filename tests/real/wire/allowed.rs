@@ -5,6 +5,7 @@
 use super::case::{Case, Field};
 use super::compare::{Aspect, Difference, Seen, is_refusal_of_go};
 use super::http1::BEARER;
+use super::meaning::in_one_namespace;
 use super::outcome::{End, Usable};
 use super::peer::Protocol;
 
@@ -31,7 +32,7 @@ pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 30] = [
+const RULES: [Rule; 32] = [
     (
         "Weir writes its own errors in JSON in place of YAML (docs/semantics.md, section 8.5)",
         |look| {
@@ -137,12 +138,13 @@ const RULES: [Rule; 30] = [
     (
         "an error repeats the target, in which Weir has escaped a byte (docs/decisions/raw-targets.md)",
         |look| {
-            let direct = &look.direct.outcome.answer;
+            let [direct, weir] = [look.direct, look.weir].map(|seen| &seen.outcome.answer);
+            // The target may name the server's namespace.
+            let text = |body| in_one_namespace(body).escape_ascii().to_string();
             look.difference.aspect == Aspect::Body
-                && direct.status == look.weir.outcome.answer.status
+                && direct.status == weir.status
                 && direct.status >= 400
-                && direct.body.escape_ascii().to_string().replace('#', "%23")
-                    == look.weir.outcome.answer.body.escape_ascii().to_string()
+                && text(&direct.body).replace('#', "%23") == text(&weir.body)
         },
     ),
     ("of two Expect lines Go reads the first one, and hyper the last one", |look| {
@@ -223,11 +225,25 @@ const RULES: [Rule; 30] = [
             && look.weir.outcome.usable == Usable::No
             && (look.is_own() || look.has("upgrade", |_| true))
     }),
+    ("the history of a cache begins with its list (docs/semantics.md, section 5.8)", |look| {
+        look.difference.aspect == Aspect::Body
+            && memchr::memmem::find(&look.case.target, b"resourceVersion=1").is_some()
+            && look.says("\"reason\":\"Expired\",\"code\":410")
+    }),
+    ("a reset of a connection with unread frames may overtake the close frame", |look| {
+        let heads = look.case.script.frames.iter().filter_map(|frame| frame.get(1..10));
+        look.difference.aspect == Aspect::Body
+            && look.weir.outcome.answer.status == 101
+            && heads.into_iter().any(|head| head == [&[0xff], &FRAME_TOO_LONG[..]].concat())
+    }),
     ("the end of a watch and its first events race", |look| {
         look.difference.aspect == Aspect::Body
             && memchr::memmem::find(&look.case.target, b"9223372037").is_some()
     }),
 ];
+
+/// The length of a frame after whose head the API server closes a connection.
+const FRAME_TOO_LONG: [u8; 8] = ((32_u64 << 20) + 1).to_be_bytes();
 
 /// The codes of heads that Weir refuses.
 const REFUSALS: [u16; 7] = [400, 405, 414, 417, 431, 501, 505];

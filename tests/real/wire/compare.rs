@@ -14,7 +14,10 @@ impl Seen {
     /// One line for messages.
     pub(crate) fn summary(&self) -> String {
         let Outcome { answer, usable, interim, .. } = &self.outcome;
-        let text: String = String::from_utf8_lossy(&answer.body).chars().take(SHOWN_MAX).collect();
+        let body = &answer.body;
+        let first = String::from_utf8_lossy(&body[..body.len().min(SHOWN_MAX)]);
+        let last = &body[body.len().saturating_sub(SHOWN_MAX).max(SHOWN_MAX.min(body.len()))..];
+        let text = format!("{first} … {}", String::from_utf8_lossy(last));
         let label = self.outcome.label();
         format!(
             "{label}, {interim} before, usable {usable:?}, effect {:?}, {:?} {}",
