@@ -4,12 +4,16 @@
 //! There is no idle time-out: a shell may be silent for hours. When one side shuts down its sending
 //! half, the shutdown is passed on, and the other side may continue to send.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::io::copy_bidirectional_with_sizes;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -92,10 +96,66 @@ pub(crate) fn close_if_not_upgraded(upgrade_requested: bool, response: &mut Resp
 
 async fn join(client: OnUpgrade, upstream: OnUpgrade) -> std::io::Result<()> {
     let (client, upstream) = tokio::try_join!(client, upstream).map_err(std::io::Error::other)?;
-    let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-    copy_bidirectional_with_sizes(&mut client, &mut upstream, BUFFER_BYTES, BUFFER_BYTES).await?;
-    Ok(())
+    copy_both_ways(TokioIo::new(client), TokioIo::new(upstream)).await
 }
 
+/// Copies both ways until both directions have ended or one has failed. An upstream that takes no
+/// more bytes may have said why, such as the exit status of an exec whose input still comes: its
+/// last bytes are relayed.
+async fn copy_both_ways<C, U>(client: C, upstream: U) -> std::io::Result<()>
+where
+    C: AsyncRead + AsyncWrite,
+    U: AsyncRead + AsyncWrite,
+{
+    let (from_client, to_client) = tokio::io::split(client);
+    let (from_upstream, to_upstream) = tokio::io::split(upstream);
+    let mut sent = pin!(copy(from_client, to_upstream));
+    let mut received = pin!(copy(from_upstream, to_client));
+    tokio::select! {
+        ended = &mut received => {
+            ended?;
+            sent.await
+        }
+        ended = &mut sent => {
+            if ended.is_ok() {
+                return received.await;
+            }
+            drop(timeout(LAST_BYTES_WAIT_MAX, received).await);
+            ended
+        }
+    }
+}
+
+/// Copies one direction, and ends the half of the other side.
+async fn copy<R: AsyncRead, W: AsyncWrite>(
+    reader: ReadHalf<R>,
+    mut writer: WriteHalf<W>,
+) -> std::io::Result<()> {
+    let mut reader = BufReader::with_capacity(BUFFER_BYTES, reader);
+    tokio::io::copy_buf(&mut reader, &mut writer).await?;
+    writer.shutdown().await
+}
+
+/// How long the last bytes of an upstream may take.
+const LAST_BYTES_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Buffer of one direction: a few frames of a terminal, a large piece of `kubectl cp`.
 const BUFFER_BYTES: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+
+    #[tokio::test]
+    async fn what_one_side_says_arrives_though_that_side_reads_no_more() {
+        let (mut user, client) = tokio::io::duplex(64);
+        user.write_all(b"input").await.unwrap();
+        // A pipe whose other end is closed fails each write.
+        let (closed, _) = tokio::io::duplex(64);
+        let upstream = tokio::io::join(&b"exit status 1"[..], closed);
+        assert!(copy_both_ways(client, upstream).await.is_err());
+        let mut last_words = String::new();
+        user.read_to_string(&mut last_words).await.unwrap();
+        assert_eq!(last_words, "exit status 1");
+    }
+}
