@@ -8,6 +8,7 @@
 //! short. Results go to standard output, everything else to standard error.
 
 mod check;
+#[cfg(feature = "demo")]
 pub mod demo;
 mod diff;
 pub mod failure;
@@ -57,6 +58,7 @@ enum Command {
     /// at the end
     Shadow(ServeArgs),
     /// Run Weir in front of a simulated cluster; needs nothing else
+    #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
     /// Show what a running Weir does: verdict, caches, clients by cost, reasons, events, limits.
     /// Clients are ordered by the seats of the API server and the CPU time of Weir that they take
@@ -99,20 +101,41 @@ impl Cli {
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 
-    /// Runs the command. `sockets` are those that a service manager opened for `serve`.
-    pub async fn run(self, sockets: InheritedSockets) -> Result<(), Failure> {
-        match self.command {
-            Command::Serve(args) => Box::pin(serve(args, sockets, false)).await,
-            Command::Shadow(args) => Box::pin(serve(args, sockets, true)).await,
-            Command::Demo(args) => Box::pin(demo::run(args)).await,
-            Command::Top(args) => operator::top(args).await,
-            Command::Doctor(args) => operator::doctor(args).await,
-            Command::SupportBundle(args) => operator::bundle::run(args).await,
-            Command::Check(args) => check::run(args).await,
-            Command::Completions { shell } => generate::completions(shell, Self::command()),
-            Command::Man { directory } => generate::man(&directory, Self::command()),
-            Command::Schema => generate::schema(),
-            Command::Version => version(),
+    /// Runs the command on a runtime of its own. `sockets` are those that a service manager opened
+    /// for `serve`. One work-stealing runtime serves all connections
+    /// (docs/decisions/build-and-runtime.md).
+    ///
+    /// It blocks, so that the tasks are compiled with this crate and not once more with its caller.
+    pub fn run(self, sockets: InheritedSockets) -> Result<(), Failure> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .thread_name("weir")
+            .event_interval(EVENT_INTERVAL)
+            .build()
+            .context("cannot start")
+            .map_err(Failure::runtime)?;
+        let result = runtime.block_on(self.command.run(sockets));
+        // A thread that is still blocked (a name lookup, a plugin) must not delay the end.
+        runtime.shutdown_background();
+        result
+    }
+}
+
+impl Command {
+    async fn run(self, sockets: InheritedSockets) -> Result<(), Failure> {
+        match self {
+            Self::Serve(args) => Box::pin(serve(args, sockets, false)).await,
+            Self::Shadow(args) => Box::pin(serve(args, sockets, true)).await,
+            #[cfg(feature = "demo")]
+            Self::Demo(args) => Box::pin(demo::run(args)).await,
+            Self::Top(args) => operator::top(args).await,
+            Self::Doctor(args) => operator::doctor(args).await,
+            Self::SupportBundle(args) => operator::bundle::run(args).await,
+            Self::Check(args) => check::run(args).await,
+            Self::Completions { shell } => generate::completions(shell, Cli::command()),
+            Self::Man { directory } => generate::man(&directory, Cli::command()),
+            Self::Schema => generate::schema(),
+            Self::Version => version(),
         }
     }
 }
@@ -262,6 +285,10 @@ fn version() -> Result<(), Failure> {
     let line = format!("weir {} ({})\n", build_info::VERSION, build_info::PROFILE);
     Stdout::open().print(&line).map_err(Failure::runtime)
 }
+
+/// The tasks that a busy thread polls before it looks for sockets that are ready. tokio's default
+/// is 61: while many lists are written, a GET's bytes would wait for 61 of their pieces.
+const EVENT_INTERVAL: u32 = 8;
 
 #[cfg(test)]
 mod tests {

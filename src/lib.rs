@@ -29,4 +29,5 @@ pub mod upstream;
 pub use weir_api as api;
 pub use weir_codec as codec;
 pub use weir_flow as flow;
+#[cfg(any(feature = "demo", test))]
 pub use weir_simulator as simulator;

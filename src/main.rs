@@ -1,7 +1,6 @@
 //! The `weir` command: allocator, arguments, exit codes. [`weir::app`] builds everything else.
 //!
-//! The allocator is mimalloc, chosen by measurement (docs/decisions/build-and-runtime.md). One
-//! work-stealing runtime serves all connections (docs/decisions/build-and-runtime.md).
+//! The allocator is mimalloc, chosen by measurement (docs/decisions/build-and-runtime.md).
 
 use std::process::ExitCode;
 
@@ -33,18 +32,5 @@ fn run(cli: Cli) -> Result<(), Failure> {
         )));
     }
     let sockets = InheritedSockets::from_environment().map_err(Failure::runtime)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .thread_name("weir")
-        .event_interval(EVENT_INTERVAL)
-        .build()
-        .map_err(|error| Failure::runtime(anyhow::Error::new(error).context("cannot start")))?;
-    let result = runtime.block_on(cli.run(sockets));
-    // A thread that is still blocked (a name lookup, a plugin) must not delay the end.
-    runtime.shutdown_background();
-    result
+    cli.run(sockets)
 }
-
-/// The tasks that a busy thread polls before it looks for sockets that are ready. tokio's default
-/// is 61: while many lists are written, a GET's bytes would wait for 61 of their pieces.
-const EVENT_INTERVAL: u32 = 8;

@@ -20,6 +20,16 @@ pub(crate) enum Meaning {
     Protobuf,
 }
 
+impl Meaning {
+    /// The events of a WebSocket.
+    pub(crate) fn events(&self) -> Option<&Value> {
+        match self {
+            Self::Json(values) => values.first()?.get("events"),
+            Self::Bytes(_) | Self::Protobuf => None,
+        }
+    }
+}
+
 /// Returns a response as it is compared: its headers, and the meaning of its body.
 pub(crate) fn meaning(answer: &Answer) -> (Answer, Meaning) {
     let mut answer = compared(answer);
