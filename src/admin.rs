@@ -56,7 +56,7 @@ use crate::admin::zpages::{ZAnswer, ZPage};
 use crate::server::accept::bind_error::BindError;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::http::body::Body;
-use crate::tasks::blocking::spawn_blocking;
+use crate::tasks::spawn_blocking;
 
 /// The bound listener.
 #[derive(Debug)]

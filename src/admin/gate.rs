@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use crate::tasks::blocking::spawn_blocking;
+use crate::tasks::spawn_blocking;
 
 /// Lets a few pieces of work run at once, each on a blocking thread.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use crate::app::cgroup::Limits;
 use crate::cache::registry::Registry;
 use crate::flow::overload::{Signals, Stage, StageMachine};
 use crate::server::{Compressor, FlowControl, Overload, Stages};
-use crate::tasks::blocking::spawn_blocking;
+use crate::tasks::spawn_blocking;
 
 /// The parts of Weir that act on a measurement.
 pub(super) struct Measured {

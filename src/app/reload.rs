@@ -35,7 +35,7 @@ use crate::config::file::{ConfigFile, FileError};
 use crate::config::reload::Changes;
 use crate::config::resolve::{Overrides, Problem, Problems};
 use crate::server::ServerReload;
-use crate::tasks::blocking::spawn_blocking;
+use crate::tasks::spawn_blocking;
 use crate::telemetry::events::{EventKind, Events};
 use crate::telemetry::log_filter::LogFilter;
 use crate::telemetry::metrics::{counters_of, float_gauge, gauge, gauge_vec, saturating_i64};

@@ -33,11 +33,11 @@ use crate::auth::access_review::review::{
     ReviewDecision, ReviewFailure, ReviewKey, ReviewKind, ReviewResult,
 };
 use crate::auth::attributes::Attributes;
-use crate::auth::decision::{Decision, DecisionSource};
 use crate::auth::reviewer::admission::{FlowLimits, REVIEWS_MAX};
 use crate::auth::reviewer::backoff::is_outage;
 use crate::auth::reviewer::{Reviewer, WhenAbandoned};
 use crate::auth::user::{User, UserKey};
+use crate::auth::{Decision, DecisionSource};
 use crate::config::AuthorizationConfig;
 use crate::tasks::single_flight::{RunLost, SharedOutcome};
 use crate::upstream::Upstream;

@@ -27,9 +27,9 @@ use crate::auth::access_review::AccessReviews;
 use crate::auth::access_review::review::ReviewFailure;
 use crate::auth::attributes::Attributes;
 use crate::auth::authorizer::metrics::AuthorizationMetrics;
-use crate::auth::decision::{Decision, DecisionSource};
 use crate::auth::rbac::Rbac;
 use crate::auth::user::User;
+use crate::auth::{Decision, DecisionSource};
 use crate::config::AuthorizationConfig;
 use crate::upstream::Upstream;
 

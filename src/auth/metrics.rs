@@ -5,7 +5,7 @@ use prometheus::Registry;
 use crate::auth::audit::metrics::AuditMetrics;
 use crate::auth::authenticator::metrics::AuthenticationMetrics;
 use crate::auth::authorizer::metrics::AuthorizationMetrics;
-use crate::auth::permission_check::metrics::PermissionMetrics;
+use crate::auth::permission_check::PermissionMetrics;
 use crate::auth::rbac::metrics::RbacMetrics;
 use crate::auth::reauthorization::schedule::RecheckMetrics;
 use crate::auth::token_review::metrics::TokenReviewMetrics;

@@ -8,7 +8,6 @@
 //!
 //! Lock order: the results, alone and never across an await.
 
-pub mod metrics;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -21,14 +20,16 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::auth::permission_check::metrics::PermissionMetrics;
 pub use crate::auth::permission_check::spec::Permission;
 use crate::auth::permission_check::spec::PermissionSpec;
 use crate::config::{AuthenticationConfig, AuthorizationConfig};
 use crate::telemetry::events::EventKind;
+use crate::telemetry::events::Events;
+use crate::telemetry::metrics::gauge_vec;
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::self_review;
+use prometheus::{IntGaugeVec, Registry};
 
 /// The results of the checks. Dropping it ends the checks.
 #[derive(Debug)]
@@ -208,3 +209,38 @@ impl Checker {
 const INTERVAL: Duration = Duration::from_secs(600);
 /// The interval after a failed check. The upstream may be starting.
 const INTERVAL_AFTER_FAILURE: Duration = Duration::from_secs(15);
+
+/// Handles of the metrics. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct PermissionMetrics {
+    missing: IntGaugeVec,
+    events: Events,
+}
+
+impl PermissionMetrics {
+    /// Registers the metrics. To be called once for a registry.
+    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let missing = gauge_vec(
+            registry,
+            "weir_missing_permissions",
+            "1 if Weir's own identity lacks an upstream permission that its configuration requires; 0 if it has it, or if the permission is optional.",
+            &["permission"],
+        )?;
+        Ok(Self { missing, events: Events::default() })
+    }
+
+    /// Notes changes of permissions among these events.
+    pub fn with_events(self, events: &Events) -> Self {
+        Self { events: events.clone(), ..self }
+    }
+
+    /// Returns the events.
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Sets whether a permission is missing. `permission` is one of a fixed set of label values.
+    pub(crate) fn set_missing(&self, permission: &'static str, is_missing: bool) {
+        self.missing.with_label_values(&[permission]).set(i64::from(is_missing));
+    }
+}

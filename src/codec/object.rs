@@ -3,12 +3,14 @@
 mod found_span;
 mod key;
 mod layout;
-mod root_items;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use memchr::memmem;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use self::found_span::FoundSpan;
 pub use self::key::Key;
@@ -16,7 +18,7 @@ pub use self::layout::{Layout, Span};
 use crate::attrs::Attrs;
 use crate::managed_fields;
 use crate::splice::Splice;
-use weir_api::media_type::View;
+use weir_api::media_type::{Encoding, View};
 use weir_api::resource_version::ResourceVersion;
 
 /// An immutable object. `Debug` shows no part of the body. A clone is another object with its own
@@ -82,7 +84,7 @@ impl Object {
 
     /// Returns whether kube-apiserver takes the object for a list, and fails to answer a GET of it.
     pub fn resembles_list(&self) -> bool {
-        root_items::is_array(&self.body, self.layout)
+        has_root_items(&self.body, self.layout)
     }
 
     /// Returns the part of the body that a view drops; empty if it shows everything.
@@ -133,3 +135,24 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 /// its body, its node in the ordered map, and the allocator's rounding. An overestimate, as
 /// measured: overestimating wastes some budget, underestimating exceeds it.
 const OVERHEAD_BYTES: usize = size_of::<Object>() + 160;
+
+/// Whether the root field `items` of an object is an array, for which kube-apiserver takes a custom
+/// resource for a list (`docs/semantics.md` §4.1).
+fn has_root_items(body: &[u8], layout: Layout) -> bool {
+    #[derive(Deserialize)]
+    struct Root<'a> {
+        #[serde(borrow)]
+        items: Option<&'a RawValue>,
+    }
+    // The keys of a custom resource are in order, so that the field is before the metadata.
+    let before_metadata = body.get(..layout.metadata.start as usize).unwrap_or_default();
+    if layout.encoding != Encoding::Json || memmem::find(before_metadata, ROOT_ITEMS).is_none() {
+        return false;
+    }
+    match serde_json::from_slice::<Root<'_>>(body) {
+        Ok(root) => root.items.is_some_and(|items| items.get().starts_with('[')),
+        Err(_) => true,
+    }
+}
+
+const ROOT_ITEMS: &[u8] = br#""items":["#;

@@ -9,7 +9,6 @@ mod cache_status;
 mod connections;
 mod families;
 pub(crate) mod figures;
-mod held;
 mod resource;
 mod waits;
 
@@ -17,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{IntCounter, IntGauge, PullingGauge, Registry};
 
 use crate::api::resource::GroupVersionResource;
 use crate::codec::held_bytes::HeldBytes;
@@ -25,10 +24,10 @@ use crate::server::appointments::AppointmentMetrics;
 pub(crate) use crate::server::metrics::cache_status::CacheStatus;
 use crate::server::metrics::connections::{ConnectionMetrics, LimitMetrics};
 use crate::server::metrics::families::ResourceFamilies;
-use crate::server::metrics::held::held_gauges;
 pub(crate) use crate::server::metrics::resource::ResourceMetrics;
 pub(crate) use crate::server::metrics::resource::{AnsweredRequest, WatchOutcome};
 pub(crate) use crate::server::metrics::waits::WaitCause;
+use crate::telemetry::metrics::register;
 use crate::telemetry::metrics::{GaugeGuard, counter, gauge, saturating_i64};
 
 /// The metrics of the server. Cheap to clone: clones share the metrics.
@@ -180,3 +179,25 @@ const RESOURCES_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests;
+
+/// Registers the gauges of the bytes that responses hold, which are read at each scrape.
+fn held_gauges(registry: &Registry) -> Result<Arc<OnceLock<HeldBytes>>, prometheus::Error> {
+    let held = Arc::<OnceLock<HeldBytes>>::default();
+    let gauge = |name: &str, help: &str, value: fn(&HeldBytes) -> usize| {
+        let held = Arc::clone(&held);
+        // Exact up to nine petabytes.
+        let read = move || held.get().map_or(0.0, |held| value(held) as f64);
+        register(registry, PullingGauge::new(name, help, Box::new(read))?)
+    };
+    gauge(
+        "weir_response_memory_bytes",
+        "Bytes in memory that were copied or rendered for clients, which have not read them yet.",
+        HeldBytes::bytes,
+    )?;
+    gauge(
+        "weir_response_memory_bytes_limit",
+        "Limit of the bytes in memory that wait for clients.",
+        HeldBytes::bytes_max,
+    )?;
+    Ok(held)
+}

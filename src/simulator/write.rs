@@ -4,7 +4,6 @@
 //! Simplifications: no deletion is graceful (only finalizers delay it), dependents are deleted with
 //! their owner at once, and a namespace is deleted with its objects.
 
-mod api_services;
 mod checks;
 mod defaults;
 mod new_object;
@@ -12,9 +11,9 @@ mod update;
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use weir_api::built_in_groups::is_built_in_group;
 
-use self::api_services::{api_service, served};
 use self::checks::{check_preconditions, check_type};
 use self::new_object::prepare_new;
 use self::update::{is_finished, merge_update};
@@ -192,7 +191,7 @@ pub(super) fn register(store: &Store, group: &str, version: &str, service: Optio
 
 /// Creates the APIServices of the versions that a CustomResourceDefinition serves.
 fn register_definition(store: &Store, definition: &Value) {
-    for version in served(definition) {
+    for version in served_versions(definition) {
         register(store, text(definition, "/spec/group"), version, None);
     }
 }
@@ -203,7 +202,9 @@ fn unregister_definition(store: &Store, definition: &Value) {
     let registry = store.registry();
     let Some(kind) = registry.find("apiregistration.k8s.io", "v1", "apiservices") else { return };
     let group = text(definition, "/spec/group");
-    for version in served(definition).filter(|version| !registry.has_version(group, version)) {
+    for version in
+        served_versions(definition).filter(|version| !registry.has_version(group, version))
+    {
         // It may be deleted already.
         let name = format!("{version}.{group}");
         drop(delete(store, &kind, "", &name, &Preconditions::default()));
@@ -213,4 +214,36 @@ fn unregister_definition(store: &Store, definition: &Value) {
 fn namespace_exists(store: &Store, namespace: &str) -> bool {
     let kind = store.registry().find("", "v1", "namespaces");
     kind.is_some_and(|kind| store.get(&kind, namespace).is_some())
+}
+
+/// Returns the APIService of a group and version; `service` is the namespace and name of an
+/// aggregated API server.
+fn api_service(group: &str, version: &str, service: Option<(&str, &str)>) -> Value {
+    let reason = if service.is_some() { "Passed" } else { "Local" };
+    let condition = json!({"type": "Available", "status": "True", "lastTransitionTime": now(),
+        "reason": reason, "message": "Local APIServices are always available"});
+    let mut spec = json!({"group": group, "version": version, "groupPriorityMinimum": 1000,
+        "versionPriority": 100});
+    if let (Some(map), Some((namespace, name))) = (spec.as_object_mut(), service) {
+        map.insert(
+            "service".to_owned(),
+            json!({"namespace": namespace, "name": name, "port": 443}),
+        );
+    }
+    let labels = match service {
+        Some(_) => json!({}),
+        None => {
+            let manager = if is_built_in_group(group) { "onstart" } else { "true" };
+            json!({"kube-aggregator.kubernetes.io/automanaged": manager})
+        }
+    };
+    json!({"metadata": {"name": format!("{version}.{group}"), "labels": labels}, "spec": spec,
+        "status": {"conditions": [condition]}})
+}
+
+/// Returns the versions that a CustomResourceDefinition serves.
+fn served_versions(definition: &Value) -> impl Iterator<Item = &str> {
+    let versions = array(definition, "/spec/versions").iter();
+    let served = versions.filter(|version| version.get("served") == Some(&Value::Bool(true)));
+    served.map(|version| text(version, "/name"))
 }

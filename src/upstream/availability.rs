@@ -12,7 +12,6 @@
 //! Invariant: `is_usable` follows `state`, and both change under the lock of `state`.
 
 mod metrics;
-mod pace;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -28,8 +27,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 pub use self::metrics::AvailabilityMetrics;
-pub(crate) use self::pace::CheckCause;
-use self::pace::jittered;
 use self::traffic::Traffic;
 pub(crate) use self::traffic::Waiting;
 use crate::telemetry::events::EventKind;
@@ -136,18 +133,18 @@ impl Availability {
     /// Waits until the check after the one that began at `last` is due.
     pub(crate) async fn next_check(&self, last: Instant) -> CheckCause {
         if !self.is_usable() {
-            let pause = if self.is_away() { pace::AWAY_PAUSE } else { pace::FAILING_PAUSE };
+            let pause = if self.is_away() { AWAY_PAUSE } else { FAILING_PAUSE };
             sleep_until(last + jittered(pause)).await;
             return CheckCause::Suspicion;
         }
         tokio::select! {
             biased;
             () = self.inner.suspected.notified() => {
-                sleep_until(last + pace::SUSPICION_PAUSE).await;
+                sleep_until(last + SUSPICION_PAUSE).await;
                 CheckCause::Suspicion
             }
-            () = self.until_silent(last + pace::SILENCE_PAUSE) => CheckCause::Suspicion,
-            () = sleep_until(last + jittered(pace::INTERVAL)) => CheckCause::Interval,
+            () = self.until_silent(last + SILENCE_PAUSE) => CheckCause::Suspicion,
+            () = sleep_until(last + jittered(INTERVAL)) => CheckCause::Interval,
         }
     }
 
@@ -155,7 +152,7 @@ impl Availability {
     async fn until_silent(&self, earliest: Instant) {
         sleep_until(earliest).await;
         while !self.inner.traffic.is_silent() {
-            sleep(pace::SILENCE_POLL_INTERVAL).await;
+            sleep(SILENCE_POLL_INTERVAL).await;
         }
     }
 
@@ -283,3 +280,30 @@ pub(crate) fn is_gateway_error(status: StatusCode) -> bool {
 pub(crate) const AWAY_AFTER: Duration = Duration::from_secs(1);
 /// How often the time of an absence is added to its metric.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why a check is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CheckCause {
+    /// The interval has passed, and nothing indicates a failure.
+    Interval,
+    /// A request failed or waits for long, or the last check failed.
+    Suspicion,
+}
+
+/// Returns the duration, less or more by up to a fifth: many Weirs must not check at once.
+fn jittered(duration: Duration) -> Duration {
+    duration.mul_f64(0.8 + 0.4 * fastrand::f64())
+}
+
+/// The interval of checks while nothing indicates a failure: long enough to cost nothing, short
+/// enough that `/readyz` is right within two probe periods of the kubelet.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// The pause between the starts of two checks while the upstream fails, and is not away yet.
+const FAILING_PAUSE: Duration = Duration::from_millis(200);
+/// The pause between the starts of two checks while the upstream is away.
+const AWAY_PAUSE: Duration = Duration::from_secs(1);
+/// The pause before a check that a failed request asks for.
+const SUSPICION_PAUSE: Duration = Duration::from_millis(200);
+/// The pause before a check because nothing arrives. A slow webhook looks the same.
+const SILENCE_PAUSE: Duration = Duration::from_secs(2);
+const SILENCE_POLL_INTERVAL: Duration = Duration::from_secs(1);

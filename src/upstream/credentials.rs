@@ -43,7 +43,7 @@ pub(crate) use self::identity::{Identity, escape_extra_key};
 pub(crate) use self::pool_identity::PoolIdentity;
 use self::source::{FilesDigest, Source};
 use crate::config::UpstreamConfig;
-use crate::tasks::blocking::spawn_blocking;
+use crate::tasks::spawn_blocking;
 use crate::upstream::error::UpstreamError;
 
 /// How often the files are compared. A kubelet refreshes mounted tokens and ConfigMaps about once a

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use crate::auth::access_review::metrics::ReviewOutcome;
 use crate::auth::attributes::Attributes;
-use crate::auth::decision::{Decision, DecisionSource};
 use crate::auth::reviewer::backoff::{BACKOFF, Failure, Outage, is_outage, throttle_pause};
 use crate::auth::user::{User, UserKey};
+use crate::auth::{Decision, DecisionSource};
 use crate::upstream::error::UpstreamError;
 
 /// Identifies a review by the user and the attributes of the request. Compared in full, so that two

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use prometheus::{IntCounter, Registry};
 
+use crate::auth::DecisionSource;
 use crate::auth::access_review::metrics::AccessReviewMetrics;
-use crate::auth::decision::DecisionSource;
 use crate::telemetry::metrics::{counter, counter_vec};
 
 /// Handles of the metrics. Cheap to clone.

@@ -17,7 +17,7 @@ use crate::codec::gzip::segment_cache::{PendingList, SegmentCache};
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::list::SplicedList;
 use crate::server::delegate::Reason;
-use crate::tasks::blocking::spawn_blocking;
+use crate::tasks::spawn_blocking;
 use crate::telemetry::metrics::{counter, gauge, saturating_i64};
 
 /// Compresses lists. Cheap to clone: clones share the cached segments.

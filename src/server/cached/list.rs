@@ -39,7 +39,7 @@ use crate::server::http::body::Body;
 use crate::server::http::list_body::ListBody;
 use crate::server::lanes::Slot;
 use crate::server::metrics::{ResourceMetrics, WaitCause};
-use crate::tasks::blocking::spawn_blocking;
+use crate::tasks::spawn_blocking;
 
 /// Returns the response, or the reason to forward the request.
 pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Response<Body>, Reason> {

@@ -10,7 +10,6 @@
 //! either.
 
 pub(super) mod flight;
-mod log;
 pub(super) mod metrics;
 
 use std::collections::HashMap;
@@ -20,7 +19,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use self::log::Episode;
 use self::metrics::{LimitFamilies, LimitMetrics};
 use crate::config::{FlowControlConfig, FlowControlMode};
 use crate::flow::adaptive::AdaptiveLimit;
@@ -210,3 +208,39 @@ const PLACES_PART: (u64, u64) = (8, 10);
 
 #[cfg(test)]
 mod tests;
+
+/// A time in which an API server is limited.
+#[derive(Debug, Default)]
+struct Episode {
+    since: Option<Duration>,
+    is_logged: bool,
+}
+
+impl Episode {
+    /// Notes the limit. `is_enforced` is whether it is the actual one.
+    fn note(&mut self, now: Duration, server: &str, limit: u64, ceiling: u64, is_enforced: bool) {
+        if limit * NOTABLE_PART.1 >= ceiling * NOTABLE_PART.0 {
+            if self.is_logged {
+                tracing::info!(%server, limit, ceiling, "an API server is no longer limited");
+            }
+            *self = Self::default();
+            return;
+        }
+        let since = *self.since.get_or_insert(now);
+        if !self.is_logged && now.saturating_sub(since) >= NOTABLE_TIME {
+            self.is_logged = true;
+            tracing::warn!(
+                %server,
+                limit,
+                ceiling,
+                is_enforced,
+                "an API server is slow or refuses requests, so that it should get fewer"
+            );
+        }
+    }
+}
+
+/// A limit below this part of the ceiling is worth a line...
+const NOTABLE_PART: (u64, u64) = (9, 10);
+/// ...after this time.
+const NOTABLE_TIME: Duration = Duration::from_secs(30);

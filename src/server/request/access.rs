@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
+use crate::auth::DecisionSource;
 use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCredential};
 use crate::auth::authorizer::{Authorizer, NoDecision};
-use crate::auth::decision::DecisionSource;
 use crate::auth::forbidden;
 use crate::auth::reauthorization::Reauthorization;
 use crate::auth::reauthorization::schedule::RecheckSchedule;

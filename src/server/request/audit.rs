@@ -13,8 +13,8 @@ use futures_util::Stream;
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::api::status::Status;
+use crate::auth::DecisionSource;
 use crate::auth::audit::{AuditLog, AuditResponse, AuditSubject, OpenWatch, Staleness};
-use crate::auth::decision::DecisionSource;
 use crate::codec::rope::Rope;
 use crate::server::http::audit_id::AUDIT_ID;
 use crate::server::http::body::{Body, Frames, WatchFrames};

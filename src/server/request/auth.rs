@@ -7,8 +7,8 @@ use http::HeaderMap;
 
 use crate::auth::authenticator::PresentedCredential;
 use crate::auth::bearer::BearerToken;
-use crate::auth::decision::{Decision, DecisionSource};
 use crate::auth::user::{Identity, User};
+use crate::auth::{Decision, DecisionSource};
 use crate::server::flow_control::requester::Requester;
 
 /// The sender of a request, as far as it is known without a review.

@@ -19,7 +19,7 @@ use super::stream::HttpWatch;
 use crate::api::resource::{ApiResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::list::{self, ListPage};
-use crate::tasks::blocking::spawn_blocking;
+use crate::tasks::spawn_blocking;
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::discovery::Discovery;
 use crate::upstream::endpoints::ApiServer;

@@ -10,9 +10,9 @@
 //!
 //! Lock order: the idle connections, then the pins, or the requests that wait.
 
-mod pins;
 mod unanswered;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use self::pins::{PinGuard, Pins};
 use self::unanswered::{Unanswered, Waiting};
 use super::dialer::Dialer;
 use super::limits::{ACQUIRE_TIMEOUT, HEADERS_MAX_BYTES};
@@ -262,4 +261,37 @@ pub(super) async fn handshake(
         }
     });
     Ok(sender)
+}
+
+/// The clients that have a connection. Cheap to clone: clones share the clients. Bounded by the
+/// number of connections.
+#[derive(Clone, Default)]
+struct Pins(Arc<Mutex<HashSet<u64>>>);
+
+/// Belongs to the one connection that a client's stale reads use. Dropping it, with the connection,
+/// lets the client's next read choose another.
+struct PinGuard {
+    pin: u64,
+    pins: Pins,
+}
+
+impl Pins {
+    /// Returns the guard for a client that has no connection yet.
+    fn acquire(&self, pin: u64) -> Option<PinGuard> {
+        let is_new = self.0.lock().insert(pin);
+        is_new.then(|| PinGuard { pin, pins: self.clone() })
+    }
+}
+
+impl PinGuard {
+    /// Returns the client.
+    fn pin(&self) -> u64 {
+        self.pin
+    }
+}
+
+impl Drop for PinGuard {
+    fn drop(&mut self) {
+        self.pins.0.lock().remove(&self.pin);
+    }
 }
