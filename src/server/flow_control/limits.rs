@@ -4,7 +4,7 @@
 //! Each API server has an [`AdaptiveLimit`]. The seats of the queue are their sum over the servers
 //! that are usable; one that comes back gets the part that its health allows. A [`flight`] follows
 //! a request, and notes its server, its latency and its refusals. A task evaluates them twice a
-//! second ([`run`]), and logs limits that last ([`log`]).
+//! second ([`run`]), and logs limits that last ([`Episode`]).
 //!
 //! Locks: that of the limits and that of a flight, each taken alone. The queue is called without
 //! either.

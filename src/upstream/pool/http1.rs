@@ -1,7 +1,7 @@
 //! HTTP/1.1 connections: one exchange at a time, and reused only after the response's body was read
 //! to its end.
 //!
-//! Reads of one client that may show an older state use the same connection ([`pins`]), but do not
+//! Reads of one client that may show an older state use the same connection ([`Pins`]), but do not
 //! wait for it: two such reads at the same time use two connections.
 //!
 //! Nothing shows whether an idle connection lives. While a request is late ([`unanswered`]), those
