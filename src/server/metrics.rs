@@ -177,9 +177,6 @@ impl ServerMetrics {
 /// `other`.
 const RESOURCES_MAX: usize = 4096;
 
-#[cfg(test)]
-mod tests;
-
 /// Registers the gauges of the bytes that responses hold, which are read at each scrape.
 fn held_gauges(registry: &Registry) -> Result<Arc<OnceLock<HeldBytes>>, prometheus::Error> {
     let held = Arc::<OnceLock<HeldBytes>>::default();
@@ -201,3 +198,6 @@ fn held_gauges(registry: &Registry) -> Result<Arc<OnceLock<HeldBytes>>, promethe
     )?;
     Ok(held)
 }
+
+#[cfg(test)]
+mod tests;

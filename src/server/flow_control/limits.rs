@@ -206,9 +206,6 @@ const EVALUATION_INTERVAL: Duration = Duration::from_millis(500);
 /// pool of connections would be the queue, which is not fair.
 const PLACES_PART: (u64, u64) = (8, 10);
 
-#[cfg(test)]
-mod tests;
-
 /// A time in which an API server is limited.
 #[derive(Debug, Default)]
 struct Episode {
@@ -244,3 +241,6 @@ impl Episode {
 const NOTABLE_PART: (u64, u64) = (9, 10);
 /// ...after this time.
 const NOTABLE_TIME: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests;

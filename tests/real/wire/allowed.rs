@@ -244,7 +244,7 @@ const RULES: [Rule; 32] = [
     }),
 ];
 
-/// What a server may have left unread when it closes a connection.
+/// More bytes of frames than a server reads before it closes a connection, which resets it.
 const UNREAD_BYTES_MIN: usize = 60_000;
 
 /// The codes of heads that Weir refuses.
