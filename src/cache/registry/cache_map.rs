@@ -226,7 +226,9 @@ impl CacheMap {
     /// what that cache has shown may not be taken back. They are of other scopes, or the successor.
     /// [`Self::lookup`] compares those that run.
     pub(super) fn hold_others(&self, ended: &CachedResource) {
-        if self.namespaced() == 0 && !ended.lifecycle.is_retiring() {
+        // `ended` may be out of the map already.
+        let has_scopes = ended.key.is_namespaced() || self.namespaced() > 0;
+        if !has_scopes && !ended.lifecycle.is_retiring() {
             return;
         }
         for other in self.scopes_of(&ended.key) {

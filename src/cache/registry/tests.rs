@@ -300,7 +300,6 @@ async fn a_cache_that_starts_again_does_not_go_back_in_time() {
     assert_eq!(exact, 1);
 }
 
-/// The proof listed a state that the cache itself had not reached when it stopped.
 /// A client reads from the cache of a namespace, from that of the cluster, and from the first one.
 #[tokio::test(start_paused = true)]
 async fn caches_of_the_cluster_and_of_a_namespace_do_not_go_back_behind_each_other() {
@@ -329,8 +328,16 @@ async fn caches_of_the_cluster_and_of_a_namespace_do_not_go_back_behind_each_oth
     assert!(!namespace.is_ready(), "it shows an older state");
     namespace.apply_progress(0, ResourceVersion(20));
     eventually("the cache of the namespace has caught up", || namespace.is_ready()).await;
+
+    let cluster = cache(Scope::Cluster, 20);
+    namespace.apply_progress(0, ResourceVersion(30));
+    assert!(inner.caches.stop_if(&namespace, Refusal::NotReady, |_| true));
+    assert!(!cluster.is_ready(), "it shows an older state than the last cache of a namespace");
+    cluster.apply_progress(0, ResourceVersion(30));
+    eventually("the cache of the cluster has caught up", || cluster.is_ready()).await;
 }
 
+/// The proof listed a state that the cache itself had not reached when it stopped.
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_starts_again_is_not_older_than_what_a_proof_showed() {
     let script = Arc::new(Script::default());

@@ -236,10 +236,13 @@ impl Inner {
         let through = cached.gate.resource_version().unwrap_or_default();
         let report = cached.findings.report();
         self.quarantines.begin(&cached.key, through, report, &self.context);
+        // Before its state is dropped, which says how far clients have seen.
+        self.caches.close_if(cached, |_| true);
         // Before the reflector ends: it would end the watches as those of any stopped cache, and
         // their clients would not list.
         cached.writer.invalidate(EndCause::Wrong);
-        self.caches.stop_if(cached, Refusal::Quarantined, |_| true);
+        cached.account.close();
+        cached.lifecycle.stop(Refusal::Quarantined);
     }
 
     /// Lists the quarantined caches again.

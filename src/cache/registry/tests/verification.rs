@@ -161,6 +161,8 @@ async fn a_wrong_cache_is_quarantined_until_its_successor_was_checked_whole() {
     let is_doubtful =
         |after| rig.registry.is_doubtful(&gvr, "", Representation::Json, ResourceVersion(after));
     assert!(is_doubtful(1000) && !is_doubtful(1001), "its client has listed since");
+    let floor = rig.registry.inner.context.floors.get(&gvr, 0);
+    assert_eq!(floor, Some(ResourceVersion(1001)), "its clients have seen as far");
     // It is listed again, and answers once it was checked.
     let feed = checked.script.on_watch();
     feed.send(vec![change("1", 1), change("2", 2), change("3", 1001), bookmark(1002, true)]);
