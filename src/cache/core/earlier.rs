@@ -157,11 +157,7 @@ impl EarlierEvents {
 
     /// Returns the events in order. Fails if they do not lead to the state in which the history of
     /// `state` begins.
-    pub(super) fn into_events(
-        mut self,
-        state: &State,
-        now: Now,
-    ) -> Result<Vec<Event>, DoesNotJoin> {
+    pub fn into_events(mut self, state: &State, now: Now) -> Result<Vec<Event>, DoesNotJoin> {
         self.check(state)?;
         self.share(state.store());
         let event = |change: EarlierChange| match (change.is_deletion, change.previous) {

@@ -17,8 +17,9 @@ use std::sync::Arc;
 use crate::api::resource_version::ResourceVersion;
 pub use crate::cache::core::change::Change;
 use crate::cache::core::cursor::Cursor;
-use crate::cache::core::earlier::{DoesNotJoin, EarlierEvents};
+use crate::cache::core::earlier::DoesNotJoin;
 pub use crate::cache::core::end_cause::EndCause;
+use crate::cache::core::event::Event;
 use crate::cache::core::inner::CacheInner;
 pub use crate::cache::core::lag::StateLag;
 pub use crate::cache::core::limits::WindowLimits;
@@ -151,24 +152,17 @@ impl WatchCache {
         wake(&ended);
     }
 
-    /// Puts earlier events before the history, so that a watch can start at an older
-    /// resourceVersion. They must reach up to `through`, where the history begins
+    /// Puts the events after `from` before the history, so that a watch can start there
+    /// (`earlier.rs`). They must reach up to `through`, where the history begins
     /// (`History::joins_at`). Neither the objects nor the watchers change. Keeps the newest of the
     /// events, as far as the history may grow and the state gets no heavier than `weight_max`.
-    /// Fails if the events do not lead to the state where the history begins, or if it does not
-    /// begin there any more.
+    /// Fails if it does not begin there any more.
     pub fn prepend(
         &self,
-        earlier: EarlierEvents,
-        through: ResourceVersion,
+        events: Vec<Event>,
+        (from, through): (ResourceVersion, ResourceVersion),
         weight_max: usize,
-        now: Now,
     ) -> Result<(), DoesNotJoin> {
-        let state = self.inner.state().ok_or(DoesNotJoin)?;
-        let from = earlier.from();
-        // The comparison of a large collection takes time, so it runs before the lock is taken.
-        // Later events change nothing in it.
-        let events = earlier.into_events(&state, now)?;
         let _writer = self.inner.writer.lock();
         let state = self.inner.state().ok_or(DoesNotJoin)?;
         let next = state.with_earlier(events, (from, through), weight_max, &self.limits());

@@ -131,7 +131,7 @@ impl Writer {
     }
 
     /// Puts earlier events, which were received in `generation`, before the history
-    /// ([`WatchCache::prepend`]).
+    /// ([`WatchCache::prepend`]). Fails if they do not lead to the state where it begins.
     pub(crate) fn prepend(
         &self,
         generation: u64,
@@ -139,11 +139,16 @@ impl Writer {
         weight_max: usize,
         now: Now,
     ) -> Result<(), DoesNotJoin> {
+        let state = self.read_in(generation, |cache| cache.state()).flatten().ok_or(DoesNotJoin)?;
+        let from = earlier.from();
+        // The comparison of a large collection takes time, so it runs before the lock is taken.
+        // Later events change nothing in it.
+        let events = earlier.into_events(&state, now)?;
         let current = self.current.lock();
         if !self.is_current(&current, generation) {
             return Err(DoesNotJoin);
         }
-        self.cache.prepend(earlier, through, weight_max, now)
+        self.cache.prepend(events, (from, through), weight_max)
     }
 
     /// Drops the oldest events of the history until it has at most `bytes_max`.

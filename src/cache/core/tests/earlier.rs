@@ -75,7 +75,18 @@ fn earlier(writes: &[Write], from: u64, through: u64, bytes_max: usize) -> Earli
 }
 
 fn prepend(cache: &WatchCache, earlier: EarlierEvents, through: u64) -> Result<(), DoesNotJoin> {
-    cache.prepend(earlier, ResourceVersion(through), usize::MAX, at(0))
+    prepend_within(cache, earlier, through, usize::MAX)
+}
+
+fn prepend_within(
+    cache: &WatchCache,
+    earlier: EarlierEvents,
+    through: u64,
+    weight_max: usize,
+) -> Result<(), DoesNotJoin> {
+    let range = (earlier.from(), ResourceVersion(through));
+    let events = earlier.into_events(&cache.state().unwrap(), at(0))?;
+    cache.prepend(events, range, weight_max)
 }
 
 fn watch(cache: &WatchCache, filter: WatchFilter, after: u64) -> Result<Vec<String>, WatchRefusal> {
@@ -158,7 +169,7 @@ fn the_newest_of_too_many_earlier_events_are_kept() {
     // The state must not become too heavy.
     let late = cache_from(&writes, 40);
     let weight = late.state().unwrap().weight() + 5_000;
-    late.prepend(earlier(&writes, 10, 40, NEVER), ResourceVersion(40), weight, at(0)).unwrap();
+    prepend_within(&late, earlier(&writes, 10, 40, NEVER), 40, weight).unwrap();
     assert!(late.state().unwrap().weight() <= weight);
     assert!(watch(&late, WatchFilter::default(), 10).is_err());
     assert!(watch(&late, WatchFilter::default(), 38).is_ok());
