@@ -202,6 +202,11 @@ async fn unambiguous_requests_are_forwarded_once_and_never_cached() {
             "",
         ),
         (
+            format!("GET {list} HTTP/1.1\r\n{end}{chunked}{hello}"),
+            "GET /api/v1/configmaps?resourceVersion=0",
+            "hello",
+        ),
+        (
             format!("get {list} HTTP/1.1\r\n{end}\r\n"),
             "get /api/v1/configmaps?resourceVersion=0",
             "",

@@ -1,8 +1,9 @@
 //! The two forms of a request: with its authority in the URI, and in `Host`.
 
-use http::header::HOST;
+use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Uri, Version};
+use http_body::Body as _;
 
 use crate::upstream::request_body::RequestBody;
 
@@ -25,5 +26,11 @@ pub(super) fn http1_form(mut request: Request<RequestBody>) -> Request<RequestBo
     }
     let path = uri.path_and_query.unwrap_or_else(|| PathAndQuery::from_static("/"));
     *request.uri_mut() = Uri::from(path);
+    // hyper sends a GET or HEAD without its body, unless the headers say that it has one.
+    let body = request.body();
+    let has_length = request.headers().contains_key(CONTENT_LENGTH);
+    if !body.is_end_stream() && body.size_hint().exact().is_none() && !has_length {
+        request.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
     request
 }
