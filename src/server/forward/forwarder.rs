@@ -163,7 +163,7 @@ impl Forwarder {
             upstream,
             headers,
             class,
-            is_read: upgrade.is_none() && is_read(&context.info),
+            is_read: upgrade.is_none() && is_read(&context.parts.method, &context.info),
             is_answered_in_time: is_answered_in_time(&context.info),
             upgrade: upgrade.map(Box::new),
             client,

@@ -1,5 +1,7 @@
 //! The traffic class of a forwarded request.
 
+use http::Method;
+
 use crate::api::list_options::decode_bool;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::resource::Scope;
@@ -20,10 +22,12 @@ pub(super) fn traffic_class(info: &RequestInfo, upgrade: bool) -> TrafficClass {
     if long_lived { TrafficClass::Stream } else { TrafficClass::Request }
 }
 
-/// Whether a request is a read of objects, which has no effect.
-pub(super) fn is_read(info: &RequestInfo) -> bool {
+/// Whether a request is a read of objects, which has no effect. kube-apiserver takes any method
+/// below `/watch/` for a watch; another API server may not.
+pub(super) fn is_read(method: &Method, info: &RequestInfo) -> bool {
     let subresource = info.resource.as_ref().map(|resource| &*resource.subresource);
-    matches!(info.verb, Verb::Get | Verb::List | Verb::Watch)
+    method.is_safe()
+        && matches!(info.verb, Verb::Get | Verb::List | Verb::Watch)
         && matches!(subresource, Some("" | "status" | "scale"))
 }
 
@@ -66,15 +70,13 @@ pub(super) fn older_collection(info: &RequestInfo) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
-
     use super::*;
 
     #[test]
     fn long_lived_requests_are_streams_and_only_those_of_objects_are_reads() {
         let classify = |method, path, query| {
             let info = RequestInfo::parse(&method, path, query);
-            (traffic_class(&info, false), is_read(&info))
+            (traffic_class(&info, false), is_read(&method, &info))
         };
         let pod = "/api/v1/namespaces/a/pods/x";
         let of_pod = |rest| format!("{pod}/{rest}");
@@ -102,7 +104,11 @@ mod tests {
                 "{method}"
             );
         }
+        let watch = "/api/v1/watch/pods";
+        assert_eq!(classify(Method::GET, watch, ""), (TrafficClass::Stream, true));
+        assert_eq!(classify(Method::POST, watch, ""), (TrafficClass::Stream, false));
     }
+
     #[test]
     fn reads_from_a_watch_cache_may_be_stale() {
         let is_stale_allowed =
