@@ -227,6 +227,7 @@ impl Forwarder {
     ) -> Reply {
         let (empty, ()) = Request::new(()).into_parts();
         let mut parts = std::mem::replace(context.parts, empty);
+        let is_proxied = !prepared.is_answered_in_time;
         let is_list = context.info.verb == Verb::List;
         let is_consistent = matches!(reason, Reason::Consistent | Reason::Unproved);
         let timer = (is_list && is_consistent).then(|| self.list_times.time(&parts)).flatten();
@@ -254,7 +255,13 @@ impl Forwarder {
         context.end_call(call, &sent);
         context.upstream_time = sent.is_ok().then(|| sending.elapsed());
         drop(options);
-        if let Ok(response) = &sent {
+        // A token that a backend refuses was accepted by the API server.
+        let is_refused_by_backend = |response: &Response<pool::Body>| {
+            is_proxied && response.status() == StatusCode::UNAUTHORIZED
+        };
+        if let Ok(response) = &sent
+            && !is_refused_by_backend(response)
+        {
             standing.answered(response.status()).await;
         }
         match sent {
