@@ -86,7 +86,10 @@ fn read_foreign(bytes: &[u8]) -> Option<Result<Head, NoHead>> {
         Ok(escaped) => escaped?,
         Err(refused) => return Some(Err(refused.into())),
     };
-    Some(read_changed(&[before, &escaped, after].concat(), bytes.len()))
+    // Only the head is copied: many may follow it.
+    let Some(length) = end(bytes, 0) else { return Some(Err(NoHead::Incomplete)) };
+    let after = after.get(..length.checked_sub(start + target.len())?)?;
+    Some(read_changed(&[before, &escaped, after].concat(), length))
 }
 
 /// Reads a head with folded fields (RFC 9112 §5.2), which httparse refuses; `None` for any other
