@@ -9,9 +9,9 @@
 //! hash and marked immutable: their bytes cannot differ, but when the hash is no longer current the
 //! upstream returns 301 (`docs/decisions/uncached-resources.md`).
 //!
-//! Concurrent requests for a document that is not in memory share one fetch. All but the first are
-//! then revalidated, since the response to the fetch may be older than their arrival. Responses
-//! other than 200 and 304 are relayed unchanged.
+//! Concurrent requests for a document that is not in memory fetch it each, so that none waits for
+//! the place of another in flow control. A few of them store it. Responses other than 200 and 304
+//! are relayed unchanged.
 //!
 //! While no API server is usable, a stored document is served to clients that Weir may authorize
 //! itself, with its age (`docs/decisions/upstream-away.md`).
@@ -93,10 +93,6 @@ enum FetchOutcome {
     Other(Reply),
 }
 
-/// The error of a fetch that stored nothing.
-#[derive(Debug)]
-struct NotStored;
-
 impl Documents {
     pub(crate) fn new(held: HeldBytes, metrics: ServerMetrics, registry: Registry) -> Self {
         let weigh = |key: &Key, document: &Document| {
@@ -134,10 +130,8 @@ impl Documents {
         let fetcher = Fetcher { forwarder, prepared: &prepared, context };
         let reply = match self.documents.get(&request.key).await {
             Some(Document::Uncacheable) => None,
-            Some(Document::Stored(document)) => {
-                self.revalidate(&fetcher, &request, &document).await
-            }
-            None => self.fetch(&fetcher, &request).await,
+            Some(Document::Stored(document)) => self.ask(&fetcher, &request, Some(&document)).await,
+            None => self.ask(&fetcher, &request, None).await,
         };
         match reply {
             Some(reply) => reply,
@@ -165,26 +159,26 @@ impl Documents {
         Some(Reply::hit(response, "upstream-away"))
     }
 
-    /// Asks the upstream whether a document is current. Returns `None` if the request must be
-    /// forwarded.
-    async fn revalidate(
+    /// Asks the upstream for a document, or whether the one in memory is current. Returns `None` if
+    /// the request must be forwarded.
+    async fn ask(
         &self,
         fetcher: &Fetcher<'_>,
         request: &DocumentRequest,
-        document: &StoredDocument,
+        document: Option<&StoredDocument>,
     ) -> Option<Reply> {
-        let not_modified = request.client_etag.as_ref() == Some(&document.etag);
-        let mut response = match fetcher.fetch(Some(&document.etag)).await {
+        let mut response = match fetcher.fetch(document.map(|document| &document.etag)).await {
             Ok(response) => response,
             Err(reply) => return Some(reply),
         };
-        if response.status() == StatusCode::NOT_MODIFIED {
+        if let (Some(document), StatusCode::NOT_MODIFIED) = (document, response.status()) {
             if response.headers().get(ETAG).is_some_and(|etag| *etag != document.etag) {
                 return None;
             }
             document.set_current();
             let mut fresh = std::mem::take(response.headers_mut());
             let _kept = headers::remove_hop_by_hop(&mut fresh);
+            let not_modified = request.client_etag.as_ref() == Some(&document.etag);
             let response = document.revalidated(fresh, not_modified);
             return Some(Reply::hit(response, "revalidated"));
         }
@@ -198,39 +192,6 @@ impl Documents {
                 reply
             }
             FetchOutcome::Other(reply) => Some(reply),
-        }
-    }
-
-    /// Fetches a document that is not in memory, once for all concurrent requests. Returns `None`
-    /// if the request must be forwarded.
-    async fn fetch(&self, fetcher: &Fetcher<'_>, request: &DocumentRequest) -> Option<Reply> {
-        // The reply to this request, if it is the one that fetches.
-        let mut refusal = None;
-        let fetch = async {
-            match fetcher.fetch(None).await {
-                Err(reply) => refusal = Some(reply),
-                Ok(response) => match self.read(fetcher, response, request).await {
-                    FetchOutcome::Stored(document, reply) => {
-                        refusal = Some(reply);
-                        return Ok(Document::Stored(document));
-                    }
-                    FetchOutcome::Uncacheable(reply) => {
-                        refusal = reply;
-                        return Ok(Document::Uncacheable);
-                    }
-                    FetchOutcome::Other(reply) => refusal = Some(reply),
-                },
-            }
-            Err(NotStored)
-        };
-        let fetched = Box::pin(self.documents.try_get_with_by_ref(&request.key, fetch)).await;
-        if refusal.is_some() {
-            self.metrics.documents(self.documents.weighted_size());
-            return refusal;
-        }
-        match fetched {
-            Ok(Document::Stored(document)) => self.revalidate(fetcher, request, &document).await,
-            Ok(Document::Uncacheable) | Err(_) => None,
         }
     }
 

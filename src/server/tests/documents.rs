@@ -164,7 +164,7 @@ async fn different_forms_and_kinds_of_clients_have_different_documents() {
 }
 
 #[tokio::test]
-async fn concurrent_misses_share_one_fetch_and_each_is_revalidated() {
+async fn concurrent_misses_do_not_wait_for_each_other() {
     let upstream = Documents::new();
     upstream.gate.forget_permits(Semaphore::MAX_PERMITS);
     let weir = Arc::new(upstream.weir().await);
@@ -176,12 +176,13 @@ async fn concurrent_misses_share_one_fetch_and_each_is_revalidated() {
         .collect();
     eventually("eight requests in flight", || weir.scrape().contains("weir_requests_in_flight 8"))
         .await;
-    upstream.gate.add_permits(1);
+    upstream.gate.add_permits(8);
     for answer in asked {
         let answer = answer.await.unwrap();
         assert_eq!((answer.code, answer.text()), (200, "one"));
     }
-    assert_eq!(upstream.counts(), (1, 7));
+    assert_eq!(upstream.counts(), (8, 0), "each is fetched with the rights of its client");
+    assert_eq!(seen(&weir.send(apis()).await), (200, "hit", "one"));
 }
 
 #[tokio::test]
