@@ -14,6 +14,9 @@ use crate::wait::eventually;
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
 const WATCH: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0&watch=1&timeoutSeconds=1";
 
+/// Asks for discovery in one document, which Weir keeps.
+const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
 async fn gateway(log: &Path) -> Proxy {
     let read = Rule::new(&["get", "list", "watch"], &["configmaps"], &["ns1"]);
     let users = vec![
@@ -111,4 +114,25 @@ async fn each_response_of_weirs_own_is_audited_once() {
     for secret in ["alices", "bobs", "nobodys", "weirs-own"] {
         assert!(!text.contains(&format!("{secret}\"")) && !text.contains("Bearer"), "{secret}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_document_from_memory_is_audited() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("audit.log");
+    let proxy = gateway(&log).await;
+    let apis = |id| call("/apis", "alices", id).header("accept", DISCOVERY);
+    assert_eq!(proxy.call(&apis("revalidated")).await.status, 200);
+    proxy.upstream.stop();
+    let is_unverified =
+        async || proxy.call(&apis("unverified")).await.cache().contains("upstream=away");
+    eventually("the document is from memory", is_unverified).await;
+    let logged = events(&log, "unverified", 1).await;
+    let last = logged.last().unwrap();
+    assert_eq!(last["responseStatus"]["code"], 200);
+    assert_eq!(
+        (&last["requestURI"], &last["user"]["username"]),
+        (&"/apis".into(), &"alice".into())
+    );
+    assert_eq!(events(&log, "revalidated", 0).await, Vec::<Value>::new());
 }

@@ -111,8 +111,10 @@ impl Router {
                 Ok(_) => {
                     let headers = &context.parts.headers;
                     let reply = self.documents.serve_unverified(headers, &document).await;
-                    if let Some(reply) = reply {
-                        return Ok(reply);
+                    if let Some(Reply { response, .. }) = reply {
+                        let code = response.status();
+                        let response = self.auditor.log_response(context, response, code).await;
+                        return Ok(Reply::hit(response, "upstream-away"));
                     }
                 }
                 Err(Bypass::Refuse(rejection)) => return Err(rejection),
