@@ -116,7 +116,12 @@ fn api_server(fault: Fault, setting: &Setting, mut rng: fastrand::Rng) {
         Fault::Compact => simulator.compact(),
         Fault::Refuse => {
             let actions = [Action::TooManyRequests(1), Action::Status(500), Action::Status(503)];
-            faults.add(verb, plural, times, actions[rng.usize(..3)].clone());
+            let action = actions[rng.usize(..3)].clone();
+            // A write that failed may have been done, so that it may not be sent again.
+            if matches!(action, Action::Status(500)) {
+                faults.add("create", plural, times, action.clone());
+            }
+            faults.add(verb, plural, times, action);
         }
         Fault::Forbid => {
             faults.add("*", plural, u32::MAX, Action::Status(403));
