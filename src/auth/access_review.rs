@@ -85,7 +85,7 @@ impl AccessReviews {
         last_revocation: Option<Instant>,
     ) -> Result<Decision, ReviewFailure> {
         let key = ReviewKey::new(user, attributes);
-        let expired = match self.inner.cache.find(&key, last_revocation).await {
+        let expired = match self.inner.cache.find(&key, last_revocation) {
             Some(CachedDecision::Fresh(decision)) => {
                 return Ok(decision.with_source(DecisionSource::Cached));
             }
@@ -103,14 +103,9 @@ impl AccessReviews {
 
     /// Caches that the upstream allowed this request, which it answered itself. The request was
     /// sent after `sent_at`.
-    pub(crate) async fn learn_allowed(
-        &self,
-        user: &User,
-        attributes: &Attributes,
-        sent_at: Instant,
-    ) {
+    pub(crate) fn learn_allowed(&self, user: &User, attributes: &Attributes, sent_at: Instant) {
         let allowed = ReviewDecision { allowed: true, reason: Arc::default() };
-        self.inner.cache.store(&ReviewKey::new(user, attributes), allowed, sent_at).await;
+        self.inner.cache.store(&ReviewKey::new(user, attributes), allowed, sent_at);
     }
 
     /// Sends a review regardless of the cache, to compare its decision with one of RBAC. An allowed
@@ -126,13 +121,13 @@ impl AccessReviews {
 
     /// Returns when the cached decision expires; `None` if there is none. [`decide`](Self::decide)
     /// explains `last_revocation`.
-    pub(crate) async fn fresh_until(
+    pub(crate) fn fresh_until(
         &self,
         user: &User,
         attributes: &Attributes,
         last_revocation: Option<Instant>,
     ) -> Option<Instant> {
-        self.inner.cache.fresh_until(&ReviewKey::new(user, attributes), last_revocation).await
+        self.inner.cache.fresh_until(&ReviewKey::new(user, attributes), last_revocation)
     }
 
     /// Returns the decision of a review, unless the upstream is known not to answer. A caller with
@@ -146,7 +141,7 @@ impl AccessReviews {
         has_expired: bool,
     ) -> Result<ReviewDecision, ReviewFailure> {
         let reviewer = &self.inner.reviewer;
-        if let Some(is_down) = reviewer.recent_failure(key).await {
+        if let Some(is_down) = reviewer.recent_failure(key) {
             return Err(ReviewFailure::new(is_down));
         }
         for _ in 0..ATTEMPTS_MAX {
@@ -213,10 +208,10 @@ impl Inner {
         match &decision {
             Err(failure) if is_cached(key) => {
                 let is_down = *failure == ReviewFailure::UpstreamDown;
-                self.reviewer.remember_failure(key.clone(), is_down, returns).await;
+                self.reviewer.remember_failure(key.clone(), is_down, returns);
             }
             Ok(made) if !made.allowed || kind == ReviewKind::Decision => {
-                self.cache.store(key, made.clone(), sent_at).await;
+                self.cache.store(key, made.clone(), sent_at);
             }
             _ => {}
         }

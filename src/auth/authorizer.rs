@@ -108,26 +108,17 @@ impl Authorizer {
 
     /// Notes that the upstream allowed a request, which it answered itself. The request was sent
     /// after `sent_at`.
-    pub(crate) async fn learn_allowed(
-        &self,
-        user: &User,
-        attributes: &Attributes,
-        sent_at: Instant,
-    ) {
+    pub(crate) fn learn_allowed(&self, user: &User, attributes: &Attributes, sent_at: Instant) {
         if !attributes.are_too_long() {
-            self.reviews.learn_allowed(user, attributes, sent_at).await;
+            self.reviews.learn_allowed(user, attributes, sent_at);
         }
     }
 
     /// Returns when the cached decision expires. `None` if there is none, or if RBAC decides.
-    pub(crate) async fn fresh_until(
-        &self,
-        user: &User,
-        attributes: &Attributes,
-    ) -> Option<Instant> {
+    pub(crate) fn fresh_until(&self, user: &User, attributes: &Attributes) -> Option<Instant> {
         match self.rbac_allowing(user, attributes) {
             Some(_) => None,
-            None => self.reviews.fresh_until(user, attributes, self.last_revocation()).await,
+            None => self.reviews.fresh_until(user, attributes, self.last_revocation()),
         }
     }
 

@@ -79,7 +79,7 @@ impl Reauthorization {
                 return;
             }
             let Some(round) = round else { continue };
-            if let Some(fresh_until) = self.fresh_until().await {
+            if let Some(fresh_until) = self.fresh_until() {
                 let after = fresh_until.min(at + self.schedule.interval()) + EXPIRY_MARGIN;
                 if self.ends_before(after, &mut waiting).await {
                     return;
@@ -178,8 +178,8 @@ impl Reauthorization {
         decision.is_ok_and(|decision| !decision.allowed)
     }
 
-    async fn fresh_until(&self) -> Option<Instant> {
-        self.authorizer.fresh_until(&self.identity.user, &self.attributes).await
+    fn fresh_until(&self) -> Option<Instant> {
+        self.authorizer.fresh_until(&self.identity.user, &self.attributes)
     }
 }
 

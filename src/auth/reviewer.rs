@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use moka::future::Cache;
+use moka::sync::Cache;
 use tokio::time::{Instant, timeout};
 
 use crate::auth::reviewer::admission::{Admission, FlowLimits, QueueFull};
@@ -163,17 +163,17 @@ where
 
     /// Returns whether the upstream was down for the review of this key, if that failed less than
     /// [`BACKOFF`] ago. Such a review is not repeated, unless the upstream was down and is back.
-    pub(super) async fn recent_failure(&self, key: &K) -> Option<bool> {
-        let FailedReview { is_down, returns, until } = self.failed.get(key).await?;
+    pub(super) fn recent_failure(&self, key: &K) -> Option<bool> {
+        let FailedReview { is_down, returns, until } = self.failed.get(key)?;
         let is_over = is_down && returns != self.availability.returns();
         (!is_over && Instant::now() < until).then_some(is_down)
     }
 
     /// Remembers that a review failed that was sent when the upstream had come back `returns`
     /// times.
-    pub(super) async fn remember_failure(&self, key: K, is_down: bool, returns: u64) {
+    pub(super) fn remember_failure(&self, key: K, is_down: bool, returns: u64) {
         let until = Instant::now() + BACKOFF;
-        self.failed.insert(key, FailedReview { is_down, returns, until }).await;
+        self.failed.insert(key, FailedReview { is_down, returns, until });
     }
 
     /// Returns the approximate number of reviews that failed a moment ago.
@@ -211,14 +211,14 @@ mod tests {
         let availability = availability();
         let post: PostReview = Arc::new(|_| Box::pin(async { Ok(Bytes::new()) }));
         let reviewer = Reviewer::<_, (), ()>::with_post(post, availability.clone(), 1, |_| 1);
-        reviewer.remember_failure("down", true, 0).await;
-        reviewer.remember_failure("refused", false, 0).await;
-        assert_eq!(reviewer.recent_failure(&"down").await, Some(true));
+        reviewer.remember_failure("down", true, 0);
+        reviewer.remember_failure("refused", false, 0);
+        assert_eq!(reviewer.recent_failure(&"down"), Some(true));
         availability.note_check(Instant::now(), false);
         availability.note_check(Instant::now(), true);
-        assert_eq!(reviewer.recent_failure(&"down").await, None);
-        assert_eq!(reviewer.recent_failure(&"refused").await, Some(false));
+        assert_eq!(reviewer.recent_failure(&"down"), None);
+        assert_eq!(reviewer.recent_failure(&"refused"), Some(false));
         tokio::time::advance(BACKOFF).await;
-        assert_eq!(reviewer.recent_failure(&"refused").await, None);
+        assert_eq!(reviewer.recent_failure(&"refused"), None);
     }
 }

@@ -56,9 +56,9 @@ impl Standing {
     }
 
     /// Learns from the status of the upstream's response.
-    pub(crate) async fn answered(&self, status: StatusCode) {
+    pub(crate) fn answered(&self, status: StatusCode) {
         if let Some(token) = &self.token {
-            token.answered(status).await;
+            token.answered(status);
         }
     }
 }

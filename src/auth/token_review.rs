@@ -149,7 +149,7 @@ impl TokenReviews {
             return Err(AuthenticationError::Unavailable);
         }
         let key = memo.hash(&inner.key, token.as_bytes());
-        match inner.lookup(&key).await {
+        match inner.lookup(&key) {
             Lookup::Fresh(identity) => {
                 inner.metrics.looked_up(LookupResult::Authenticated);
                 memo.accept(key, token.as_bytes());
@@ -161,14 +161,12 @@ impl TokenReviews {
             }
             Lookup::Unanswered { is_down } => {
                 inner.metrics.looked_up(LookupResult::Unavailable);
-                return inner.resolve(&key, TokenVerdict::Unanswered { is_down }).await;
+                return inner.resolve(&key, TokenVerdict::Unanswered { is_down });
             }
             Lookup::Miss => inner.metrics.looked_up(LookupResult::Miss),
         }
         let flow = match flow {
-            FlowKey::Address(_) | FlowKey::Socket
-                if inner.cache.recently_good(&key).await.is_some() =>
-            {
+            FlowKey::Address(_) | FlowKey::Socket if inner.cache.recently_good(&key).is_some() => {
                 FlowKey::KnownToken
             }
             flow => flow,
@@ -180,7 +178,7 @@ impl TokenReviews {
                     QueueFull::Flow => ReviewLimit::Address,
                     QueueFull::Total => ReviewLimit::Total,
                 });
-                let resolved = inner.resolve(&key, inner.not_reviewed()).await;
+                let resolved = inner.resolve(&key, inner.not_reviewed());
                 return resolved.map_err(|error| match full {
                     // If the request were forwarded, the upstream would have to review the token,
                     // which is the load that this limit keeps from it.
@@ -196,7 +194,7 @@ impl TokenReviews {
                 verdict.unwrap_or(TokenVerdict::Unanswered { is_down: false })
             }
         };
-        inner.resolve(&key, verdict).await
+        inner.resolve(&key, verdict)
     }
 }
 
@@ -221,9 +219,9 @@ impl Inner {
     }
 
     /// Looks a token up.
-    async fn lookup(&self, key: &TokenKey) -> Lookup {
-        match self.cache.get(key).await {
-            Lookup::Miss => match self.reviewer.recent_failure(key).await {
+    fn lookup(&self, key: &TokenKey) -> Lookup {
+        match self.cache.get(key) {
+            Lookup::Miss => match self.reviewer.recent_failure(key) {
                 Some(is_down) => Lookup::Unanswered { is_down },
                 None => Lookup::Miss,
             },
@@ -236,7 +234,7 @@ impl Inner {
         let verdict = if is_permitted {
             // Another review of this token may have ended just before this one was created, or
             // while it waited.
-            match self.lookup(&key).await {
+            match self.lookup(&key) {
                 Lookup::Fresh(identity) => TokenVerdict::Authenticated(identity),
                 Lookup::Refused => TokenVerdict::Refused,
                 Lookup::Unanswered { is_down } => TokenVerdict::Unanswered { is_down },
@@ -254,7 +252,7 @@ impl Inner {
 
     /// Turns a verdict into the result for a request. Uses an expired identity if the upstream is
     /// down.
-    async fn resolve(
+    fn resolve(
         &self,
         key: &TokenKey,
         verdict: TokenVerdict,
@@ -263,7 +261,7 @@ impl Inner {
             TokenVerdict::Authenticated(identity) => Ok(identity.to_identity(false)),
             TokenVerdict::Refused => Err(AuthenticationError::Unauthorized),
             TokenVerdict::Unanswered { is_down } => {
-                match self.cache.get_stale(key).await.filter(|_| is_down) {
+                match self.cache.get_stale(key).filter(|_| is_down) {
                     Some(identity) => {
                         self.metrics.reviewed(ReviewResult::Stale);
                         Ok(identity.to_identity(true))
@@ -286,13 +284,15 @@ impl Inner {
                 self.answered();
                 self.metrics.reviewed(ReviewResult::Authenticated);
                 match CachedIdentity::new(user, answer::expiry(token.as_str())) {
-                    Ok(identity) => TokenVerdict::Authenticated(
-                        self.cache.insert_authenticated(key, identity, requested_at).await,
-                    ),
+                    Ok(identity) => TokenVerdict::Authenticated(self.cache.insert_authenticated(
+                        key,
+                        identity,
+                        requested_at,
+                    )),
                     // The upstream's clock is behind, or it is lenient (a minute for service
                     // accounts). Only the upstream may accept such a token.
                     Err(cache::Expired) => {
-                        self.reviewer.remember_failure(key, false, returns).await;
+                        self.reviewer.remember_failure(key, false, returns);
                         TokenVerdict::Unanswered { is_down: false }
                     }
                 }
@@ -300,7 +300,7 @@ impl Inner {
             Ok(ReviewStatus::Refused) => {
                 self.answered();
                 self.metrics.reviewed(ReviewResult::Refused);
-                self.cache.insert_refused(key, requested_at).await;
+                self.cache.insert_refused(key, requested_at);
                 TokenVerdict::Refused
             }
             Err(error) => {
@@ -310,7 +310,7 @@ impl Inner {
                     answer::log_failure(&error);
                 }
                 let is_down = failure.outage.is_some();
-                self.reviewer.remember_failure(key, is_down, returns).await;
+                self.reviewer.remember_failure(key, is_down, returns);
                 TokenVerdict::Unanswered { is_down }
             }
         }

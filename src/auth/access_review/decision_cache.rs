@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use moka::future::Cache;
+use moka::sync::Cache;
 use tokio::time::Instant;
 
 use crate::auth::access_review::review::{ReviewDecision, ReviewKey};
@@ -56,20 +56,20 @@ impl DecisionCache {
 
     /// Looks up a decision. One that allows counts only if it was reviewed after `last_revocation`
     /// had reached every API server.
-    pub(super) async fn find(
+    pub(super) fn find(
         &self,
         key: &ReviewKey,
         last_revocation: Option<Instant>,
     ) -> Option<CachedDecision> {
         let now = Instant::now();
-        let allowed = match self.allowed(key, last_revocation).await {
+        let allowed = match self.allowed(key, last_revocation) {
             Some(stored) if now < stored.expires_at => {
                 return Some(CachedDecision::Fresh(stored.decision));
             }
             allowed => allowed,
         };
         // A key is never in both partitions: storing one decision removes the other.
-        let stored = match self.denied.cache.get(key).await {
+        let stored = match self.denied.cache.get(key) {
             Some(denied) if now < denied.expires_at => {
                 return Some(CachedDecision::Fresh(denied.decision));
             }
@@ -81,31 +81,27 @@ impl DecisionCache {
 
     /// Returns when the decision expires; `None` if there is no fresh one. [`find`](Self::find)
     /// explains `last_revocation`.
-    pub(super) async fn fresh_until(
+    pub(super) fn fresh_until(
         &self,
         key: &ReviewKey,
         last_revocation: Option<Instant>,
     ) -> Option<Instant> {
-        let stored = match self.allowed(key, last_revocation).await {
+        let stored = match self.allowed(key, last_revocation) {
             Some(stored) => stored,
-            None => self.denied.cache.get(key).await?,
+            None => self.denied.cache.get(key)?,
         };
         (Instant::now() < stored.expires_at).then_some(stored.expires_at)
     }
 
-    async fn allowed(
-        &self,
-        key: &ReviewKey,
-        last_revocation: Option<Instant>,
-    ) -> Option<StoredDecision> {
-        let stored = self.allowed.cache.get(key).await?;
+    fn allowed(&self, key: &ReviewKey, last_revocation: Option<Instant>) -> Option<StoredDecision> {
+        let stored = self.allowed.cache.get(key)?;
         let propagated = last_revocation.map(|revoked_at| revoked_at + RBAC_LAG_MAX);
         (!stored.decision.predates(stored.sent_at, propagated)).then_some(stored)
     }
 
     /// Stores the decision of a review. Its lifetime counts from the moment when the review was
     /// sent: a permission may have been revoked while the answer was on its way.
-    pub(super) async fn store(&self, key: &ReviewKey, decision: ReviewDecision, sent_at: Instant) {
+    pub(super) fn store(&self, key: &ReviewKey, decision: ReviewDecision, sent_at: Instant) {
         if !is_cached(key) {
             return;
         }
@@ -114,10 +110,10 @@ impl DecisionCache {
         } else {
             (&self.denied, &self.allowed)
         };
-        other.cache.invalidate(key).await;
+        other.cache.invalidate(key);
         let expires_at = sent_at + partition.ttl;
         let stored = StoredDecision { decision, sent_at, expires_at };
-        partition.cache.insert(key.clone(), stored).await;
+        partition.cache.insert(key.clone(), stored);
     }
 
     /// Returns the approximate memory of the allowed or the denied decisions.

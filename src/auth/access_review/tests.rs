@@ -97,14 +97,14 @@ fn key(name: usize) -> ReviewKey {
 }
 
 /// Stores the decision of a review that is sent now.
-async fn store(cache: &DecisionCache, key: &ReviewKey, allowed: bool) {
+fn store(cache: &DecisionCache, key: &ReviewKey, allowed: bool) {
     let decision = ReviewDecision { allowed, reason: Arc::default() };
-    cache.store(key, decision, Instant::now()).await;
+    cache.store(key, decision, Instant::now());
 }
 
 /// Returns the cached decision that has not expired.
-async fn fresh(cache: &DecisionCache, key: &ReviewKey) -> Option<bool> {
-    match cache.find(key, None).await? {
+fn fresh(cache: &DecisionCache, key: &ReviewKey) -> Option<bool> {
+    match cache.find(key, None)? {
         CachedDecision::Fresh(decision) => Some(decision.allowed),
         CachedDecision::Expired(_) => None,
     }
@@ -116,11 +116,11 @@ async fn denied_decisions_do_not_evict_allowed_ones() {
     let ttl = Duration::from_secs(3600);
     let cache =
         DecisionCache::new(&AuthorizationConfig { allow_ttl: ttl, deny_ttl: ttl, ..config(0) });
-    store(&cache, &key(0), true).await;
+    store(&cache, &key(0), true);
     for name in 1..16_000 {
-        store(&cache, &key(name), false).await;
+        store(&cache, &key(name), false);
     }
-    assert_eq!(fresh(&cache, &key(0)).await, Some(true));
+    assert_eq!(fresh(&cache, &key(0)), Some(true));
     let denied = cache.bytes(false);
     assert!(denied > DENIED_MAX_BYTES / 2, "the partition was not filled: {denied}");
     // moka's housekeeping lags behind by some hundred decisions at most.
@@ -143,11 +143,11 @@ async fn the_weight_of_a_decision_includes_all_parts_of_its_attributes() {
         ReviewKey::new(&user("alice", &[]), &attributes(&list))
     };
     for name in 0..REVIEWS {
-        store(&cache, &key(name), false).await;
+        store(&cache, &key(name), false);
     }
     let mut kept = 0;
     for name in 0..REVIEWS {
-        kept += usize::from(fresh(&cache, &key(name)).await.is_some());
+        kept += usize::from(fresh(&cache, &key(name)).is_some());
     }
     let bytes = kept * TERMS * size_of::<crate::auth::attributes::LabelRequirement>();
     assert!(kept > 0 && bytes as u64 <= DENIED_MAX_BYTES, "{kept}: {bytes}");
@@ -156,12 +156,12 @@ async fn the_weight_of_a_decision_includes_all_parts_of_its_attributes() {
 #[tokio::test]
 async fn the_latest_decision_counts() {
     let cache = DecisionCache::new(&config(60));
-    store(&cache, &key(0), true).await;
-    store(&cache, &key(0), false).await;
-    assert_eq!(fresh(&cache, &key(0)).await, Some(false));
+    store(&cache, &key(0), true);
+    store(&cache, &key(0), false);
+    assert_eq!(fresh(&cache, &key(0)), Some(false));
     pass(Duration::from_secs(6)).await;
-    let Some(CachedDecision::Expired(decision)) = cache.find(&key(0), None).await else { panic!() };
+    let Some(CachedDecision::Expired(decision)) = cache.find(&key(0), None) else { panic!() };
     assert!(!decision.allowed, "the earlier decision was removed");
-    store(&cache, &key(0), true).await;
-    assert_eq!(fresh(&cache, &key(0)).await, Some(true));
+    store(&cache, &key(0), true);
+    assert_eq!(fresh(&cache, &key(0)), Some(true));
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::hmac;
-use moka::future::Cache;
+use moka::sync::Cache;
 use tokio::time::Instant;
 
 use crate::auth::user::{Credential, Identity, User, UserKey};
@@ -171,52 +171,52 @@ impl TokenCache {
     }
 
     /// Looks up a token.
-    pub(super) async fn get(&self, key: &TokenKey) -> Lookup {
-        if let Some(identity) = self.identities.get(key).await
+    pub(super) fn get(&self, key: &TokenKey) -> Lookup {
+        if let Some(identity) = self.identities.get(key)
             && identity.is_good(identity.fresh_until)
         {
             return Lookup::Fresh(identity);
         }
-        match self.refused.get(key).await {
+        match self.refused.get(key) {
             Some(until) if Instant::now() < until => Lookup::Refused,
             _ => Lookup::Miss,
         }
     }
 
     /// Returns a token that was good not long ago, and has not expired since.
-    pub(super) async fn recently_good(&self, key: &TokenKey) -> Option<GoodToken> {
-        let good = self.recently_good.get(key).await?;
+    pub(super) fn recently_good(&self, key: &TokenKey) -> Option<GoodToken> {
+        let good = self.recently_good.get(key)?;
         good.not_after.is_none_or(|end| SystemTime::now() < end).then_some(good)
     }
 
     /// Returns the user whom a review named, unless the token has expired since.
-    pub(super) async fn named(&self, key: &TokenKey) -> Option<Arc<User>> {
-        let identity = self.named.get(key).await?;
+    pub(super) fn named(&self, key: &TokenKey) -> Option<Arc<User>> {
+        let identity = self.named.get(key)?;
         let is_valid = identity.not_after.is_none_or(|end| SystemTime::now() < end);
         is_valid.then(|| Arc::clone(&identity.user))
     }
 
     /// Stores that the upstream accepted a token.
-    pub(super) async fn insert_recently_good(&self, key: TokenKey, token: GoodToken) {
-        self.recently_good.insert(key, token).await;
+    pub(super) fn insert_recently_good(&self, key: TokenKey, token: GoodToken) {
+        self.recently_good.insert(key, token);
     }
 
     /// Forgets that a token was good, because the upstream refused it. It is not stored as refused:
     /// an upstream that is starting refuses good tokens, too.
-    pub(super) async fn forget(&self, key: &TokenKey) {
-        self.identities.invalidate(key).await;
-        self.recently_good.invalidate(key).await;
-        self.named.invalidate(key).await;
+    pub(super) fn forget(&self, key: &TokenKey) {
+        self.identities.invalidate(key);
+        self.recently_good.invalidate(key);
+        self.named.invalidate(key);
     }
 
     /// Returns an identity that may have expired, but may be used while the upstream is down.
-    pub(super) async fn get_stale(&self, key: &TokenKey) -> Option<Arc<CachedIdentity>> {
-        let identity = self.identities.get(key).await?;
+    pub(super) fn get_stale(&self, key: &TokenKey) -> Option<Arc<CachedIdentity>> {
+        let identity = self.identities.get(key)?;
         identity.is_good(identity.stale_until).then_some(identity)
     }
 
     /// Stores the user of a good token. `requested_at` is when the review was sent.
-    pub(super) async fn insert_authenticated(
+    pub(super) fn insert_authenticated(
         &self,
         key: TokenKey,
         mut identity: CachedIdentity,
@@ -230,24 +230,24 @@ impl TokenCache {
         identity.fresh_until = fresh;
         identity.stale_until = stale;
         let identity = Arc::new(identity);
-        self.identities.insert(key, identity.clone()).await;
-        self.named.insert(key, identity.clone()).await;
+        self.identities.insert(key, identity.clone());
+        self.named.insert(key, identity.clone());
         let good =
             GoodToken { user: Some(identity.user.name_key()), not_after: identity.not_after };
-        self.recently_good.insert(key, good).await;
-        self.refused.invalidate(&key).await;
+        self.recently_good.insert(key, good);
+        self.refused.invalidate(&key);
         identity
     }
 
     /// Stores that the token was refused. `requested_at` is when the review was sent.
-    pub(super) async fn insert_refused(&self, key: TokenKey, requested_at: Instant) {
+    pub(super) fn insert_refused(&self, key: TokenKey, requested_at: Instant) {
         let Some(until) = requested_at.checked_add(self.failure_ttl) else { return };
         // A refused token must not be accepted again from the cache, even while the upstream is
         // down.
-        self.identities.invalidate(&key).await;
-        self.recently_good.invalidate(&key).await;
-        self.named.invalidate(&key).await;
-        self.refused.insert(key, until).await;
+        self.identities.invalidate(&key);
+        self.recently_good.invalidate(&key);
+        self.named.invalidate(&key);
+        self.refused.insert(key, until);
     }
 
     /// Returns the approximate numbers of good and of refused tokens, and the weight of the good
@@ -258,9 +258,9 @@ impl TokenCache {
 
     /// Runs moka's pending maintenance, so that the counts are exact.
     #[cfg(test)]
-    pub(super) async fn run_pending_tasks(&self) {
-        self.identities.run_pending_tasks().await;
-        self.refused.run_pending_tasks().await;
+    pub(super) fn run_pending_tasks(&self) {
+        self.identities.run_pending_tasks();
+        self.refused.run_pending_tasks();
     }
 }
 

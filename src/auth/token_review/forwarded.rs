@@ -22,12 +22,12 @@ impl TokenReviews {
         memo: &TokenMemo,
     ) -> TokenStanding {
         let key = memo.hash(&self.inner.key, token.as_bytes());
-        let mut user = self.inner.cache.named(&key).await;
-        let proof = match self.inner.cache.recently_good(&key).await {
+        let mut user = self.inner.cache.named(&key);
+        let proof = match self.inner.cache.recently_good(&key) {
             Some(good) => {
                 memo.accept(key, token.as_bytes());
                 if user.is_none() {
-                    self.review_beside(key, token).await;
+                    self.review_beside(key, token);
                 }
                 TokenProof::Good(good.user)
             }
@@ -46,11 +46,11 @@ impl TokenReviews {
 
     /// Starts a review of a token that the upstream is known to accept, so that later requests have
     /// a name. No request waits for it, and it is dropped if it cannot run soon.
-    async fn review_beside(&self, key: TokenKey, token: &BearerToken) {
+    fn review_beside(&self, key: TokenKey, token: &BearerToken) {
         let inner = &self.inner;
         if token.as_bytes().len() > TOKEN_BYTES_MAX
             || inner.reviewer.backoff.is_paused()
-            || !matches!(inner.lookup(&key).await, Lookup::Miss)
+            || !matches!(inner.lookup(&key), Lookup::Miss)
         {
             return;
         }

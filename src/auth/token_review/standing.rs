@@ -61,14 +61,14 @@ impl TokenStanding {
     /// Learns from the status of the upstream's response to a request with the token. The upstream
     /// authenticates first: it accepted the token unless the status is 401. Other errors may come
     /// from something before it.
-    pub(crate) async fn answered(&self, status: StatusCode) {
+    pub(crate) fn answered(&self, status: StatusCode) {
         let is_refused = status == StatusCode::UNAUTHORIZED;
         let is_accepted = status.is_success() || status == StatusCode::FORBIDDEN;
         match self.proof {
-            TokenProof::Good(_) if is_refused => self.cache.forget(&self.key).await,
+            TokenProof::Good(_) if is_refused => self.cache.forget(&self.key),
             TokenProof::Unknown(not_after) if is_accepted => {
                 let good = GoodToken { user: None, not_after };
-                self.cache.insert_recently_good(self.key, good).await;
+                self.cache.insert_recently_good(self.key, good);
             }
             TokenProof::Good(_) | TokenProof::Unknown(_) => {}
         }

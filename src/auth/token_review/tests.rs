@@ -436,7 +436,7 @@ async fn a_flood_of_bad_tokens_does_not_delay_good_ones() {
     }
     assert!(script.running_max.load(Ordering::SeqCst) <= REVIEWS_MAX);
     assert_eq!(script.reviews(), FLOOD + good.len());
-    reviews.inner.cache.run_pending_tasks().await;
+    reviews.inner.cache.run_pending_tasks();
     let (identities, failures, bytes) = reviews.inner.cache.counts();
     assert_eq!(identities, good.len() as u64);
     assert!(failures <= cache::REFUSED_MAX, "{failures}");

@@ -106,9 +106,9 @@ impl Inner {
         let cluster = key(Scope::Cluster);
         let namespace_key =
             (!namespace.is_empty()).then(|| key(Scope::Namespace(namespace.into())));
-        match (self.negative_cache.get(&cluster).await, namespace_key) {
+        match (self.negative_cache.get(&cluster), namespace_key) {
             (Some(Refusal::Forbidden), Some(namespace_key)) if resource.namespaced => {
-                match self.negative_cache.get(&namespace_key).await {
+                match self.negative_cache.get(&namespace_key) {
                     Some(refusal) => Err(refusal),
                     None => self.start(namespace_key, resource, first_at),
                 }
@@ -193,7 +193,7 @@ impl Inner {
                     tracing::error!(resource = %cached.key.gvr, "the reflector panicked; the resource is not cached");
                     Refusal::Unreadable
                 });
-                registry.on_reflector_end(&cached, refusal).await;
+                registry.on_reflector_end(&cached, refusal);
             });
         }
         Ok(handle)
@@ -210,7 +210,7 @@ impl Inner {
 
     /// Removes a cache whose reflector has ended. The order matters: the module documentation of
     /// [`registry`](crate::cache::registry) has the invariants.
-    async fn on_reflector_end(&self, cached: &Arc<CachedResource>, refusal: Refusal) {
+    fn on_reflector_end(&self, cached: &Arc<CachedResource>, refusal: Refusal) {
         let log = |left_out: Option<u64>| {
             tracing::info!(
                 resource = %cached.key.gvr,
@@ -233,13 +233,13 @@ impl Inner {
             let is_readable = refusal != Refusal::Unreadable
                 || cached.lifecycle.created().elapsed() > READABLE_AFTER;
             if cached.lifecycle.is_ready() && is_readable {
-                self.negative_cache.forget(&cached.key).await;
+                self.negative_cache.forget(&cached.key);
             }
             let attempts = match refusal {
                 Refusal::OverBudget => self.over_budget.note_stopped(&cached.key, &self.context),
                 _ => 1,
             };
-            self.negative_cache.insert(&cached.key, refusal, attempts).await;
+            self.negative_cache.insert(&cached.key, refusal, attempts);
         }
         self.finish_warming(cached, Some(refusal));
         // Before a successor can start.

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use moka::future::Cache;
+use moka::sync::Cache;
 use tokio::time::Instant;
 
 use crate::cache::key::CacheKey;
@@ -37,11 +37,11 @@ impl NegativeCache {
 
     /// Stores why a cache stopped, if the reason lasts. `attempts` is how often in a row a cache of
     /// this key exceeded a byte budget.
-    pub(crate) async fn insert(&self, key: &CacheKey, refusal: Refusal, attempts: u32) {
+    pub(crate) fn insert(&self, key: &CacheKey, refusal: Refusal, attempts: u32) {
         let duration = match refusal {
             Refusal::NotWatchable => NOT_WATCHABLE_DURATION,
-            Refusal::Unreadable => self.doubled(key, refusal, UNREADABLE_DURATIONS).await,
-            Refusal::Forbidden => self.doubled(key, refusal, FORBIDDEN_DURATIONS).await,
+            Refusal::Unreadable => self.doubled(key, refusal, UNREADABLE_DURATIONS),
+            Refusal::Forbidden => self.doubled(key, refusal, FORBIDDEN_DURATIONS),
             Refusal::OverBudget => {
                 OVER_BUDGET_DURATION * (1 << attempts.saturating_sub(1).min(OVER_BUDGET_DOUBLINGS))
             }
@@ -54,12 +54,12 @@ impl NegativeCache {
             | Refusal::Stopping => return,
         };
         let until = Instant::now() + duration;
-        self.refusals.insert(key.clone(), StoredRefusal { refusal, until, duration }).await;
+        self.refusals.insert(key.clone(), StoredRefusal { refusal, until, duration });
     }
 
     /// Returns the stored refusal of a cache, if it is still valid.
-    pub(crate) async fn get(&self, key: &CacheKey) -> Option<Refusal> {
-        let stored = self.refusals.get(key).await?;
+    pub(crate) fn get(&self, key: &CacheKey) -> Option<Refusal> {
+        let stored = self.refusals.get(key)?;
         (Instant::now() < stored.until).then_some(stored.refusal)
     }
 
@@ -69,8 +69,8 @@ impl NegativeCache {
     }
 
     /// Forgets the refusals of a cache that has a state now.
-    pub(crate) async fn forget(&self, key: &CacheKey) {
-        self.refusals.invalidate(key).await;
+    pub(crate) fn forget(&self, key: &CacheKey) {
+        self.refusals.invalidate(key);
     }
 
     /// Forgets all refusals.
@@ -80,13 +80,13 @@ impl NegativeCache {
 
     /// Returns how long the next refusal of a cache is kept: for twice as long as the last one if
     /// that had the same reason, within the durations of that reason.
-    async fn doubled(
+    fn doubled(
         &self,
         key: &CacheKey,
         refusal: Refusal,
         Durations { min, max }: Durations,
     ) -> Duration {
-        match self.refusals.get(key).await {
+        match self.refusals.get(key) {
             Some(last) if last.refusal == refusal => last.duration.saturating_mul(2).min(max),
             _ => min,
         }

@@ -253,7 +253,7 @@ impl Inner {
                 continue;
             }
             // A refusal of the upstream is not tried each second.
-            if self.negative_cache.get(&key).await.is_some() {
+            if self.negative_cache.get(&key).is_some() {
                 continue;
             }
             let Ok(Some(resource)) = self.source.find(&key.gvr).await else { continue };

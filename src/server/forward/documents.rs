@@ -28,7 +28,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use moka::Expiry;
-use moka::future::Cache;
+use moka::sync::Cache;
 use tokio::sync::Semaphore;
 
 use crate::api::status::Status;
@@ -128,7 +128,7 @@ impl Documents {
         request: DocumentRequest,
     ) -> Reply {
         let fetcher = Fetcher { forwarder, prepared: &prepared, context };
-        let reply = match self.documents.get(&request.key).await {
+        let reply = match self.documents.get(&request.key) {
             Some(Document::Uncacheable) => None,
             Some(Document::Stored(document)) => self.ask(&fetcher, &request, Some(&document)).await,
             None => self.ask(&fetcher, &request, None).await,
@@ -141,12 +141,12 @@ impl Documents {
 
     /// Replies from memory without asking the upstream, which is away. The client must have been
     /// authorized.
-    pub(crate) async fn serve_unverified(
+    pub(crate) fn serve_unverified(
         &self,
         headers: &HeaderMap,
         request: &DocumentRequest,
     ) -> Option<Reply> {
-        let Some(Document::Stored(document)) = self.documents.get(&request.key).await else {
+        let Some(Document::Stored(document)) = self.documents.get(&request.key) else {
             return None;
         };
         let age = document.age();
@@ -184,11 +184,11 @@ impl Documents {
         }
         match self.read(fetcher, response, request).await {
             FetchOutcome::Stored(document, reply) => {
-                self.store(&request.key, Document::Stored(document)).await;
+                self.store(&request.key, Document::Stored(document));
                 Some(reply)
             }
             FetchOutcome::Uncacheable(reply) => {
-                self.store(&request.key, Document::Uncacheable).await;
+                self.store(&request.key, Document::Uncacheable);
                 reply
             }
             FetchOutcome::Other(reply) => Some(reply),
@@ -241,19 +241,15 @@ impl Documents {
     }
 
     /// Returns the body in memory that would be served with this ETag.
-    pub(crate) async fn held(
-        &self,
-        request: &DocumentRequest,
-        etag: &HeaderValue,
-    ) -> Option<Bytes> {
-        match self.documents.get(&request.key).await? {
+    pub(crate) fn held(&self, request: &DocumentRequest, etag: &HeaderValue) -> Option<Bytes> {
+        match self.documents.get(&request.key)? {
             Document::Stored(document) if document.etag == *etag => Some(document.bytes().clone()),
             Document::Stored(_) | Document::Uncacheable => None,
         }
     }
 
     /// Keeps the document of a 200 that was forwarded.
-    pub(crate) async fn keep(&self, request: &DocumentRequest, headers: &HeaderMap, body: Bytes) {
+    pub(crate) fn keep(&self, request: &DocumentRequest, headers: &HeaderMap, body: Bytes) {
         let Some(etag) = StoredDocument::etag(StatusCode::OK, headers).cloned() else { return };
         if body.len() > DOCUMENT_BYTES_MAX {
             return;
@@ -261,11 +257,11 @@ impl Documents {
         let mut headers = headers.clone();
         let _kept = headers::remove_hop_by_hop(&mut headers);
         let document = StoredDocument::new(etag, &headers, body, self.held.clone());
-        self.store(&request.key, Document::Stored(Arc::new(document))).await;
+        self.store(&request.key, Document::Stored(Arc::new(document)));
     }
 
-    async fn store(&self, key: &Key, document: Document) {
-        self.documents.insert(key.clone(), document).await;
+    fn store(&self, key: &Key, document: Document) {
+        self.documents.insert(key.clone(), document);
         self.metrics.documents(self.documents.weighted_size());
     }
 }

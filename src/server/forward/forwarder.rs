@@ -262,7 +262,7 @@ impl Forwarder {
         if let Ok(response) = &sent
             && !is_refused_by_backend(response)
         {
-            standing.answered(response.status()).await;
+            standing.answered(response.status());
         }
         match sent {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -322,7 +322,7 @@ impl Forwarder {
         let sent = upstream.send_with(TrafficClass::Request, request, &options).await;
         context.end_call(call, &sent);
         let response = sent.map_err(|error| refuse(&self.failed(&error)))?;
-        standing.answered(response.status()).await;
+        standing.answered(response.status());
         Ok(response)
     }
 

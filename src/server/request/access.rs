@@ -151,7 +151,7 @@ impl Access {
         let identity = gateway.authenticator.authenticate_from(presented, peer).await;
         let Some(identity) = identity.ok().filter(|identity| !identity.stale) else { return };
         let attributes = Attributes::from_request(&context.info);
-        gateway.authorizer.learn_allowed(&identity.user, &attributes, context.started).await;
+        gateway.authorizer.learn_allowed(&identity.user, &attributes, context.started);
     }
 
     /// Authenticates and authorizes a request that a cache could answer. For a watch it returns how

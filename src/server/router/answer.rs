@@ -110,7 +110,7 @@ impl Router {
             match self.review(context, caller).await {
                 Ok(_) => {
                     let headers = &context.parts.headers;
-                    let reply = self.documents.serve_unverified(headers, &document).await;
+                    let reply = self.documents.serve_unverified(headers, &document);
                     if let Some(Reply { response, .. }) = reply {
                         let code = response.status();
                         let response = self.auditor.log_response(context, response, code).await;

@@ -47,7 +47,7 @@ impl Beside<'_> {
         let info = RequestInfo::parse(&head_parts.method, path, query);
         if let Some(document) = DocumentRequest::parse(head_parts, false, &info) {
             let parts = chunks.iter().map(|chunk| chunk.bytes.clone()).collect();
-            let compared = self.compare_document(&document, &head, parts).await;
+            let compared = self.compare_document(&document, &head, parts);
             return compared.with(measured);
         }
         let unusual = match head.status {
@@ -82,7 +82,7 @@ impl Beside<'_> {
 
     /// Compares a discovery or OpenAPI document with the one in memory, byte for byte as it was
     /// sent. A new one is kept, as it would be by the request that fetches it.
-    async fn compare_document(
+    fn compare_document(
         &self,
         document: &DocumentRequest,
         head: &AnswerHead,
@@ -96,7 +96,7 @@ impl Beside<'_> {
             _ => return Compared::new(Cause::UpstreamError),
         };
         let Some(etag) = etag else { return cold };
-        let held = documents.held(document, etag).await;
+        let held = documents.held(document, etag);
         if head.status == StatusCode::NOT_MODIFIED {
             return if held.is_some() { Compared::new(Outcome::Equal) } else { cold };
         }
@@ -104,7 +104,7 @@ impl Beside<'_> {
             return Compared::new(Cause::TooLarge);
         };
         let Some(held) = held else {
-            documents.keep(document, &head.headers, body).await;
+            documents.keep(document, &head.headers, body);
             return cold;
         };
         match difference(&body, &held) {

@@ -28,10 +28,10 @@ async fn a_token_is_proven_by_the_response_where_reviews_fail() {
     let standing = reviews.standing(&token("alice"), FlowKey::Socket, &TokenMemo::default()).await;
     assert!(!standing.is_proven());
     for status in [StatusCode::UNAUTHORIZED, StatusCode::SERVICE_UNAVAILABLE] {
-        standing.answered(status).await;
+        standing.answered(status);
         assert!(!is_proven(&reviews, "alice").await, "{status}");
     }
-    standing.answered(StatusCode::FORBIDDEN).await;
+    standing.answered(StatusCode::FORBIDDEN);
     assert!(is_proven(&reviews, "alice").await);
     assert!(!is_proven(&reviews, "bob").await);
 }
@@ -55,7 +55,7 @@ async fn a_token_that_the_upstream_refused_is_reviewed_again() {
     let standing = reviews.standing(&token("alice"), FlowKey::Socket, &TokenMemo::default()).await;
     script.revoked.store(true, Ordering::SeqCst);
     assert!(is_proven(&reviews, "alice").await, "nothing shows the revocation yet");
-    standing.answered(StatusCode::UNAUTHORIZED).await;
+    standing.answered(StatusCode::UNAUTHORIZED);
     assert!(!is_proven(&reviews, "alice").await);
     assert_eq!(review(&reviews, "alice").await, UNAUTHORIZED);
 }
