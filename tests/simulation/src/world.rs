@@ -56,6 +56,7 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
         simulator: Arc::clone(&simulator),
         targets: if plan.weirs == 0 { vec![API.to_owned()] } else { weirs.names() },
         phase: Arc::new(Phase::default()),
+        has_pings: plan.http2,
     };
     let (informers, mut tasks) = start_clients(plan, &setting);
     tasks.push(churn(plan, &setting));
