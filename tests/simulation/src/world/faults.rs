@@ -48,7 +48,7 @@ pub(super) async fn inject(plan: &Plan, setting: &Setting, weirs: &mut Weirs) {
             Fault::Revoke => revoke(setting, rng),
             Fault::ChangePlan => crowd::change_plan(&setting.simulator.store(), &mut rng),
             fault if fault.is_of_weir() => connection(fault, setting, rng).await,
-            fault => api_server(fault, setting, rng),
+            fault => api_server(fault, plan, setting, rng),
         }
         setting.checker.struck(fault.loses_history());
         if fault != Fault::ChangePlan {
@@ -99,7 +99,7 @@ async fn connection(fault: Fault, setting: &Setting, mut rng: fastrand::Rng) {
 }
 
 /// Lets API servers answer wrongly, or end what they serve.
-fn api_server(fault: Fault, setting: &Setting, mut rng: fastrand::Rng) {
+fn api_server(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fastrand::Rng) {
     let simulator = &setting.simulator;
     let (faults, plural) = (simulator.faults(), resource(&mut rng));
     let verb = if rng.bool() { "list" } else { "watch" };
@@ -117,8 +117,8 @@ fn api_server(fault: Fault, setting: &Setting, mut rng: fastrand::Rng) {
         Fault::Refuse => {
             let actions = [Action::TooManyRequests(1), Action::Status(500), Action::Status(503)];
             let action = actions[rng.usize(..3)].clone();
-            // A write that failed may have been done, so that it may not be sent again.
-            if matches!(action, Action::Status(500)) {
+            // A write that failed may have been done, so that it may not be sent again (Q3).
+            if plan.crowd.is_some() && matches!(action, Action::Status(500)) {
                 faults.add("create", plural, times, action.clone());
             }
             faults.add(verb, plural, times, action);
