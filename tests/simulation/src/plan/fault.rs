@@ -33,7 +33,8 @@ pub(crate) enum Fault {
     RestartAll,
     /// The watch caches of one API server stay where they are for up to a minute.
     Lag,
-    /// The next lists or watches are refused with 429, 500 or 503; with 500 the creations of a crowd, too.
+    /// The next lists or watches are refused with 429, 500 or 503; with 500 the creations of a
+    /// crowd, too.
     Refuse,
     /// All requests for a resource are refused with 403, for less than ten seconds.
     Forbid,
