@@ -55,10 +55,10 @@ impl Standing {
         self.token.as_ref().map(TokenStanding::named)
     }
 
-    /// Learns from the status of the upstream's response.
-    pub(crate) fn answered(&self, status: StatusCode) {
+    /// Learns from the status of the upstream's response ([`TokenStanding::answered`]).
+    pub(crate) fn answered(&self, status: StatusCode, is_proxied: bool) {
         if let Some(token) = &self.token {
-            token.answered(status);
+            token.answered(status, is_proxied);
         }
     }
 }

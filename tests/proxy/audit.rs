@@ -122,7 +122,8 @@ async fn a_document_from_memory_is_audited() {
     let log = dir.path().join("audit.log");
     let proxy = gateway(&log).await;
     let apis = |id| call("/apis", "alices", id).header("accept", DISCOVERY);
-    assert_eq!(proxy.call(&apis("revalidated")).await.status, 200);
+    assert_eq!(proxy.call(&apis("fetched")).await.status, 200);
+    assert_eq!(proxy.call(&apis("revalidated")).await.cache(), "hit");
     proxy.upstream.stop();
     let is_unverified =
         async || proxy.call(&apis("unverified")).await.cache().contains("upstream=away");

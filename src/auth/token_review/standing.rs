@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use http::StatusCode;
 
-use crate::auth::token_review::cache::{GoodToken, TokenCache, TokenKey};
+use crate::auth::token_review::cache::{GoodToken, Lookup, TokenCache, TokenKey};
 use crate::auth::user::{User, UserKey};
 
 /// Whether the upstream is known to accept the token of a forwarded request.
@@ -60,9 +60,11 @@ impl TokenStanding {
 
     /// Learns from the status of the upstream's response to a request with the token. The upstream
     /// authenticates first: it accepted the token unless the status is 401. Other errors may come
-    /// from something before it.
-    pub(crate) fn answered(&self, status: StatusCode) {
-        let is_refused = status == StatusCode::UNAUTHORIZED;
+    /// from something before it. The 401 to a proxied request may be that of its backend: it counts
+    /// once the review is too old to be used.
+    pub(crate) fn answered(&self, status: StatusCode, is_proxied: bool) {
+        let is_reviewed = || matches!(self.cache.get(&self.key), Lookup::Fresh(_));
+        let is_refused = status == StatusCode::UNAUTHORIZED && !(is_proxied && is_reviewed());
         let is_accepted = status.is_success() || status == StatusCode::FORBIDDEN;
         match self.proof {
             TokenProof::Good(_) if is_refused => self.cache.forget(&self.key),

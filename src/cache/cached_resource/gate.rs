@@ -150,6 +150,12 @@ impl Gate {
         *self.behind.borrow() != Behind::No
     }
 
+    /// Whether the state is from before the cache was created, and nobody knows how far it must
+    /// come. Only a consistent list opens it.
+    pub(crate) fn needs_consistent_list(&self) -> bool {
+        *self.behind.borrow() == Behind::Unknown
+    }
+
     /// Waits until all reads may use the state. Cancel safe.
     pub(crate) async fn opened(&self) -> bool {
         self.behind.subscribe().wait_for(|behind| *behind == Behind::No).await.is_ok()

@@ -47,10 +47,9 @@ impl Driver {
             span.succeed();
             return Ok(next);
         }
-        // Without a held state the list is consistent, which is never below the floor. So it is
-        // while nobody knows how far the state must come (`Gate::settle`).
-        let is_behind = cached.gate.is_behind();
-        let is_consistent = self.lists.consistent || is_behind || self.held().is_none();
+        // Without a held state the list is consistent, which is never below the floor.
+        let needs_consistent = self.held().is_none() || cached.gate.needs_consistent_list();
+        let is_consistent = self.lists.consistent || needs_consistent;
         let not_older = if is_consistent { None } else { self.floor_at_list_start };
         let listed = self.list_not_older(not_older).await;
         if listed.is_ok() {

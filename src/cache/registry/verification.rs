@@ -237,12 +237,14 @@ impl Inner {
         let report = cached.findings.report();
         self.quarantines.begin(&cached.key, through, report, &self.context);
         // Before its state is dropped, which says how far clients have seen.
-        self.caches.close_if(cached, |_| true);
+        let is_closed = self.caches.close_if(cached, |_| true);
         // Before the reflector ends: it would end the watches as those of any stopped cache, and
         // their clients would not list.
         cached.writer.invalidate(EndCause::Wrong);
-        cached.account.close();
-        cached.lifecycle.stop(Refusal::Quarantined);
+        if is_closed {
+            cached.account.close();
+            cached.lifecycle.stop(Refusal::Quarantined);
+        }
     }
 
     /// Lists the quarantined caches again.

@@ -9,8 +9,8 @@
 //! hash and marked immutable: their bytes cannot differ, but when the hash is no longer current the
 //! upstream returns 301 (`docs/decisions/uncached-resources.md`).
 //!
-//! Concurrent requests for a document that is not in memory fetch it each, so that none waits for
-//! the place of another in flow control. A few of them store it. Responses other than 200 and 304
+//! Of concurrent requests for a document that is not in memory a few fetch and store it, and the
+//! others are forwarded: none waits for the place of another in flow control. Responses other than 200 and 304
 //! are relayed unchanged.
 //!
 //! While no API server is usable, a stored document is served to clients that Weir may authorize
@@ -29,7 +29,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use moka::Expiry;
 use moka::sync::Cache;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::api::status::Status;
 use crate::cache::registry::Registry;
@@ -167,6 +167,11 @@ impl Documents {
         request: &DocumentRequest,
         document: Option<&StoredDocument>,
     ) -> Option<Reply> {
+        // Without a permit the client's own condition is forwarded, and the answer may be a 304.
+        let permit = match document {
+            None => Some(self.permit()?),
+            Some(_) => None,
+        };
         let mut response = match fetcher.fetch(document.map(|document| &document.etag)).await {
             Ok(response) => response,
             Err(reply) => return Some(reply),
@@ -182,7 +187,7 @@ impl Documents {
             let response = document.revalidated(fresh, not_modified);
             return Some(Reply::hit(response, "revalidated"));
         }
-        match self.read(fetcher, response, request).await {
+        match self.read(fetcher, response, request, permit).await {
             FetchOutcome::Stored(document, reply) => {
                 self.store(&request.key, Document::Stored(document));
                 Some(reply)
@@ -195,12 +200,18 @@ impl Documents {
         }
     }
 
+    /// Acquires a permit to read a document into memory, if there is room for one.
+    fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        self.fetches.try_acquire().ok().filter(|_| !self.held.is_full())
+    }
+
     /// Reads a response that is not a 304 into memory, if it may be stored.
     async fn read(
         &self,
         fetcher: &Fetcher<'_>,
         response: Response<pool::Body>,
         request: &DocumentRequest,
+        permit: Option<SemaphorePermit<'_>>,
     ) -> FetchOutcome {
         let relay = |response| {
             let quota = fetcher.context.holds.quota.clone();
@@ -219,8 +230,9 @@ impl Documents {
                 FetchOutcome::Other(reply)
             };
         };
-        let permit = self.fetches.try_acquire().ok().filter(|_| !self.held.is_full());
-        let Some(_permit) = permit else { return FetchOutcome::Other(relay(response)) };
+        let Some(_permit) = permit.or_else(|| self.permit()) else {
+            return FetchOutcome::Other(relay(response));
+        };
         let (mut parts, body) = response.into_parts();
         let _kept = headers::remove_hop_by_hop(&mut parts.headers);
         match read_body(body, DOCUMENT_BYTES_MAX).await {

@@ -255,14 +255,8 @@ impl Forwarder {
         context.end_call(call, &sent);
         context.upstream_time = sent.is_ok().then(|| sending.elapsed());
         drop(options);
-        // A token that a backend refuses was accepted by the API server.
-        let is_refused_by_backend = |response: &Response<pool::Body>| {
-            is_proxied && response.status() == StatusCode::UNAUTHORIZED
-        };
-        if let Ok(response) = &sent
-            && !is_refused_by_backend(response)
-        {
-            standing.answered(response.status());
+        if let Ok(response) = &sent {
+            standing.answered(response.status(), is_proxied);
         }
         match sent {
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
@@ -322,7 +316,7 @@ impl Forwarder {
         let sent = upstream.send_with(TrafficClass::Request, request, &options).await;
         context.end_call(call, &sent);
         let response = sent.map_err(|error| refuse(&self.failed(&error)))?;
-        standing.answered(response.status());
+        standing.answered(response.status(), false);
         Ok(response)
     }
 

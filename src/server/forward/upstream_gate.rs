@@ -49,7 +49,8 @@ pub(crate) async fn returns_soon(availability: &Availability, deadline: Instant)
 fn is_read(context: &RequestContext<'_>) -> bool {
     let is_subresource =
         context.info.resource.as_ref().is_some_and(|resource| !resource.subresource.is_empty());
-    matches!(context.info.verb, Verb::Get | Verb::List | Verb::Watch)
+    context.parts.method.is_safe()
+        && matches!(context.info.verb, Verb::Get | Verb::List | Verb::Watch)
         && !is_subresource
         && headers::upgrade(&context.parts.headers).is_none()
 }

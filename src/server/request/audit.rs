@@ -32,7 +32,7 @@ impl Auditor {
         Self { log }
     }
 
-    /// Logs a response from a cache. `code` is the status that the client receives.
+    /// Logs a response from memory. `code` is the status that the client receives.
     pub(crate) async fn log_response(
         &self,
         context: &RequestContext<'_>,

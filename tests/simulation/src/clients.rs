@@ -35,8 +35,9 @@ pub(crate) struct Setting {
     /// The hosts that clients may call.
     pub(crate) targets: Vec<String>,
     pub(crate) phase: Arc<Phase>,
-    /// Whether the Weirs use HTTP/2, whose pings show that a connection is dead.
-    pub(crate) has_pings: bool,
+    /// Whether a write may wait for as long as an API server may take: where a connection goes dead
+    /// over HTTP/1.1, which has no pings.
+    pub(crate) do_writes_hang: bool,
 }
 
 /// How far the run is.
@@ -148,9 +149,8 @@ impl Client {
     fn trace_failure(&self, what: &str, why: &str) {
         let (name, target) = (&self.name, self.caller.target());
         self.setting.trace.line(&format!("{name} {target} {what}: failed: {why}"));
-        // Over HTTP/1.1 a write on a dead connection waits for as long as an API server may take.
         let is_write = ["POST ", "PUT ", "DELETE "].iter().any(|verb| what.starts_with(verb));
-        if why == NO_RESPONSE && (self.setting.has_pings || !is_write) {
+        if why == NO_RESPONSE && !(is_write && self.setting.do_writes_hang) {
             self.setting.checker.violated("Q2", &format!("{what} at {target}: {why}"));
         }
     }

@@ -126,6 +126,13 @@ pub(crate) struct Strike {
 }
 
 impl Plan {
+    /// Whether connections upstream stay open and pass nothing.
+    pub(crate) fn has_dead_connections(&self) -> bool {
+        let is_dead =
+            |fault| matches!(fault, Fault::FreezeUpstream | Fault::BlackHole | Fault::HalfClose);
+        self.faults.iter().any(|strike| is_dead(strike.fault))
+    }
+
     /// Makes the plan of a seed.
     pub(crate) fn new(seed: u64, minutes: f64, direct: bool) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);

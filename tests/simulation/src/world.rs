@@ -56,7 +56,7 @@ pub(crate) async fn run(plan: &Plan, trace: &Trace, cut_point: CutPoint) -> Outc
         simulator: Arc::clone(&simulator),
         targets: if plan.weirs == 0 { vec![API.to_owned()] } else { weirs.names() },
         phase: Arc::new(Phase::default()),
-        has_pings: plan.http2,
+        do_writes_hang: !plan.http2 && plan.has_dead_connections(),
     };
     let (informers, mut tasks) = start_clients(plan, &setting);
     tasks.push(churn(plan, &setting));

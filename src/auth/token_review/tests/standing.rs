@@ -28,10 +28,10 @@ async fn a_token_is_proven_by_the_response_where_reviews_fail() {
     let standing = reviews.standing(&token("alice"), FlowKey::Socket, &TokenMemo::default()).await;
     assert!(!standing.is_proven());
     for status in [StatusCode::UNAUTHORIZED, StatusCode::SERVICE_UNAVAILABLE] {
-        standing.answered(status);
+        standing.answered(status, false);
         assert!(!is_proven(&reviews, "alice").await, "{status}");
     }
-    standing.answered(StatusCode::FORBIDDEN);
+    standing.answered(StatusCode::FORBIDDEN, false);
     assert!(is_proven(&reviews, "alice").await);
     assert!(!is_proven(&reviews, "bob").await);
 }
@@ -55,7 +55,24 @@ async fn a_token_that_the_upstream_refused_is_reviewed_again() {
     let standing = reviews.standing(&token("alice"), FlowKey::Socket, &TokenMemo::default()).await;
     script.revoked.store(true, Ordering::SeqCst);
     assert!(is_proven(&reviews, "alice").await, "nothing shows the revocation yet");
-    standing.answered(StatusCode::UNAUTHORIZED);
+    standing.answered(StatusCode::UNAUTHORIZED, false);
     assert!(!is_proven(&reviews, "alice").await);
     assert_eq!(review(&reviews, "alice").await, UNAUTHORIZED);
+}
+
+/// The 401 may be that of the backend, or of the API server.
+#[tokio::test(start_paused = true)]
+async fn a_proxied_request_that_is_refused_costs_a_review_once_the_last_one_is_old() {
+    let (script, reviews) = scripted(Duration::ZERO);
+    let standing = reviews.standing(&token("alice"), FlowKey::Socket, &TokenMemo::default()).await;
+    for _ in 0..5 {
+        standing.answered(StatusCode::UNAUTHORIZED, true);
+        assert!(is_proven(&reviews, "alice").await);
+    }
+    assert_eq!(script.reviews(), 1);
+    advance(TTL).await;
+    script.revoked.store(true, Ordering::SeqCst);
+    standing.answered(StatusCode::UNAUTHORIZED, true);
+    assert!(!is_proven(&reviews, "alice").await);
+    assert_eq!(script.reviews(), 2);
 }

@@ -208,6 +208,21 @@ async fn the_first_list_is_at_the_requested_resource_version() {
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
 }
 
+/// Nobody has asked how far it must come, so that only a consistent list opens it.
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_began_in_the_past_opens_when_it_lists_after_a_410() {
+    let context = context(config());
+    context.watch_list.set_supported();
+    let rig = Rig::with(context, Some(5));
+    rig.cached.gate.begin_in_the_past();
+    rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
+    rig.script.on_watch_fail(status(410, "too old"));
+    let feed = rig.script.on_watch();
+    feed.send(vec![bookmark(50, true)]);
+    rig.reaches(50).await;
+    eventually("it answers all reads", || !rig.cached.gate.is_behind()).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_expired_exact_list_falls_back_to_a_watch_list() {
     let context = context(config());
