@@ -10,8 +10,8 @@
 //! upstream returns 301 (`docs/decisions/uncached-resources.md`).
 //!
 //! Of concurrent requests for a document that is not in memory a few fetch and store it, and the
-//! others are forwarded: none waits for the place of another in flow control. Responses other than 200 and 304
-//! are relayed unchanged.
+//! others are forwarded: none waits for the place of another in flow control. Responses other than
+//! 200 and 304 are relayed unchanged.
 //!
 //! While no API server is usable, a stored document is served to clients that Weir may authorize
 //! itself, with its age (`docs/decisions/upstream-away.md`).
