@@ -340,6 +340,12 @@ impl CacheHandle {
         self.cached.context.watch_list.last_answer()
     }
 
+    /// Returns whether the upstream compresses watch-lists for clients that accept gzip, as far as
+    /// [`Self::upstream_has_watch_list`] has learned it.
+    pub fn upstream_compresses_watch_lists(&self) -> bool {
+        self.cached.context.watch_list.is_compressed()
+    }
+
     /// Returns the cache that this handle keeps in use.
     pub(crate) fn cached_resource(&self) -> &Arc<CachedResource> {
         &self.cached

@@ -64,8 +64,8 @@ async fn attempt(cached: &CachedResource) -> bool {
     };
     let duration = Duration::from_secs(ATTEMPT_SECONDS.into());
     match timeout(duration, read_end(cached, request)).await {
-        Ok(Ok(true)) => {
-            support.set_supported();
+        Ok(Ok(Some(is_compressed))) => {
+            support.set_supported(is_compressed);
             return true;
         }
         // An upstream without watch-lists rejects one at once (`docs/semantics.md` §1.5).
@@ -81,13 +81,17 @@ async fn attempt(cached: &CachedResource) -> bool {
         Ok(Err(error)) => {
             tracing::debug!(%error, "whether the upstream has watch-list is not known yet");
         }
-        Ok(Ok(false)) | Err(_) => {}
+        Ok(Ok(None)) | Err(_) => {}
     }
     false
 }
 
-/// Returns whether a watch-list comes to the end of its initial events.
-async fn read_end(cached: &CachedResource, request: WatchRequest) -> Result<bool, UpstreamError> {
+/// Returns whether the upstream compresses a watch-list, or `None` if that does not come to the end
+/// of its initial events.
+async fn read_end(
+    cached: &CachedResource,
+    request: WatchRequest,
+) -> Result<Option<bool>, UpstreamError> {
     let mut watch = cached.upstream.watch(request).await?;
     while let Some(events) = watch.next().await? {
         for event in events {
@@ -95,7 +99,7 @@ async fn read_end(cached: &CachedResource, request: WatchRequest) -> Result<bool
                 UpstreamEvent::Bookmark { initial_events_end, object, .. } => {
                     cached.learned.learn_bookmark(&object);
                     if initial_events_end {
-                        return Ok(true);
+                        return Ok(Some(watch.is_compressed()));
                     }
                 }
                 UpstreamEvent::Error(error) => return Err(error),
@@ -105,7 +109,7 @@ async fn read_end(cached: &CachedResource, request: WatchRequest) -> Result<bool
             }
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// The time-out in seconds of an attempt. The upstream waits at most three seconds for its own

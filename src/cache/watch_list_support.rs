@@ -30,6 +30,8 @@ pub(crate) struct WatchListSupport {
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     is_supported: bool,
+    /// Whether the upstream compresses watch-lists.
+    is_compressed: bool,
     /// When it must be learned again; `None` if it stays valid.
     expires: Option<Instant>,
 }
@@ -49,6 +51,11 @@ impl WatchListSupport {
     /// Whether a watch-list has reached the end of its initial events, at the last attempt.
     pub(crate) fn is_supported(&self) -> bool {
         self.last_answer() == Some(true)
+    }
+
+    /// Whether the upstream compresses watch-lists for clients that accept gzip, as from 1.37 on.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.answer.lock().is_some_and(|answer| answer.is_compressed)
     }
 
     /// Whether the support is known and need not be learned again.
@@ -76,8 +83,8 @@ impl WatchListSupport {
 
     /// Notes that a watch-list reached the end of its initial events. This stays valid: an upstream
     /// that no longer has watch-lists refuses the next one.
-    pub(crate) fn set_supported(&self) {
-        *self.answer.lock() = Some(Answer { is_supported: true, expires: None });
+    pub(crate) fn set_supported(&self, is_compressed: bool) {
+        *self.answer.lock() = Some(Answer { is_supported: true, is_compressed, expires: None });
     }
 
     /// Notes that the upstream rejected a watch-list as invalid.
@@ -95,7 +102,7 @@ impl WatchListSupport {
 
     fn set_unsupported_for(&self, duration: Duration) {
         let expires = Some(Instant::now() + duration);
-        *self.answer.lock() = Some(Answer { is_supported: false, expires });
+        *self.answer.lock() = Some(Answer { is_supported: false, is_compressed: false, expires });
     }
 
     /// Doubts the answer, because the version of the upstream changed.
@@ -147,7 +154,7 @@ mod tests {
         support.set_unsupported();
         support.expire();
         assert!(support.is_worth_trying() && !support.is_known());
-        support.set_supported();
+        support.set_supported(false);
         support.presume_unsupported();
         assert!(support.is_known() && support.is_supported(), "it was only slow");
         support.expire();

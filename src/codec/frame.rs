@@ -40,11 +40,16 @@ impl EventType {
 /// Encodes a frame with an object in a view.
 pub fn encode(event: EventType, object: &Object, view: View) -> Bytes {
     let mut buffer = Vec::with_capacity(object.body.len() + FRAME_OVERHEAD_BYTES);
-    frame_into(&mut buffer, event.as_str(), object.layout.encoding, &object.in_view(view));
+    write(&mut buffer, event, object, view);
     if view != View::Full {
         buffer.shrink_to_fit();
     }
     buffer.into()
+}
+
+/// Writes a frame with an object in a view.
+pub(crate) fn write(buffer: &mut Vec<u8>, event: EventType, object: &Object, view: View) {
+    frame_into(buffer, event.as_str(), object.layout.encoding, &object.in_view(view));
 }
 
 /// Appends a frame with an object in a view to a rope, so that many frames are one write. The frame

@@ -1,16 +1,21 @@
 //! gzip as kube-apiserver does it: level 1, one member, only above a threshold (`docs/semantics.md`
-//! §8.7). Lists are joined from cached segments ([`segment_cache`]).
+//! §8.7). Lists are joined from cached segments ([`segment_cache`]); a watch is a sequence of members
+//! (§5.13).
 
 mod checksum;
 mod member;
+mod members_reader;
 mod run;
 mod segment;
 pub mod segment_cache;
 
 use std::io::{self, Write};
 
+use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+
+pub use self::members_reader::MembersReader;
 
 /// The API server compresses bodies larger than this, in bytes, for clients that accept gzip
 /// (`docs/semantics.md` §8.7).
@@ -54,6 +59,20 @@ impl MemberWriter {
         self.0.finish()
     }
 }
+
+/// Returns bytes as one gzip member. Short ones are not compressed: that takes longer to begin than
+/// to send them.
+pub fn member(bytes: &[u8]) -> Bytes {
+    if bytes.len() < COMPRESSED_BYTES_MIN {
+        return member::stored(bytes);
+    }
+    let mut writer = MemberWriter::new();
+    let written = writer.push(bytes).and_then(|()| writer.finish());
+    written.map_or_else(|_| member::stored(bytes), Bytes::from)
+}
+
+/// What is shorter, such as a bookmark, is not compressed.
+const COMPRESSED_BYTES_MIN: usize = 512;
 
 impl Default for MemberWriter {
     fn default() -> Self {

@@ -33,11 +33,9 @@ pub(super) fn encoded(request: &Request, code: u16, form: &Form, body: Bytes) ->
         Media::Json if form.pretty || pretty(request) => encode::indent(&body),
         Media::Json => [body.as_ref(), b"\n"].concat(),
     };
-    let accepted = request.header("accept-encoding").split(',').any(|token| token.trim() == "gzip");
-    let mut response = if accepted && body.len() > GZIP_THRESHOLD_BYTES {
+    let mut response = if accepts_gzip(request) && body.len() > GZIP_THRESHOLD_BYTES {
         let mut response = full(code, gzip(&body));
-        set(response.headers_mut(), header::CONTENT_ENCODING, "gzip");
-        set(response.headers_mut(), header::VARY, "Accept-Encoding");
+        name_gzip(response.headers_mut());
         response
     } else {
         full(code, body)
@@ -147,8 +145,19 @@ fn pretty(request: &Request) -> bool {
     }
 }
 
+/// Whether the client accepts gzip.
+pub(super) fn accepts_gzip(request: &Request) -> bool {
+    request.header("accept-encoding").split(',').any(|token| token.trim() == "gzip")
+}
+
+/// Adds the headers of a compressed body.
+pub(super) fn name_gzip(headers: &mut HeaderMap) {
+    set(headers, header::CONTENT_ENCODING, "gzip");
+    set(headers, header::VARY, "Accept-Encoding");
+}
+
 /// Compresses at the upstream's gzip level. Writing to memory does not fail.
-fn gzip(body: &[u8]) -> Vec<u8> {
+pub(super) fn gzip(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::new(1));
     match encoder.write_all(body) {
         Ok(()) => encoder.finish().unwrap_or_default(),

@@ -24,7 +24,7 @@ pub struct SimulatorOptions {
     /// gets 401.
     pub anonymous: bool,
     /// The minor version of Kubernetes to imitate. Before 34 there are no watch-lists and no
-    /// unrequested end bookmarks.
+    /// unrequested end bookmarks; from 37 on watch-lists are compressed.
     pub minor: u32,
     /// The number of API servers before the one store. A balancer behind the one address gives each
     /// connection to one of them.
@@ -92,6 +92,11 @@ impl SimulatorOptions {
     /// (`docs/semantics.md` §1.4).
     pub(super) fn watch_list(&self) -> bool {
         self.minor >= 34
+    }
+
+    /// Returns whether watch-lists are compressed (`docs/semantics.md` §5.13).
+    pub(super) fn compresses_watch_lists(&self) -> bool {
+        self.minor >= 37
     }
 }
 

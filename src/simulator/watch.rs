@@ -13,6 +13,7 @@ mod watcher;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
@@ -93,11 +94,28 @@ pub(super) async fn watch(
         tokio::spawn(websocket::serve(upgrade, receiver, text));
         return Ok(switching);
     }
-    let stream = futures_util::stream::unfold(receiver, |mut receiver| async move {
-        let frame = receiver.recv().await?;
-        Some((frame.map(Frame::data), receiver))
+    let is_compressed = shared.options.compresses_watch_lists()
+        && options.initial_events == Some(true)
+        && options.bookmarks
+        && answer::accepts_gzip(request);
+    let stream = futures_util::stream::unfold(receiver, move |mut receiver| async move {
+        let mut frames = Vec::new();
+        let first = receiver.recv().await?;
+        if !is_compressed {
+            return Some((first.map(Frame::data), receiver));
+        }
+        frames.push(first);
+        while let Ok(next) = receiver.try_recv() {
+            frames.push(next);
+        }
+        let frames: Result<Vec<Bytes>, _> = frames.into_iter().collect();
+        let member = frames.map(|frames| answer::gzip(&frames.concat()));
+        Some((member.map(|member| Frame::data(member.into())), receiver))
     });
     let mut response = Response::new(StreamBody::new(stream).boxed_unsync());
+    if is_compressed {
+        answer::name_gzip(response.headers_mut());
+    }
     answer::set(response.headers_mut(), header::CONTENT_TYPE, content_type);
     Ok(response)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, IF_NONE_MATCH, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, IF_NONE_MATCH, USER_AGENT};
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Request, Response, StatusCode};
 
@@ -27,6 +27,8 @@ pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(65);
 pub(super) struct Get<'a> {
     pub(super) path_and_query: &'a str,
     pub(super) accept: &'static str,
+    /// Whether the body of the response may be compressed.
+    pub(super) accepts_gzip: bool,
     pub(super) if_none_match: Option<&'a HeaderValue>,
     pub(super) class: TrafficClass,
     pub(super) purpose: RequestPurpose,
@@ -40,6 +42,7 @@ impl<'a> Get<'a> {
         Get {
             path_and_query,
             accept: "application/json",
+            accepts_gzip: false,
             if_none_match: None,
             class: TrafficClass::Request,
             purpose: RequestPurpose::Other,
@@ -87,6 +90,9 @@ impl<'a> Get<'a> {
             .header(USER_AGENT, WEIR_USER_AGENT)
             .body(empty_body())
             .map_err(|error| UpstreamError::Malformed(chain(&error)))?;
+        if self.accepts_gzip {
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         if let Some(etag) = self.if_none_match {
             request.headers_mut().insert(IF_NONE_MATCH, etag.clone());
         }

@@ -1,10 +1,13 @@
 //! A small HTTP client without abstractions: one connection for each request, the exact bytes of
 //! path and headers, streams that can be read frame by frame or abandoned.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
+use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -137,6 +140,8 @@ pub(crate) struct Watch {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     body: Incoming,
+    /// Set if the body is compressed.
+    members: Option<MultiGzDecoder<Vec<u8>>>,
     buffer: Vec<u8>,
 }
 
@@ -158,7 +163,9 @@ impl Watch {
 
     pub(crate) fn new(response: Response<Incoming>) -> Self {
         let (parts, body) = response.into_parts();
-        Self { status: parts.status, headers: parts.headers, body, buffer: Vec::new() }
+        let is_gzip = parts.headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip");
+        let members = is_gzip.then(|| MultiGzDecoder::new(Vec::new()));
+        Self { status: parts.status, headers: parts.headers, body, members, buffer: Vec::new() }
     }
 
     pub(crate) fn cache(&self) -> &str {
@@ -226,7 +233,15 @@ impl Watch {
                 None if self.buffer.is_empty() => return Next::End,
                 None | Some(Err(_)) => return Next::Broken,
                 Some(Ok(frame)) => {
-                    self.buffer.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
+                    let data = frame.into_data().unwrap_or_default();
+                    match &mut self.members {
+                        None => self.buffer.extend_from_slice(&data),
+                        Some(members) => {
+                            members.write_all(&data).unwrap();
+                            members.flush().unwrap();
+                            self.buffer.append(members.get_mut());
+                        }
+                    }
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use weir::simulator::{Simulator, SimulatorOptions};
 
-use crate::client::{Next, Watch};
+use crate::client::{Call, Next, Watch};
 use crate::harness::{Proxy, configmap, pod, seed, widget};
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
@@ -71,6 +71,56 @@ async fn frames_equal_the_upstreams_from_every_start() {
             &end
         };
         assert_eq!(through.until(end).await, direct.until(end).await, "{path}");
+    }
+}
+
+/// As from 1.37 on: a watch-list is compressed for its whole life, and no other watch is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn watch_lists_are_compressed_where_the_upstream_compresses_them() {
+    for (minor, is_compressed) in [(37, true), (36, false)] {
+        let options = SimulatorOptions { minor, ..SimulatorOptions::default() };
+        let upstream = Simulator::start(options).await.unwrap();
+        seed(&upstream);
+        for number in 0..2_000 {
+            upstream.store().create(configmap("ns1", &format!("many-{number}"), number)).unwrap();
+        }
+        let proxy = Proxy::before(upstream, "", |_| {}).await;
+        proxy.warm(CONFIGMAPS).await;
+        let mut pairs = Vec::new();
+        for (query, is_watch_list) in [
+            ("resourceVersion=0&allowWatchBookmarks=true", true),
+            ("allowWatchBookmarks=true&labelSelector=app%3Dodd", true),
+            (
+                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+                true,
+            ),
+            ("sendInitialEvents=true&resourceVersionMatch=NotOlderThan", false),
+            ("resourceVersion=0", false),
+        ] {
+            let path = format!("{CONFIGMAPS}?watch=1&{query}");
+            let call = Call::get(&path).header("accept-encoding", "gzip");
+            let through = Watch::open(proxy.plain(), &call).await;
+            let direct = Watch::open(proxy.upstream.address(), &call).await;
+            assert_eq!(through.cache(), "hit", "{path}");
+            for watch in [&through, &direct] {
+                let is_named = |name: &str, value: &str| {
+                    watch.headers.get(name).is_some_and(|given| given == value)
+                };
+                let expected = is_compressed && is_watch_list;
+                assert_eq!(is_named("content-encoding", "gzip"), expected, "{minor} {path}");
+                assert_eq!(is_named("vary", "Accept-Encoding"), expected, "{minor} {path}");
+            }
+            pairs.push((path, through, direct));
+        }
+        let plain = proxy.watch(&format!("{CONFIGMAPS}?watch=1&allowWatchBookmarks=true")).await;
+        assert!(!plain.headers.contains_key("content-encoding"), "the client accepts no gzip");
+        change(&proxy);
+        let mut last = configmap("ns1", SENTINEL, 1);
+        last["data"]["long"] = "x".repeat(4_000).into();
+        proxy.upstream.store().create(last).unwrap();
+        for (path, mut through, mut direct) in pairs {
+            assert_eq!(through.until(SENTINEL).await, direct.until(SENTINEL).await, "{path}");
+        }
     }
 }
 
@@ -152,7 +202,7 @@ async fn refused_watches_equal_the_upstreams() {
         "timeoutSeconds=abc",
         "limit=abc&resourceVersion=0",
     ] {
-        let call = crate::client::Call::get(&format!("{CONFIGMAPS}?watch=1&{query}"));
+        let call = Call::get(&format!("{CONFIGMAPS}?watch=1&{query}"));
         let (through, direct) = (proxy.call(&call).await, proxy.direct(&call).await);
         assert_ne!(direct.status, 200, "{query}");
         assert_eq!((through.status, through.text()), (direct.status, direct.text()), "{query}");

@@ -2,9 +2,9 @@
 //!
 //! The frame for a watcher depends on whether the object matched its filter before the change and
 //! matches after it (`docs/semantics.md` §5.5). An event therefore has up to three frames in each
-//! view that a watcher requests. Each frame is encoded when the first watcher needs it, and all
-//! watchers share its bytes. The frames of all but the full view are boxed, since most events never
-//! need them.
+//! view that a watcher requests. Each frame is encoded, or compressed, when the first watcher needs it,
+//! and all watchers share its bytes. The frames of all but the full view and compressed ones are
+//! boxed, since most events never need them.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,6 +15,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::now::Now;
 use crate::codec::frame::{self, EventType};
+use crate::codec::gzip;
 use crate::codec::object::Object;
 
 /// Which watchers an event is for. A relist makes two events of one changed object: the first, for
@@ -47,9 +48,26 @@ pub struct Event {
 /// The encoded frames in one view.
 #[derive(Debug, Default)]
 struct ViewFrames {
+    plain: FrameSet,
+    compressed: OnceLock<Box<FrameSet>>,
+}
+
+/// The frames of an event for the watchers to whom it is an addition, a change or a deletion.
+#[derive(Debug, Default)]
+struct FrameSet {
     added: OnceLock<Bytes>,
     modified: OnceLock<Bytes>,
     deleted: OnceLock<Bytes>,
+}
+
+impl FrameSet {
+    fn get(&self, event: EventType) -> &OnceLock<Bytes> {
+        match event {
+            EventType::Added => &self.added,
+            EventType::Modified => &self.modified,
+            EventType::Deleted => &self.deleted,
+        }
+    }
 }
 
 impl Event {
@@ -143,24 +161,35 @@ impl Event {
 
     /// Returns the frame for a watcher with this filter, or `None` if the event is not for it.
     pub fn frame(&self, filter: &WatchFilter, view: View) -> Option<Bytes> {
-        let previous = self.previous.as_deref().filter(|previous| filter.matches(previous));
-        let matches = !self.deleted && filter.matches(&self.object);
-        if previous.is_none() && !matches {
-            return None;
-        }
+        let event = self.event_for(filter)?;
+        let frames = &self.frames(view).plain;
+        Some(frames.get(event).get_or_init(|| self.encode(event, view)).clone())
+    }
+
+    /// Returns that frame as a gzip member.
+    pub fn compressed_frame(&self, filter: &WatchFilter, view: View) -> Option<Bytes> {
+        let event = self.event_for(filter)?;
         let frames = self.frames(view);
-        let encode = |event| frame::encode(event, &self.object, view);
-        let frame = match (previous, matches) {
-            (_, true) if self.audience == Audience::Leaving => return None,
-            (_, false) if self.audience == Audience::Remaining => return None,
-            (None, true) => frames.added.get_or_init(|| encode(EventType::Added)),
-            (Some(_), true) => frames.modified.get_or_init(|| encode(EventType::Modified)),
-            (Some(previous), false) => {
-                frames.deleted.get_or_init(|| self.encode_deleted(previous, view))
-            }
-            (None, false) => return None,
+        let compress = || match frames.plain.get(event).get() {
+            Some(plain) => gzip::member(plain),
+            None => gzip::member(&self.encode(event, view)),
         };
-        Some(frame.clone())
+        let compressed = frames.compressed.get_or_init(Box::default);
+        Some(compressed.get(event).get_or_init(compress).clone())
+    }
+
+    /// Returns what the event is to a watcher with this filter, or `None` if it is not for it.
+    fn event_for(&self, filter: &WatchFilter) -> Option<EventType> {
+        let matched = self.previous.as_deref().is_some_and(|previous| filter.matches(previous));
+        let matches = !self.deleted && filter.matches(&self.object);
+        match (matched, matches) {
+            (_, true) if self.audience == Audience::Leaving => None,
+            (_, false) if self.audience == Audience::Remaining => None,
+            (false, true) => Some(EventType::Added),
+            (true, true) => Some(EventType::Modified),
+            (true, false) => Some(EventType::Deleted),
+            (false, false) => None,
+        }
     }
 
     /// Returns the size in bytes of the data that only the history keeps alive: the previous
@@ -183,11 +212,14 @@ impl Event {
         }
     }
 
-    fn encode_deleted(&self, previous: &Object, view: View) -> Bytes {
-        if self.deleted && self.object.resource_version == self.resource_version {
-            frame::encode(EventType::Deleted, &self.object, view)
-        } else {
-            frame::encode_left_selector(previous, self.resource_version, view)
+    fn encode(&self, event: EventType, view: View) -> Bytes {
+        let has_deleted_object =
+            self.deleted && self.object.resource_version == self.resource_version;
+        match &self.previous {
+            Some(previous) if event == EventType::Deleted && !has_deleted_object => {
+                frame::encode_left_selector(previous, self.resource_version, view)
+            }
+            _ => frame::encode(event, &self.object, view),
         }
     }
 }

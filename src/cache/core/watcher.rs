@@ -28,6 +28,7 @@ use crate::cache::core::inner::CacheInner;
 use crate::cache::core::now::Now;
 use crate::cache::core::state::State;
 use crate::codec::frame::{self, EventType};
+use crate::codec::gzip::segment_cache::{EventRun, SegmentCache};
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::RopeBuilder;
 
@@ -51,6 +52,8 @@ pub struct Watcher {
     view: View,
     /// Counts what is copied for this watch alone.
     held: Option<HeldBytes>,
+    /// Has the compressed initial events, if frames are to be compressed.
+    compressed: Option<SegmentCache>,
     /// Whether some initial events are still unread.
     initial: bool,
     /// Whether events of a relist were read since the last [`Watcher::take_bookmark_due`].
@@ -76,6 +79,7 @@ impl Watcher {
             filter,
             view: View::Full,
             held: None,
+            compressed: None,
             initial,
             bookmark_due: false,
             resource_version,
@@ -88,6 +92,18 @@ impl Watcher {
     pub fn held_by(mut self, held: HeldBytes) -> Self {
         self.held = Some(held);
         self
+    }
+
+    /// Makes each batch of initial events and each other frame a gzip member. Call this before
+    /// reading.
+    pub fn compressed_by(mut self, segments: SegmentCache) -> Self {
+        self.compressed = Some(segments);
+        self
+    }
+
+    /// Whether frames are gzip members.
+    pub fn is_compressed(&self) -> bool {
+        self.compressed.is_some()
     }
 
     /// Returns the account that counts what is copied for this watch alone, if there is one.
@@ -201,26 +217,38 @@ impl Watcher {
         };
         let after = initial.after.take();
         let mut builder = RopeBuilder::default();
+        let mut run = self.compressed.as_ref().map(|_| (EventRun::new(self.view), Vec::new()));
         let (mut events, mut scanned, mut more) = (0, 0, false);
         let after_key = after.as_ref().map(|after| after.key.as_str());
         for object in initial.state.store().scan(&self.filter, after_key) {
             initial.after = Some(Arc::clone(object));
             scanned += 1;
             if self.filter.matches(object) {
-                frame::append(&mut builder, EventType::Added, object, self.view);
                 self.dropped_bytes += object.dropped(self.view).length as usize;
                 events += 1;
+                more = if let Some((run, objects)) = &mut run {
+                    objects.push(Arc::clone(object));
+                    run.ends_with(object)
+                } else {
+                    frame::append(&mut builder, EventType::Added, object, self.view);
+                    builder.len() >= max_bytes
+                };
             }
-            more = builder.len() >= max_bytes || scanned >= SCAN_MAX;
+            more |= scanned >= SCAN_MAX;
             if more {
                 break;
             }
         }
         initial.batches += 1;
         if events > 0 {
-            let frames = match &self.held {
-                Some(held) => builder.finish_held(held),
-                None => builder.finish(),
+            let frames = match (&self.compressed, run, &self.held) {
+                (Some(segments), Some((_, objects)), _) => {
+                    // Others compress the same run at the same time, and wait for one of them.
+                    drop(slot);
+                    segments.initial_events(self.view, &objects).into()
+                }
+                (_, _, Some(held)) => builder.finish_held(held),
+                (_, _, None) => builder.finish(),
             };
             return Batch::InitialEvents { frames, events };
         }
@@ -312,7 +340,11 @@ impl Watcher {
             if history.resume_version(seq, event) <= self.cursor.skip_through {
                 continue;
             }
-            if let Some(frame) = event.frame(&self.filter, self.view) {
+            let frame = match self.compressed {
+                Some(_) => event.compressed_frame(&self.filter, self.view),
+                None => event.frame(&self.filter, self.view),
+            };
+            if let Some(frame) = frame {
                 bytes += frame.len();
                 dropped_bytes += event.object().dropped(self.view).length as usize;
                 if chunks.is_empty() {

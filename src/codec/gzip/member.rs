@@ -1,4 +1,4 @@
-//! Joins segments to one gzip member (RFC 1951, RFC 1952).
+//! Gzip members (RFC 1951, RFC 1952): joined from segments, or of single frames.
 //!
 //! A segment is a sequence of deflate blocks. None of them is marked as the last block, none refers
 //! to bytes before the segment, and the segment ends on a byte boundary. The bytes between segments
@@ -36,6 +36,22 @@ pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes>
     last.extend_from_slice(&checksum.append(Checksum::new(tail)).trailer());
     chunks.push(Bytes::from(last));
     chunks
+}
+
+/// Returns the member of one segment.
+pub(super) fn of_segment(segment: &Segment) -> Vec<Bytes> {
+    let mut last = Vec::new();
+    store(b"", true, &mut last);
+    last.extend_from_slice(&segment.checksum.trailer());
+    vec![Bytes::from_static(&HEADER), segment.deflated.bytes().clone(), Bytes::from(last)]
+}
+
+/// Returns a member that does not compress its bytes.
+pub(super) fn stored(bytes: &[u8]) -> Bytes {
+    let mut member = HEADER.to_vec();
+    store(bytes, true, &mut member);
+    member.extend_from_slice(&Checksum::new(bytes).trailer());
+    member.into()
 }
 
 /// Appends stored blocks; `is_last` marks the last one as the last of the member.

@@ -1,52 +1,106 @@
-//! Runs of neighbouring items of a list, which are compressed together.
+//! Runs of neighbouring objects of a list or of the initial events of a watch, which are compressed
+//! together.
 //!
 //! **Ends of runs.** The objects decide where runs end. An object of n bytes ends a run with a
 //! probability of n in [`RUN_BYTES_MEAN`], by the hash of its key, and never before
 //! [`RUN_BYTES_MIN`] or after [`RUN_BYTES_MAX`]. So an object that is added or deleted moves only
 //! the boundaries next to it, and runs of small objects are as long as runs of large ones.
 //!
-//! **Identity.** A run is identified by the format of its items and the ids of its objects, which
+//! **Identity.** A run is identified by the format of its objects and their ids, which
 //! no two objects of this process have in common ([`Object::id`]). Two runs are equal only if all
 //! of these are; no hash decides, and no object is kept alive for the comparison.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use weir_api::media_type::View;
+
+use crate::frame::{self, EventType};
 use crate::list::ItemFormat;
 use crate::object::Object;
+
+/// What a run is a part of, and how it writes its objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum RunFormat {
+    /// The items of a list.
+    Items(ItemFormat),
+    /// The ADDED frames of a watch. The encoding is that of the objects.
+    InitialEvents(View),
+}
+
+impl RunFormat {
+    /// Returns about the length of an object, without separators.
+    fn len(self, object: &Object) -> usize {
+        match self {
+            Self::Items(format) => format.len(object),
+            Self::InitialEvents(view) => object.in_view(view).len(),
+        }
+    }
+
+    /// Appends the objects of a run.
+    pub(super) fn write(self, objects: &[Arc<Object>], out: &mut Vec<u8>) {
+        for (index, object) in objects.iter().enumerate() {
+            match self {
+                Self::Items(format) => {
+                    if index > 0 {
+                        out.extend_from_slice(format.separator());
+                    }
+                    format.write(object, out);
+                }
+                Self::InitialEvents(view) => {
+                    frame::write(out, EventType::Added, object, view);
+                }
+            }
+        }
+    }
+}
 
 /// The identity of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Run {
-    format: ItemFormat,
+    format: RunFormat,
     pub(super) objects: Box<[u64]>,
 }
 
 impl Run {
-    pub(super) fn new(format: ItemFormat, objects: &[Arc<Object>], run: &Range<usize>) -> Self {
-        let objects = objects.get(run.clone()).unwrap_or_default();
+    pub(super) fn new(format: RunFormat, objects: &[Arc<Object>]) -> Self {
         Self { format, objects: objects.iter().map(|object| object.id()).collect() }
     }
 }
 
 /// Splits a list's objects into runs.
 pub(super) fn runs(
-    format: ItemFormat,
+    format: RunFormat,
     objects: &[Arc<Object>],
 ) -> impl Iterator<Item = Range<usize>> {
     let mut start = 0;
     std::iter::from_fn(move || {
         let rest = objects.get(start..).filter(|rest| !rest.is_empty())?;
-        let mut bytes = 0;
-        let last = rest.iter().position(|object| {
-            let length = format.len(object);
-            bytes += length;
-            bytes >= RUN_BYTES_MAX || (bytes >= RUN_BYTES_MIN && is_boundary(object, length))
-        });
+        let mut run = RunLength::new(format);
+        let last = rest.iter().position(|object| run.ends_with(object));
         let run = start..start + last.map_or(rest.len(), |last| last + 1);
         start = run.end;
         Some(run)
     })
+}
+
+/// The bytes of a run so far.
+pub(super) struct RunLength {
+    format: RunFormat,
+    bytes: usize,
+}
+
+impl RunLength {
+    pub(super) fn new(format: RunFormat) -> Self {
+        Self { format, bytes: 0 }
+    }
+
+    /// Adds an object, and returns whether it ends the run.
+    pub(super) fn ends_with(&mut self, object: &Object) -> bool {
+        let length = self.format.len(object);
+        self.bytes += length;
+        self.bytes >= RUN_BYTES_MAX || (self.bytes >= RUN_BYTES_MIN && is_boundary(object, length))
+    }
 }
 
 /// Whether an object of this size ends a run.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use flate2::{Compress, Compression, FlushCompress};
 
 use super::checksum::Checksum;
+use super::run::RunFormat;
 use crate::held_bytes::CachedBytes;
-use crate::list::ItemFormat;
 use crate::object::Object;
 
 /// A deflated run, with the checksum of its uncompressed bytes.
@@ -34,16 +34,11 @@ impl Deflater {
 
     pub(super) fn segment(
         &mut self,
-        format: ItemFormat,
+        format: RunFormat,
         objects: &[Arc<Object>],
     ) -> Option<Segment> {
         self.plain.clear();
-        for (index, object) in objects.iter().enumerate() {
-            if index > 0 {
-                self.plain.extend_from_slice(format.separator());
-            }
-            format.write(object, &mut self.plain);
-        }
+        format.write(objects, &mut self.plain);
         self.deflate()?;
         let deflated = CachedBytes::new(Box::<[u8]>::from(&*self.deflated));
         Some(Segment { deflated, checksum: Checksum::new(&self.plain) })

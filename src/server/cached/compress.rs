@@ -56,6 +56,11 @@ impl Compressor {
         self.metrics.kept(count, bytes);
     }
 
+    /// Returns the cached segments, which also hold the initial events of compressed watches.
+    pub(crate) fn segments(&self) -> SegmentCache {
+        self.segments.clone()
+    }
+
     /// Looks up the cached segments of a list.
     pub(crate) fn look_up(&self, list: SplicedList) -> PendingList {
         let pending = self.segments.look_up(list);

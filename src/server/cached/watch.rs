@@ -18,11 +18,11 @@ use crate::cache::refusal::Refusal;
 use crate::codec::frame;
 use crate::codec::rope::Rope;
 use crate::server::cached::read::CachedRead;
-use crate::server::cached::respond::name_dropped;
+use crate::server::cached::respond::{accepts_gzip, name_dropped, name_gzip};
 use crate::server::cached::watch_stream::{CacheBookmarks, Schedule, WatchEnd, WatchStream};
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
 use crate::server::http::body::{Body, FixedFrames};
-use crate::server::http::response;
+use crate::server::http::{headers, response};
 use crate::server::metrics::{WaitCause, WatchOutcome};
 
 /// Returns the response, or the reason to forward the request. Nothing has been sent in that case.
@@ -69,7 +69,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     };
     let form = read.target.form;
     // A proof of freshness does not wait for what the upstream supports, nor that for the proof.
-    let (end_bookmark, (start, begun)) = tokio::try_join!(
+    let (marks_end, (start, begun)) = tokio::try_join!(
         owes_end_bookmark(&read, plan, &handle),
         open(&read, &handle, plan.start, began)
     )?;
@@ -90,6 +90,11 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     {
         return Ok(expired(&read, Some(&handle), start, watcher.resource_version()));
     }
+    let is_compressed = marks_end && is_compressed(&read, &handle);
+    let watcher = match is_compressed {
+        true => watcher.compressed_by(read.services.compressor.segments()),
+        false => watcher,
+    };
     // A client that starts at a resourceVersion in the future receives no event before it.
     let at = match start {
         WatchStart::After(after) => after,
@@ -103,7 +108,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
         at,
         CacheBookmarks(handle.clone(), form.encoding, form.view),
         schedule,
-        end_bookmark,
+        marks_end,
         read.context
             .client
             .drain
@@ -116,7 +121,11 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
             .take()
             .map(|reauthorization| Box::pin(reauthorization.until_revoked()) as WatchEnd),
     );
-    Ok(Begun::Served(ok(&read, Some(&handle), Body::Watch(Box::pin(stream)))))
+    let mut response = ok(&read, Some(&handle), Body::Watch(Box::pin(stream)));
+    if is_compressed {
+        name_gzip(&mut response);
+    }
+    Ok(Begun::Served(response))
 }
 
 /// Returns the cache, once it has a state with which a watch can start.
@@ -278,6 +287,14 @@ fn ok(read: &CachedRead<'_>, handle: Option<&CacheHandle>, body: Body) -> Respon
         response.extensions_mut().insert(age);
     }
     response
+}
+
+/// Whether a watch-list is compressed (`docs/semantics.md` §5.13).
+fn is_compressed(read: &CachedRead<'_>, handle: &CacheHandle) -> bool {
+    let headers = &read.context.parts.headers;
+    accepts_gzip(read)
+        && headers::upgrade(headers).is_none()
+        && handle.upstream_compresses_watch_lists()
 }
 
 /// Whether a bookmark must end the initial events. This must be known before anything is sent,

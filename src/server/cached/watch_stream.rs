@@ -51,6 +51,7 @@ use crate::cache::core::watch_cache::{EndCause, Now};
 use crate::cache::core::watcher::{Batch, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::codec::frame;
+use crate::codec::gzip;
 use crate::codec::rope::{PIECE_BYTES, Rope};
 use crate::server::cached::watch_stream::coalesce::coalesce;
 pub(crate) use crate::server::cached::watch_stream::schedule::Schedule;
@@ -178,13 +179,13 @@ impl<B: Bookmarks> WatchStream<B> {
             Batch::InitialEventsEnd(at) => {
                 self.bookmarks_above = at;
                 let bookmark = self.end_bookmark.then(|| self.bookmarks.bookmark(at, true));
-                self.pending.extend(bookmark.flatten());
+                self.push(bookmark.flatten());
                 Step::Continue
             }
             Batch::Yield => Step::Yield,
             Batch::Idle => {
                 let bookmark = self.due_bookmark();
-                self.pending.extend(bookmark);
+                self.push(bookmark);
                 if self.pending.is_empty() && !self.timers.needs_poll && self.ended.is_none() {
                     Step::Wait
                 } else {
@@ -195,12 +196,21 @@ impl<B: Bookmarks> WatchStream<B> {
                 if matches!(cause, EndCause::Wrong | EndCause::Aggregated) {
                     // The client keeps wrong objects, or those of another server, until it lists.
                     let at = self.watcher.resource_version();
-                    self.pending.push_back(self.bookmarks.expired(at));
+                    self.push(Some(self.bookmarks.expired(at)));
                 }
                 self.ended = Some(cause_label(cause));
                 Step::Continue
             }
         }
+    }
+
+    /// Appends a frame of this watch alone.
+    fn push(&mut self, frame: Option<Bytes>) {
+        let compressed = |frame: Bytes| match self.watcher.is_compressed() {
+            true => gzip::member(&frame),
+            false => frame,
+        };
+        self.pending.extend(frame.map(compressed));
     }
 
     /// Observes the delay of one in some deliveries.

@@ -100,7 +100,10 @@ impl HttpListWatch {
         timeout: Duration,
     ) -> Result<Response<pool::Body>, UpstreamError> {
         let path_and_query = self.path_and_query(query);
-        let get = self.request(&path_and_query, class, timeout);
+        self.send(self.request(&path_and_query, class, timeout)).await
+    }
+
+    async fn send(&self, get: Get<'_>) -> Result<Response<pool::Body>, UpstreamError> {
         let response = get.send_by(&self.upstream, self.choice()).await?;
         *self.warnings.lock() = warnings_of(response.headers());
         Ok(response)
@@ -306,20 +309,23 @@ impl ListWatch for HttpListWatch {
     fn watch(&self, request: WatchRequest) -> Answer<'_, Box<dyn WatchStream>> {
         Box::pin(async move {
             let query = watch_query(&request);
+            let path_and_query = self.path_and_query(&query);
+            let get = Get {
+                // From 1.37 on, watch-lists are compressed; other watches never are.
+                accepts_gzip: request.send_initial_events,
+                ..self.request(&path_and_query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT)
+            };
             let response = match request.after_reaching {
-                None => self.get(&query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT).await?,
+                None => self.send(get).await?,
                 Some(resource_version) => {
                     let mut server = self.caught_up(resource_version).await?;
-                    let path_and_query = self.path_and_query(&query);
-                    let class = TrafficClass::Stream;
-                    let get = self.request(&path_and_query, class, WATCH_HEAD_TIMEOUT);
                     get.send_to(&mut server).await?
                 }
             };
             let resource = self.resource.clone();
             // A probe may have moved the pin meanwhile.
             let server = response.body().server();
-            let watch = HttpWatch::watch(response.into_body(), resource, self.representation);
+            let watch = HttpWatch::watch(response, resource, self.representation);
             if let Some(server) = server {
                 self.pin.opened(server);
             }

@@ -150,6 +150,11 @@ pub trait WatchStream: Send {
     fn received(&self) -> Option<Instant> {
         None
     }
+
+    /// Returns whether the upstream compresses the watch.
+    fn is_compressed(&self) -> bool {
+        false
+    }
 }
 
 /// The upstream calls of a cache, for one resource, representation and scope. A trait, so that

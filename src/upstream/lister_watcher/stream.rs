@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::StatusCode;
+use http::header::CONTENT_ENCODING;
+use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -22,6 +23,7 @@ use super::list_watch::{Answer, UpstreamEvent, WatchStream};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::frame::{FrameSplitter, RawFrame};
+use crate::codec::gzip::MembersReader;
 use crate::codec::list::ListReader;
 use crate::codec::{bookmark, ingest};
 use crate::upstream::endpoints::ApiServer;
@@ -35,6 +37,9 @@ const OBJECT_MAX_BYTES: usize = 32 * 1024 * 1024;
 /// The most ingested bytes that wait for the reflector. The initial events of a large collection
 /// arrive faster than they are applied.
 const BUFFER_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// The most bytes that one chunk of a compressed body may become. A chunk is a frame of HTTP/2 or a
+/// read of HTTP/1.1, and deflate makes at most a thousand bytes of one.
+const CHUNK_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The most bytes that are ingested before the events are passed on.
 const BATCH_MAX_BYTES: usize = 1024 * 1024;
 
@@ -46,6 +51,7 @@ pub(super) struct HttpWatch {
     server: Option<Arc<ApiServer>>,
     /// When the first of the events that were returned last was read.
     received: Option<Instant>,
+    is_compressed: bool,
 }
 
 #[derive(Default)]
@@ -65,14 +71,16 @@ struct State {
 }
 
 impl HttpWatch {
-    /// Reads a watch.
+    /// Reads a watch, which may be compressed.
     pub(super) fn watch(
-        body: pool::Body,
+        response: Response<pool::Body>,
         resource: Arc<ApiResource>,
         representation: Representation,
     ) -> Self {
         let splitter = FrameSplitter::new(representation.encoding(), OBJECT_MAX_BYTES);
-        Self::start(body, resource, representation, BodyFormat::Watch(splitter, Vec::new()))
+        let format = BodyFormat::Watch(splitter, Vec::new());
+        let is_compressed = response.headers().contains_key(CONTENT_ENCODING);
+        Self::start(response.into_body(), resource, representation, format, is_compressed)
     }
 
     /// Ends the watch when it should leave `server`, after the events that have arrived.
@@ -84,7 +92,7 @@ impl HttpWatch {
     /// Reads a list in JSON.
     pub(super) fn list(body: pool::Body, resource: Arc<ApiResource>) -> Self {
         let format = BodyFormat::List(ListReader::new(OBJECT_MAX_BYTES));
-        Self::start(body, resource, Representation::Json, format)
+        Self::start(body, resource, Representation::Json, format, false)
     }
 
     fn start(
@@ -92,11 +100,13 @@ impl HttpWatch {
         resource: Arc<ApiResource>,
         representation: Representation,
         format: BodyFormat,
+        is_compressed: bool,
     ) -> Self {
         let buffer = Arc::new(Buffer::default());
-        let decoder = Decoder { resource, representation, format };
+        let members = is_compressed.then(MembersReader::default);
+        let decoder = Decoder { members, resource, representation, format };
         let task = tokio::spawn(run(body, decoder, buffer.clone())).abort_handle();
-        Self { buffer, task, server: None, received: None }
+        Self { buffer, task, server: None, received: None, is_compressed }
     }
 }
 
@@ -137,6 +147,10 @@ impl WatchStream for HttpWatch {
     fn received(&self) -> Option<Instant> {
         self.received
     }
+
+    fn is_compressed(&self) -> bool {
+        self.is_compressed
+    }
 }
 
 impl Drop for HttpWatch {
@@ -163,6 +177,8 @@ impl Drop for EndGuard {
 
 /// Decodes the chunks of a body into events.
 struct Decoder {
+    /// Set if the body is compressed.
+    members: Option<MembersReader>,
     resource: Arc<ApiResource>,
     representation: Representation,
     format: BodyFormat,
@@ -239,7 +255,13 @@ impl Buffer {
 impl Decoder {
     /// Appends the events of a chunk, up to the first that cannot be decoded.
     fn push(&mut self, chunk: Bytes, events: &mut Vec<UpstreamEvent>) -> Result<(), UpstreamError> {
-        let Self { resource, representation, format } = self;
+        let Self { members, resource, representation, format } = self;
+        let chunk = match members {
+            Some(members) => {
+                members.push(&chunk, CHUNK_MAX_BYTES).map_err(|error| malformed(&error))?
+            }
+            None => chunk,
+        };
         match format {
             BodyFormat::Watch(splitter, frames) => {
                 let split = splitter.push(chunk, frames);

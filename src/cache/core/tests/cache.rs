@@ -1,11 +1,16 @@
 //! Step-by-step tests of the watch cache.
 
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use super::*;
 use crate::cache::core::watch_cache::{Change, Discontinuity, WatchRefusal};
 use crate::cache::core::watcher::{ObjectBatch, SCAN_MAX, WatchStart};
+use crate::codec::gzip::segment_cache::SegmentCache;
+use crate::codec::held_bytes::HeldBytes;
 
 fn upsert(pod: &Pod) -> Change {
     Change::Upsert(pod.object())
@@ -300,4 +305,54 @@ fn a_closed_cache_ends_its_watchers_before_their_pending_events_and_takes_no_lis
     cache.apply(vec![upsert(&Pod::new("ns1", "c", 21))], at(0));
     assert!(cache.state().is_none());
     cache.watch_from(everything(), &listed).unwrap_err();
+}
+
+#[test]
+fn compressed_watches_share_their_bytes() {
+    let long = |number: u64| {
+        let node = format!("node-{}", "x".repeat(2_000));
+        Pod::new("ns1", &format!("pod-{number:03}"), number).node(&node)
+    };
+    let pods: Vec<_> = (1..=200).map(long).collect();
+    let cache = ready(&pods, 200);
+    let segments = SegmentCache::new(1 << 20, HeldBytes::new(1 << 20));
+    let watch = |compressed: bool| {
+        let watcher = cache.watch(everything(), WatchStart::InitialEvents).unwrap();
+        if compressed { watcher.compressed_by(segments.clone()) } else { watcher }
+    };
+    let mut watchers = [watch(true), watch(true), watch(false)];
+    let changed = long(1).at(201).app("b");
+    cache.apply(vec![upsert(&changed), delete(&long(2).at(202))], at(1));
+    let [one, other, plain] = watchers.each_mut().map(all_pieces);
+    let compressed: Vec<_> = one.concat();
+    assert_eq!(unzipped(&compressed), plain.concat());
+    assert!(compressed.len() * 10 < plain.concat().len());
+    let shared = one.iter().zip(&other).filter(|(one, other)| one.as_ptr() == other.as_ptr());
+    assert!(shared.count() * 2 >= one.len(), "segments and frames, and the header of a member");
+    assert!(segments.totals().0 >= 2, "several runs");
+}
+
+/// Returns the pieces of all batches until nothing is left to read.
+fn all_pieces(watcher: &mut Watcher) -> Vec<Bytes> {
+    let mut pieces = Vec::new();
+    loop {
+        match watcher.next_batch(1 << 16) {
+            Batch::InitialEvents { mut frames, .. } => {
+                while frames.has_remaining() {
+                    let length = frames.chunk().len();
+                    pieces.push(frames.copy_to_bytes(length));
+                }
+            }
+            Batch::Frames { chunks, .. } => pieces.extend(chunks),
+            Batch::InitialEventsEnd(_) | Batch::Yield => {}
+            Batch::Idle => return pieces,
+            Batch::Ended(cause) => panic!("{cause:?}"),
+        }
+    }
+}
+
+fn unzipped(members: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    flate2::read::MultiGzDecoder::new(members).read_to_end(&mut plain).unwrap();
+    plain
 }
