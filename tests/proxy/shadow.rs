@@ -182,6 +182,37 @@ async fn watches_are_compared_from_their_start() {
     assert_equal(&report, count);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compressed_watches_are_compared() {
+    let options = SimulatorOptions { minor: 37, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    seed(&upstream);
+    let proxy = Proxy::before(upstream, "", |config| {
+        config.shadow.mode = ShadowMode::Compare;
+        config.shadow.cpu_share = Fraction::percent(100);
+    })
+    .await;
+    let before = begin(&proxy, &Call::get(&format!("{CONFIGMAPS}?resourceVersion=0"))).await;
+    let path = format!("{CONFIGMAPS}?watch=1&resourceVersion=0&allowWatchBookmarks=1");
+    let call = Call::get(&path).header("accept-encoding", "gzip");
+    let mut watch = Watch::open(proxy.plain(), &call).await;
+    assert_eq!(watch.headers["content-encoding"], "gzip");
+    for number in 0..20 {
+        proxy.upstream.store().create(configmap("ns1", &format!("more-{number}"), number)).unwrap();
+    }
+    watch.until("more-19").await;
+    eventually("events are compared", async || {
+        let report = report(&proxy).await;
+        assert_eq!(report["total"]["different"], 0, "{report:#}");
+        report["total"]["equalEvents"].as_u64() > Some(20)
+    })
+    .await;
+    drop(watch);
+    let report = after(&proxy, before + 1).await;
+    assert_eq!(report["total"]["different"], 0, "{report:#}");
+    assert_eq!(report["verbs"]["watch"]["equal"], 1, "{report:#}");
+}
+
 /// Plants a difference between an answer and the cache's, which the upstream repeats.
 fn planted(proxy: &Proxy, verb: &str, resource: &str, times: u32) {
     let alter = Action::Alter("\"text\":\"".to_owned(), "\"tex!\":\"".to_owned());

@@ -7,6 +7,8 @@ use crate::api::media_type::Encoding;
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::bookmark;
 use crate::codec::frame::RawFrame;
+use crate::codec::gzip::MembersReader;
+use crate::server::shadow::copy::COPY_BYTES_MAX;
 use crate::server::shadow::outcome::Cause;
 use crate::server::shadow::request::CopiedChunk;
 use crate::server::shadow::version::{self, FrameCutter};
@@ -14,6 +16,8 @@ use crate::server::shadow::version::{self, FrameCutter};
 /// The frames of the upstream's watch.
 pub(super) struct UpstreamFrames {
     pub(super) chunks: mpsc::Receiver<CopiedChunk>,
+    /// Set if the body is compressed.
+    pub(super) members: Option<MembersReader>,
     pub(super) cutter: FrameCutter,
     pub(super) encoding: Encoding,
     pub(super) bytes: u64,
@@ -35,7 +39,12 @@ impl UpstreamFrames {
                 return Err(Cause::Busy);
             }
             self.bytes += chunk.bytes.len() as u64;
-            let cut = self.cutter.push(&chunk.bytes).map_err(|_| Cause::Malformed)?;
+            let plain = match &mut self.members {
+                Some(members) => members.push(&chunk.bytes, COPY_BYTES_MAX),
+                None => Ok(chunk.bytes.clone()),
+            };
+            let plain = plain.map_err(|_| Cause::Malformed)?;
+            let cut = self.cutter.push(&plain).map_err(|_| Cause::Malformed)?;
             let read = |bytes: Bytes| {
                 let raw = version::parse_frame(self.encoding, bytes.clone())?;
                 let at = version::identify(&raw.object).map(|object| object.at);

@@ -17,6 +17,7 @@ use crate::cache::core::watcher::{Batch, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::codec::bookmark;
 use crate::codec::frame::{self, EventType};
+use crate::codec::gzip::MembersReader;
 use crate::codec::held_bytes::Claim;
 use crate::server::cached::at_state::{WAIT_MAX, begin, follow_from, start_at};
 use crate::server::cached::read::CachedRead;
@@ -86,7 +87,8 @@ impl Beside<'_> {
         let read = self.read(&context, &held)?;
         let encoding = read.target.form.encoding;
         let cutter = FrameCutter::new(encoding);
-        let mut frames = UpstreamFrames { chunks, cutter, encoding, bytes: 0 };
+        let members = head.is_gzip().then(MembersReader::default);
+        let mut frames = UpstreamFrames { chunks, members, cutter, encoding, bytes: 0 };
         let end = self.follow(&read, &head.headers, &mut frames).await;
         let measured = Measured { bytes: frames.bytes, ..measured };
         let (outcome, what) = self.conclude(&mut context, &caller, encoding, end).await;
