@@ -9,11 +9,16 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use memchr::{memchr, memmem};
 
 use crate::api::media_type::Encoding;
+use crate::codec::gzip::MembersReader;
+use crate::server::http::headers::is_gzip;
 
 /// Finds the ends of events.
 #[derive(Debug)]
 pub(crate) struct EventScanner {
     encoding: Encoding,
+    /// Set if the watch is compressed. After an error no end of an event is seen any more.
+    members: Option<MembersReader>,
+    is_unreadable: bool,
     /// The beginning of the present event, as long as it may be a bookmark.
     bookmark: Vec<u8>,
     may_be_bookmark: bool,
@@ -29,7 +34,8 @@ impl EventScanner {
     /// Creates a scanner for a response with these headers. Returns `None` if its format does not
     /// show the end of an event.
     pub(super) fn for_response(headers: &HeaderMap) -> Option<Self> {
-        if headers.contains_key(CONTENT_ENCODING) {
+        let is_compressed = is_gzip(headers);
+        if headers.contains_key(CONTENT_ENCODING) && !is_compressed {
             return None;
         }
         let format = headers.get(CONTENT_TYPE)?;
@@ -38,6 +44,8 @@ impl EventScanner {
             .find(|encoding| format == encoding.content_type(true))?;
         Some(Self {
             encoding,
+            members: is_compressed.then(MembersReader::default),
+            is_unreadable: false,
             bookmark: Vec::new(),
             may_be_bookmark: true,
             length: Vec::new(),
@@ -50,6 +58,8 @@ impl EventScanner {
     /// Whether the data so far ends with a whole event.
     pub(super) fn at_event_end(&self) -> bool {
         self.at_event_end
+            && !self.is_unreadable
+            && self.members.as_ref().is_none_or(MembersReader::is_between_members)
     }
 
     /// Whether the bookmark that ends the initial events is among the data so far.
@@ -59,6 +69,17 @@ impl EventScanner {
 
     /// Reads the next piece of the watch.
     pub(super) fn scan(&mut self, piece: &[u8]) {
+        if self.is_unreadable {
+            return;
+        }
+        match self.members.as_mut().map(|members| members.push(piece, PLAIN_BYTES_MAX)) {
+            None => self.scan_plain(piece),
+            Some(Ok(plain)) => self.scan_plain(&plain),
+            Some(Err(_)) => self.is_unreadable = true,
+        }
+    }
+
+    fn scan_plain(&mut self, piece: &[u8]) {
         match self.encoding {
             Encoding::Json => self.scan_json(piece),
             Encoding::Protobuf => self.scan_protobuf(piece),
@@ -138,6 +159,9 @@ const PROTOBUF_BOOKMARK: &[u8] = b"\x0a\x08BOOKMARK";
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 /// A bookmark is an empty object, and much shorter.
 const BOOKMARK_BYTES_MAX: usize = 4096;
+/// The most bytes that one piece of a compressed watch may become; deflate makes at most a thousand
+/// bytes of one.
+const PLAIN_BYTES_MAX: usize = 64 << 20;
 /// The length before each event in protobuf (`docs/semantics.md` §5.3).
 const PREFIX_BYTES: usize = 4;
 
@@ -146,6 +170,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
+    use crate::codec::gzip;
 
     fn scanner(format: &'static str) -> Option<EventScanner> {
         let mut headers = HeaderMap::new();
@@ -206,12 +231,32 @@ mod tests {
     }
 
     #[test]
+    fn an_event_of_a_compressed_watch_ends_with_its_member() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        let mut scanner = EventScanner::for_response(&headers).unwrap();
+        let members = [gzip::member(b"{}\n{}\n"), gzip::member(format!("{MARK}\n").as_bytes())];
+        let mut ends = Vec::new();
+        for (at, byte) in members.concat().iter().enumerate() {
+            scanner.scan(&[*byte]);
+            if scanner.at_event_end() {
+                ends.push(at + 1);
+            }
+        }
+        assert_eq!(ends, [members[0].len(), members.concat().len()]);
+        assert!(scanner.initial_events_ended());
+        scanner.scan(b"no gzip");
+        assert!(!scanner.at_event_end(), "it can no longer be read");
+    }
+
+    #[test]
     fn other_formats_have_no_scanner() {
         assert!(scanner("application/yaml").is_none());
         assert!(scanner("application/json;as=Table;g=meta.k8s.io;v=v1").is_none());
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("br"));
         assert!(EventScanner::for_response(&headers).is_none());
     }
 }
