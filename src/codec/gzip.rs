@@ -1,6 +1,6 @@
 //! gzip as kube-apiserver does it: level 1, one member, only above a threshold (`docs/semantics.md`
-//! §8.7). Lists are joined from cached segments ([`segment_cache`]); a watch is a sequence of members
-//! (§5.13).
+//! §8.7). Lists are joined from cached segments ([`segment_cache`]); a watch is a sequence of
+//! members (§5.13).
 
 mod checksum;
 mod member;

@@ -2,9 +2,9 @@
 //!
 //! The frame for a watcher depends on whether the object matched its filter before the change and
 //! matches after it (`docs/semantics.md` §5.5). An event therefore has up to three frames in each
-//! view that a watcher requests. Each frame is encoded, or compressed, when the first watcher needs it,
-//! and all watchers share its bytes. The frames of all but the full view and compressed ones are
-//! boxed, since most events never need them.
+//! view that a watcher requests. Each frame is encoded, or compressed, when the first watcher needs
+//! it, and all watchers share its bytes. The frames of all but the full view, and compressed ones,
+//! are boxed, since most events never need them.
 
 use std::sync::{Arc, OnceLock};
 

@@ -10,6 +10,7 @@
 //! cache's mutex on drop; the two are never held together.
 
 mod batch;
+mod initial;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use arc_swap::Guard;
 
 pub(crate) use self::batch::ObjectBatch;
 pub use self::batch::{Batch, Chunks};
+use self::initial::InitialBatch;
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::cursor::Cursor;
@@ -27,10 +29,8 @@ pub use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::inner::CacheInner;
 use crate::cache::core::now::Now;
 use crate::cache::core::state::State;
-use crate::codec::frame::{self, EventType};
-use crate::codec::gzip::segment_cache::{EventRun, SegmentCache};
+use crate::codec::gzip::segment_cache::SegmentCache;
 use crate::codec::held_bytes::HeldBytes;
-use crate::codec::rope::RopeBuilder;
 
 /// Where a watch starts (`docs/semantics.md` §1.6.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,8 +216,7 @@ impl Watcher {
             return self.end(EndCause::Slow);
         };
         let after = initial.after.take();
-        let mut builder = RopeBuilder::default();
-        let mut run = self.compressed.as_ref().map(|_| (EventRun::new(self.view), Vec::new()));
+        let mut batch = InitialBatch::new(self.compressed.as_ref(), self.view);
         let (mut events, mut scanned, mut more) = (0, 0, false);
         let after_key = after.as_ref().map(|after| after.key.as_str());
         for object in initial.state.store().scan(&self.filter, after_key) {
@@ -226,13 +225,7 @@ impl Watcher {
             if self.filter.matches(object) {
                 self.dropped_bytes += object.dropped(self.view).length as usize;
                 events += 1;
-                more = if let Some((run, objects)) = &mut run {
-                    objects.push(Arc::clone(object));
-                    run.ends_with(object)
-                } else {
-                    frame::append(&mut builder, EventType::Added, object, self.view);
-                    builder.len() >= max_bytes
-                };
+                more = batch.push(object, self.view, max_bytes);
             }
             more |= scanned >= SCAN_MAX;
             if more {
@@ -241,15 +234,8 @@ impl Watcher {
         }
         initial.batches += 1;
         if events > 0 {
-            let frames = match (&self.compressed, run, &self.held) {
-                (Some(segments), Some((_, objects)), _) => {
-                    // Others compress the same run at the same time, and wait for one of them.
-                    drop(slot);
-                    segments.initial_events(self.view, &objects).into()
-                }
-                (_, _, Some(held)) => builder.finish_held(held),
-                (_, _, None) => builder.finish(),
-            };
+            drop(slot);
+            let frames = batch.finish(self.view, self.held.as_ref());
             return Batch::InitialEvents { frames, events };
         }
         if more {

@@ -4,8 +4,8 @@
 //! ([`super::segment`]), and the segments are joined to one gzip member ([`super::member`]). A list
 //! of which a few objects changed has all other runs in common with the previous one. Lists of one
 //! namespace, by other selectors or by pages share runs as far as they have the same objects next
-//! to each other (`docs/decisions/response-bodies.md`). A watch takes its initial events in runs, too,
-//! and each is a member of its own.
+//! to each other (`docs/decisions/response-bodies.md`). A watch takes its initial events in runs,
+//! too, and each is a member of its own.
 //!
 //! The cached bytes are bounded, and the least recently used segments are evicted first: runs with
 //! replaced objects are never requested again. A segment is evicted after [`IDLE_MAX`] at the
@@ -110,8 +110,8 @@ impl SegmentCache {
     }
 
     /// Returns the ADDED frames of these objects as a gzip member. They are a run of the initial
-    /// events of a watch, so that all watches with the same objects share it. One that is not in the
-    /// cache takes some 2 ms of CPU.
+    /// events of a watch, so that all watches with the same objects share it. What is not
+    /// in the cache takes some milliseconds of CPU per megabyte.
     pub fn initial_events(&self, view: View, objects: &[Arc<Object>]) -> Vec<Bytes> {
         let format = RunFormat::InitialEvents(view);
         match self.segment(&mut Deflater::new(), format, objects) {

@@ -41,6 +41,7 @@ use crate::server::forward::documents::request::Key;
 use crate::server::forward::forwarder::{Forwarder, PreparedRequest};
 use crate::server::forward::relay::relay_response;
 use crate::server::http::audit_id::audit_id;
+use crate::server::http::body::Body;
 use crate::server::http::headers::{self, StateAge};
 use crate::server::http::response::Reply;
 use crate::server::metrics::ServerMetrics;
@@ -139,13 +140,13 @@ impl Documents {
         }
     }
 
-    /// Replies from memory without asking the upstream, which is away. The client must have been
-    /// authorized.
+    /// Returns a response from memory without asking the upstream, which is away. The client must
+    /// have been authorized.
     pub(crate) fn serve_unverified(
         &self,
         headers: &HeaderMap,
         request: &DocumentRequest,
-    ) -> Option<Reply> {
+    ) -> Option<Response<Body>> {
         let Some(Document::Stored(document)) = self.documents.get(&request.key) else {
             return None;
         };
@@ -156,7 +157,7 @@ impl Documents {
         let not_modified = request.client_etag.as_ref() == Some(&document.etag);
         let mut response = document.unverified(audit_id(headers), not_modified);
         response.extensions_mut().insert(StateAge { age, is_away: true });
-        Some(Reply::hit(response, "upstream-away"))
+        Some(response)
     }
 
     /// Asks the upstream for a document, or whether the one in memory is current. Returns `None` if

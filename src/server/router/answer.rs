@@ -110,8 +110,7 @@ impl Router {
             match self.review(context, caller).await {
                 Ok(_) => {
                     let headers = &context.parts.headers;
-                    let reply = self.documents.serve_unverified(headers, &document);
-                    if let Some(Reply { response, .. }) = reply {
+                    if let Some(response) = self.documents.serve_unverified(headers, &document) {
                         let code = response.status();
                         let response = self.auditor.log_response(context, response, code).await;
                         return Ok(Reply::hit(response, "upstream-away"));
