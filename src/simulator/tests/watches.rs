@@ -48,6 +48,20 @@ async fn an_older_upstream_has_no_watch_list() {
     assert!(answer.message().contains("unless the WatchList feature gate is enabled"));
 }
 
+/// As kube-apiserver: it asks etcd for the revision, and its cache may be behind that.
+#[tokio::test]
+async fn a_consistent_watch_of_the_events_to_come_shows_none_from_before_although_the_cache_lags() {
+    let simulator = start().await;
+    create(&simulator, "default", "a");
+    simulator.pause_caches(0);
+    create(&simulator, "default", "before");
+    let query = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+    let mut watch = Watch::open(&simulator, MAPS, query).await;
+    let rv = create(&simulator, "default", "after");
+    simulator.resume_caches(0);
+    assert_eq!(watch.events(1).await, [format!("ADDED after@{rv}")]);
+}
+
 #[tokio::test]
 async fn replays_from_a_revision_and_deletes_with_the_old_object() {
     let simulator = start().await;

@@ -123,10 +123,13 @@ impl Watcher {
                 Ok(None)
             }
             WatchStart::Now { consistent } => {
-                if consistent {
+                self.cursor = if consistent {
                     self.shared.store.progress(self.server, &self.kind);
-                }
-                self.cursor = self.current();
+                    // The cache may lag behind it; the watch is silent until it has caught up.
+                    self.shared.store.revision()
+                } else {
+                    self.current()
+                };
                 self.began = self.cursor;
                 Ok(None)
             }
