@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -47,6 +48,8 @@ pub(crate) struct Log {
 #[derive(Clone)]
 pub(crate) struct Version {
     pub(crate) revision: u64,
+    /// When the log learned of it.
+    pub(crate) written: Instant,
     pub(crate) key: Arc<str>,
     /// The last state, if it was deleted.
     pub(crate) json: Bytes,
@@ -168,6 +171,15 @@ impl Epoch {
         log.keys.values().filter_map(at).collect()
     }
 
+    /// Returns when the first write after a revision was made, of any resource.
+    pub(crate) fn overtaken(&self, revision: u64) -> Option<Instant> {
+        let next = |log: &Log| {
+            let next = log.writes.len() - log.count_after(revision);
+            log.writes.get(next).map(|write| write.written)
+        };
+        self.logs.values().filter_map(next).min()
+    }
+
     fn add(&mut self, write: weir::simulator::Write) {
         self.revision = self.revision.max(write.revision);
         let log = self.logs.entry(write.resource).or_default();
@@ -177,6 +189,7 @@ impl Epoch {
         };
         let version = Version {
             revision: write.revision,
+            written: Instant::now(),
             key: Arc::clone(&write.key),
             json: without_defaults(write.json),
             deleted: write.deleted,
@@ -241,6 +254,14 @@ impl Log {
         self.writes.len() - self.writes.partition_point(|write| write.revision <= revision)
     }
 
+    /// Returns the end of the last span of this length with more than `count` writes.
+    pub(crate) fn last_overrun(&self, count: usize, length: Duration) -> Option<Instant> {
+        self.writes.windows(count + 1).rev().find_map(|writes| {
+            let (first, last) = (writes.first()?.written, writes.last()?.written);
+            (last - first < length).then_some(last)
+        })
+    }
+
     fn last(&self, writes: &[usize], revision: u64) -> Option<&Version> {
         let count = writes.partition_point(|write| self.writes[*write].revision <= revision);
         count.checked_sub(1).map(|last| &self.writes[writes[last]])
@@ -249,4 +270,4 @@ impl Log {
 
 /// How long Weir may take to notice that etcd was restored, after it and after each fault that
 /// keeps Weir from asking: the longest back-offs of a reflector.
-const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_secs(90);
+const NOTICED_WITHIN: Duration = Duration::from_secs(90);

@@ -6,18 +6,27 @@
 //! after a cache was stopped that nobody used. After a restore of etcd, what is not above the
 //! highest resourceVersion of the lost history may mean that one: a cache that begins later refuses
 //! it for good (docs/decisions/rewound-history.md).
+//!
+//! A burst of more writes than the API servers keep takes its place from a cache without a fault:
+//! they end even its open watch. It lists again, maybe after a back-off, and no watch begins
+//! between its place and that list, although the API servers may have all events from there on
+//! (docs/decisions/reflector-failures.md).
+
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{Checker, RELISTED_WITHIN};
 use crate::plan::Plan;
 use crate::resources::Selection;
-use crate::write_log::Moment;
+use crate::write_log::{Log, Moment};
 
 /// From where on every cache and every API server has all events.
 pub(super) struct RetainedHistory {
     /// The last writes of a resource that they have at least; `None` where nothing is promised.
     events: Option<usize>,
+    /// The events of each resource that the API servers keep.
+    upstream_events: usize,
     /// The last moment at which history may have been lost.
     lost_at: Option<Instant>,
     from: Moment,
@@ -28,7 +37,7 @@ impl RetainedHistory {
         // The first cache of a namespace begins where the permission for all was lost.
         let may_begin_late = plan.narrow || plan.history_bytes.is_some();
         let events = (!may_begin_late).then_some(plan.history_events.min(EVENTS_MIN));
-        Self { events, lost_at: None, from }
+        Self { events, upstream_events: plan.history_events, lost_at: None, from }
     }
 
     /// Notes that history may be lost now.
@@ -40,6 +49,13 @@ impl RetainedHistory {
         if self.lost_at.is_some_and(|lost_at| lost_at + RELISTED_WITHIN > now.time) {
             self.from = now;
         }
+    }
+
+    /// Whether a cache of the resource may have listed again above a revision that was the newest
+    /// one until `overtaken`, since more was written than the API servers keep.
+    fn is_overrun(&self, log: &Log, overtaken: Instant) -> bool {
+        let overrun = log.last_overrun(self.upstream_events, WITHOUT_WATCH_MAX);
+        overrun.is_some_and(|overrun| overtaken < overrun + RELISTED_WITHIN)
     }
 }
 
@@ -55,8 +71,11 @@ impl Checker {
         let is_kept = from.epoch == now.epoch
             && highest_lost.is_none_or(|lost| after > lost)
             && (from.revision.max(epoch.began_at)..=now.revision).contains(&after);
-        let events = epoch.log(selection.resource).map_or(0, |log| log.count_after(after));
-        if is_kept && events <= kept {
+        let log = epoch.log(selection.resource);
+        let events = log.map_or(0, |log| log.count_after(after));
+        let overtaken = epoch.overtaken(after).unwrap_or(now.time);
+        let is_overrun = log.is_some_and(|log| inner.kept.is_overrun(log, overtaken));
+        if is_kept && events <= kept && !is_overrun {
             let path = selection.path("");
             let what = format!(
                 "{path} from {target}: a watch after {after} gets a 410, although only {events} \
@@ -70,3 +89,5 @@ impl Checker {
 
 /// What a cache keeps at least, as far as the API servers have it.
 const EVENTS_MIN: usize = 100;
+/// How long a reflector may have no watch while no fault loses history: the longest back-off.
+const WITHOUT_WATCH_MAX: Duration = Duration::from_secs(60);
