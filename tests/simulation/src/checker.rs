@@ -123,6 +123,12 @@ impl Checker {
         }
     }
 
+    /// Whether a cache may list again for what a fault has lost. A reflector waits for up to a
+    /// minute after a 410 that follows another, and then so does one of a Weir that reads from it.
+    pub(crate) fn has_cause_to_relist(&self) -> bool {
+        self.0.lock().has_cause_to_relist(Instant::now())
+    }
+
     /// Reports a guarantee that did not hold.
     pub(crate) fn violated(&self, guarantee: &'static str, what: &str) {
         self.0.lock().violated(guarantee, what.to_owned());
@@ -238,6 +244,11 @@ impl Inner {
         }
     }
 
+    /// Whether a cache had a cause to relist shortly before `time`.
+    fn has_cause_to_relist(&self, time: Instant) -> bool {
+        self.last_cause.is_some_and(|cause| cause + RELISTED_WITHIN > time)
+    }
+
     /// W3: whether a stream that began at `begun` may get the difference of two states, which shows
     /// no writes: only where Weir keeps streams, and had a cause to relist.
     fn may_relist(&mut self, begun: Moment, start: Start) -> bool {
@@ -249,8 +260,7 @@ impl Inner {
         }
         self.checked("W3");
         let now = self.write_log.now();
-        let recent = |time| self.last_cause.is_some_and(|cause| cause + RELISTED_WITHIN > time);
-        if recent(now.time) {
+        if self.has_cause_to_relist(now.time) {
             self.relisted_until = now.revision;
         }
         // The history of a cache has the difference of a list as well.
@@ -260,7 +270,7 @@ impl Inner {
             Start::Now { .. } => begun.revision < self.relisted_until,
             Start::State { .. } => false,
         };
-        recent(begun.time) || is_before
+        self.has_cause_to_relist(begun.time) || is_before
     }
 
     fn checked(&mut self, guarantee: &'static str) {

@@ -176,7 +176,7 @@ impl Client {
 
 /// W6: while nothing fails, a watch does not end at once without an event.
 fn ended_at_once(client: &Client, path: &str) {
-    if client.setting.phase.is_settled() && !client.setting.phase.is_over() {
+    if must_streams_last(client) {
         client.setting.checker.violated("W6", &format!("{path} ended at once"));
     }
 }
@@ -184,10 +184,16 @@ fn ended_at_once(client: &Client, path: &str) {
 /// W6: while nothing fails, a watch of a cache does not end before its `timeoutSeconds`.
 fn ended_early(client: &Client, path: &str) {
     client.setting.checker.checked("W6");
-    if client.setting.phase.is_settled() && !client.setting.phase.is_over() {
+    if must_streams_last(client) {
         let what = format!("{path} from {} ended before its time", client.caller.target());
         client.setting.checker.violated("W6", &what);
     }
+}
+
+/// Whether nothing fails, and no cache lists again for what has failed, which ends its streams.
+fn must_streams_last(client: &Client) -> bool {
+    let Setting { checker, phase, .. } = &client.setting;
+    phase.is_settled() && !phase.is_over() && !checker.has_cause_to_relist()
 }
 
 /// Starts a reader of lists, pages and single objects.
