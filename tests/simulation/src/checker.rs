@@ -193,6 +193,20 @@ impl Checker {
         log.map_or(0, |log| log.last_revision(until.revision))
     }
 
+    /// Returns the revision of the last write up to a moment that every cache of a selection has
+    /// received: one of a single namespace learns of the others' writes by bookmarks alone.
+    pub(crate) fn last_received(&self, selection: &Selection, until: Moment) -> u64 {
+        let inner = self.0.lock();
+        let is_received = |write: &&Version| {
+            let namespace = write.key.split_once('/').map(|(namespace, _)| namespace);
+            write.revision <= until.revision
+                && (selection.namespace.is_none() || selection.namespace == namespace)
+        };
+        let log = inner.write_log.epoch(until.epoch).log(selection.resource);
+        let last = log.and_then(|log| log.writes.iter().rev().find(is_received));
+        last.map_or(0, |write| write.revision)
+    }
+
     /// Returns the namespace and the name of the object of a resource that was written last.
     pub(crate) fn last_written(&self, resource: &Resource) -> Option<(&'static str, String)> {
         let mut inner = self.0.lock();

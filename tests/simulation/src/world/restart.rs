@@ -42,7 +42,7 @@ pub(super) async fn check(
     for informer in drained {
         setting.checker.checked("W13");
         let progress = informer.progress.lock();
-        let last = setting.checker.last_write(progress.selection.resource, written);
+        let last = setting.checker.last_received(&progress.selection, written);
         if progress.place < last {
             let (name, path, place) = (&informer.name, progress.selection.path(""), progress.place);
             let what = format!(
