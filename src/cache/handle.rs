@@ -341,9 +341,10 @@ impl CacheHandle {
     }
 
     /// Returns whether the upstream compresses watch-lists for clients that accept gzip, as far as
-    /// [`Self::upstream_has_watch_list`] has learned it.
-    pub fn upstream_compresses_watch_lists(&self) -> bool {
-        self.cached.context.watch_list.is_compressed()
+    /// it has shown that within `timeout`.
+    pub async fn upstream_compresses_watch_lists(&self, timeout: Duration) -> bool {
+        watch_list_attempt::learn_compression(&self.cached, timeout).await;
+        self.cached.context.watch_list.is_compressed() == Some(true)
     }
 
     /// Returns the cache that this handle keeps in use.

@@ -44,9 +44,20 @@ pub(crate) fn start(cached: &Arc<CachedResource>) -> Option<SharedOutcome<()>> {
 /// Waits at most `within` for the end of an attempt, if nothing is known of the upstream. Cancel
 /// safe: the attempt goes on.
 pub(crate) async fn learn(cached: &Arc<CachedResource>, within: Duration) {
-    if cached.context.watch_list.last_answer().is_none()
-        && let Some(attempt) = start(cached)
-    {
+    if cached.context.watch_list.last_answer().is_none() {
+        wait(cached, within).await;
+    }
+}
+
+/// Like [`learn`], if it is not known whether the upstream compresses watch-lists.
+pub(crate) async fn learn_compression(cached: &Arc<CachedResource>, within: Duration) {
+    if cached.context.watch_list.is_compressed().is_none() {
+        wait(cached, within).await;
+    }
+}
+
+async fn wait(cached: &Arc<CachedResource>, within: Duration) {
+    if let Some(attempt) = start(cached) {
         // At the time-out the caller goes on with what is known.
         let _ended = timeout(within, attempt.wait()).await;
     }
@@ -65,7 +76,7 @@ async fn attempt(cached: &CachedResource) -> bool {
     let duration = Duration::from_secs(ATTEMPT_SECONDS.into());
     match timeout(duration, read_end(cached, request)).await {
         Ok(Ok(Some(is_compressed))) => {
-            support.set_supported(is_compressed);
+            support.set_supported(Some(is_compressed));
             return true;
         }
         // An upstream without watch-lists rejects one at once (`docs/semantics.md` §1.5).

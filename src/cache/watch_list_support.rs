@@ -30,8 +30,8 @@ pub(crate) struct WatchListSupport {
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     is_supported: bool,
-    /// Whether the upstream compresses watch-lists.
-    is_compressed: bool,
+    /// Whether the upstream compresses watch-lists; `None` if no attempt has shown it.
+    is_compressed: Option<bool>,
     /// When it must be learned again; `None` if it stays valid.
     expires: Option<Instant>,
 }
@@ -54,8 +54,9 @@ impl WatchListSupport {
     }
 
     /// Whether the upstream compresses watch-lists for clients that accept gzip, as from 1.37 on.
-    pub(crate) fn is_compressed(&self) -> bool {
-        self.answer.lock().is_some_and(|answer| answer.is_compressed)
+    /// `None` if no attempt has shown it.
+    pub(crate) fn is_compressed(&self) -> Option<bool> {
+        self.answer.lock().and_then(|answer| answer.is_compressed)
     }
 
     /// Whether the support is known and need not be learned again.
@@ -83,8 +84,13 @@ impl WatchListSupport {
 
     /// Notes that a watch-list reached the end of its initial events. This stays valid: an upstream
     /// that no longer has watch-lists refuses the next one.
-    pub(crate) fn set_supported(&self, is_compressed: bool) {
-        *self.answer.lock() = Some(Answer { is_supported: true, is_compressed, expires: None });
+    ///
+    /// `is_compressed` is `None` if it did not accept gzip.
+    pub(crate) fn set_supported(&self, is_compressed: Option<bool>) {
+        let mut answer = self.answer.lock();
+        let before = answer.and_then(|answer| answer.is_compressed);
+        let is_compressed = is_compressed.or(before);
+        *answer = Some(Answer { is_supported: true, is_compressed, expires: None });
     }
 
     /// Notes that the upstream rejected a watch-list as invalid.
@@ -102,7 +108,7 @@ impl WatchListSupport {
 
     fn set_unsupported_for(&self, duration: Duration) {
         let expires = Some(Instant::now() + duration);
-        *self.answer.lock() = Some(Answer { is_supported: false, is_compressed: false, expires });
+        *self.answer.lock() = Some(Answer { is_supported: false, is_compressed: None, expires });
     }
 
     /// Doubts the answer, because the version of the upstream changed.
@@ -154,7 +160,7 @@ mod tests {
         support.set_unsupported();
         support.expire();
         assert!(support.is_worth_trying() && !support.is_known());
-        support.set_supported(false);
+        support.set_supported(Some(false));
         support.presume_unsupported();
         assert!(support.is_known() && support.is_supported(), "it was only slow");
         support.expire();

@@ -62,13 +62,16 @@ impl MemberWriter {
 
 /// Returns bytes as one gzip member. Short ones are not compressed: that takes longer to begin than
 /// to send them.
-pub fn member(bytes: &[u8]) -> Bytes {
+pub fn to_member(bytes: &[u8]) -> Bytes {
     if bytes.len() < COMPRESSED_BYTES_MIN {
         return member::stored(bytes);
     }
     let mut writer = MemberWriter::new();
-    let written = writer.push(bytes).and_then(|()| writer.finish());
-    written.map_or_else(|_| member::stored(bytes), Bytes::from)
+    let Ok(mut member) = writer.push(bytes).and_then(|()| writer.finish()) else {
+        return member::stored(bytes);
+    };
+    member.shrink_to_fit();
+    member.into()
 }
 
 /// What is shorter, such as a bookmark, is not compressed.

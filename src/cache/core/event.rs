@@ -171,8 +171,8 @@ impl Event {
         let event = self.event_for(filter)?;
         let frames = self.frames(view);
         let compress = || match frames.plain.get(event).get() {
-            Some(plain) => gzip::member(plain),
-            None => gzip::member(&self.encode(event, view)),
+            Some(plain) => gzip::to_member(plain),
+            None => gzip::to_member(&self.encode(event, view)),
         };
         let compressed = frames.compressed.get_or_init(Box::default);
         Some(compressed.get(event).get_or_init(compress).clone())
@@ -194,7 +194,7 @@ impl Event {
 
     /// Returns the size in bytes of the data that only the history keeps alive: the previous
     /// object, the object of a deletion, and one frame. More frames exist only if the object starts
-    /// or stops matching some selector, or in other views.
+    /// or stops matching some selector, or in other views; a compressed one is small beside it.
     pub fn weight(&self) -> usize {
         let previous = self.previous.as_ref().map_or(0, |previous| previous.weight());
         let object = if self.deleted { self.object.weight() } else { 0 };

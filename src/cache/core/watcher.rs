@@ -18,6 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 use arc_swap::Guard;
 
+use self::batch::Frames;
 pub(crate) use self::batch::ObjectBatch;
 pub use self::batch::{Batch, Chunks};
 use self::initial::InitialBatch;
@@ -118,8 +119,8 @@ impl Watcher {
         self
     }
 
-    /// Returns the next frames, up to about `max_bytes` but at least one event, without waiting.
-    /// Checks at most 10,000 objects or events.
+    /// Returns the next frames, up to about `max_bytes` (a run, if initial events are compressed)
+    /// but at least one event, without waiting. Checks at most 10,000 objects or events.
     pub fn next_batch(&mut self, max_bytes: usize) -> Batch {
         if let Some(cause) = self.ended {
             Batch::Ended(cause)
@@ -331,7 +332,8 @@ impl Watcher {
                 None => event.frame(&self.filter, self.view),
             };
             if let Some(frame) = frame {
-                bytes += frame.len();
+                let is_plain = self.compressed.is_none();
+                bytes += if is_plain { frame.len() } else { event.object().body.len() };
                 dropped_bytes += event.object().dropped(self.view).length as usize;
                 if chunks.is_empty() {
                     received = event.received();
@@ -373,19 +375,6 @@ impl<'a> PendingEvents<'a> {
         };
         Some(Self { state, range: cursor.pending(state), end })
     }
-}
-
-/// The encoded frames of pending events.
-struct Frames {
-    chunks: Chunks,
-    /// When the event of the first of them was received.
-    received: Now,
-    /// The number of the first event that was not read.
-    position: u64,
-    /// Whether the last frame belongs to a relist.
-    bookmark_due: bool,
-    /// The bytes that the view has left out.
-    dropped_bytes: usize,
 }
 
 impl Drop for Watcher {

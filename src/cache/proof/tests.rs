@@ -331,7 +331,7 @@ async fn reads_beside_proofs_never_go_back() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_comes_during_a_short_watch_does_not_wait_for_its_end() {
     let rig = Rig::new(1100).await;
-    rig.cached.context.watch_list.set_supported(false);
+    rig.cached.context.watch_list.set_supported(Some(false));
     let (first, second) = (rig.script.on_watch(), rig.script.on_watch());
     let began = Instant::now();
     let later = async {

@@ -283,7 +283,7 @@ async fn a_cache_that_starts_again_does_not_go_back_in_time() {
         let first_at = Some(ResourceVersion(at));
         rig.registry.ready_at(&gvr, "", Representation::Json, first_at, WAIT)
     };
-    rig.registry.inner.context.watch_list.set_supported(false);
+    rig.registry.inner.context.watch_list.set_supported(Some(false));
     script.on_list(Ok(page(500, "", Vec::new())));
     script.on_probe(objects_end());
     let feed = script.on_watch();
@@ -388,7 +388,7 @@ async fn a_rewind_without_a_running_cache_is_detected_by_the_next_cache() {
     drop(handle);
     tokio::time::sleep(Duration::from_secs(1000)).await;
     assert!(rig.registry.inner.caches.len() == 0);
-    rig.registry.inner.context.watch_list.set_supported(false);
+    rig.registry.inner.context.watch_list.set_supported(Some(false));
     script.keep(script.on_watch_at(460));
     let at = Some(ResourceVersion(455));
     let gvr = config_maps().gvr;

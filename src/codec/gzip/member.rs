@@ -48,7 +48,9 @@ pub(super) fn of_segment(segment: &Segment) -> Vec<Bytes> {
 
 /// Returns a member that does not compress its bytes.
 pub(super) fn stored(bytes: &[u8]) -> Bytes {
-    let mut member = HEADER.to_vec();
+    let blocks = 5 * (1 + bytes.len() / usize::from(u16::MAX));
+    let mut member = Vec::with_capacity(HEADER.len() + blocks + bytes.len() + 8);
+    member.extend_from_slice(&HEADER);
     store(bytes, true, &mut member);
     member.extend_from_slice(&Checksum::new(bytes).trailer());
     member.into()

@@ -6,46 +6,32 @@ use bytes::Bytes;
 use flate2::{Decompress, FlushDecompress, Status};
 
 /// Decompresses a sequence of gzip members.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct MembersReader {
-    inflate: Decompress,
-    /// Whether some bytes of a member were read, and not its end.
-    is_within: bool,
-}
-
-impl Default for MembersReader {
-    fn default() -> Self {
-        Self { inflate: Decompress::new_gzip(WINDOW_BITS), is_within: false }
-    }
+    /// Set within a member: it takes 40 KiB, and most watches are idle.
+    inflate: Option<Box<Decompress>>,
 }
 
 impl MembersReader {
     /// Decompresses the next piece. Fails if it is not gzip, or if it becomes longer than
-    /// `bytes_max`.
-    pub fn push(&mut self, mut piece: &[u8], bytes_max: usize) -> io::Result<Bytes> {
+    /// [`PLAIN_BYTES_MAX`].
+    pub fn push(&mut self, mut piece: &[u8]) -> io::Result<Bytes> {
         let mut plain = Vec::new();
-        loop {
+        while self.inflate.is_some() || !piece.is_empty() {
             plain.reserve(OUTPUT_BYTES_MIN.max(piece.len() * 2));
-            let (taken, made) = (self.inflate.total_in(), self.inflate.total_out());
-            let status = self
-                .inflate
-                .decompress_vec(piece, &mut plain, FlushDecompress::None)
-                .map_err(io::Error::from)?;
-            let taken = usize::try_from(self.inflate.total_in() - taken).unwrap_or(usize::MAX);
+            let inflate =
+                self.inflate.get_or_insert_with(|| Box::new(Decompress::new_gzip(WINDOW_BITS)));
+            let (taken, made) = (inflate.total_in(), inflate.total_out());
+            let status = inflate.decompress_vec(piece, &mut plain, FlushDecompress::None)?;
+            let taken = usize::try_from(inflate.total_in() - taken).unwrap_or(usize::MAX);
+            let is_stuck = taken == 0 && inflate.total_out() == made;
             piece = piece.get(taken..).unwrap_or_default();
-            if plain.len() > bytes_max {
+            if plain.len() > PLAIN_BYTES_MAX {
                 return Err(io::Error::new(io::ErrorKind::FileTooLarge, "too long"));
             }
-            if taken > 0 {
-                self.is_within = true;
-            }
             if status == Status::StreamEnd {
-                self.inflate = Decompress::new_gzip(WINDOW_BITS);
-                self.is_within = false;
-            } else if taken == 0 && self.inflate.total_out() == made {
-                break;
-            }
-            if piece.is_empty() && plain.len() < plain.capacity() {
+                self.inflate = None;
+            } else if is_stuck || (piece.is_empty() && plain.len() < plain.capacity()) {
                 break;
             }
         }
@@ -54,10 +40,13 @@ impl MembersReader {
 
     /// Whether the pieces so far end with a whole member.
     pub fn is_between_members(&self) -> bool {
-        !self.is_within
+        self.inflate.is_none()
     }
 }
 
+/// The most bytes that one piece may become: a piece is what one read of a connection brings, and
+/// objects are rarely compressed to less than a twentieth.
+const PLAIN_BYTES_MAX: usize = 16 << 20;
 /// The largest window of deflate.
 const WINDOW_BITS: u8 = 15;
 /// The least room for a step's output.
@@ -68,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::gzip::member;
+    use crate::gzip::to_member;
 
     proptest! {
         /// However the members are cut into pieces, their bytes come out.
@@ -77,10 +66,10 @@ mod tests {
             frames in prop::collection::vec(prop::collection::vec(0..9_u8, 0..3_000), 0..6),
             size in 1..700_usize,
         ) {
-            let members: Vec<Bytes> = frames.iter().map(|frame| member(frame)).collect();
+            let members: Vec<Bytes> = frames.iter().map(|frame| to_member(frame)).collect();
             let (mut reader, mut plain) = (MembersReader::default(), Vec::new());
             for piece in members.concat().chunks(size) {
-                plain.extend_from_slice(&reader.push(piece, usize::MAX).unwrap());
+                plain.extend_from_slice(&reader.push(piece).unwrap());
             }
             prop_assert_eq!(plain, frames.concat());
             prop_assert!(reader.is_between_members());
@@ -89,14 +78,15 @@ mod tests {
 
     #[test]
     fn what_is_no_gzip_or_too_long_is_refused() {
-        assert!(MembersReader::default().push(b"{\"type\":\"ADDED\"}", 99).is_err());
-        let long = member(&[b'a'; 100_000]);
-        assert!(MembersReader::default().push(&long, 99_999).is_err());
+        assert!(MembersReader::default().push(b"{\"type\":\"ADDED\"}").is_err());
+        let too_long = to_member(&vec![b'a'; PLAIN_BYTES_MAX + 1]);
+        assert!(MembersReader::default().push(&too_long).is_err());
         let mut reader = MembersReader::default();
+        let long = to_member(&vec![b'a'; PLAIN_BYTES_MAX]);
         let (begin, end) = long.split_at(20);
-        reader.push(begin, 100_000).unwrap();
+        reader.push(begin).unwrap();
         assert!(!reader.is_between_members());
-        reader.push(end, 100_000).unwrap();
+        reader.push(end).unwrap();
         assert!(reader.is_between_members());
     }
 }

@@ -2,13 +2,13 @@
 //! together.
 //!
 //! **Ends of runs.** The objects decide where runs end. An object of n bytes ends a run with a
-//! probability of n in [`RUN_BYTES_MEAN`], by the hash of its key, and never before
-//! [`RUN_BYTES_MIN`] or after [`RUN_BYTES_MAX`]. So an object that is added or deleted moves only
-//! the boundaries next to it, and runs of small objects are as long as runs of large ones.
+//! probability of n in the mean of [`Bounds`], by the hash of its key, and never before the minimum
+//! or after the maximum. So an object that is added or deleted moves only the boundaries next to
+//! it, and runs of small objects are as long as runs of large ones.
 //!
-//! **Identity.** A run is identified by the format of its objects and their ids, which
-//! no two objects of this process have in common ([`Object::id`]). Two runs are equal only if all
-//! of these are; no hash decides, and no object is kept alive for the comparison.
+//! **Identity.** A run is identified by the format of its objects and their ids, which no two
+//! objects of this process have in common ([`Object::id`]). Two runs are equal only if all of these
+//! are; no hash decides, and no object is kept alive for the comparison.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,6 +29,13 @@ pub(super) enum RunFormat {
 }
 
 impl RunFormat {
+    fn bounds(self) -> Bounds {
+        match self {
+            Self::Items(_) => OF_ITEMS,
+            Self::InitialEvents(_) => OF_INITIAL_EVENTS,
+        }
+    }
+
     /// Returns about the length of an object, without separators.
     fn len(self, object: &Object) -> usize {
         match self {
@@ -68,7 +75,7 @@ impl Run {
     }
 }
 
-/// Splits a list's objects into runs.
+/// Splits objects into runs.
 pub(super) fn runs(
     format: RunFormat,
     objects: &[Arc<Object>],
@@ -99,20 +106,28 @@ impl RunLength {
     pub(super) fn ends_with(&mut self, object: &Object) -> bool {
         let length = self.format.len(object);
         self.bytes += length;
-        self.bytes >= RUN_BYTES_MAX || (self.bytes >= RUN_BYTES_MIN && is_boundary(object, length))
+        let Bounds { mean, min, max } = self.format.bounds();
+        self.bytes >= max || (self.bytes >= min && is_boundary(object, length, mean))
     }
 }
 
 /// Whether an object of this size ends a run.
-fn is_boundary(object: &Object, bytes: usize) -> bool {
-    u64::from(object.key_hash()) < ((bytes as u64) << 32) / RUN_BYTES_MEAN
+fn is_boundary(object: &Object, bytes: usize, mean: u64) -> bool {
+    u64::from(object.key_hash()) < ((bytes as u64) << 32) / mean
 }
 
-/// Uncompressed bytes. A smaller mean compresses less again when an object changes; a larger one
-/// needs fewer bytes in total. Runs have 145 KiB on average: 5,000 pods then need a sixth more
-/// bytes than without runs, with 96 KiB a quarter more, and with 256 KiB a tenth more.
-const RUN_BYTES_MEAN: u64 = 96 << 10;
-/// The minimum length of a run that an object ends, in uncompressed bytes.
-const RUN_BYTES_MIN: usize = 64 << 10;
-/// The length at which a run ends that no object ended, in uncompressed bytes.
-const RUN_BYTES_MAX: usize = 256 << 10;
+/// The uncompressed bytes of runs.
+struct Bounds {
+    mean: u64,
+    /// The minimum length of a run that an object ends.
+    min: usize,
+    /// The length at which a run ends that no object ended.
+    max: usize,
+}
+
+/// A smaller mean compresses less again when an object changes; a larger one needs fewer bytes in
+/// total. Runs have 145 KiB on average: 5,000 pods then need a sixth more bytes than without runs,
+/// with 96 KiB a quarter more, and with 256 KiB a tenth more.
+const OF_ITEMS: Bounds = Bounds { mean: 96 << 10, min: 64 << 10, max: 256 << 10 };
+/// These are deflated by the task of a connection, so that each takes about a millisecond.
+const OF_INITIAL_EVENTS: Bounds = Bounds { mean: 32 << 10, min: 16 << 10, max: 64 << 10 };

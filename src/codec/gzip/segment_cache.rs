@@ -103,36 +103,31 @@ impl SegmentCache {
         for (run, segment) in &mut pending.runs {
             if segment.is_none() {
                 let objects = pending.list.objects().get(run.clone()).unwrap_or_default();
-                *segment = Some(self.segment(&mut deflater, format, objects)?);
+                let deflate = || deflater.segment(format, objects).map(Arc::new);
+                let run = Run::new(format, objects);
+                *segment = Some(self.cache.optionally_get_with(run, deflate)?);
             }
         }
         Some(())
     }
 
     /// Returns the ADDED frames of these objects as a gzip member. They are a run of the initial
-    /// events of a watch, so that all watches with the same objects share it. What is not
-    /// in the cache takes some milliseconds of CPU per megabyte.
+    /// events of a watch, so that all watches with the same objects share it. What is not in the
+    /// cache takes about a millisecond of CPU, unless an object is long.
     pub fn initial_events(&self, view: View, objects: &[Arc<Object>]) -> Vec<Bytes> {
         let format = RunFormat::InitialEvents(view);
-        match self.segment(&mut Deflater::new(), format, objects) {
-            Some(segment) => member::of_segment(&segment),
-            None => {
-                let mut frames = Vec::new();
-                format.write(objects, &mut frames);
-                vec![member::stored(&frames)]
-            }
+        let run = Run::new(format, objects);
+        if let Some(segment) = self.cache.get(&run) {
+            return member::of_segment(&segment);
         }
-    }
-
-    /// Returns a segment, deflated if it is not in the cache; `None` if the compressor fails.
-    fn segment(
-        &self,
-        deflater: &mut Deflater,
-        format: RunFormat,
-        objects: &[Arc<Object>],
-    ) -> Option<Arc<Segment>> {
-        let deflate = || deflater.segment(format, objects).map(Arc::new);
-        self.cache.optionally_get_with(Run::new(format, objects), deflate)
+        // Two threads may deflate the same run: neither waits for the other.
+        let Some(segment) = Deflater::new().segment(format, objects).map(Arc::new) else {
+            let mut frames = Vec::new();
+            format.write(objects, &mut frames);
+            return vec![member::stored(&frames)];
+        };
+        self.cache.insert(run, Arc::clone(&segment));
+        member::of_segment(&segment)
     }
 }
 

@@ -101,14 +101,17 @@ impl GzipMetrics {
         let gauge = |name: &str, help: &str| gauge(registry, name, help);
         let counter = |name: &str, help: &str| counter(registry, name, help);
         Ok(Self {
-            segments: gauge("weir_gzip_segments", "Compressed segments of lists in the cache.")?,
+            segments: gauge(
+                "weir_gzip_segments",
+                "Compressed segments of lists and of initial events in the cache.",
+            )?,
             bytes: gauge(
                 "weir_gzip_segments_bytes",
-                "Size of the compressed segments of lists in the cache, in bytes.",
+                "Size of the compressed segments of lists and of initial events in the cache, in bytes.",
             )?,
             bytes_limit: gauge(
                 "weir_gzip_segments_bytes_limit",
-                "Limit on the size of the compressed segments of lists in the cache, in bytes.",
+                "Limit on the size of the compressed segments of lists and of initial events in the cache, in bytes.",
             )?,
             hits: counter(
                 "weir_gzip_segment_hits_total",

@@ -111,12 +111,12 @@ pub(super) fn compressed(
     member: Body,
 ) -> Response<Body> {
     let mut response = plain(read, handle, member);
-    name_gzip(&mut response);
+    set_gzip_headers(&mut response);
     response
 }
 
 /// Adds the headers of a body that is compressed because its client accepts that.
-pub(super) fn name_gzip(response: &mut Response<Body>) {
+pub(super) fn set_gzip_headers(response: &mut Response<Body>) {
     response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
 }

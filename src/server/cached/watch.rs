@@ -18,7 +18,7 @@ use crate::cache::refusal::Refusal;
 use crate::codec::frame;
 use crate::codec::rope::Rope;
 use crate::server::cached::read::CachedRead;
-use crate::server::cached::respond::{accepts_gzip, name_dropped, name_gzip};
+use crate::server::cached::respond::{accepts_gzip, name_dropped, set_gzip_headers};
 use crate::server::cached::watch_stream::{CacheBookmarks, Schedule, WatchEnd, WatchStream};
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
 use crate::server::http::body::{Body, FixedFrames};
@@ -90,7 +90,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     {
         return Ok(expired(&read, Some(&handle), start, watcher.resource_version()));
     }
-    let is_compressed = marks_end && is_compressed(&read, &handle);
+    let is_compressed = marks_end && is_compressed(&read, &handle).await;
     let watcher = match is_compressed {
         true => watcher.compressed_by(read.services.compressor.segments()),
         false => watcher,
@@ -123,7 +123,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     );
     let mut response = ok(&read, Some(&handle), Body::Watch(Box::pin(stream)));
     if is_compressed {
-        name_gzip(&mut response);
+        set_gzip_headers(&mut response);
     }
     Ok(Begun::Served(response))
 }
@@ -290,11 +290,14 @@ fn ok(read: &CachedRead<'_>, handle: Option<&CacheHandle>, body: Body) -> Respon
 }
 
 /// Whether a watch-list is compressed (`docs/semantics.md` §5.13).
-fn is_compressed(read: &CachedRead<'_>, handle: &CacheHandle) -> bool {
-    let headers = &read.context.parts.headers;
-    accepts_gzip(read)
-        && headers::upgrade(headers).is_none()
-        && handle.upstream_compresses_watch_lists()
+async fn is_compressed(read: &CachedRead<'_>, handle: &CacheHandle) -> bool {
+    // A plain answer is right for every client, and costs less while time or memory is short.
+    let may_compress = accepts_gzip(read)
+        && headers::upgrade(&read.context.parts.headers).is_none()
+        && !read.held.is_full()
+        && !read.services.overload.is_saving();
+    let timeout = read.services.freshness_timeout();
+    may_compress && handle.upstream_compresses_watch_lists(timeout).await
 }
 
 /// Whether a bookmark must end the initial events. This must be known before anything is sent,

@@ -207,7 +207,7 @@ impl<B: Bookmarks> WatchStream<B> {
     /// Appends a frame of this watch alone.
     fn push(&mut self, frame: Option<Bytes>) {
         let compressed = |frame: Bytes| match self.watcher.is_compressed() {
-            true => gzip::member(&frame),
+            true => gzip::to_member(&frame),
             false => frame,
         };
         self.pending.extend(frame.map(compressed));

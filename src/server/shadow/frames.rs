@@ -8,7 +8,6 @@ use crate::api::resource_version::ResourceVersion;
 use crate::codec::bookmark;
 use crate::codec::frame::RawFrame;
 use crate::codec::gzip::MembersReader;
-use crate::server::shadow::copy::COPY_BYTES_MAX;
 use crate::server::shadow::outcome::Cause;
 use crate::server::shadow::request::CopiedChunk;
 use crate::server::shadow::version::{self, FrameCutter};
@@ -40,7 +39,7 @@ impl UpstreamFrames {
             }
             self.bytes += chunk.bytes.len() as u64;
             let plain = match &mut self.members {
-                Some(members) => members.push(&chunk.bytes, COPY_BYTES_MAX),
+                Some(members) => members.push(&chunk.bytes),
                 None => Ok(chunk.bytes.clone()),
             };
             let plain = plain.map_err(|_| Cause::Malformed)?;

@@ -37,9 +37,6 @@ const OBJECT_MAX_BYTES: usize = 32 * 1024 * 1024;
 /// The most ingested bytes that wait for the reflector. The initial events of a large collection
 /// arrive faster than they are applied.
 const BUFFER_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// The most bytes that one chunk of a compressed body may become. A chunk is a frame of HTTP/2 or a
-/// read of HTTP/1.1, and deflate makes at most a thousand bytes of one.
-const CHUNK_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The most bytes that are ingested before the events are passed on.
 const BATCH_MAX_BYTES: usize = 1024 * 1024;
 
@@ -79,7 +76,8 @@ impl HttpWatch {
     ) -> Self {
         let splitter = FrameSplitter::new(representation.encoding(), OBJECT_MAX_BYTES);
         let format = BodyFormat::Watch(splitter, Vec::new());
-        let is_compressed = response.headers().contains_key(CONTENT_ENCODING);
+        let coding = response.headers().get(CONTENT_ENCODING);
+        let is_compressed = coding.is_some_and(|coding| coding == "gzip");
         Self::start(response.into_body(), resource, representation, format, is_compressed)
     }
 
@@ -257,9 +255,7 @@ impl Decoder {
     fn push(&mut self, chunk: Bytes, events: &mut Vec<UpstreamEvent>) -> Result<(), UpstreamError> {
         let Self { members, resource, representation, format } = self;
         let chunk = match members {
-            Some(members) => {
-                members.push(&chunk, CHUNK_MAX_BYTES).map_err(|error| malformed(&error))?
-            }
+            Some(members) => members.push(&chunk).map_err(|error| malformed(&error))?,
             None => chunk,
         };
         match format {

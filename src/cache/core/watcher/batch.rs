@@ -60,3 +60,16 @@ pub(crate) enum ObjectBatch {
     /// The watch has ended. Everything pending before the end was read, unless the cause is `Slow`.
     Ended(EndCause),
 }
+
+/// The encoded frames of pending events.
+pub(super) struct Frames {
+    pub(super) chunks: Chunks,
+    /// When the event of the first of them was received.
+    pub(super) received: Now,
+    /// The number of the first event that was not read.
+    pub(super) position: u64,
+    /// Whether the last frame belongs to a relist.
+    pub(super) bookmark_due: bool,
+    /// The bytes that the view has left out.
+    pub(super) dropped_bytes: usize,
+}

@@ -56,7 +56,7 @@ async fn a_broken_watch_of_a_custom_resource_is_checked_for_a_changed_definition
 async fn redefined() -> (Rig, Feed) {
     let options = StartOptions { is_redefined: true, ..StartOptions::default() };
     let context = context(config());
-    context.watch_list.set_supported(false);
+    context.watch_list.set_supported(Some(false));
     let rig = Rig::with_options(widgets(), context, options);
     rig.script.stream_lists();
     rig.script.on_probe(20);

@@ -192,7 +192,7 @@ async fn a_silent_watch_list_is_replaced_by_pages() {
 #[tokio::test(start_paused = true)]
 async fn the_first_list_is_at_the_requested_resource_version() {
     let context = context(config());
-    context.watch_list.set_supported(false);
+    context.watch_list.set_supported(Some(false));
     let rig = Rig::with(context, Some(5));
     rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
     rig.script.on_probe(8);
@@ -212,7 +212,7 @@ async fn the_first_list_is_at_the_requested_resource_version() {
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_began_in_the_past_opens_when_it_lists_after_a_410() {
     let context = context(config());
-    context.watch_list.set_supported(false);
+    context.watch_list.set_supported(Some(false));
     let rig = Rig::with(context, Some(5));
     rig.cached.gate.begin_in_the_past();
     rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
@@ -226,7 +226,7 @@ async fn a_cache_that_began_in_the_past_opens_when_it_lists_after_a_410() {
 #[tokio::test(start_paused = true)]
 async fn an_expired_exact_list_falls_back_to_a_watch_list() {
     let context = context(config());
-    context.watch_list.set_supported(false);
+    context.watch_list.set_supported(Some(false));
     let rig = Rig::with(context, Some(5));
     rig.script.on_list(Err(status(410, "too old")));
     let feed = rig.script.on_watch();

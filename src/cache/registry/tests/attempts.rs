@@ -6,7 +6,7 @@ use super::*;
 async fn a_cold_cache_begins_at_the_lowest_of_its_first_watches() {
     let script = Arc::new(Script::default());
     let rig = Rig::new(config(), one(&script));
-    rig.registry.inner.context.watch_list.set_supported(false);
+    rig.registry.inner.context.watch_list.set_supported(Some(false));
     script.on_list(Ok(page(300, "", Vec::new())));
     script.on_probe(350);
     let feed = script.on_watch();

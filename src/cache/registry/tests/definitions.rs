@@ -86,7 +86,7 @@ async fn a_cache_of_a_changed_definition_verifies_its_bytes() {
     script.stream_lists();
     script.on_probe(10);
     let rig = Rig::new(config(), one(&script));
-    rig.registry.inner.context.watch_list.set_supported(false);
+    rig.registry.inner.context.watch_list.set_supported(Some(false));
     let exact_lists = || {
         let lists = script.lists.lock();
         lists.iter().filter(|list| list.resource_version_match == "Exact").count()

@@ -72,7 +72,7 @@ impl EventScanner {
         if self.is_unreadable {
             return;
         }
-        match self.members.as_mut().map(|members| members.push(piece, PLAIN_BYTES_MAX)) {
+        match self.members.as_mut().map(|members| members.push(piece)) {
             None => self.scan_plain(piece),
             Some(Ok(plain)) => self.scan_plain(&plain),
             Some(Err(_)) => self.is_unreadable = true,
@@ -159,9 +159,6 @@ const PROTOBUF_BOOKMARK: &[u8] = b"\x0a\x08BOOKMARK";
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 /// A bookmark is an empty object, and much shorter.
 const BOOKMARK_BYTES_MAX: usize = 4096;
-/// The most bytes that one piece of a compressed watch may become; deflate makes at most a thousand
-/// bytes of one.
-const PLAIN_BYTES_MAX: usize = 64 << 20;
 /// The length before each event in protobuf (`docs/semantics.md` §5.3).
 const PREFIX_BYTES: usize = 4;
 
@@ -236,7 +233,8 @@ mod tests {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         let mut scanner = EventScanner::for_response(&headers).unwrap();
-        let members = [gzip::member(b"{}\n{}\n"), gzip::member(format!("{MARK}\n").as_bytes())];
+        let members =
+            [gzip::to_member(b"{}\n{}\n"), gzip::to_member(format!("{MARK}\n").as_bytes())];
         let mut ends = Vec::new();
         for (at, byte) in members.concat().iter().enumerate() {
             scanner.scan(&[*byte]);
