@@ -133,21 +133,23 @@ impl Arguments {
     pub(crate) fn run(&self) -> bool {
         match &self.command {
             Task::One { seed, options, trace, log, keep, cut } => {
+                log_if(*log);
                 determinism::begin(*seed);
                 let plan = match cut.scenario {
                     Some(scenario) => Plan::short(*seed, options.minutes, scenario),
                     None => options.plan(*seed),
                 };
-                let is_success = run(&plan, trace.as_ref(), *log, Some((cut.cut, cut.side)));
+                let is_success = run(&plan, trace.as_ref(), Some((cut.cut, cut.side)));
                 if let Some(file) = keep.as_ref().filter(|_| !is_success) {
                     plan.write(file);
                 }
                 is_success
             }
             Task::Replay { plan, trace, log } => {
+                log_if(*log);
                 let plan = Plan::read(plan);
                 determinism::begin(plan.seed);
-                run(&plan, trace.as_ref(), *log, None)
+                run(&plan, trace.as_ref(), None)
             }
             Task::Regressions { directory } => regressions(directory),
             Task::Shrink { plan, tries } => shrink::shrink(plan, *tries),
@@ -166,12 +168,20 @@ impl Arguments {
     }
 }
 
-/// Runs a plan, and prints its violations and the hash of its trace.
-fn run(plan: &Plan, file: Option<&PathBuf>, log: bool, cut: Option<(u64, CutSide)>) -> bool {
-    if log {
+/// Prints Weir's log to stderr. Called before a run begins, and on a thread of its own: the hash
+/// maps of the log would take the keys of the run's, and it would be another one.
+fn log_if(log: bool) {
+    let init = || {
         let filter = tracing_subscriber::EnvFilter::new("weir=debug");
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    };
+    if log {
+        std::thread::spawn(init).join().expect("the log begins");
     }
+}
+
+/// Runs a plan, and prints its violations and the hash of its trace.
+fn run(plan: &Plan, file: Option<&PathBuf>, cut: Option<(u64, CutSide)>) -> bool {
     let file = file.map(|path| std::fs::File::create(path).expect("the trace is created"));
     let trace = Trace::new(file);
     let runtime = tokio::runtime::Builder::new_current_thread()
