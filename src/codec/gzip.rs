@@ -74,7 +74,7 @@ pub fn to_member(bytes: &[u8]) -> Bytes {
     member.into()
 }
 
-/// What is shorter, such as a bookmark, is not compressed.
+/// Shorter frames, such as bookmarks, are not compressed.
 const COMPRESSED_BYTES_MIN: usize = 512;
 
 impl Default for MemberWriter {

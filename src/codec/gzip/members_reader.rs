@@ -38,7 +38,7 @@ impl MembersReader {
         Ok(plain.into())
     }
 
-    /// Whether the pieces so far end with a whole member.
+    /// Whether the last piece ended with a whole member.
     pub fn is_between_members(&self) -> bool {
         self.inflate.is_none()
     }

@@ -19,7 +19,7 @@ use crate::frame::{self, EventType};
 use crate::list::ItemFormat;
 use crate::object::Object;
 
-/// What a run is a part of, and how it writes its objects.
+/// The form in which a run writes its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RunFormat {
     /// The items of a list.
@@ -91,7 +91,7 @@ pub(super) fn runs(
     })
 }
 
-/// The bytes of a run so far.
+/// The length in bytes of a run that is being collected.
 pub(super) struct RunLength {
     format: RunFormat,
     bytes: usize,

@@ -112,8 +112,8 @@ impl SegmentCache {
     }
 
     /// Returns the ADDED frames of these objects as a gzip member. They are a run of the initial
-    /// events of a watch, so that all watches with the same objects share it. What is not in the
-    /// cache takes about a millisecond of CPU, unless an object is long.
+    /// events of a watch, so that all watches with the same objects share it. A run that is not
+    /// in the cache takes about a millisecond of CPU, or more if it has a long object.
     pub fn initial_events(&self, view: View, objects: &[Arc<Object>]) -> Vec<Bytes> {
         let format = RunFormat::InitialEvents(view);
         let run = Run::new(format, objects);

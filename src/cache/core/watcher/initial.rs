@@ -40,7 +40,7 @@ impl InitialBatch {
         }
     }
 
-    /// Returns the frames. What is copied for one watch counts as held.
+    /// Returns the frames. Copies for this watch alone count as held.
     pub(super) fn finish(self, view: View, held: Option<&HeldBytes>) -> Rope {
         match (self, held) {
             (Self::Run(segments, _, objects), _) => segments.initial_events(view, &objects).into(),
