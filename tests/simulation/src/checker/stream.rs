@@ -48,9 +48,7 @@ pub(crate) struct StreamCheck {
     is_relisted: bool,
     last_bookmark: u64,
     last_event: u64,
-    /// Whether an event since the last bookmark surely is: no write gives it.
-    differs: bool,
-    /// Since when a bookmark is owed for it.
+    /// Since when a bookmark is owed for an event that surely is: no write gives it.
     difference_at: Option<Instant>,
 }
 
@@ -114,7 +112,6 @@ impl Checker {
             is_relisted: false,
             last_bookmark: 0,
             last_event: 0,
-            differs: false,
             difference_at: None,
         };
         inner.checked("FM");
@@ -246,23 +243,31 @@ impl StreamCheck {
     /// it. A bookmark must follow then, if an earlier one shows that the client gets them. An event
     /// that is missing before it proves nothing: a difference has no event for an object that came
     /// and left between the states.
+    ///
+    /// A write that was made while the list was on its way may follow the difference in the same
+    /// piece. A client resumes well after its event, so that no bookmark is owed.
     fn note_difference(&mut self, inner: &Inner, frame: &Frame, revision: u64) {
-        if self.differs {
-            return;
-        }
-        self.differs = true;
+        let (mut differs, mut written) = (true, None);
         for candidate in &mut self.candidates {
             let (epoch, mut next) = (inner.write_log.epoch(candidate.epoch), candidate.clone());
             let earlier = epoch.log(self.selection.resource);
             next.next =
                 next.next.max(earlier.map_or(0, |log| next_after(log, revision.saturating_sub(1))));
             if next.check(epoch, &self.selection, Some((frame, revision)), revision).is_ok() {
+                let write = earlier.and_then(|log| log.writes.get(next.next.checked_sub(1)?));
+                (differs, written) = (false, write.map(|write| write.written));
                 *candidate = next;
-                self.differs = false;
             }
         }
-        if self.differs && self.last_bookmark > 0 {
-            self.difference_at = Some(Instant::now());
+        if differs && self.last_bookmark > 0 {
+            self.difference_at.get_or_insert_with(Instant::now);
+        }
+        let follows = |at: &Instant| {
+            at.elapsed() < PIECE_WITHIN
+                && written.is_some_and(|written| written + LISTED_WITHIN > *at)
+        };
+        if self.difference_at.as_ref().is_some_and(follows) {
+            self.difference_at = None;
         }
     }
 
@@ -308,7 +313,6 @@ impl StreamCheck {
         if self.difference_at.take().is_some() {
             inner.checked("W9");
         }
-        self.differs = false;
         if inner.may_relist(self.begun, self.start) || self.is_relisted {
             self.is_relisted = false;
             self.go_on_after(inner, revision);
@@ -412,3 +416,7 @@ impl StreamCheck {
 /// How soon after the last event of a relist a bookmark comes. It is due as soon as its watch has
 /// caught up.
 const BOOKMARKED_WITHIN: Duration = Duration::from_secs(3);
+/// How soon after the first event of a piece its last one is read.
+const PIECE_WITHIN: Duration = Duration::from_millis(100);
+/// How long a list is on its way from an API server: a crowd has it wait for up to 400 ms.
+const LISTED_WITHIN: Duration = Duration::from_secs(1);
