@@ -14,22 +14,45 @@ pub(crate) use self::processes::{ApiServer, Etcd, write_kubeconfig};
 use crate::matrix_suite::world::Side;
 use crate::suite::wire::{Call, Endpoint};
 
-/// Returns the directory of the binaries, if all required ones are there.
-pub(crate) fn assets() -> Option<PathBuf> {
-    let dir = std::env::var_os("KUBEBUILDER_ASSETS")
-        .map_or_else(|| PathBuf::from("/usr/local/kubebuilder/bin"), PathBuf::from);
-    ["etcd", "kube-apiserver"].iter().all(|name| dir.join(name).is_file()).then_some(dir)
+/// Names the directory of the next version, for tests of an upgrade.
+pub(crate) const UPGRADE: &str = "KUBEBUILDER_ASSETS_UPGRADE";
+
+/// Returns the directories that `$KUBEBUILDER_ASSETS` names, or the default one.
+pub(crate) fn asset_dirs() -> Vec<PathBuf> {
+    std::env::var_os("KUBEBUILDER_ASSETS").map_or_else(
+        || vec![PathBuf::from("/usr/local/kubebuilder/bin")],
+        |dirs| std::env::split_paths(&dirs).collect(),
+    )
 }
 
-/// Whether the API server enables watch-list by default, by its own help text.
-pub(crate) fn has_watch_list() -> bool {
-    let help = assets()
-        .and_then(|dir| Command::new(dir.join("kube-apiserver")).arg("--help").output().ok());
-    let help = help.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    help.unwrap_or_default()
-        .lines()
-        .any(|line| line.contains("WatchList=true|false") && line.contains("default=true"))
+/// Returns the directory of the binaries, if all required ones are there.
+pub(crate) fn assets() -> Option<PathBuf> {
+    asset_dirs().into_iter().next().filter(|dir| is_complete(dir))
 }
+
+/// Returns the directory of the version to which a test upgrades, if its binaries are there.
+pub(crate) fn upgraded_assets() -> Option<PathBuf> {
+    std::env::var_os(UPGRADE).map(PathBuf::from).filter(|dir| is_complete(dir))
+}
+
+fn is_complete(dir: &Path) -> bool {
+    ["etcd", "kube-apiserver"].iter().all(|name| dir.join(name).is_file())
+}
+
+/// Returns the version of the API server in a directory, like `v1.36.2`.
+pub(crate) fn version_of(dir: &Path) -> Option<String> {
+    let output = Command::new(dir.join("kube-apiserver")).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.trim().strip_prefix("Kubernetes ").map(str::to_owned)
+}
+
+/// Returns the minor version of the API server: 36 of `v1.36.2`.
+pub(crate) fn minor() -> Option<u32> {
+    version_of(&assets()?)?.split('.').nth(1)?.parse().ok()
+}
+
+/// Turns watch-list on, which is off by default in some versions: alpha up to 1.31, and 1.33.
+pub(crate) const WITH_WATCH_LIST: &str = "--feature-gates=WatchList=true";
 
 /// Returns kubectl beside the other binaries, or on the path.
 pub(crate) fn kubectl() -> Option<PathBuf> {
@@ -79,7 +102,7 @@ impl ControlPlane {
         let mut plane = Self::start();
         if !plane.has_watch_list() {
             plane.kill_apiserver();
-            plane.apiserver.add_argument("--feature-gates=WatchList=true");
+            plane.apiserver.add_argument(WITH_WATCH_LIST);
             plane.start_apiserver();
             assert!(plane.has_watch_list(), "this API server has no watch-list at all");
         }

@@ -21,6 +21,7 @@ mod readers;
 mod reference;
 mod relay;
 mod report;
+pub(crate) mod upgrade;
 mod world;
 mod writers;
 
@@ -41,7 +42,7 @@ use self::reference::{Reference, range};
 use self::relay::Relay;
 use self::world::World;
 use self::writers::Marks;
-use crate::control_plane::ALICE;
+use crate::control_plane::{ALICE, upgraded_assets};
 use crate::cuts::requests::{json_request, send};
 use crate::support::Weir;
 
@@ -104,8 +105,12 @@ struct Fire {
 
 fn run(servers: usize, form: Form, pace: Pace) {
     let began = Instant::now();
-    let mut fire = Fire::start(servers, form, pace);
+    let mut fire = Fire::start(servers, form, pace, 1);
     eprintln!("{servers} API servers, {form:?}: everything runs after {:.0?}", began.elapsed());
+    // Where a next version is given, both are there from now on.
+    if let Some(next) = upgraded_assets() {
+        fire.fault("an upgrade of one", |fire| fire.upgrade(servers - 1, &next));
+    }
     let began = Instant::now();
     fire.calm();
     fire.all_faults();
@@ -114,7 +119,8 @@ fn run(servers: usize, form: Form, pace: Pace) {
 }
 
 impl Fire {
-    fn start(servers: usize, form: Form, pace: Pace) -> Self {
+    /// Starts everything. `informers` of each form read each collection.
+    fn start(servers: usize, form: Form, pace: Pace, informers: usize) -> Self {
         let runtime = Runtime::new().unwrap();
         let cluster = Cluster::start(runtime.handle(), servers);
         let (doors, direct) = runtime.block_on(async {
@@ -144,7 +150,7 @@ impl Fire {
             reference.begin(cluster.etcd_port(), base);
         });
         let world = Arc::new(World::new(weir.kubeconfig(), admin, reference));
-        let (informers, marks, tasks) = (Vec::new(), Marks::default(), JoinSet::new());
+        let (marks, tasks) = (Marks::default(), JoinSet::new());
         let mut fire = Self {
             runtime,
             cluster,
@@ -154,15 +160,15 @@ impl Fire {
             pace,
             weir,
             world,
-            informers,
+            informers: Vec::new(),
             marks,
             tasks,
         };
-        fire.start_clients();
+        fire.start_clients(informers);
         fire
     }
 
-    fn start_clients(&mut self) {
+    fn start_clients(&mut self, informers: usize) {
         let (world, tasks) = (&self.world, &mut self.tasks);
         self.runtime.block_on(async {
             for n in 0..WRITERS {
@@ -172,10 +178,11 @@ impl Fire {
                 tasks.spawn(writers::create(Arc::clone(world), Arc::clone(&self.marks), n));
             }
             for (n, scope) in Scope::every_scope().into_iter().enumerate() {
-                for streams in [false, true] {
-                    let name = format!("informer {n}, streams: {streams}");
+                for number in 0..2 * informers {
+                    let streams = number % 2 == 1;
+                    let name = format!("informer {n}.{number}, streams: {streams}");
                     let client = Client::new(world, name).await;
-                    let informer = Informer::new(client, scope, streams, n as u64);
+                    let informer = Informer::new(client, scope, streams, (n + number) as u64);
                     self.informers.push((scope, informer.informed()));
                     tasks.spawn(informer.run());
                 }

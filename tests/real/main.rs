@@ -2,12 +2,13 @@
 //!
 //! The binaries are those of envtest's convention: in `$KUBEBUILDER_ASSETS`, or in
 //! `/usr/local/kubebuilder/bin`. Where they are missing each test says so and is counted as
-//! ignored.
+//! ignored. Several directories are several versions, see `versions.rs`.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stderr,
+    clippy::print_stdout,
     clippy::indexing_slicing,
     reason = "this is a test"
 )]
@@ -35,6 +36,7 @@ mod matrix;
 #[path = "../matrix/suite.rs"]
 mod matrix_suite;
 mod namespaced;
+mod next;
 mod nodes;
 mod relist;
 mod resources;
@@ -47,6 +49,7 @@ mod suite;
 #[path = "../support/weir.rs"]
 mod support;
 mod unreadable;
+mod versions;
 
 #[path = "../support/wait.rs"]
 mod wait;
@@ -55,24 +58,32 @@ mod wire;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> std::process::ExitCode {
+    let dirs = control_plane::asset_dirs();
+    if dirs.len() > 1 {
+        return versions::test_each(&dirs);
+    }
     let mut arguments = Arguments::from_args();
     // Each test has a control plane of its own; two at once are enough for a small machine.
     arguments.test_threads = arguments.test_threads.or(Some(2));
-    libtest_mimic::run(&arguments, tests()).exit_code()
+    next::exit_code(&libtest_mimic::run(&arguments, tests()))
 }
 
 fn tests() -> Vec<Trial> {
-    let missing = control_plane::assets().is_none();
-    if missing {
-        eprintln!(
-            "no kube-apiserver and etcd in $KUBEBUILDER_ASSETS or /usr/local/kubebuilder/bin: every test here is ignored"
-        );
-    }
-    let no_kubectl = missing || control_plane::kubectl().is_none();
-    // Where it is still an alpha feature, other events may precede the bookmark that ends an
-    // initial state, so its content cannot be checked.
-    let no_watch_list = missing || !control_plane::has_watch_list();
+    let missing = control_plane::assets().is_none().then_some(
+        "no kube-apiserver and etcd in $KUBEBUILDER_ASSETS or /usr/local/kubebuilder/bin",
+    );
+    let no_kubectl = missing.or(control_plane::kubectl().is_none().then_some("no kubectl"));
+    let no_manager = no_kubectl.or(rollout::manager().is_none().then_some("no controller manager"));
+    let is_alpha = control_plane::minor().is_some_and(|minor| minor < 32);
+    let no_watch_list = missing.or(is_alpha.then_some(
+        "watch-list is alpha in this version: other events may precede the bookmark that ends an \
+         initial state, so its content cannot be checked",
+    ));
+    let no_upgrade = missing
+        .or(control_plane::upgraded_assets().is_none().then_some("no next version to upgrade to"));
+    let older = missing.or(next::is_older().then_some("the list is of a newer version"));
     let mut trials = vec![
+        trial("every_gate_and_parameter_is_known", older, next::gates_and_parameters),
         trial("kubectl_reads_and_writes_through_weir", no_kubectl, kubectl::reads_and_writes),
         trial("kubectl_watches_and_waits_through_weir", no_kubectl, kubectl::watches_and_waits),
         trial("informers_stay_equal_while_objects_churn", missing, churn::while_objects_churn),
@@ -91,6 +102,47 @@ fn tests() -> Vec<Trial> {
         ),
         trial("requests_leave_frozen_connections", missing, frozen::http2_connections),
         trial("requests_leave_frozen_http1_connections", missing, frozen::http1_connections),
+        trial("consistent_lists_show_every_write", missing, starts::own_writes),
+        trial("watches_follow_changes_of_definitions", missing, definitions::change),
+        trial("names_and_fields_that_mislead_a_parser", missing, definitions::confusable),
+        trial("a_controller_manager_rolls_out_through_weir", no_manager, rollout::through_weir),
+        trial("consistent_starts_come_from_the_cache", missing, starts::consistent),
+        trial("a_relist_ends_no_watch_and_costs_no_client_list", missing, relist::no_herd),
+        trial(
+            "an_unavailable_aggregated_api_affects_no_other_resource",
+            missing,
+            definitions::nowhere,
+        ),
+        trial(
+            "no_tenants_objects_change_what_another_reads",
+            missing,
+            unreadable::another_tenants_objects,
+        ),
+    ];
+    trials.extend([
+        trial(
+            "the_truth_holds_through_an_upgrade_behind_a_balancer",
+            no_upgrade,
+            fire::upgrade::behind_a_balancer,
+        ),
+        trial(
+            "the_truth_holds_through_an_upgrade_with_a_list",
+            no_upgrade,
+            fire::upgrade::in_a_list,
+        ),
+    ]);
+    trials.extend(trials_of_answers(missing, no_watch_list));
+    trials.push(trial("kubelets_get_what_the_authorizer_node_allows", no_kubectl, nodes::kubelets));
+    trials.extend(trials_of_users(missing));
+    if missing.is_none() {
+        trials.extend(figures::trials());
+    }
+    trials
+}
+
+/// Returns the tests that compare Weir's answers with the API server's.
+fn trials_of_answers(missing: Option<&str>, no_watch_list: Option<&str>) -> Vec<Trial> {
+    vec![
         trial("responses_equal_the_upstreams", missing, differential::answers),
         trial(
             "responses_through_two_weirs_equal_the_upstreams",
@@ -108,42 +160,16 @@ fn tests() -> Vec<Trial> {
             differential::pages,
         ),
         trial("consistent_lists_equal_the_upstreams", missing, differential::consistent),
-        trial("consistent_lists_show_every_write", missing, starts::own_writes),
-        trial("watches_follow_changes_of_definitions", missing, definitions::change),
-        trial("names_and_fields_that_mislead_a_parser", missing, definitions::confusable),
-        trial(
-            "a_controller_manager_rolls_out_through_weir",
-            no_kubectl || rollout::manager().is_none(),
-            rollout::through_weir,
-        ),
-        trial("consistent_starts_come_from_the_cache", missing, starts::consistent),
-        trial("a_relist_ends_no_watch_and_costs_no_client_list", missing, relist::no_herd),
         trial("every_resource_in_every_form_equals_the_upstreams", missing, resources::every_form),
         trial("metadata_only_views_equal_the_objects_metadata", missing, resources::metadata),
-        trial(
-            "an_unavailable_aggregated_api_affects_no_other_resource",
-            missing,
-            definitions::nowhere,
-        ),
-        trial(
-            "no_tenants_objects_change_what_another_reads",
-            missing,
-            unreadable::another_tenants_objects,
-        ),
         trial("invalid_parameters_get_the_upstreams_answers", missing, bad_input::answers),
         trial("raw_requests_mean_what_the_upstream_reads", missing, wire::requests),
         trial("raw_websockets_mean_what_the_upstream_reads", missing, wire::sockets),
-    ];
-    trials.push(trial("kubelets_get_what_the_authorizer_node_allows", no_kubectl, nodes::kubelets));
-    trials.extend(trials_of_users(missing));
-    if !missing {
-        trials.extend(figures::trials());
-    }
-    trials
+    ]
 }
 
 /// Returns the tests with many users.
-fn trials_of_users(missing: bool) -> Vec<Trial> {
+fn trials_of_users(missing: Option<&str>) -> Vec<Trial> {
     vec![
         trial(
             "nobody_sees_what_an_aggregated_api_server_shows_another_user",
@@ -169,11 +195,14 @@ fn trials_of_users(missing: bool) -> Vec<Trial> {
     ]
 }
 
-/// Returns a test, which is ignored where its binaries are missing.
-fn trial(name: &str, ignored: bool, test: fn()) -> Trial {
+/// Returns a test. It is ignored where something is missing, and says what.
+fn trial(name: &str, missing: Option<&str>, test: fn()) -> Trial {
+    if let Some(missing) = missing {
+        eprintln!("{name} is ignored: {missing}");
+    }
     let run = move || -> Result<(), Failed> {
         test();
         Ok(())
     };
-    Trial::test(name, run).with_ignored_flag(ignored)
+    Trial::test(name, run).with_ignored_flag(missing.is_some())
 }

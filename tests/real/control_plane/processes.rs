@@ -214,6 +214,11 @@ impl ApiServer {
         kill(&mut self.child);
     }
 
+    /// Makes the next start that of another version.
+    pub(crate) fn set_version(&mut self, assets: &Path) {
+        self.binary = assets.join("kube-apiserver");
+    }
+
     /// Stops it as an upgrade does, and waits for its end.
     pub(crate) fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {

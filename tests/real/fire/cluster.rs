@@ -8,7 +8,9 @@ use tokio::runtime::Handle;
 
 use super::reference::{Base, range};
 use super::relay::Relay;
-use crate::control_plane::{ADMIN, ApiServer, Etcd, assets, write_credentials, write_kubeconfig};
+use crate::control_plane::{
+    ADMIN, ApiServer, Etcd, WITH_WATCH_LIST, assets, write_credentials, write_kubeconfig,
+};
 
 /// One etcd with its API servers.
 pub(super) struct Cluster {
@@ -39,7 +41,9 @@ impl Cluster {
         for _ in 0..servers {
             let link = runtime.block_on(Relay::start(vec![self.etcd.port()]));
             let url = format!("http://127.0.0.1:{}", link.port());
-            self.servers.push(ApiServer::new(&self.assets, self.dir.path(), url));
+            let mut server = ApiServer::new(&self.assets, self.dir.path(), url);
+            server.add_argument(WITH_WATCH_LIST);
+            self.servers.push(server);
             self.links.push(link);
         }
     }

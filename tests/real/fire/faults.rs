@@ -48,7 +48,7 @@ impl Fire {
         self.fault("another cluster", Self::swap);
     }
 
-    fn fault(&mut self, name: &str, fault: impl FnOnce(&mut Self)) {
+    pub(super) fn fault(&mut self, name: &str, fault: impl FnOnce(&mut Self)) {
         let violations = self.world.report.violations().len();
         self.world.set_refusals(true);
         self.world.report.begin_fault(name);
@@ -67,7 +67,7 @@ impl Fire {
     }
 
     /// Ends an API server, waits, and starts it again.
-    fn restart(&mut self, server: usize, end: fn(&mut ApiServer), down: Duration) {
+    pub(super) fn restart(&mut self, server: usize, end: fn(&mut ApiServer), down: Duration) {
         end(&mut self.cluster.servers[server]);
         self.world.report.change();
         std::thread::sleep(down);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::control_plane::{ADMIN, ControlPlane, kubectl};
+use crate::control_plane::{ADMIN, ControlPlane, WITH_WATCH_LIST, kubectl};
 use crate::matrix_suite::credentials::{Certificate, LONG, Pki};
 use crate::matrix_suite::world::{Credentials, Side};
 use crate::suite::objects::create;
@@ -33,6 +33,7 @@ impl Testbed {
         let credentials = Credentials::new();
         let mut arguments = credentials.arguments(&format!("{ADMIN},admin,0,\"system:masters\"\n"));
         arguments.extend(ARGUMENTS.map(str::to_owned));
+        arguments.push(WITH_WATCH_LIST.to_owned());
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let plane = ControlPlane::start_with(&arguments);
         let pki = credentials.pki;

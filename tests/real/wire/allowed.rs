@@ -32,7 +32,7 @@ pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 32] = [
+const RULES: [Rule; 33] = [
     (
         "Weir writes its own errors in JSON in place of YAML (docs/semantics.md, section 8.5)",
         |look| {
@@ -56,6 +56,15 @@ const RULES: [Rule; 32] = [
             && look.says("its target is not a path")
             && !look.case.target.starts_with(b"/")
     }),
+    (
+        "h2 resets a stream whose :path is no path, as kube-apiserver does from 1.34 on \
+         (docs/decisions/raw-targets.md)",
+        |look| {
+            look.case.protocol == Protocol::Http2
+                && look.weir.outcome.end == End::Reset("PROTOCOL_ERROR".to_owned())
+                && !look.case.target.starts_with(b"/")
+        },
+    ),
     ("of HTTP/1, versions 1.0 and 1.1 alone are spoken (docs/decisions/raw-targets.md)", |look| {
         look.refuses_with(505) && look.case.version == "HTTP/1.2"
     }),
