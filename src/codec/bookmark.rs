@@ -48,6 +48,17 @@ impl BookmarkTemplate {
         (!plain_ends && end_ends).then_some(Self { plain, initial_events_end: end })
     }
 
+    /// Returns the template after a bookmark of the API server, `None` if it stays as it is. What
+    /// is only derived from a periodic bookmark replaces nothing that was seen: 1.32 and 1.33 add
+    /// to the bookmark that ends the initial events.
+    pub fn learned(template: Option<&Self>, object: &[u8]) -> Option<Self> {
+        let newer = Self::from_bookmark(object)?;
+        let is_periodic = !read(object)?.1;
+        let is_same =
+            |template: &Self| *template == newer || (is_periodic && template.plain == newer.plain);
+        (!template.is_some_and(is_same)).then_some(newer)
+    }
+
     /// Creates the template of a resource of which no bookmark was seen yet: the metadata without
     /// the other fields of a zero object.
     pub fn minimal(resource: &ApiResource, representation: Representation) -> Option<Self> {
@@ -165,6 +176,37 @@ mod tests {
             assert_eq!(template.frame(ResourceVersion(10_000), false, View::Full), frame(plain));
             assert_eq!(template.frame(ResourceVersion(10_000), true, View::Full), frame(end));
         }
+    }
+
+    /// As 1.32 writes them, where zero times and an empty list are there.
+    #[test]
+    fn what_older_releases_add_to_the_end_bookmark_is_kept() {
+        let pod = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"365","creationTimestamp":null},"status":{}}"#;
+        let annotated = |annotations: &str| {
+            let time = r#""creationTimestamp":null"#;
+            let annotations = format!(r#"{time},"annotations":{{{annotations}}}"#);
+            pod.replace(time, &annotations)
+        };
+        let derived = annotated(r#""k8s.io/initial-events-end":"true""#);
+        let end = annotated(
+            r#""k8s.io/initial-events-end":"true","kubernetes.io/initial-events-list-blueprint":"eyJr=""#,
+        );
+        let frame = |template: &BookmarkTemplate, ends| {
+            let frame = template.frame(ResourceVersion(365), ends, View::Full);
+            let text = String::from_utf8(frame.to_vec()).unwrap();
+            text.trim_end().trim_start_matches(r#"{"type":"BOOKMARK","object":"#).to_owned()
+        };
+        let first = BookmarkTemplate::learned(None, pod.as_bytes()).unwrap();
+        assert_eq!(
+            [false, true].map(|ends| frame(&first, ends)),
+            [pod, &derived].map(|text| format!("{text}}}"))
+        );
+        let seen = BookmarkTemplate::learned(Some(&first), end.as_bytes()).unwrap();
+        assert_eq!(
+            [false, true].map(|ends| frame(&seen, ends)),
+            [pod, &end].map(|text| format!("{text}}}"))
+        );
+        assert_eq!(BookmarkTemplate::learned(Some(&seen), pod.as_bytes()), None);
     }
 
     #[test]

@@ -34,10 +34,15 @@ impl LearnedTraits {
     /// Learns how the upstream writes a bookmark of this resource from the object of one. The
     /// newest form is kept: an upgraded upstream may write its bookmarks differently.
     pub(crate) fn learn_bookmark(&self, object: &[u8]) {
-        let Some(template) = BookmarkTemplate::from_bookmark(object) else { return };
-        if self.bookmark_template.load().as_deref() != Some(&template) {
+        let known = self.bookmark_template.load();
+        if let Some(template) = BookmarkTemplate::learned(known.as_deref(), object) {
             self.bookmark_template.store(Some(Arc::new(template)));
         }
+    }
+
+    /// Forgets the form of bookmarks, because the version of the upstream changed.
+    pub(crate) fn forget_bookmark(&self) {
+        self.bookmark_template.store(None);
     }
 
     /// Whether a bookmark of the upstream was seen.

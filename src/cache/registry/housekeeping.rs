@@ -185,6 +185,7 @@ impl Inner {
         });
         self.context.watch_list.expire();
         for cached in self.caches.to_vec() {
+            cached.learned.forget_bookmark();
             cached.requests.request_relist();
         }
     }

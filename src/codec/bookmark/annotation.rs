@@ -1,12 +1,14 @@
-//! Adds the initial-events-end annotation to a bookmark, or removes it.
+//! Adds the initial-events-end annotation to a bookmark, or removes it. With it goes the one that
+//! 1.32 and 1.33 put beside it: an empty list of the resource, encoded as the watch is.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use super::parse::{ANNOTATION, parse_bookmark};
 use crate::protobuf::wire::{Field, Fields, push_head};
 use crate::{protobuf, splice};
 
-/// Removes the annotation.
+/// Removes the annotations.
 pub(super) fn remove(object: &[u8]) -> Option<Vec<u8>> {
     if protobuf::is_protobuf(object) {
         remove_from_protobuf(object)
@@ -20,15 +22,26 @@ pub(super) fn add(object: &[u8]) -> Option<Vec<u8>> {
     if protobuf::is_protobuf(object) { add_to_protobuf(object) } else { add_to_json(object) }
 }
 
-/// Also removes `annotations` if the annotation was the only one.
+/// Also removes `annotations` if no other one is left.
 fn remove_from_json(object: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(object).ok()?;
+    let text = without_blueprint(text);
     let only_pair = format!(r#""annotations":{{{ANNOTATION_PAIR}}}"#);
     [format!(",{only_pair}"), format!("{only_pair},"), only_pair]
         .into_iter()
         .chain([format!(",{ANNOTATION_PAIR}"), format!("{ANNOTATION_PAIR},")])
         .find(|part| text.contains(part.as_str()))
         .map(|part| text.replacen(&part, "", 1).into_bytes())
+}
+
+/// Keys are sorted, so that another pair is before this one. Its value is in base64.
+fn without_blueprint(text: &str) -> Cow<'_, str> {
+    let rest = |text: &'_ str| {
+        let (before, after) = text.split_once(&format!(r#","{BLUEPRINT}":""#))?;
+        let (_, after) = after.split_once('"')?;
+        Some([before, after].concat())
+    };
+    rest(text).map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
 fn add_to_json(object: &[u8]) -> Option<Vec<u8>> {
@@ -50,7 +63,12 @@ fn add_to_json(object: &[u8]) -> Option<Vec<u8>> {
         // The position after the closing quote of the digits.
         let digits_end = parse_bookmark(object)?.layout.resource_version.end() + 1;
         let (before, after) = text.split_at_checked(digits_end)?;
-        format!("{before},{annotations}{after}")
+        // Before 1.34 there is a zero time.
+        let (time, after) = match after.strip_prefix(ZERO_TIME) {
+            Some(after) => (ZERO_TIME, after),
+            None => ("", after),
+        };
+        format!("{before}{time},{annotations}{after}")
     };
     Some(end.into_bytes())
 }
@@ -66,7 +84,7 @@ fn remove_from_protobuf(object: &[u8]) -> Option<Vec<u8>> {
             Some(next) => next.ok()?.start,
             None => metadata.len(),
         };
-        if !is_pair(&field)? {
+        if !is_removed(&field)? {
             kept.extend_from_slice(metadata.get(field.start..end)?);
         }
     }
@@ -104,11 +122,12 @@ fn add_to_protobuf(object: &[u8]) -> Option<Vec<u8>> {
     Some(splice::with_metadata(object, layout, &with))
 }
 
-fn is_pair(field: &Field<'_>) -> Option<bool> {
+fn is_removed(field: &Field<'_>) -> Option<bool> {
     if field.number != ANNOTATIONS {
         return Some(false);
     }
-    Some(key_of(field.bytes().ok()?)? == ANNOTATION.as_bytes())
+    let key = key_of(field.bytes().ok()?)?;
+    Some([ANNOTATION, BLUEPRINT].iter().any(|removed| removed.as_bytes() == key))
 }
 
 fn key_of(pair: &[u8]) -> Option<&[u8]> {
@@ -128,4 +147,8 @@ const ANNOTATIONS_TAG: u8 = 0x62;
 const KEY_TAG: u8 = 0x0a;
 const VALUE_TAG: u8 = 0x12;
 
+const ZERO_TIME: &str = r#","creationTimestamp":null"#;
+
+/// `InitialEventsListBlueprintAnnotationKey` of 1.32 and 1.33.
+const BLUEPRINT: &str = "kubernetes.io/initial-events-list-blueprint";
 const ANNOTATION_PAIR: &str = r#""k8s.io/initial-events-end":"true""#;
