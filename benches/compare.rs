@@ -130,7 +130,8 @@ fn background_runtime() -> Handle {
 
 async fn simulate(token: &str) {
     let users = vec![User::admin(token, "admin")];
-    let options = SimulatorOptions { tls: true, users, ..SimulatorOptions::default() };
+    // The first version that compresses watches.
+    let options = SimulatorOptions { tls: true, users, minor: 37, ..SimulatorOptions::default() };
     let simulator = Simulator::start(options).await.expect("a simulator");
     let ca = simulator.ca_pem().expect("the simulator has TLS").to_owned();
     child::serve_until_stdin_closes(&Endpoint { url: simulator.url(), ca }).await;

@@ -45,6 +45,8 @@ pub(crate) struct Answer {
     pub(crate) path: String,
     pub(crate) accept: String,
     pub(crate) gzip: bool,
+    /// Whether the body is compressed.
+    pub(crate) encoded: bool,
     pub(crate) content_type: String,
     pub(crate) file: String,
 }
@@ -106,7 +108,7 @@ fn load_answer(directory: &Path, answer: Answer) -> (Answer, HeaderMap, Bytes) {
     let value = HeaderValue::from_str(&answer.content_type).expect("a media type");
     let mut headers = HeaderMap::from_iter([(header::CONTENT_TYPE, value)]);
     headers.insert(header::CONTENT_LENGTH, bytes.len().into());
-    if answer.gzip {
+    if answer.encoded {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
     (answer, headers, bytes.into())
@@ -133,26 +135,25 @@ impl Floor {
         let value = |name| request.headers().get(name).map_or(&b""[..], HeaderValue::as_bytes);
         let (accept, gzip) = (value(header::ACCEPT), value(header::ACCEPT_ENCODING) == b"gzip");
         let path = request.uri().path_and_query().map_or("", |target| target.as_str());
-        if path.contains("watch=1") {
-            // The floor supports no selectors.
-            if path.contains("Selector") {
-                return status_only(StatusCode::NOT_FOUND);
-            }
-            let protobuf = accept.starts_with(PROTOBUF.as_bytes());
-            let events = match (path.contains("configmaps"), protobuf) {
-                (true, _) => &self.config_maps,
-                (false, true) => &self.pods_protobuf,
-                (false, false) => &self.pods,
-            };
-            return Response::new(Either::Right(events.watch()));
-        }
         let matching = self.answers.iter().find(|(answer, _, _)| {
             answer.path == path && answer.accept.as_bytes() == accept && answer.gzip == gzip
         });
-        let Some((_, headers, bytes)) = matching else { return status_only(StatusCode::NOT_FOUND) };
-        let mut response = Response::new(Either::Left(Full::new(bytes.clone())));
-        response.headers_mut().clone_from(headers);
-        response
+        if let Some((_, headers, bytes)) = matching {
+            let mut response = Response::new(Either::Left(Full::new(bytes.clone())));
+            response.headers_mut().clone_from(headers);
+            return response;
+        }
+        // The floor supports no selectors.
+        if !path.contains("watch=1") || path.contains("Selector") {
+            return status_only(StatusCode::NOT_FOUND);
+        }
+        let protobuf = accept.starts_with(PROTOBUF.as_bytes());
+        let events = match (path.contains("configmaps"), protobuf) {
+            (true, _) => &self.config_maps,
+            (false, true) => &self.pods_protobuf,
+            (false, false) => &self.pods,
+        };
+        Response::new(Either::Right(events.watch()))
     }
 }
 

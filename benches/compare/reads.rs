@@ -34,6 +34,9 @@ pub(crate) fn reads() -> Vec<Read> {
     let namespace = format!("/api/v1/namespaces/{}/pods", pods::namespace(0));
     let half = "/api/v1/pods?labelSelector=half%3Dfirst".to_owned();
     let gzip = Read { gzip: true, ..read("list-5000-gzip", every_pod(), JSON, 2, 1) };
+    // Each ends a second after it began.
+    let watch_list = || read(WATCH_LIST, format!("{}?{INITIAL}", every_pod()), JSON, 2, 8);
+    let compressed = Read { name: WATCH_LIST_GZIP, gzip: true, ..watch_list() };
     vec![
         read("get", pods::path(0), JSON, 4, 8),
         read("get-protobuf", pods::path(0), PROTOBUF, 4, 8),
@@ -43,10 +46,23 @@ pub(crate) fn reads() -> Vec<Read> {
         read("list-5000-protobuf", every_pod(), PROTOBUF, 2, 1),
         gzip,
         read("list-label-protobuf", half, PROTOBUF, 2, 1),
+        watch_list(),
+        compressed,
     ]
 }
 
+/// The rows of watches that begin with the state.
+pub(crate) const WATCH_LIST: &str = "watch-list-5000";
+pub(crate) const WATCH_LIST_GZIP: &str = "watch-list-5000-gzip";
+const INITIAL: &str = "watch=1&allowWatchBookmarks=true&sendInitialEvents=true&\
+    resourceVersionMatch=NotOlderThan&timeoutSeconds=1";
+
 impl Read {
+    /// Whether it is a watch that begins with the state.
+    pub(crate) fn is_watch(&self) -> bool {
+        self.path.contains("watch=1")
+    }
+
     /// Returns the request for a server. nginx serves files, which are named after their rows.
     fn request(&self, server: &Server) -> PreparedRequest {
         let path = if server.name == NGINX { format!("/{}", self.name) } else { self.path.clone() };

@@ -5,6 +5,7 @@
 //! does less and is lower. The lower bound of watches is always the floor. There are no targets
 //! relative to the simulator, which is no kube-apiserver.
 
+use crate::reads::{WATCH_LIST, WATCH_LIST_GZIP};
 use crate::results::Results;
 use crate::server::{FLOOR, NGINX, UPSTREAM, WEIR};
 use crate::table::Line;
@@ -12,7 +13,7 @@ use crate::{forwarded, lag, sync};
 
 /// Reads: the least ratio of the upstream's CPU time to Weir's, and the largest ratio of Weir's to
 /// the lower bound's.
-const READS: [(&str, Option<f64>, Option<f64>); 8] = [
+const READS: [(&str, Option<f64>, Option<f64>); 10] = [
     ("get", Some(6.0), Some(2.5)),
     ("get-protobuf", None, None),
     ("list-node-protobuf", Some(7.0), Some(1.5)),
@@ -21,7 +22,13 @@ const READS: [(&str, Option<f64>, Option<f64>); 8] = [
     ("list-5000-protobuf", Some(7.0), Some(1.3)),
     ("list-5000-gzip", Some(75.0), Some(2.0)),
     ("list-label-protobuf", Some(6.0), None),
+    (WATCH_LIST, None, None),
+    (WATCH_LIST_GZIP, None, None),
 ];
+
+/// A compressed watch that begins with the state: the largest CPU time and the most bytes, as
+/// parts of an uncompressed one's.
+const COMPRESSED: (f64, f64) = (1.3, 0.2);
 
 /// Watches: the least ratio of Weir's deliveries per CPU second to the upstream's. The ratio to the
 /// floor's must be at least 1.
@@ -65,6 +72,7 @@ pub(crate) fn lines(results: &Results, simulated: bool) -> Vec<Line> {
     for (row, less, within) in READS {
         lines.extend(evaluation.read(row, less, within));
     }
+    lines.push(evaluation.compressed());
     for (row, more) in WATCHES {
         lines.extend(evaluation.watch(row, more));
     }
@@ -122,6 +130,17 @@ impl Evaluation<'_> {
             cpu,
             self.several(row, "requests per second, p50 ms, p99 ms", &["rate", "p50_ms", "p99_ms"]),
         ]
+    }
+
+    /// Returns the line of compressed watches, beside uncompressed ones.
+    fn compressed(&self) -> Line {
+        let part = |name| {
+            let of_weir = |row| self.get(row, WEIR, name);
+            Some(of_weir(WATCH_LIST_GZIP)? / of_weir(WATCH_LIST)?)
+        };
+        self.line(WATCH_LIST_GZIP, "bytes", "bytes")
+            .at_most("of the CPU time of an uncompressed one", part("cpu_ms"), Some(COMPRESSED.0))
+            .at_most("of its bytes", part("bytes"), Some(COMPRESSED.1))
     }
 
     /// Returns deliveries per CPU second. The CPU time of the upstream is reduced by the cost of

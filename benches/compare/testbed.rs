@@ -146,7 +146,8 @@ async fn answers(upstream: &Server, reads: &[Read], directory: &Path) -> Vec<Ans
             parts.status
         );
         let encoded = parts.headers.contains_key(header::CONTENT_ENCODING);
-        assert_eq!(encoded, read.gzip, "{}: gzip", read.path);
+        // Before 1.37, watches are never compressed.
+        assert!(encoded == read.gzip || read.is_watch(), "{}: gzip", read.path);
         let body = body.collect().await.expect("a body").to_bytes();
         std::fs::write(directory.join(read.name), &body).expect("a file");
         let content_type = parts.headers.get(header::CONTENT_TYPE).expect("a media type");
@@ -154,6 +155,7 @@ async fn answers(upstream: &Server, reads: &[Read], directory: &Path) -> Vec<Ans
             path: read.path.clone(),
             accept: read.accept.to_owned(),
             gzip: read.gzip,
+            encoded,
             content_type: content_type.to_str().expect("text").to_owned(),
             file: read.name.to_owned(),
         });

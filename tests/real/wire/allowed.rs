@@ -32,7 +32,7 @@ pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 33] = [
+const RULES: [Rule; 34] = [
     (
         "Weir writes its own errors in JSON in place of YAML (docs/semantics.md, section 8.5)",
         |look| {
@@ -63,6 +63,15 @@ const RULES: [Rule; 33] = [
             look.case.protocol == Protocol::Http2
                 && look.weir.outcome.end == End::Reset("PROTOCOL_ERROR".to_owned())
                 && !look.case.target.starts_with(b"/")
+        },
+    ),
+    (
+        "h2 resets a stream whose :authority names a user, as kube-apiserver does from 1.33 on \
+         (RFC 9113 section 8.3.1)",
+        |look| {
+            look.case.protocol == Protocol::Http2
+                && look.weir.outcome.end == End::Reset("PROTOCOL_ERROR".to_owned())
+                && look.has("host", |value| value.contains(&b'@'))
         },
     ),
     ("of HTTP/1, versions 1.0 and 1.1 alone are spoken (docs/decisions/raw-targets.md)", |look| {
