@@ -22,6 +22,8 @@ pub struct BookmarkTemplate {
     plain: Template,
     /// The bookmark that ends the initial events.
     initial_events_end: Template,
+    /// The same for a watch of metadata alone, where it is another one.
+    metadata_end: Option<Template>,
 }
 
 /// A bookmark object with its original resourceVersion.
@@ -45,7 +47,12 @@ impl BookmarkTemplate {
         };
         let (plain, plain_ends) = Template::new(plain)?;
         let (end, end_ends) = Template::new(end)?;
-        (!plain_ends && end_ends).then_some(Self { plain, initial_events_end: end })
+        let metadata_end = annotation::for_metadata(&end.object).and_then(Template::new);
+        (!plain_ends && end_ends).then_some(Self {
+            plain,
+            initial_events_end: end,
+            metadata_end: metadata_end.map(|(end, _)| end),
+        })
     }
 
     /// Returns the template after a bookmark of the API server, `None` if it stays as it is. What
@@ -96,8 +103,11 @@ impl BookmarkTemplate {
         initial_events_end: bool,
         view: View,
     ) -> Bytes {
-        let Template { object, layout } =
-            if initial_events_end { &self.initial_events_end } else { &self.plain };
+        let of_metadata = self.metadata_end.as_ref().filter(|_| view.is_metadata());
+        let Template { object, layout } = match initial_events_end {
+            true => of_metadata.unwrap_or(&self.initial_events_end),
+            false => &self.plain,
+        };
         frame::with_resource_version("BOOKMARK", object, *layout, resource_version, view)
     }
 }
@@ -207,6 +217,13 @@ mod tests {
             [pod, &end].map(|text| format!("{text}}}"))
         );
         assert_eq!(BookmarkTemplate::learned(Some(&seen), pod.as_bytes()), None);
+        let of_metadata = seen.frame(ResourceVersion(365), true, View::Metadata);
+        let frame: serde_json::Value = serde_json::from_slice(&of_metadata).unwrap();
+        let annotations = &frame["object"]["metadata"]["annotations"];
+        assert_eq!(
+            annotations["kubernetes.io/initial-events-list-blueprint"],
+            "eyJraW5kIjoiUGFydGlhbE9iamVjdE1ldGFkYXRhTGlzdCIsImFwaVZlcnNpb24iOiJtZXRhLms4cy5pby92MSIsIm1ldGFkYXRhIjp7fSwiaXRlbXMiOm51bGx9Cg=="
+        );
     }
 
     #[test]

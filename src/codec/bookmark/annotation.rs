@@ -4,6 +4,9 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::parse::{ANNOTATION, parse_bookmark};
 use crate::protobuf::wire::{Field, Fields, push_head};
 use crate::{protobuf, splice};
@@ -91,7 +94,32 @@ fn remove_from_protobuf(object: &[u8]) -> Option<Vec<u8>> {
     Some(splice::with_metadata(object, layout, &kept))
 }
 
+/// Returns the bookmark that ends the initial events of a watch of metadata alone: the empty list
+/// is one of metadata. `None` if there is none.
+pub(super) fn for_metadata(end: &[u8]) -> Option<Vec<u8>> {
+    if protobuf::is_protobuf(end) {
+        let metadata = parse_bookmark(end)?.layout.metadata.slice(end);
+        memchr::memmem::find(metadata, BLUEPRINT.as_bytes())?;
+        let with_end = add_pair_to_protobuf(&remove_from_protobuf(end)?, ANNOTATION, "true")?;
+        let list = [
+            &*protobuf::envelope_head("meta.k8s.io/v1", "PartialObjectMetadataList"),
+            EMPTY_LIST,
+            protobuf::UNKNOWN_TAIL,
+        ];
+        return add_pair_to_protobuf(&with_end, BLUEPRINT, &STANDARD.encode(list.concat()));
+    }
+    let text = std::str::from_utf8(end).ok()?;
+    let (before, after) = text.split_once(&format!(r#""{BLUEPRINT}":""#))?;
+    let (_, after) = after.split_once('"')?;
+    let list = STANDARD.encode(EMPTY_LIST_JSON);
+    Some(format!(r#"{before}"{BLUEPRINT}":"{list}"{after}"#).into_bytes())
+}
+
 fn add_to_protobuf(object: &[u8]) -> Option<Vec<u8>> {
+    add_pair_to_protobuf(object, ANNOTATION, "true")
+}
+
+fn add_pair_to_protobuf(object: &[u8], key: &str, value: &str) -> Option<Vec<u8>> {
     let layout = parse_bookmark(object)?.layout;
     let metadata = layout.metadata.slice(object);
     // Before the first field with a higher number, or the first annotation with a greater key: the
@@ -101,7 +129,7 @@ fn add_to_protobuf(object: &[u8]) -> Option<Vec<u8>> {
         let field = field.ok()?;
         let after = match field.number.cmp(&ANNOTATIONS) {
             Ordering::Less => false,
-            Ordering::Equal => key_of(field.bytes().ok()?)? > ANNOTATION.as_bytes(),
+            Ordering::Equal => key_of(field.bytes().ok()?)? > key.as_bytes(),
             Ordering::Greater => true,
         };
         if after {
@@ -110,7 +138,7 @@ fn add_to_protobuf(object: &[u8]) -> Option<Vec<u8>> {
         }
     }
     let mut pair = Vec::new();
-    for (tag, text) in [(KEY_TAG, ANNOTATION), (VALUE_TAG, "true")] {
+    for (tag, text) in [(KEY_TAG, key), (VALUE_TAG, value)] {
         push_head(&mut pair, tag, text.len());
         pair.extend_from_slice(text.as_bytes());
     }
@@ -151,4 +179,11 @@ const ZERO_TIME: &str = r#","creationTimestamp":null"#;
 
 /// `InitialEventsListBlueprintAnnotationKey` of 1.32 and 1.33.
 const BLUEPRINT: &str = "kubernetes.io/initial-events-list-blueprint";
+/// An empty list of metadata in JSON.
+const EMPTY_LIST_JSON: &str = concat!(
+    r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":null}"#,
+    "\n"
+);
+/// The same in protobuf: the raw bytes, which are those of its metadata.
+const EMPTY_LIST: &[u8] = b"\x12\x08\x0a\x06\x0a\0\x12\0\x1a\0";
 const ANNOTATION_PAIR: &str = r#""k8s.io/initial-events-end":"true""#;

@@ -272,13 +272,6 @@ impl CachedRead<'_> {
         }
     }
 
-    /// Whether the form of the bookmark that ends a watch's initial events is known. Before 1.34 it
-    /// may have an empty list in the form of the watch (`docs/semantics.md` §14), and a cache of
-    /// whole objects has not seen one of metadata.
-    pub(crate) fn knows_end_bookmark(&self) -> bool {
-        !self.target.form.view.is_metadata() || self.services.registry.upstream_has_snapshots()
-    }
-
     /// Waits for something that may need the upstream, but not longer than a forwarded request
     /// waits for an API server.
     pub(super) async fn while_usable<T>(

@@ -316,7 +316,6 @@ async fn owes_end_bookmark(
     match read.while_usable(has_watch_list.map(Ok)).await? {
         None => Err(Reason::Refused(Refusal::NotReady)),
         Some(false) if plan.asks_watch_list => Err(Reason::Options),
-        Some(true) if may_owe && !read.knows_end_bookmark() => Err(Reason::Options),
         Some(has_watch_list) => Ok(has_watch_list && may_owe),
     }
 }

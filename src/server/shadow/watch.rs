@@ -275,9 +275,9 @@ impl BothWatches {
                 "BOOKMARK" => {
                     let (at, ends_start) =
                         bookmark::read(&frame.raw.object).ok_or(Cause::Malformed)?;
-                    let is_known = self.handle.cached_resource().learned.has_bookmark()
-                        && (!ends_start || read.knows_end_bookmark());
-                    let own_bookmark = is_known
+                    let learned = &self.handle.cached_resource().learned;
+                    let own_bookmark = learned
+                        .has_bookmark()
                         .then(|| self.handle.bookmark(at, ends_start, read.target.form.view))
                         .flatten();
                     if let Some(differs) = own_bookmark
