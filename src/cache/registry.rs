@@ -16,6 +16,7 @@
 mod cache_map;
 mod cache_walk;
 mod eviction;
+mod features;
 mod forward_budget;
 mod housekeeping;
 mod inner;
@@ -54,7 +55,6 @@ use crate::upstream::Upstream;
 use crate::upstream::availability::Availability;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::version::UpstreamVersion;
 
 /// The caches of all resources of one upstream. Cheap to clone: all clones share the caches.
 #[derive(Clone)]
@@ -149,13 +149,6 @@ impl Registry {
         self.inner.give_back(history_part, stops_unused);
     }
 
-    /// Whether the upstream reads pages from its watch cache ([`UpstreamVersion::has_snapshots`]).
-    /// False while its version is unknown.
-    pub fn upstream_has_snapshots(&self) -> bool {
-        let version = self.inner.source.version();
-        version.borrow().as_ref().is_some_and(UpstreamVersion::has_snapshots)
-    }
-
     /// Returns a time as the events of the histories have it.
     pub(crate) fn history_time(&self, time: Instant) -> Now {
         self.inner.context.clock.at(time)
@@ -165,12 +158,6 @@ impl Registry {
     pub fn upstream_version(&self) -> Option<String> {
         let version = self.inner.source.version();
         version.borrow().as_ref().map(|version| version.git_version.clone())
-    }
-
-    /// Whether the upstream marks the end of a watch's initial events, as far as is known.
-    pub fn may_have_watch_lists(&self) -> bool {
-        let support = &self.inner.context.watch_list;
-        support.is_supported() || !support.is_known()
     }
 
     /// Returns whether the upstream is away.
