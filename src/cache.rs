@@ -22,6 +22,7 @@ pub mod refusal;
 pub mod registry;
 #[cfg(test)]
 pub(crate) mod script;
+pub(crate) mod shard_support;
 pub(crate) mod upstream_history;
 pub mod verification;
 pub(crate) mod watch_list_attempt;

@@ -27,6 +27,7 @@ mod retry_budget;
 pub(crate) mod review;
 pub(crate) mod self_review;
 pub mod send_options;
+pub(crate) mod shard_support;
 pub(crate) mod status;
 #[cfg(test)]
 pub(crate) mod testing;

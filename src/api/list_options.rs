@@ -28,6 +28,8 @@ pub struct ListOptions {
     /// Whether a watch begins with the current state; `None` when absent, before the default of
     /// `docs/semantics.md` §1.4 applies.
     pub send_initial_events: Option<bool>,
+    /// The shard selector's text.
+    pub shard_selector: String,
 }
 
 impl ListOptions {
@@ -49,6 +51,7 @@ impl ListOptions {
             send_initial_events: query
                 .first("sendInitialEvents")
                 .map(|value| decode_bool(Some(value))),
+            shard_selector: text("shardSelector"),
         })
     }
 }
@@ -80,7 +83,7 @@ mod tests {
     fn every_list_option_is_parsed() {
         let raw = "labelSelector=a%3Db&fieldSelector=metadata.name%3Dx&watch=1&allowWatchBookmarks=true\
                    &resourceVersion=7&resourceVersionMatch=NotOlderThan&timeoutSeconds=30&limit=500\
-                   &continue=abc&sendInitialEvents=false&unknown=1";
+                   &continue=abc&sendInitialEvents=false&shardSelector=x&unknown=1";
         let expected = ListOptions {
             label_selector: "a=b".to_owned(),
             field_selector: "metadata.name=x".to_owned(),
@@ -92,6 +95,7 @@ mod tests {
             limit: 500,
             continue_token: "abc".to_owned(),
             send_initial_events: Some(false),
+            shard_selector: "x".to_owned(),
         };
         assert_eq!(decode(raw), Some(expected));
         assert_eq!(decode(""), Some(ListOptions::default()));

@@ -14,6 +14,7 @@ use crate::cache::cluster_identity::ClusterIdentity;
 use crate::cache::floors::Floors;
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
+use crate::cache::shard_support::KnownShardSupport;
 use crate::cache::upstream_history::UpstreamHistory;
 use crate::cache::watch_list_support::WatchListSupport;
 use crate::config::CacheConfig;
@@ -32,6 +33,8 @@ pub(crate) struct CacheContext {
     pub(crate) budget: Budget,
     /// Whether the upstream supports watch-lists.
     pub(crate) watch_list: WatchListSupport,
+    /// Whether the upstream knows shard selectors.
+    pub(crate) shard_support: KnownShardSupport,
     /// Limits the lists of reflectors that run at the same time.
     list_slots: Semaphore,
     /// The same for the resources that other answers depend on ([`CacheKey::is_needed_first`]).
@@ -70,6 +73,7 @@ impl CacheContext {
             seams,
             metrics,
             watch_list: WatchListSupport::default(),
+            shard_support: KnownShardSupport::default(),
             list_slots: Semaphore::new(LISTS_MAX),
             first_list_slots: Semaphore::new(FIRST_LISTS_MAX),
             proof_lists: Semaphore::new(PROOF_LISTS_MAX),

@@ -15,5 +15,5 @@ pub mod pretty;
 pub mod protobuf;
 pub mod rope;
 pub mod splice;
-pub mod uid;
+mod uid;
 pub mod unreadable;

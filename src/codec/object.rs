@@ -4,6 +4,7 @@ mod found_span;
 mod key;
 mod layout;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,8 +19,10 @@ pub use self::layout::{Layout, Span};
 use crate::attrs::Attrs;
 use crate::managed_fields;
 use crate::splice::Splice;
+use crate::uid;
 use weir_api::media_type::{Encoding, View};
 use weir_api::resource_version::ResourceVersion;
+use weir_api::selector::shard::{self, ShardField};
 
 /// An immutable object. `Debug` shows no part of the body. A clone is another object with its own
 /// id.
@@ -38,6 +41,8 @@ pub struct Object {
     pub layout: Layout,
     /// Found when a client first asks for the object without them.
     managed_fields: FoundSpan,
+    /// The hash of its uid, once a shard selector needed it; 0 if it is not known.
+    uid_hash: AtomicU64,
     key_hash: u32,
     id: u64,
 }
@@ -53,8 +58,8 @@ impl Object {
     ) -> Self {
         let key_hash = hash(key.as_str().as_bytes());
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let managed_fields = FoundSpan::default();
-        Self { key, resource_version, attrs, body, layout, managed_fields, key_hash, id }
+        let (managed_fields, uid_hash) = (FoundSpan::default(), AtomicU64::new(0));
+        Self { key, resource_version, attrs, body, layout, managed_fields, uid_hash, key_hash, id }
     }
 
     /// Returns a number that no other object of this process has, not even one with the same key.
@@ -65,6 +70,26 @@ impl Object {
     /// Returns a hash of the key, which is the same in every process.
     pub fn key_hash(&self) -> u32 {
         self.key_hash
+    }
+
+    /// Returns its `metadata.uid`, which is read from the metadata each time; `None` if it has none
+    /// or if it cannot be read.
+    pub fn uid(&self) -> Option<Cow<'_, str>> {
+        uid::read(self.layout.metadata.slice(&self.body), self.layout.encoding)
+    }
+
+    /// Returns the hash by which shard selectors choose it: that of its uid, or of its namespace.
+    pub fn shard_hash(&self, field: ShardField) -> u64 {
+        if field == ShardField::Namespace {
+            return shard::hash(self.key.namespace().as_bytes());
+        }
+        let known = self.uid_hash.load(Ordering::Relaxed);
+        if known != 0 {
+            return known;
+        }
+        let hash = shard::hash(self.uid().unwrap_or_default().as_bytes());
+        self.uid_hash.store(hash, Ordering::Relaxed);
+        hash
     }
 
     /// Returns its weight for a byte budget, in bytes: the body and everything stored with it.

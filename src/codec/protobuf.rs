@@ -16,7 +16,7 @@ pub use self::envelope::{
     MAGIC, TypeMeta, UNKNOWN_RAW_TAG, UNKNOWN_TAIL, Unknown, decode_envelope, envelope_head,
     is_protobuf,
 };
-pub use self::messages::{ListMeta, Status, StatusCause, StatusDetails};
+pub use self::messages::{ListMeta, ShardInfo, Status, StatusCause, StatusDetails};
 pub use self::status::{decode_status, encode_status};
 
 #[cfg(test)]

@@ -1,18 +1,17 @@
 //! Reads the uid of an object from its metadata. The uid is not stored with the object, because
-//! only a relist needs it, and only for objects that changed.
+//! only a relist needs it, and only for objects that changed; and shard selectors, whose objects
+//! keep its hash.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::object::Object;
 use crate::protobuf::wire::Fields;
 use weir_api::media_type::Encoding;
 
-/// Returns the `metadata.uid` of an object; `None` if it has none or if it cannot be read.
-pub fn read(object: &Object) -> Option<Cow<'_, str>> {
-    let metadata = object.layout.metadata.slice(&object.body);
-    match object.layout.encoding {
+/// Returns the uid in the metadata of an object; `None` if it has none or if it cannot be read.
+pub(crate) fn read(metadata: &[u8], encoding: Encoding) -> Option<Cow<'_, str>> {
+    match encoding {
         Encoding::Json => serde_json::from_slice::<Metadata<'_>>(metadata).ok()?.uid,
         Encoding::Protobuf => in_protobuf(metadata).map(Cow::Borrowed),
     }
@@ -43,6 +42,7 @@ mod tests {
     use super::*;
     use crate::json;
     use crate::json::tests::config_maps;
+    use weir_api::selector::shard::{self, ShardField};
 
     #[test]
     fn reads_the_uid_of_the_object_and_of_nothing_else() {
@@ -51,10 +51,20 @@ mod tests {
                 r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{"name":"a","namespace":"n","resourceVersion":"1"{metadata}}},"uid":"x"}}"#
             );
             let object = json::object(text.as_bytes(), &config_maps()).unwrap();
-            read(&object).map(Cow::into_owned)
+            object.uid().map(Cow::into_owned)
         };
         assert_eq!(uid(r#","ownerReferences":[{"uid":"o"}],"uid":"u""#).as_deref(), Some("u"));
         assert_eq!(uid(""), None);
+    }
+
+    #[test]
+    fn shard_selectors_hash_the_uid_or_the_namespace() {
+        let text = br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"1"}}"#;
+        let object = json::object(text, &config_maps()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(object.shard_hash(ShardField::Uid), shard::hash(b"u"));
+            assert_eq!(object.shard_hash(ShardField::Namespace), shard::hash(b"n"));
+        }
     }
 
     #[test]

@@ -46,6 +46,7 @@ mod router;
 mod scale;
 mod selector;
 mod servers;
+mod shard;
 mod shared;
 mod status;
 mod store;

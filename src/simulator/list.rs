@@ -14,6 +14,7 @@ use super::page::{Page, PageRange, Token, expired};
 use super::render;
 use super::request::{Options, Request, Target, parse_revision};
 use super::selector::Selector;
+use super::shard::ShardSelector;
 use super::shared::Shared;
 use super::status::ApiError;
 
@@ -60,13 +61,14 @@ pub(super) async fn list(
 ) -> Result<Response<Body>, ApiError> {
     let form = negotiate(request, kind, Shape::List)?;
     let options = Options::decode(request, shared.options.watch_list())?;
-    let selector = selector(kind, target, &options)?;
+    let selector = selector(shared, kind, target, &options)?;
     let page = page(shared, request.server, kind, &selector, &options).await?;
     render::list(request, kind, &form, &page)
 }
 
 /// Returns the selectors of a request, with the requirements of its path.
 pub(super) fn selector(
+    shared: &Shared,
     kind: &Kind,
     target: &Target,
     options: &Options,
@@ -84,6 +86,9 @@ pub(super) fn selector(
             return Err(ApiError::bad_request(message));
         }
         selector.name = Some(target.name.clone());
+    }
+    if shared.options.shard_selectors && !options.shard_selector.is_empty() {
+        selector.shard = Some(ShardSelector::parse(&options.shard_selector)?);
     }
     Ok(selector)
 }

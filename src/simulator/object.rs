@@ -26,6 +26,8 @@ pub(super) struct Object {
     pub(super) namespace: Box<str>,
     /// Its name.
     pub(super) name: Box<str>,
+    /// Its uid.
+    pub(super) uid: Box<str>,
     /// `metadata.resourceVersion`.
     pub(super) revision: u64,
     /// Its labels.
@@ -55,6 +57,7 @@ impl Object {
             key: key(namespace, name).into(),
             namespace: namespace.into(),
             name: name.into(),
+            uid: text(&value, "/metadata/uid").into(),
             revision,
             labels: labels(&value),
             fields: indexed(kind, &value),

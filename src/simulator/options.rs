@@ -26,6 +26,8 @@ pub struct SimulatorOptions {
     /// The minor version of Kubernetes to imitate. Before 34 there are no watch-lists and no
     /// unrequested end bookmarks; from 37 on watch-lists are compressed.
     pub minor: u32,
+    /// Whether the feature gate `ShardedListAndWatch` is on.
+    pub shard_selectors: bool,
     /// The number of API servers before the one store. A balancer behind the one address gives each
     /// connection to one of them.
     pub servers: usize,
@@ -58,6 +60,7 @@ impl Default for SimulatorOptions {
             users: Vec::new(),
             anonymous: true,
             minor: 36,
+            shard_selectors: false,
             servers: 1,
             history_events_max: 4096,
             records_writes: false,

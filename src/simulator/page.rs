@@ -23,6 +23,8 @@ pub(super) struct Page {
     pub(super) continue_token: Option<String>,
     /// The number of objects that follow.
     pub(super) remaining: Option<usize>,
+    /// The shard selector.
+    pub(super) shard: Option<String>,
 }
 
 /// The range of a page.
@@ -49,9 +51,12 @@ impl Page {
         let bounds = (std::ops::Bound::Included(from.as_str()), std::ops::Bound::Unbounded);
         let objects = objects.range::<str, _>(bounds).map(|(_, object)| object);
         let mut raw = objects.take_while(|object| object.key.starts_with(&prefix));
+        let shard = selector.shard.as_ref().map(ToString::to_string);
         let mut page =
-            Self { objects: Vec::new(), revision, continue_token: None, remaining: None };
+            Self { objects: Vec::new(), revision, continue_token: None, remaining: None, shard };
+        let mut read = 0;
         for object in raw.by_ref() {
+            read += 1;
             if selector.matches(object) {
                 page.objects.push(Arc::clone(object));
             }
@@ -65,7 +70,9 @@ impl Page {
             let slash = if range.from_etcd { "" } else { "/" };
             let revision = i64::try_from(revision).unwrap_or(-1);
             page.continue_token = Some(Token::encode(revision, &format!("{slash}{relative}\0")));
-            page.remaining = selector.is_empty().then_some(left);
+            // A shard selector leaves objects out that are counted all the same.
+            let remaining = read + left - page.objects.len();
+            page.remaining = selector.is_empty().then_some(remaining);
         }
         page
     }
@@ -79,6 +86,15 @@ impl Page {
         }
         if let Some(remaining) = self.remaining {
             map.insert("remainingItemCount".to_owned(), remaining.into());
+        }
+        metadata
+    }
+
+    /// Returns the metadata of a list of whole built-in objects, which shows the shard selector.
+    pub(super) fn whole_metadata(&self) -> Value {
+        let mut metadata = self.metadata();
+        if let (Some(map), Some(shard)) = (metadata.as_object_mut(), &self.shard) {
+            map.insert("shardInfo".to_owned(), json!({ "selector": shard }));
         }
         metadata
     }

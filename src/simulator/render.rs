@@ -80,7 +80,7 @@ pub(super) fn list(
         (View::Plain, Media::Protobuf) => {
             let items: Result<Vec<Bytes>, _> =
                 page.objects.iter().map(|object| object.protobuf(kind)).collect();
-            let list = protobuf::list(&page.metadata(), items?.iter().map(|item| &**item))?;
+            let list = protobuf::list(&page.whole_metadata(), items?.iter().map(|item| &**item))?;
             protobuf::envelope(&kind.api_version(), &kind.list_kind, &list).into()
         }
     };
@@ -122,7 +122,7 @@ fn plain_list(kind: &Kind, page: &Page) -> Bytes {
     let head = if kind.custom {
         format!("{{\"apiVersion\":\"{api_version}\",\"items\":[")
     } else {
-        let metadata = text(&page.metadata());
+        let metadata = text(&page.whole_metadata());
         format!(
             "{{\"kind\":\"{list_kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
         )

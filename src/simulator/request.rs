@@ -203,6 +203,8 @@ pub(super) struct Options {
     pub(super) continue_token: String,
     /// Whether the watch begins with the state.
     pub(super) initial_events: Option<bool>,
+    /// The shard selector.
+    pub(super) shard_selector: String,
 }
 
 impl Options {
@@ -232,6 +234,7 @@ impl Options {
             limit: integer("limit")?.unwrap_or(0),
             continue_token: string("continue"),
             initial_events: request.param("sendInitialEvents").map(|value| truthy(Some(value))),
+            shard_selector: string("shardSelector"),
         };
         let unset = matches!(options.resource_version.as_str(), "" | "0");
         let silent = options.initial_events.is_none() && options.version_match.is_empty();

@@ -4,6 +4,7 @@
 
 use super::kinds::Kind;
 use super::object::{Object, labels_of};
+use super::shard::ShardSelector;
 use super::status::ApiError;
 
 /// The selectors of a request.
@@ -15,6 +16,8 @@ pub(super) struct Selector {
     pub(super) name: Option<String>,
     /// The namespace of the path.
     pub(super) namespace: Option<String>,
+    /// The shard selector.
+    pub(super) shard: Option<ShardSelector>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,7 +42,7 @@ impl Selector {
     pub(super) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, ApiError> {
         let labels = Labels::new(labels).parse().map_err(ApiError::bad_request)?;
         let fields = parse_fields(kind, fields).map_err(ApiError::bad_request)?;
-        Ok(Self { labels, fields, name: None, namespace: None })
+        Ok(Self { labels, fields, ..Self::default() })
     }
 
     /// Returns whether it has no requirement besides the path's.
@@ -65,6 +68,7 @@ impl Selector {
             && self.namespace.as_ref().is_none_or(|name| **name == *object.namespace)
             && self.fields.iter().all(|term| term.matches(object))
             && self.labels.iter().all(|term| term.matches(object))
+            && self.shard.as_ref().is_none_or(|shard| shard.matches(object))
     }
 }
 

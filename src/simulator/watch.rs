@@ -49,7 +49,7 @@ pub(super) async fn watch(
 ) -> Result<Response<Body>, ApiError> {
     let form = negotiate(request, kind, Shape::Watch)?;
     let options = Options::decode(request, shared.options.watch_list())?;
-    let selector = list::selector(kind, target, &options)?;
+    let selector = list::selector(shared, kind, target, &options)?;
     let start = WatchStart::from_options(&options).map_err(|text| ApiError::new(500, "", text))?;
     let socket = if websocket::is_upgrade(request) {
         match websocket::handshake(request) {

@@ -88,7 +88,7 @@ pub(super) fn delete_collection(
     target: &Target,
 ) -> Result<Response<Body>, ApiError> {
     let options = Options::decode(request, shared.options.watch_list())?;
-    let selector = list::selector(kind, target, &options)?;
+    let selector = list::selector(shared, kind, target, &options)?;
     let dry_run = dry_run(request)?;
     let matching: Vec<_> = shared.store.read(kind, |collection, _| {
         let objects = collection.objects.values().filter(|object| selector.matches(object));

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::header::{DATE, USER_AGENT};
 use http::{HeaderMap, Request, StatusCode, Uri};
 use jiff::Timestamp;
@@ -177,39 +179,56 @@ pub(crate) fn request() -> Request<RequestBody> {
 /// one. Where the answers differ, those of another cluster are no longer used: an error. A server
 /// that goes out of use meanwhile is not waited for.
 pub async fn cluster_uid(upstream: &Upstream) -> Result<Option<String>, UpstreamError> {
-    let endpoints = upstream.endpoints();
-    let servers = endpoints.in_use();
-    let asked = servers.iter().map(|server| uid_while_in_use(upstream, server));
-    let answers = futures_util::future::join_all(asked).await;
-    let mut uids = Vec::with_capacity(servers.len());
-    for (server, answer) in servers.iter().zip(answers) {
-        if let Some(uid) = answer.transpose()? {
-            endpoints.note_uid(server, uid.clone());
-            uids.push(uid);
-        }
+    let mut uids = Vec::new();
+    for (server, answer) in ask_each(upstream, |server| uid_of(server).boxed()).await? {
+        let uid = answer?;
+        upstream.endpoints().note_uid(&server, uid.clone());
+        uids.push(uid);
     }
-    let Some(uid) = uids.first().cloned() else {
-        return Err(UpstreamError::Lost("all API servers went out of use".to_owned()));
-    };
+    let uid = uids.first().cloned().flatten();
     if uids.iter().all(|other| *other == uid) {
         return Ok(uid);
     }
     Err(UpstreamError::Malformed("the API servers are of different clusters".to_owned()))
 }
 
-/// Returns the uid that one API server answers; `None` if the server goes out of use before. While
-/// the server is late it is probed, so that one that hangs goes out of use within three seconds. A
+/// Asks every API server that requests go to, each over a new connection. Returns the answers, at
+/// least one. A server that goes out of use meanwhile is not waited for.
+pub(super) async fn ask_each<T>(
+    upstream: &Upstream,
+    ask: Ask<T>,
+) -> Result<Vec<(Arc<ApiServer>, Result<T, UpstreamError>)>, UpstreamError> {
+    let servers = upstream.endpoints().in_use();
+    let asked = servers.iter().map(|server| ask_while_in_use(upstream, server, ask));
+    let answers = futures_util::future::join_all(asked).await;
+    let answers: Vec<_> = servers
+        .into_iter()
+        .zip(answers)
+        .filter_map(|(server, answer)| Some((server, answer?)))
+        .collect();
+    if answers.is_empty() {
+        return Err(UpstreamError::Lost("all API servers went out of use".to_owned()));
+    }
+    Ok(answers)
+}
+
+/// A request to one API server.
+pub(super) type Ask<T> = for<'a> fn(&'a mut OneServer) -> BoxFuture<'a, Result<T, UpstreamError>>;
+
+/// Returns the answer of one API server; `None` if the server goes out of use before. While the
+/// server is late it is probed, so that one that hangs goes out of use within three seconds. A
 /// server that is ready and slow is waited for: what came from it may be of another cluster.
-async fn uid_while_in_use(
+async fn ask_while_in_use<T>(
     upstream: &Upstream,
     server: &Arc<ApiServer>,
-) -> Option<Result<Option<String>, UpstreamError>> {
-    let uid = async {
+    ask: Ask<T>,
+) -> Option<Result<T, UpstreamError>> {
+    let answer = async {
         let mut connection = OneServer::connect_to(upstream, server).await?;
-        uid_of(&mut connection).await
+        ask(&mut connection).await
     };
     if server.is_out() || !upstream.endpoints().has_several() {
-        return Some(uid.await);
+        return Some(answer.await);
     }
     let out = async {
         while timeout(LATE_AFTER, server.until_out()).await.is_err() {
@@ -217,7 +236,7 @@ async fn uid_while_in_use(
         }
     };
     tokio::select! {
-        uid = uid => (uid.is_ok() || !server.is_out()).then_some(uid),
+        answer = answer => (answer.is_ok() || !server.is_out()).then_some(answer),
         () = out => None,
     }
 }

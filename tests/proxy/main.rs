@@ -48,6 +48,7 @@ mod scope;
 mod servers;
 mod settings;
 mod shadow;
+mod shards;
 mod sharing;
 mod shutdown;
 mod starts;

@@ -51,6 +51,15 @@ pub(crate) fn minor() -> Option<u32> {
     version_of(&assets()?)?.split('.').nth(1)?.parse().ok()
 }
 
+/// Whether the API server has the feature gate of shard selectors, by its own help text.
+pub(crate) fn has_shard_selectors() -> bool {
+    let help = assets()
+        .and_then(|dir| Command::new(dir.join("kube-apiserver")).arg("--help").output().ok());
+    help.is_some_and(|output| {
+        String::from_utf8_lossy(&output.stdout).contains("ShardedListAndWatch=true|false")
+    })
+}
+
 /// Turns watch-list on, which is off by default in some versions: alpha up to 1.31, and 1.33.
 pub(crate) const WITH_WATCH_LIST: &str = "--feature-gates=WatchList=true";
 

@@ -82,13 +82,13 @@ async fn everyone_sees_a_change(plane: &ControlPlane, watches: Vec<Incoming>) {
 }
 
 /// The upstream's counts for config maps.
-struct Cost {
-    watches: f64,
+pub(crate) struct Cost {
+    pub(crate) watches: f64,
     lists: f64,
 }
 
 impl Cost {
-    fn read(plane: &ControlPlane) -> Self {
+    pub(crate) fn read(plane: &ControlPlane) -> Self {
         let mut metrics = String::new();
         eventually_blocking("the upstream's metrics", || {
             metrics = plane.get("/metrics").unwrap_or_default();

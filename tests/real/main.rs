@@ -42,6 +42,7 @@ mod relist;
 mod resources;
 mod rollout;
 mod shadow;
+mod shards;
 mod shedding;
 mod starts;
 #[path = "../differential/suite.rs"]
@@ -152,6 +153,8 @@ fn tests() -> Vec<Trial> {
 
 /// Returns the tests that compare Weir's answers with the API server's.
 fn trials_of_answers(missing: Option<&str>, no_watch_list: Option<&str>) -> Vec<Trial> {
+    let has_shards = control_plane::has_shard_selectors();
+    let no_shards = missing.or((!has_shards).then_some("this version has no shard selectors"));
     vec![
         trial("responses_equal_the_upstreams", missing, differential::answers),
         trial(
@@ -170,6 +173,9 @@ fn trials_of_answers(missing: Option<&str>, no_watch_list: Option<&str>) -> Vec<
             differential::pages,
         ),
         trial("consistent_lists_equal_the_upstreams", missing, differential::consistent),
+        trial("reads_of_shards_equal_the_upstreams", no_shards, shards::answers),
+        trial("reads_of_shards_equal_the_upstreams_without_the_gate", missing, shards::without),
+        trial("watches_of_64_shards_cost_one_upstream_watch", no_shards, shards::watches),
         trial("every_resource_in_every_form_equals_the_upstreams", missing, resources::every_form),
         trial("metadata_only_views_equal_the_objects_metadata", missing, resources::metadata),
         trial("invalid_parameters_get_the_upstreams_answers", missing, bad_input::answers),

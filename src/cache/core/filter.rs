@@ -1,4 +1,4 @@
-//! The filter of a list or watch: namespace, name, and two selectors.
+//! The filter of a list or watch: namespace, name, and three selectors.
 //!
 //! The namespace and name that a filter requires (from its own fields or from the field selector)
 //! narrow scans of the store and select the index key of a watcher. The narrowed set may contain
@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
+use crate::api::selector::shard::ShardSelector;
 use crate::codec::object::Object;
 
 /// The filter of a list or watch of one resource.
@@ -21,6 +22,8 @@ pub struct WatchFilter {
     pub labels: LabelSelector,
     /// The field selector. It may repeat the name.
     pub fields: FieldSelector,
+    /// The shard selector.
+    pub shard: Option<Arc<ShardSelector>>,
 }
 
 impl WatchFilter {
@@ -34,11 +37,16 @@ impl WatchFilter {
             && self.name.as_deref().is_none_or(|wanted| wanted == key.name())
             && self.labels.matches(|label| object.attrs.label(label))
             && (self.fields.is_empty() || self.fields.matches(key.name(), key.namespace(), field))
+            && self
+                .shard
+                .as_ref()
+                .is_none_or(|shard| shard.matches(object.shard_hash(shard.field())))
     }
 
     /// Returns how many comparisons a match may take, in addition to namespace and name.
     pub fn terms(&self) -> usize {
-        self.labels.terms() + self.fields.terms()
+        let shard = self.shard.as_ref().map_or(0, |shard| shard.terms());
+        self.labels.terms() + self.fields.terms() + shard
     }
 
     /// Returns the namespace that every matching object has; never empty.

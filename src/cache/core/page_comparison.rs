@@ -13,7 +13,6 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::state::State;
 use crate::codec::object::{Key, Object};
-use crate::codec::uid;
 
 /// A page of a list at the resourceVersion of a state.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +119,7 @@ pub fn is_same(held: Option<&Object>, upstream: Option<&Object>, is_whole: bool)
         (Some(held), Some(upstream)) => {
             let is_same_bytes = !is_whole || held.body == upstream.body;
             let is_same_version = held.resource_version == upstream.resource_version;
-            is_same_version && is_same_bytes && uid::read(held) == uid::read(upstream)
+            is_same_version && is_same_bytes && held.uid() == upstream.uid()
         }
         (None, None) => true,
         _ => false,

@@ -50,7 +50,6 @@ use crate::cache::core::limits::WindowLimits;
 use crate::cache::core::now::Now;
 use crate::cache::core::store::Store;
 use crate::codec::object::Object;
-use crate::codec::uid;
 
 /// Why watches cannot continue across a relist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -152,7 +151,7 @@ impl Difference {
         if at <= *range.start() || at > *range.end() {
             return Err(Discontinuity::Inconsistent);
         }
-        let replaced = before.filter(|before| uid::read(before) != uid::read(after));
+        let replaced = before.filter(|before| before.uid() != after.uid());
         self.removed.extend(replaced.cloned());
         let previous = if replaced.is_some() { None } else { before.cloned() };
         self.upserted.push((Arc::clone(after), previous));

@@ -38,6 +38,8 @@ pub struct PageRange<'a> {
     /// requires a value of that field, then only the objects with that value count as remaining
     /// objects.
     pub indexed: Option<usize>,
+    /// Whether the upstream counts the remaining objects of a list by a shard selector alone.
+    pub counts_shard: bool,
 }
 
 /// A page of a list.
@@ -58,7 +60,8 @@ pub struct Page {
 pub struct Continuation {
     /// The key of the page's last object, relative to the list's root.
     pub last: String,
-    /// The number of objects that follow; known only without selectors.
+    /// The number of objects from the start of the page, less its limit: those that follow.
+    /// Known only without selectors, and perhaps with a shard selector, which leaves objects out.
     pub remaining: Option<u64>,
 }
 
@@ -136,9 +139,12 @@ impl Snapshot {
             Some((field, value))
         });
         let mut rest = self.store.all_after(filter.path_namespace(), required, last.key.as_str());
-        let selects = !filter.labels.is_empty() || !filter.fields.is_empty();
-        let remaining = if selects { usize::from(rest.next().is_some()) } else { rest.count() };
-        let next = (remaining > 0).then(|| Continuation {
+        let selects = !filter.labels.is_empty()
+            || !filter.fields.is_empty()
+            || (filter.shard.is_some() && !range.counts_shard);
+        let following = if selects { usize::from(rest.next().is_some()) } else { rest.count() };
+        let remaining = scanned.saturating_sub(limit) + following;
+        let next = (following > 0).then(|| Continuation {
             last: match filter.path_namespace() {
                 Some(_) => last.key.name().to_owned(),
                 None => last.key.as_str().to_owned(),

@@ -1,6 +1,7 @@
 //! What the upstream supports, as far as it is known.
 
 use crate::cache::registry::Registry;
+use crate::upstream::shard_support::ShardSupport;
 use crate::upstream::version::UpstreamVersion;
 
 impl Registry {
@@ -15,5 +16,20 @@ impl Registry {
     pub fn may_have_watch_lists(&self) -> bool {
         let support = &self.inner.context.watch_list;
         support.is_supported() || !support.is_known()
+    }
+
+    /// Returns how the upstream answers reads by shard selectors; `None` if it ignores them, or if
+    /// that is not known. Asks the upstream if need be. While instances of several versions answer,
+    /// one of them may ignore the selector, and nobody knows which one is asked next.
+    pub(crate) async fn shard_support(&self) -> Option<ShardSupport> {
+        let version = self.inner.source.version();
+        if version.borrow().as_ref().is_none_or(|version| version.is_mixed) {
+            return None;
+        }
+        let known = &self.inner.context.shard_support;
+        if !self.availability().is_usable() {
+            return known.last_answer();
+        }
+        known.learn(self.inner.source.ask_shard_support()).await
     }
 }

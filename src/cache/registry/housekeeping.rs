@@ -184,6 +184,7 @@ impl Inner {
             tracing::info!(left_out, "the version of the upstream changed; all caches list again");
         });
         self.context.watch_list.expire();
+        self.context.shard_support.expire();
         for cached in self.caches.to_vec() {
             cached.learned.forget_bookmark();
             cached.requests.request_relist();

@@ -14,6 +14,7 @@ use crate::upstream::availability::Availability;
 use crate::upstream::discovery::Discovery;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{HttpListWatch, ListWatch};
+use crate::upstream::shard_support::{self, ShardSupport};
 use crate::upstream::version::UpstreamVersion;
 
 /// The upstream as the registry uses it. A trait object, so that the registry and its users need no
@@ -48,6 +49,11 @@ pub(crate) trait Source: Send + Sync + 'static {
 
     /// Calls [`Discovery::version_changes`].
     fn version_changes(&self) -> watch::Receiver<u64>;
+
+    /// Calls [`shard_support::ask`]. A script has no shard selectors.
+    fn ask_shard_support(&self) -> BoxFuture<'_, Result<Option<ShardSupport>, UpstreamError>> {
+        std::future::ready(Ok(None)).boxed()
+    }
 
     /// Creates the lister-watcher of one cache, whose limit is that of one cache in `budget`.
     fn connect(
@@ -110,6 +116,10 @@ impl Source for UpstreamSource {
 
     fn version_changes(&self) -> watch::Receiver<u64> {
         self.discovery.version_changes()
+    }
+
+    fn ask_shard_support(&self) -> BoxFuture<'_, Result<Option<ShardSupport>, UpstreamError>> {
+        shard_support::ask(&self.upstream).boxed()
     }
 
     fn connect(

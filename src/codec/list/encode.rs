@@ -42,12 +42,15 @@ fn protobuf_envelope(
     meta: &ListMeta,
     items_bytes: usize,
 ) -> (Vec<u8>, Vec<u8>) {
-    let mut head = if format.view.is_metadata() {
-        protobuf::envelope_head(META_V1, PARTIAL_OBJECT_METADATA_LIST)
+    // A list of metadata does not show its shard selector, nor does one of custom resources, which
+    // is not in protobuf (`docs/semantics.md` §7.4).
+    let (mut head, shard) = if format.view.is_metadata() {
+        (protobuf::envelope_head(META_V1, PARTIAL_OBJECT_METADATA_LIST), "")
     } else {
-        protobuf::envelope_head(&resource.gvr.api_version(), &resource.list_kind)
+        let head = protobuf::envelope_head(&resource.gvr.api_version(), &resource.list_kind);
+        (head, &*meta.shard_selector)
     };
-    let meta = encode_meta(meta);
+    let meta = encode_meta(meta, shard);
     push_head(&mut head, UNKNOWN_RAW_TAG, field_len(meta.len()) + items_bytes);
     push_head(&mut head, LIST_META_TAG, meta.len());
     head.extend_from_slice(&meta);
@@ -55,7 +58,7 @@ fn protobuf_envelope(
 }
 
 /// Encodes the metadata of a list as the API server does.
-fn encode_meta(meta: &ListMeta) -> Vec<u8> {
+fn encode_meta(meta: &ListMeta, shard: &str) -> Vec<u8> {
     let message = protobuf::ListMeta {
         self_link: Some(String::new()),
         resource_version: Some(meta.resource_version.to_string()),
@@ -63,6 +66,8 @@ fn encode_meta(meta: &ListMeta) -> Vec<u8> {
         remaining_item_count: meta
             .remaining_item_count
             .map(|count| i64::try_from(count).unwrap_or(i64::MAX)),
+        shard_info: (!shard.is_empty())
+            .then(|| protobuf::ShardInfo { selector: Some(shard.to_owned()) }),
     };
     message.encode_to_vec()
 }
@@ -79,14 +84,17 @@ fn envelope(
     match (view.with_managed_fields(), resource.shape) {
         // The API server writes a typed nil slice here, unlike in lists of whole objects.
         (View::Metadata, _) if is_empty => {
-            let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, META_V1, meta);
+            let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, META_V1, meta, "");
             (head + "null", "}\n".to_owned())
         }
         (View::Metadata, _) => {
-            let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, META_V1, meta);
+            let head = typed_head(PARTIAL_OBJECT_METADATA_LIST, META_V1, meta, "");
             (head + "[", "]}\n".to_owned())
         }
-        (_, Shape::BuiltIn) => (typed_head(list_kind, &api_version, meta) + "[", "]}\n".to_owned()),
+        (_, Shape::BuiltIn) => {
+            let head = typed_head(list_kind, &api_version, meta, &meta.shard_selector);
+            (head + "[", "]}\n".to_owned())
+        }
         (_, Shape::Custom) => {
             let ListMeta { resource_version, continue_token, .. } = meta;
             let remaining = remaining(meta);
@@ -102,8 +110,9 @@ fn envelope(
 }
 
 /// Returns the beginning of a typed list, up to the value of `items`.
-fn typed_head(list_kind: &str, api_version: &str, meta: &ListMeta) -> String {
-    // A token is base64url, so it needs no escapes.
+fn typed_head(list_kind: &str, api_version: &str, meta: &ListMeta, shard: &str) -> String {
+    // A token is base64url, so it needs no escapes, and a shard selector has none of their
+    // characters.
     let ListMeta { resource_version, continue_token, .. } = meta;
     let token = if continue_token.is_empty() {
         String::new()
@@ -111,8 +120,13 @@ fn typed_head(list_kind: &str, api_version: &str, meta: &ListMeta) -> String {
         format!(r#","continue":"{continue_token}""#)
     };
     let remaining = remaining(meta);
+    let shard = if shard.is_empty() {
+        String::new()
+    } else {
+        format!(r#","shardInfo":{{"selector":"{shard}"}}"#)
+    };
     format!(
-        r#"{{"kind":"{list_kind}","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{resource_version}"{token}{remaining}}},"items":"#
+        r#"{{"kind":"{list_kind}","apiVersion":"{api_version}","metadata":{{"resourceVersion":"{resource_version}"{token}{remaining}{shard}}},"items":"#
     )
 }
 

@@ -86,4 +86,6 @@ pub struct ListMeta {
     pub continue_token: String,
     /// How many objects follow this page; present only with a token and without selectors.
     pub remaining_item_count: Option<u64>,
+    /// The shard selector of the list, as the API server writes it; empty for none.
+    pub shard_selector: String,
 }

@@ -86,6 +86,36 @@ fn metadata_lists_are_typed_for_all_resources() {
     }
 }
 
+/// As kube-apiserver 1.36.2 wrote them: only a list of built-in objects shows its shard selector.
+#[test]
+fn a_list_of_a_shard_shows_its_selector() {
+    let shard = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+    let meta = ListMeta {
+        resource_version: ResourceVersion(7),
+        continue_token: "abc".to_owned(),
+        remaining_item_count: Some(3),
+        shard_selector: shard.to_owned(),
+    };
+    let metadata = Form { view: View::Metadata, ..Form::JSON };
+    let text = |resource: &ApiResource, form| {
+        String::from_utf8_lossy(&encode(resource, form, &meta, Vec::new()).concat()).into_owned()
+    };
+    let whole = text(&config_maps(), Form::JSON);
+    let shown = format!(
+        r#""continue":"abc","remainingItemCount":3,"shardInfo":{{"selector":"{shard}"}}}},"#
+    );
+    assert!(whole.contains(&shown), "{whole}");
+    let protobuf = Form { encoding: Encoding::Protobuf, ..Form::JSON };
+    assert!(text(&config_maps(), protobuf).contains(&format!("\u{3}*M\nK{shard}")));
+    for hidden in [
+        text(&widgets(), Form::JSON),
+        text(&config_maps(), metadata),
+        text(&config_maps(), Form { encoding: Encoding::Protobuf, ..metadata }),
+    ] {
+        assert!(!hidden.contains("shard"), "{hidden}");
+    }
+}
+
 #[test]
 fn a_page_keeps_its_token() {
     let page = parse_as(

@@ -17,6 +17,17 @@ pub struct ListMeta {
     /// A pointer in Go, so it may be absent.
     #[prost(int64, optional, tag = "4")]
     pub remaining_item_count: Option<i64>,
+    /// Present in a list by a shard selector.
+    #[prost(message, optional, tag = "5")]
+    pub shard_info: Option<ShardInfo>,
+}
+
+/// `metav1.ShardInfo`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct ShardInfo {
+    /// The shard selector.
+    #[prost(string, optional, tag = "1")]
+    pub selector: Option<String>,
 }
 
 /// `metav1.Status`.

@@ -28,6 +28,7 @@ pub fn encode_status(status: &status::Status) -> Bytes {
             resource_version: empty(),
             continue_token: empty(),
             remaining_item_count: None,
+            shard_info: None,
         }),
         status: Some("Failure".to_owned()),
         message: Some(status.message.clone()),

@@ -189,6 +189,7 @@ fn lists_are_encoded_unchanged() {
             resource_version: page.resource_version,
             continue_token: page.continue_token,
             remaining_item_count: (*count > 0).then_some(7),
+            ..list::ListMeta::default()
         };
         let form = Form { encoding: Encoding::Protobuf, ..Form::JSON };
         assert_eq!(list::encode(&config_maps(), form, &meta, objects).concat(), *body);
@@ -201,6 +202,7 @@ fn two() -> Vec<u8> {
         resource_version: Some("12".to_owned()),
         continue_token: Some("token".to_owned()),
         remaining_item_count: Some(7),
+        shard_info: None,
     };
     let raw = List {
         metadata: Some(list_meta),
@@ -251,6 +253,7 @@ fn metadata_lists_are_of_bare_objects() {
             resource_version: Some("12".to_owned()),
             continue_token: Some(String::new()),
             remaining_item_count: None,
+            shard_info: None,
         }),
         items: vec![partial(&meta("a", "9")), partial(&meta("b", "10"))],
     };

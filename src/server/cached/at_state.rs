@@ -137,6 +137,7 @@ pub(crate) async fn start_at(
 
 /// Starts the cache of a watch whose start is to be compared once its end is known.
 pub(crate) async fn begin(read: &CachedRead<'_>) -> Option<CacheHandle> {
+    read.counts_shard().await.ok()?;
     read.begun_cache(None).await.ok()
 }
 
@@ -146,6 +147,7 @@ pub(crate) async fn follow_from(
     read: &CachedRead<'_>,
     after: ResourceVersion,
 ) -> Result<(CacheHandle, Watcher), NoAnswer> {
+    read.counts_shard().await.map_err(NoAnswer::Forwards)?;
     let handle = read.begun_cache(Some(after)).await.map_err(|reason| match reason {
         Reason::Refused(Refusal::NotReady) => NoAnswer::Late,
         reason => NoAnswer::Forwards(reason),

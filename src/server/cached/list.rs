@@ -48,6 +48,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     if plan.is_page() && !services.registry.upstream_has_snapshots() {
         return Err(plan.unavailable());
     }
+    let counts_shard = read.counts_shard().await?;
     let (handle, state) = match plan.read_at {
         ReadAt::Newest(freshness) => {
             let handle = read.ready_cache().await?;
@@ -83,7 +84,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
             (Arc::clone(handle.resource()), filter.clone(), gzip.cloned());
         let metrics = Arc::clone(&read.context.metrics);
         let encode = move || {
-            let selected = select(&resource, &state, &filter, &plan)?;
+            let selected = select(&resource, &state, &filter, &plan, counts_shard)?;
             count(&metrics, &selected, form.view);
             Some(encode(&resource, selected, form, gzip.as_ref(), is_saving))
         };
@@ -92,7 +93,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         encoded.map_err(|_| Reason::Refused(Refusal::Stopping))?.ok_or(unavailable)?
     } else {
         let resource = handle.resource();
-        let selected = select(resource, &state, filter, &plan).ok_or(unavailable)?;
+        let selected = select(resource, &state, filter, &plan, counts_shard).ok_or(unavailable)?;
         count(&read.context.metrics, &selected, form.view);
         encode(resource, selected, form, gzip, is_saving)
     };

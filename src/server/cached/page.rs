@@ -21,12 +21,13 @@ pub(crate) struct Selected {
 }
 
 /// Selects the objects of a list. Returns `None` if the plan needs a state that the cache cannot
-/// reconstruct.
+/// reconstruct. `counts_shard` is [`PageRange::counts_shard`].
 pub(crate) fn select(
     resource: &ApiResource,
     state: &State,
     filter: &WatchFilter,
     plan: &ListPlan,
+    counts_shard: bool,
 ) -> Option<Selected> {
     let (snapshot, indexed) = match plan.read_at {
         ReadAt::Newest(_) | ReadAt::Consistent => {
@@ -35,9 +36,13 @@ pub(crate) fn select(
         ReadAt::Exact(at) => (Snapshot::at(state, at)?, None),
     };
     let from = plan.start_key.as_deref().unwrap_or_default();
-    let page = snapshot.page(filter, &PageRange { from, limit: plan.limit, indexed });
+    let range = PageRange { from, limit: plan.limit, indexed, counts_shard };
+    let page = snapshot.page(filter, &range);
     let resource_version = snapshot.resource_version();
     let mut meta = ListMeta { resource_version, ..ListMeta::default() };
+    if let Some(shard) = &filter.shard {
+        meta.shard_selector = shard.to_string();
+    }
     if let Some(next) = page.next {
         meta.continue_token = ContinueToken::encode(resource_version, &next.last);
         meta.remaining_item_count = next.remaining;
@@ -122,7 +127,7 @@ mod tests {
             for (limit, etcd, name, delete) in steps.iter().cycle() {
                 plan.limit = NonZeroUsize::new(*limit);
                 let state = cache.state().unwrap();
-                let page = select(&config_maps(), &state, &filter, &plan).unwrap();
+                let page = select(&config_maps(), &state, &filter, &plan, false).unwrap();
                 prop_assert_eq!(page.meta.resource_version, ResourceVersion(10));
                 seen.extend(page.objects.iter().map(|object| object.key.name().to_owned()));
                 let token = page.meta.continue_token;

@@ -5,6 +5,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+
 use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
@@ -30,6 +32,8 @@ use crate::server::metrics::WaitCause;
 use crate::server::overload::Overload;
 use crate::server::request::context::RequestContext;
 use crate::upstream::availability::Availability;
+#[cfg(doc)]
+use crate::upstream::shard_support::ShardSupport;
 
 /// The services that all reads from caches use.
 pub(crate) struct CacheServices {
@@ -270,6 +274,16 @@ impl CachedRead<'_> {
         {
             trace.link_list(|since| handle.list_span_since(since));
         }
+    }
+
+    /// Returns [`ShardSupport::counts_remaining`], or the reason to forward a read by a shard
+    /// selector that the upstream may not know. Sends no request for any other read.
+    pub(super) async fn counts_shard(&self) -> Result<bool, Reason> {
+        if self.target.filter.shard.is_none() {
+            return Ok(false);
+        }
+        let support = self.while_usable(self.services.registry.shard_support().map(Ok)).await;
+        support.ok().flatten().map(|support| support.counts_remaining).ok_or(Reason::Selector)
     }
 
     /// Waits for something that may need the upstream, but not longer than a forwarded request

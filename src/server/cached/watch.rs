@@ -63,6 +63,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     {
         return Err(Reason::Selector);
     }
+    read.counts_shard().await?;
     let handle = match cache_for(&read, plan.start).await {
         Ok(handle) => handle,
         Err(reason) => return without_cache(&read, plan, reason).await,

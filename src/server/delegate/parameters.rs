@@ -10,7 +10,7 @@ pub(super) fn are_known(query: &Query) -> bool {
 }
 
 /// The options that Weir implements, and parameters without an effect on a read.
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 23] = [
     "labelSelector",
     "fieldSelector",
     "resourceVersion",
@@ -20,6 +20,7 @@ const KNOWN: [&str; 22] = [
     "watch",
     "allowWatchBookmarks",
     "sendInitialEvents",
+    "shardSelector",
     "timeoutSeconds",
     // Not options of a list, but read by handlers of every version: client-go's own time-out, and
     // indented JSON.
@@ -47,7 +48,7 @@ mod tests {
     #[test]
     fn what_no_client_sends_today_is_unknown() {
         for raw in [
-            "shardSelector=x",
+            "shardselector=x",
             "drop=metadata.managedFields",
             "includeObject=Metadata",
             "export=1",
@@ -78,6 +79,7 @@ mod tests {
                 "allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&sendInitialEvents=true&timeout=9m3s&timeoutSeconds=543&watch=true",
             ),
             ("client-go, leader election", "timeout=5s"),
+            ("client-go, sharded", "limit=500&resourceVersion=0&shardSelector=x"),
             ("kubectl get", "limit=500&labelSelector=app%3Dx&fieldSelector=metadata.name%3Dy"),
             ("kubectl get -w", "resourceVersion=7&watch=true"),
             ("kubectl wait", "fieldSelector=metadata.name%3Dx&limit=1"),

@@ -45,7 +45,7 @@ pub(crate) enum Reason {
     /// `meta.k8s.io/v1beta1`, an object that it takes for a list.
     Form,
     /// The upstream refuses the selector, or interprets it in its own way; or the selector is too
-    /// long to be kept for each watch.
+    /// long to be kept for each watch; or it is a shard selector that the upstream may ignore.
     Selector,
     /// The object does not exist, and only the upstream can write the error: because of the name,
     /// or of the form that the request negotiates for errors.

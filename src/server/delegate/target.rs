@@ -11,6 +11,7 @@ use crate::api::request_info::{RequestInfo, ResourceRequest, Verb};
 use crate::api::resource::ApiResource;
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
+use crate::api::selector::shard::ShardSelector;
 use crate::cache::core::watcher::WatchFilter;
 use crate::server::delegate::reason::Reason;
 
@@ -50,7 +51,9 @@ impl Target {
         if fields.is_ambiguous() {
             return Err(Reason::Selector);
         }
-        if labels.weight_bytes() + fields.weight_bytes() > SELECTORS_BYTES_MAX {
+        let shard = options.map(shard).transpose()?.flatten();
+        let shard_bytes = shard.as_ref().map_or(0, |shard| shard.weight_bytes());
+        if labels.weight_bytes() + fields.weight_bytes() + shard_bytes > SELECTORS_BYTES_MAX {
             return Err(Reason::Selector);
         }
         let representation = resource.representation(form);
@@ -75,13 +78,22 @@ impl Target {
             Some(Arc::clone(&request.namespace))
         };
         let name = (!request.name.is_empty()).then(|| Arc::clone(&request.name));
-        Ok(Self { form, filter: WatchFilter { namespace, name, labels, fields } })
+        Ok(Self { form, filter: WatchFilter { namespace, name, labels, fields, shard } })
     }
 
     /// Whether the target matches at most one object, so that the upstream looks it up instead of
     /// listing (`docs/semantics.md` §1.6.2).
     pub(crate) fn is_single(&self, resource: &ApiResource) -> bool {
         self.filter.name.is_some() && (self.filter.namespace.is_some() || !resource.namespaced)
+    }
+}
+
+/// Returns the shard selector. An empty one is none; every other one that is not in the plain form
+/// is forwarded.
+fn shard(options: &ListOptions) -> Result<Option<Arc<ShardSelector>>, Reason> {
+    match &*options.shard_selector {
+        "" => Ok(None),
+        text => ShardSelector::parse(text).map(Arc::new).map(Some).ok_or(Reason::Selector),
     }
 }
 

@@ -370,7 +370,6 @@ fn requests_that_are_not_plain_reads_are_forwarded() {
         ("/api/v1/pods;x/?resourceVersion=0", Reason::Path),
         ("/api/v1/watch/namespaces/a/pods/p/log", Reason::Subresource),
         ("/api/v1/namespaces/%61/pods?resourceVersion=0", Reason::Path),
-        ("/api/v1/pods?resourceVersion=0&shardSelector=x", Reason::Request),
     ] {
         forwarded(uri, reason);
     }

@@ -19,7 +19,7 @@ use crate::codec::frame::{self, EventType, FrameError, FrameSplitter, RawFrame};
 use crate::codec::ingest::{self, Ingested};
 use crate::codec::list::{self, ListMeta, ListPage};
 use crate::codec::object::Object;
-use crate::codec::{splice, uid};
+use crate::codec::splice;
 
 /// The uses of an object: whole or metadata only, in a list and in a frame, and with another
 /// resourceVersion. Each parses as the object with exactly that change.
@@ -45,7 +45,7 @@ fn check_object(object: &Object, resource: &ApiResource, representation: Represe
         let mut expected = object.clone();
         (expected.resource_version, expected.body, expected.layout) = (version, body.into(), layout);
         assert_same(&moved, &expected);
-        assert_eq!(uid::read(&moved), uid::read(object));
+        assert_eq!(moved.uid(), object.uid());
         let back = splice::with_resource_version(&moved.body, layout, object.resource_version);
         assert_eq!((&back.0[..], back.1), (&object.body[..], object.layout));
         for view in [View::Full, METADATA] {

@@ -157,7 +157,7 @@ pub(super) const FORWARDED: [Explanation; 34] = [
     ),
     row(
         "selector",
-        "The API server has its own answer to this selector, or it is very long.",
+        "The API server has its own answer to this selector, or it is very long, or it is a shard selector that the API server may ignore.",
         "A shorter selector.",
     ),
     row("shadow", "Weir runs in shadow mode.", "End it: shadow.mode."),

@@ -152,7 +152,7 @@ proptest! {
             prop_assert!(snapshot.store().is_index_consistent());
             for filter in &filters {
                 for limit in [None, NonZeroUsize::new(limit)] {
-                    let range = PageRange { from, limit, indexed };
+                    let range = PageRange { from, limit, indexed, ..PageRange::default() };
                     let (objects, next) = expected_page(&objects_held, filter, &range);
                     let page = snapshot.page(filter, &range);
                     prop_assert!(are_same(&page.objects, &objects), "{:?} of {:?}", filter, objects_held);

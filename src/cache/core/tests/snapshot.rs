@@ -1,12 +1,14 @@
 //! Tests of older states and of pages.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::api::selector::shard::{self, ShardSelector};
 use crate::cache::core::snapshot::{Continuation, Page, PageRange, Snapshot};
 use crate::cache::core::store::ScanIndex;
 use crate::cache::core::watch_cache::Change;
@@ -105,6 +107,32 @@ fn a_page_reports_more_objects_regardless_of_selectors() {
     assert_eq!(page(&in_namespace("n"), limit(1)), (String::new(), None));
 }
 
+/// As kube-apiserver 1.36 counts: from the first object of the page, less the limit.
+#[test]
+fn a_page_of_a_shard_may_count_the_objects_that_it_leaves_out() {
+    let pods: Vec<_> = ["a", "b", "c", "d", "e"]
+        .into_iter()
+        .map(|name| Pod::new(if name == "c" || name == "d" { "in" } else { "out" }, name, 1))
+        .collect();
+    let cache = ready(&pods, 5, 100);
+    let snapshot = Snapshot::latest(&cache.state().unwrap());
+    let start = shard::hash(b"in");
+    let text = format!(
+        "shardRange(object.metadata.namespace,'0x{start:016x}','0x{:016x}')",
+        u128::from(start) + 1
+    );
+    let filter =
+        WatchFilter { shard: ShardSelector::parse(&text).map(Arc::new), ..WatchFilter::default() };
+    let page = |from, counts_shard| {
+        let page = snapshot.page(&filter, &PageRange { from, counts_shard, ..limit(1) });
+        (names(&page).join(" "), page.next.clone())
+    };
+    assert_eq!(page("", true), ("in/c".to_owned(), next("in/c", Some(4))));
+    assert_eq!(page("", false), ("in/c".to_owned(), next("in/c", None)));
+    assert_eq!(page("in/c\0", true), ("in/d".to_owned(), next("in/d", Some(3))));
+    assert_eq!(page("in/d\0", true), (String::new(), None));
+}
+
 #[test]
 fn an_upstream_index_affects_only_lists_of_the_newest_state() {
     let on = |name: &str, at: u64, node: &str| Pod::new("ns", name, at).node(node);
@@ -175,7 +203,7 @@ proptest! {
         let whole = snapshot.page(&filter, &PageRange::default());
         let (mut deliveries, mut from) = (Vec::new(), String::new());
         for limit in limits.iter().cycle() {
-            let range = PageRange { from: &from, limit: NonZeroUsize::new(*limit), indexed: None };
+            let range = PageRange { from: &from, limit: NonZeroUsize::new(*limit), ..PageRange::default() };
             let page = snapshot.page(&filter, &range);
             deliveries.extend(page.objects);
             let Some(next) = page.next else { break };
@@ -184,7 +212,7 @@ proptest! {
             }
             from = format!("{}\0", next.last);
         }
-        let keys = |objects: &[std::sync::Arc<Object>]| -> Vec<String> {
+        let keys = |objects: &[Arc<Object>]| -> Vec<String> {
             objects.iter().map(|object| object.key.as_str().to_owned()).collect()
         };
         prop_assert_eq!(keys(&deliveries), keys(&whole.objects));

@@ -155,7 +155,12 @@ fn selectors_narrow_the_filter() {
         assert_eq!(resolve(&format!("{watch}{selector}"), &pods).is_ok(), fits, "{selector}");
     }
 
-    for bad in ["labelSelector=a%3D%3D%3Db", "fieldSelector=spec.nope%3Dx"] {
+    let range = "shardRange(object.metadata.uid,'0x0000000000000000','0x8000000000000000')";
+    for (selector, is_one) in [("", false), (range, true)] {
+        let filter = filter(&format!("/api/v1/pods?shardSelector={selector}"), &pods);
+        assert_eq!(filter.shard.is_some(), is_one, "{selector}");
+    }
+    for bad in ["labelSelector=a%3D%3D%3Db", "fieldSelector=spec.nope%3Dx", "shardSelector=x"] {
         let uri = format!("/api/v1/pods?{bad}");
         assert_eq!(resolve(&uri, &pods).unwrap_err(), Reason::Selector, "{bad}");
     }
