@@ -135,7 +135,7 @@ fn tests() -> Vec<Trial> {
             fire::upgrade::in_a_list,
         ),
     ]);
-    trials.extend(trials_of_answers(missing, no_watch_list));
+    trials.extend(trials_of_answers(missing, no_progress, no_watch_list));
     // Without AuthorizeNodeWithSelectors.
     let no_selectors = no_kubectl
         .or(is_before(32).then_some("a node may read the pods of all nodes in this version"));
@@ -152,14 +152,18 @@ fn tests() -> Vec<Trial> {
 }
 
 /// Returns the tests that compare Weir's answers with the API server's.
-fn trials_of_answers(missing: Option<&str>, no_watch_list: Option<&str>) -> Vec<Trial> {
+fn trials_of_answers(
+    missing: Option<&str>,
+    no_progress: Option<&str>,
+    no_watch_list: Option<&str>,
+) -> Vec<Trial> {
     let has_shards = control_plane::has_shard_selectors();
     let no_shards = missing.or((!has_shards).then_some("this version has no shard selectors"));
     vec![
-        trial("responses_equal_the_upstreams", missing, differential::answers),
+        trial("responses_equal_the_upstreams", no_progress, differential::answers),
         trial(
             "responses_through_two_weirs_equal_the_upstreams",
-            missing,
+            no_progress,
             differential::answers_through_two,
         ),
         trial(
@@ -172,9 +176,9 @@ fn trials_of_answers(missing: Option<&str>, no_watch_list: Option<&str>) -> Vec<
             missing,
             differential::pages,
         ),
-        trial("consistent_lists_equal_the_upstreams", missing, differential::consistent),
+        trial("consistent_lists_equal_the_upstreams", no_progress, differential::consistent),
         trial("reads_of_shards_equal_the_upstreams", no_shards, shards::answers),
-        trial("reads_of_shards_equal_the_upstreams_without_the_gate", missing, shards::without),
+        trial("reads_of_shards_equal_the_upstreams_without_the_gate", no_progress, shards::without),
         trial("watches_of_64_shards_cost_one_upstream_watch", no_shards, shards::watches),
         trial("every_resource_in_every_form_equals_the_upstreams", missing, resources::every_form),
         trial("metadata_only_views_equal_the_objects_metadata", missing, resources::metadata),
