@@ -8,6 +8,7 @@
 //!
 //! Lock: that of `answer`, held for a few instructions.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -22,6 +23,9 @@ use crate::upstream::shard_support::ShardSupport;
 #[derive(Debug, Default)]
 pub(crate) struct KnownShardSupport {
     answer: Mutex<Option<Answer>>,
+    /// How often the version of the upstream changed. An attempt that began before the last change
+    /// proves nothing.
+    changes: AtomicU64,
     attempts: SinglePermit,
 }
 
@@ -50,6 +54,7 @@ impl KnownShardSupport {
         if let Some(support) = self.valid() {
             return support;
         }
+        let changes = self.changes.load(Ordering::Relaxed);
         let (support, valid_for) = match with_timeout(ATTEMPT_TIMEOUT, ask).await {
             Ok(None) => (None, ABSENT_FOR),
             Ok(support) => (support, PRESENT_FOR),
@@ -58,6 +63,9 @@ impl KnownShardSupport {
                 (self.last_answer(), PRESENT_FOR)
             }
         };
+        if changes != self.changes.load(Ordering::Relaxed) {
+            return None;
+        }
         if support != self.last_answer() {
             let is_known = support.is_some();
             tracing::info!(is_known, "whether the upstream has shard selectors");
@@ -68,6 +76,7 @@ impl KnownShardSupport {
 
     /// Doubts the answer, because the version of the upstream changed.
     pub(crate) fn expire(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
         if let Some(answer) = self.answer.lock().as_mut() {
             answer.expires = Instant::now();
         }
@@ -126,11 +135,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_attempt_from_before_an_upgrade_proves_nothing() {
+        let known = KnownShardSupport::default();
+        let asked = async {
+            known.expire();
+            Ok(YES)
+        };
+        assert_eq!(known.learn(asked).await, None);
+        assert_eq!(known.learn(ready(Ok(YES))).await, YES);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn many_callers_cost_one_request() {
         let known = KnownShardSupport::default();
-        let asked = std::sync::atomic::AtomicU32::new(0);
+        let asked = AtomicU64::new(0);
         let ask = || async {
-            asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            asked.fetch_add(1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_millis(5)).await;
             Ok(YES)
         };

@@ -3,6 +3,7 @@
 //! No locks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use bytes::Bytes;
@@ -18,6 +19,8 @@ pub(crate) struct LearnedTraits {
     /// The template of the bookmarks until the first one was seen.
     minimal_bookmark: Option<BookmarkTemplate>,
     bookmark_template: ArcSwapOption<BookmarkTemplate>,
+    /// Whether the template is of another version.
+    is_doubted: AtomicBool,
     warnings: ArcSwap<Vec<HeaderValue>>,
 }
 
@@ -27,6 +30,7 @@ impl LearnedTraits {
         Self {
             minimal_bookmark: BookmarkTemplate::minimal(resource, representation),
             bookmark_template: ArcSwapOption::empty(),
+            is_doubted: AtomicBool::new(false),
             warnings: ArcSwap::default(),
         }
     }
@@ -35,14 +39,16 @@ impl LearnedTraits {
     /// newest form is kept: an upgraded upstream may write its bookmarks differently.
     pub(crate) fn learn_bookmark(&self, object: &[u8]) {
         let known = self.bookmark_template.load();
-        if let Some(template) = BookmarkTemplate::learned(known.as_deref(), object) {
+        let known = known.as_deref().filter(|_| !self.is_doubted.swap(false, Ordering::Relaxed));
+        if let Some(template) = BookmarkTemplate::learned(known, object) {
             self.bookmark_template.store(Some(Arc::new(template)));
         }
     }
 
-    /// Forgets the form of bookmarks, because the version of the upstream changed.
-    pub(crate) fn forget_bookmark(&self) {
-        self.bookmark_template.store(None);
+    /// Lets the next bookmark replace the form whatever it is, because the version of the upstream
+    /// changed.
+    pub(crate) fn doubt_bookmark(&self) {
+        self.is_doubted.store(true, Ordering::Relaxed);
     }
 
     /// Whether a bookmark of the upstream was seen.
@@ -74,5 +80,35 @@ impl LearnedTraits {
     /// Returns the `Warning` headers that the upstream sends with this resource.
     pub(crate) fn warnings(&self) -> Arc<Vec<HeaderValue>> {
         self.warnings.load_full()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::resource::{GroupVersionResource, built_in};
+
+    /// In protobuf, and in JSON without a zero time, the periodic bookmark is the same before and
+    /// after such an upgrade.
+    #[test]
+    fn after_an_upgrade_the_next_bookmark_replaces_what_was_seen() {
+        let pods = built_in(GroupVersionResource::new("", "v1", "pods"), "Pod");
+        let learned = LearnedTraits::new(&pods, Representation::Json);
+        let periodic = r#"{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"5"}}"#;
+        let pair = r#""k8s.io/initial-events-end":"true""#;
+        let list = r#""kubernetes.io/initial-events-list-blueprint":"eyJr""#;
+        let annotated = format!(r#""5","annotations":{{{pair},{list}}}"#);
+        let end = periodic.replace(r#""5""#, &annotated);
+        learned.learn_bookmark(end.as_bytes());
+        let has_list = || {
+            let frame = learned.bookmark(ResourceVersion(5), true, View::Full).unwrap();
+            String::from_utf8(frame.to_vec()).unwrap().contains(list)
+        };
+        learned.learn_bookmark(periodic.as_bytes());
+        assert!(has_list());
+        learned.doubt_bookmark();
+        assert!(has_list(), "until the next one");
+        learned.learn_bookmark(periodic.as_bytes());
+        assert!(!has_list());
     }
 }

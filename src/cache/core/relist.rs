@@ -115,7 +115,8 @@ impl Difference {
         }
         for (object, previous) in &self.upserted {
             let Some(previous) = previous else { continue };
-            // Filters use only the key and `attrs`.
+            // Filters use only the key, `attrs` and the uid, and an object of another uid is not
+            // here: it is removed and new.
             if previous.attrs != object.attrs {
                 let (object, previous) = (Arc::clone(object), Arc::clone(previous));
                 events.push(Event::leaving_selectors(object, previous, from, now));

@@ -186,7 +186,7 @@ impl Inner {
         self.context.watch_list.expire();
         self.context.shard_support.expire();
         for cached in self.caches.to_vec() {
-            cached.learned.forget_bookmark();
+            cached.learned.doubt_bookmark();
             cached.requests.request_relist();
         }
     }

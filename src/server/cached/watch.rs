@@ -63,7 +63,9 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     {
         return Err(Reason::Selector);
     }
-    read.counts_shard().await?;
+    if let Err(reason) = read.counts_shard().await {
+        return without_cache(&read, plan, reason).await;
+    }
     let handle = match cache_for(&read, plan.start).await {
         Ok(handle) => handle,
         Err(reason) => return without_cache(&read, plan, reason).await,
@@ -256,14 +258,17 @@ async fn without_cache(
     plan: &WatchPlan,
     reason: Reason,
 ) -> Result<Begun, Reason> {
-    let (Start::After(after), Reason::Refused(refusal)) = (plan.start, reason) else {
+    // One by a shard selector may have come from the cache before.
+    let is_shard = reason == Reason::Selector;
+    let Start::After(after) = plan.start else { return Err(reason) };
+    if !is_shard && !matches!(reason, Reason::Refused(_)) {
         return Err(reason);
-    };
+    }
     let (gvr, namespace) = (&read.request.gvr, &read.request.namespace);
     if read.services.registry.is_doubtful(gvr, namespace, read.representation(), after) {
         return Ok(expired(read, None, WatchStart::After(after), after));
     }
-    if refusal != Refusal::NotReady {
+    if !is_shard && reason != Reason::Refused(Refusal::NotReady) {
         return Err(reason);
     }
     let cold = read.services.registry.get(gvr, namespace, read.representation());
