@@ -118,6 +118,7 @@ fn joined(
         resource_version: page.resource_version,
         continue_token: plain_token(page),
         remaining_item_count: None,
+        ..ListMeta::default()
     };
     let form = Form { encoding: representation.encoding(), view, pretty: false };
     let objects: Vec<_> = page.objects.iter().cloned().map(Arc::new).collect();
