@@ -19,7 +19,7 @@ use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::shard_support::ShardSupport;
 
-/// What is known of the upstream. The default is nothing.
+/// The last answer of the upstream. At first there is none.
 #[derive(Debug, Default)]
 pub(crate) struct KnownShardSupport {
     answer: Mutex<Option<Answer>>,

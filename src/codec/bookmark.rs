@@ -55,9 +55,9 @@ impl BookmarkTemplate {
         })
     }
 
-    /// Returns the template after a bookmark of the API server, `None` if it stays as it is. What
-    /// is only derived from a periodic bookmark replaces nothing that was seen: 1.32 and 1.33 add
-    /// to the bookmark that ends the initial events.
+    /// Returns the template after a bookmark of the API server, `None` if it stays as it is. A
+    /// form that is only derived from a periodic bookmark replaces none that was seen: 1.32 and
+    /// 1.33 add to the bookmark that ends the initial events.
     pub fn learned(template: Option<&Self>, object: &[u8]) -> Option<Self> {
         let newer = Self::from_bookmark(object)?;
         let is_periodic = !read(object)?.1;

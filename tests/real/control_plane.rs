@@ -106,15 +106,10 @@ impl ControlPlane {
         Self { apiserver, etcd, dir }
     }
 
-    /// Starts both with watch-list, which is enabled where it is off by default.
+    /// Starts both with watch-list, also where it is off by default.
     pub(crate) fn start_with_watch_list() -> Self {
-        let mut plane = Self::start();
-        if !plane.has_watch_list() {
-            plane.kill_apiserver();
-            plane.apiserver.add_argument(WITH_WATCH_LIST);
-            plane.start_apiserver();
-            assert!(plane.has_watch_list(), "this API server has no watch-list at all");
-        }
+        let plane = Self::start_with(&[WITH_WATCH_LIST]);
+        assert!(plane.has_watch_list(), "this API server has no watch-list at all");
         plane
     }
 

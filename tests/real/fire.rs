@@ -177,16 +177,7 @@ impl Fire {
             for n in 0..CREATORS {
                 tasks.spawn(writers::create(Arc::clone(world), Arc::clone(&self.marks), n));
             }
-            for (n, scope) in Scope::every_scope().into_iter().enumerate() {
-                for number in 0..2 * informers {
-                    let streams = number % 2 == 1;
-                    let name = format!("informer {n}.{number}, streams: {streams}");
-                    let client = Client::new(world, name).await;
-                    let informer = Informer::new(client, scope, streams, (n + number) as u64);
-                    self.informers.push((scope, informer.informed()));
-                    tasks.spawn(informer.run());
-                }
-            }
+            self.informers = start_informers(world, informers, tasks).await;
             for n in 0..READERS {
                 tasks.spawn(readers::read(Client::new(world, format!("reader {n}")).await, n));
                 let starter = Client::new(world, format!("starter {n}")).await;
@@ -297,6 +288,26 @@ impl Fire {
         assert!(violations.is_empty(), "{} violations: {violations:#?}", violations.len());
         assert!(events > 100 && lists.len() > 20, "too little happened");
     }
+}
+
+/// Starts informers that read each collection: so many with a list first, and as many with a watch.
+async fn start_informers(
+    world: &Arc<World>,
+    of_each_form: usize,
+    tasks: &mut JoinSet<()>,
+) -> Vec<(Scope, Arc<Mutex<Informed>>)> {
+    let mut informers = Vec::new();
+    for (n, scope) in Scope::every_scope().into_iter().enumerate() {
+        for number in 0..2 * of_each_form {
+            let streams = number % 2 == 1;
+            let name = format!("informer {n}.{number}, streams: {streams}");
+            let client = Client::new(world, name).await;
+            let informer = Informer::new(client, scope, streams, (n + number) as u64);
+            informers.push((scope, informer.informed()));
+            tasks.spawn(informer.run());
+        }
+    }
+    informers
 }
 
 /// Creates what is read, and the role of Weir's identity.

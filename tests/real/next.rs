@@ -1,6 +1,6 @@
 //! An API server that is newer than the newest version that Weir knows.
 //!
-//! All tests run against it. What fails is a difference to look at, and no failure. A report also
+//! All tests run against it. A test that fails is reported as a difference. The report also
 //! names what such a server knows and `known.txt` does not have: feature gates with their stage and
 //! default, the parameters of reads, and the media types of their responses. The page
 //! docs/reference/versions.md says how to run it.

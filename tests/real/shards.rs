@@ -15,8 +15,8 @@ use crate::suite::wire::{Call, Endpoint};
 use crate::support::Weir;
 use crate::wait::eventually;
 
-/// The whole corpus, with shard selectors of all forms. What the cache answers without one, it
-/// answers with one.
+/// The whole corpus, with shard selectors of all forms. The cache answers as many reads with one
+/// as without.
 pub(crate) fn answers() {
     let plane = ControlPlane::start_with(&[GATE]);
     let report = ask(&plane, |case, selector| {

@@ -1,4 +1,4 @@
-//! What the upstream supports, as far as it is known.
+//! The features of the upstream, as far as they are known.
 
 use crate::cache::registry::Registry;
 use crate::upstream::shard_support::ShardSupport;

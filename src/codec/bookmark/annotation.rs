@@ -28,7 +28,7 @@ pub(super) fn add(object: &[u8]) -> Option<Vec<u8>> {
 /// Also removes `annotations` if no other one is left.
 fn remove_from_json(object: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(object).ok()?;
-    let text = without_blueprint(text);
+    let text = without_blueprint(text).map_or(Cow::Borrowed(text), Cow::Owned);
     let only_pair = format!(r#""annotations":{{{ANNOTATION_PAIR}}}"#);
     [format!(",{only_pair}"), format!("{only_pair},"), only_pair]
         .into_iter()
@@ -37,14 +37,12 @@ fn remove_from_json(object: &[u8]) -> Option<Vec<u8>> {
         .map(|part| text.replacen(&part, "", 1).into_bytes())
 }
 
-/// Keys are sorted, so that another pair is before this one. Its value is in base64.
-fn without_blueprint(text: &str) -> Cow<'_, str> {
-    let rest = |text: &'_ str| {
-        let (before, after) = text.split_once(&format!(r#","{BLUEPRINT}":""#))?;
-        let (_, after) = after.split_once('"')?;
-        Some([before, after].concat())
-    };
-    rest(text).map_or(Cow::Borrowed(text), Cow::Owned)
+/// Returns a bookmark without the empty list; `None` if it has none. Keys are sorted, so that
+/// another pair is before it. The value is in base64.
+fn without_blueprint(text: &str) -> Option<String> {
+    let (before, after) = text.split_once(&format!(r#","{BLUEPRINT}":""#))?;
+    let (_, after) = after.split_once('"')?;
+    Some([before, after].concat())
 }
 
 fn add_to_json(object: &[u8]) -> Option<Vec<u8>> {

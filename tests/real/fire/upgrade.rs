@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::client::Client;
-use super::informer::{Informed, Informer};
+use super::informer::Informed;
 use super::objects::Scope;
 use super::world::World;
-use super::{Fire, Form, SHORT_PACE};
+use super::{Fire, Form, SHORT_PACE, start_informers};
 use crate::control_plane::{ApiServer, assets, upgraded_assets, version_of};
 
 pub(crate) fn behind_a_balancer() {
@@ -35,27 +34,24 @@ fn upgrade(form: Form) {
         fire.fault(&name, |fire| fire.upgrade(server, &next));
     }
     fire.calm();
-    let through: Vec<_> = fire.informers.iter().map(|(_, informed)| Arc::clone(informed)).collect();
-    let again = [&through, &direct].map(|informers| begun_again(informers));
+    let again = [&fire.informers, &direct].map(begun_again);
+    let through = fire.informers.len();
     let [from, to] = versions;
     eprintln!(
         "{from} to {to}, {form:?}: {} of {} informers' states through Weir are second ones, \
          directly {} of {}",
         again[0],
-        through.len() + again[0],
+        through + again[0],
         again[1],
         direct.len() + again[1]
     );
     fire.finish();
-    assert!(
-        again[0] * direct.len() <= again[1] * through.len(),
-        "informers began again: {again:?}"
-    );
+    assert!(again[0] * direct.len() <= again[1] * through, "informers began again: {again:?}");
 }
 
 /// Returns how often informers began again with a whole state.
-fn begun_again(informers: &[Arc<Mutex<Informed>>]) -> usize {
-    informers.iter().map(|informed| informed.lock().runs.len().saturating_sub(1)).sum()
+fn begun_again(informers: &Informers) -> usize {
+    informers.iter().map(|(_, informed)| informed.lock().runs.len().saturating_sub(1)).sum()
 }
 
 impl Fire {
@@ -66,25 +62,16 @@ impl Fire {
         self.restart(server, stop, std::time::Duration::ZERO);
     }
 
-    /// Starts informers that do not use Weir. What they are shown is not judged.
-    fn start_direct_informers(&mut self) -> Vec<Arc<Mutex<Informed>>> {
+    /// Starts informers that do not use Weir. Their events are not judged.
+    fn start_direct_informers(&mut self) -> Informers {
         let (direct, reference) = (self.world.direct.clone(), Arc::clone(&self.world.reference));
         let world = Arc::new(World::new(direct.clone(), direct, reference));
         world.set_refusals(true);
-        let mut informers = Vec::new();
-        self.runtime.block_on(async {
-            for (n, scope) in Scope::every_scope().into_iter().enumerate() {
-                for streams in [false, true] {
-                    let client = Client::new(&world, format!("direct informer {n}")).await;
-                    let informer = Informer::new(client, scope, streams, n as u64);
-                    informers.push(informer.informed());
-                    self.tasks.spawn(informer.run());
-                }
-            }
-        });
-        informers
+        self.runtime.block_on(start_informers(&world, 1, &mut self.tasks))
     }
 }
+
+type Informers = Vec<(Scope, Arc<Mutex<Informed>>)>;
 
 /// Of each collection with a list first, and as many with a watch first: 216 in all.
 const INFORMERS: usize = 12;
