@@ -316,6 +316,9 @@ impl StreamCheck {
         if inner.may_relist(self.begun, self.start) || self.is_relisted {
             self.is_relisted = false;
             self.go_on_after(inner, revision);
+            if self.candidates.is_empty() {
+                self.violated(inner, "W7", &[format!("there was no state at {revision}")]);
+            }
             return self.note(inner, revision);
         }
         if self.candidates.is_empty() {
@@ -339,12 +342,18 @@ impl StreamCheck {
         self.note(inner, revision);
     }
 
-    /// Lets the next event be the first one after what a bookmark claims.
+    /// Lets the next event be the first one after what a bookmark claims after a difference. What
+    /// was shown before is replaced by it, also in an epoch in which some of that is lost.
     fn go_on_after(&mut self, inner: &Inner, revision: u64) {
-        for candidate in &mut self.candidates {
-            let log = inner.write_log.epoch(candidate.epoch).log(self.selection.resource);
-            candidate.next = log.map_or(0, |log| next_after(log, revision));
-        }
+        let epochs = self.first_epoch()..self.epochs;
+        let candidates = epochs.filter_map(|number| {
+            let epoch = inner.write_log.epoch(number);
+            let log = epoch.log(self.selection.resource);
+            (epoch.began_at..=epoch.revision)
+                .contains(&revision)
+                .then(|| Candidate::new(number, log, revision))
+        });
+        self.candidates = candidates.collect();
     }
 
     fn initial_state(&mut self, inner: &mut Inner, revision: u64) {
