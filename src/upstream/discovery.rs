@@ -13,6 +13,7 @@
 //! or lags, serves neither for a moment. A change of an APIService waits for no document.
 //!
 //! Lock order: `served`, then the informers' states, `aggregated` and `redefined`, each alone.
+//! `last_failure` is locked with no other.
 
 mod api_services;
 mod documents;
@@ -33,12 +34,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::api_services::{API_SERVICES, AggregatedVersions, ApiService, ApiServices};
 use crate::api::resource::{ApiResource, GroupVersionResource};
 use crate::tasks::single_permit::SinglePermit;
 use crate::upstream::Upstream;
-use crate::upstream::discovery::api_services::{
-    API_SERVICES, AggregatedVersions, ApiService, ApiServices,
-};
 use crate::upstream::discovery::documents::{Documents, ServedResources};
 use crate::upstream::discovery::informer::{Collection, Informer, InformerState};
 use crate::upstream::discovery::redefined::Redefined;
@@ -77,6 +76,8 @@ struct Inner {
     redefined: Redefined,
     /// Whether an upstream that is usable has given no discovery for [`REFUSED_AFTER`].
     is_refused: AtomicBool,
+    /// The error of the last refresh, while none has succeeded.
+    last_failure: Mutex<Option<UpstreamError>>,
 }
 
 #[derive(Default)]
@@ -115,6 +116,7 @@ impl Discovery {
             version_changes,
             redefined: Redefined::default(),
             is_refused: AtomicBool::new(false),
+            last_failure: Mutex::default(),
         });
         let cancel = CancellationToken::new();
         let follow = follow(Arc::clone(&inner));
@@ -142,7 +144,7 @@ impl Discovery {
     /// found soon and repeated requests for an unknown name are cheap. Before the first refresh, a
     /// lookup waits for it, at most [`FIRST_REFRESH_WAIT`] and not while the upstream is away: the
     /// clients that come back with an API server are answered by a cache then, and not forwarded.
-    /// Fails only if no refresh has succeeded yet.
+    /// Fails only if no refresh has succeeded yet, with the error of the last one.
     pub async fn find(
         &self,
         gvr: &GroupVersionResource,
@@ -153,7 +155,8 @@ impl Discovery {
         if !self.is_synced() {
             self.inner.wait_for_first_refresh().await;
             if !self.is_synced() {
-                return Err(UpstreamError::Timeout(FIRST_REFRESH_WAIT));
+                let failure = self.inner.last_failure.lock().clone();
+                return Err(failure.unwrap_or(UpstreamError::Timeout(FIRST_REFRESH_WAIT)));
             }
         } else if let Err(error) = self.inner.refresh(MISS_REFRESH_INTERVAL).await {
             tracing::debug!(%gvr, %error, "cannot refresh discovery for an unknown resource");
@@ -336,6 +339,7 @@ async fn follow(inner: Arc<Inner>) {
                 refused_since = is_usable.then(|| refused_since.unwrap_or_else(Instant::now));
                 let is_refused = refused_since.is_some_and(|at| at.elapsed() >= REFUSED_AFTER);
                 inner.is_refused.store(is_refused, Ordering::Relaxed);
+                *inner.last_failure.lock() = Some(error.clone());
                 let text = error.to_string();
                 if text != logged {
                     tracing::warn!(%error, "cannot refresh discovery; keeping the previous resources");
@@ -354,13 +358,13 @@ async fn follow(inner: Arc<Inner>) {
             continue;
         }
         // The upstream's documents lag behind its CRDs by up to a few seconds.
-        for delay in CHANGE_REFRESH_DELAYS {
+        for millis in CHANGE_REFRESH_MILLIS {
             custom.mark_unchanged();
             services.mark_unchanged();
             if let Err(error) = inner.refresh(Duration::ZERO).await {
                 tracing::debug!(%error, "cannot refresh discovery after a change");
             }
-            tokio::time::sleep(delay).await;
+            tokio::time::sleep(Duration::from_millis(millis)).await;
         }
     }
 }
@@ -391,10 +395,5 @@ const FIRST_REFRESH_WAIT: Duration = Duration::from_secs(3);
 const REFUSED_AFTER: Duration = Duration::from_secs(5);
 /// How long the first refresh waits for the informers' first lists.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
-/// The delays after the refreshes that follow a change.
-const CHANGE_REFRESH_DELAYS: [Duration; 4] = [
-    Duration::from_millis(200),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-];
+/// The milliseconds after the refreshes that follow a change.
+const CHANGE_REFRESH_MILLIS: [u64; 4] = [200, 500, 1000, 2000];

@@ -209,7 +209,7 @@ impl Endpoints {
         for (host, port) in addresses {
             let endpoint = self.configured.at(host, *port);
             let is_it = |server: &&Arc<ApiServer>| server.endpoint.is_same_address(&endpoint);
-            if after.iter().any(|server| is_it(&server)) || after.len() > SERVERS_MAX {
+            if after.iter().any(|server| is_it(&server)) || after.len() >= SERVERS_MAX {
                 continue;
             }
             after.insert(

@@ -439,8 +439,11 @@ async fn a_failure_keeps_the_resources_and_a_miss_rarely_refreshes() {
 #[tokio::test]
 async fn a_lookup_fails_before_the_first_refresh() {
     let (script, _server, discovery) = start(Script { broken: true, ..Script::default() }).await;
-    assert!(discovery.find(&widgets()).await.is_err());
-    drop(script);
+    while script.lock().attempts == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let error = discovery.find(&widgets()).await.unwrap_err();
+    assert!(matches!(error, UpstreamError::Status { .. }), "{error}");
 }
 
 /// The API server and Weir start together.

@@ -85,10 +85,13 @@ impl EndpointsMetrics {
         if may { &self.retries } else { &self.retries_refused }.inc();
     }
 
-    /// Returns the metrics of one API server.
+    /// Returns the metrics of one API server. They are looked up once: a request that still runs
+    /// after the server has left the set then cannot bring a series back.
     pub(super) fn server(&self, url: &str) -> ServerMetrics {
         ServerMetrics {
             families: self.clone(),
+            states: STATES.map(|word| self.states.with_label_values(&[url, word])),
+            admitted: self.admitted.with_label_values(&[url]),
             requests: self.requests.with_label_values(&[url]),
             errors: self.errors.with_label_values(&[url]),
             ejections: self.ejections.with_label_values(&[url]),
@@ -102,6 +105,9 @@ impl EndpointsMetrics {
 pub(crate) struct ServerMetrics {
     families: EndpointsMetrics,
     url: String,
+    /// One for each of [`STATES`].
+    states: [IntGauge; STATES.len()],
+    admitted: IntGauge,
     requests: IntCounter,
     errors: IntCounter,
     ejections: IntCounter,
@@ -122,13 +128,12 @@ impl ServerMetrics {
     }
 
     pub(super) fn admitted(&self, is_admitted: bool) {
-        self.families.admitted.with_label_values(&[&self.url]).set(i64::from(is_admitted));
+        self.admitted.set(i64::from(is_admitted));
     }
 
     pub(super) fn state(&self, state: State) {
-        for word in STATES {
-            let is_current = i64::from(word == state.as_str());
-            self.families.states.with_label_values(&[self.url.as_str(), word]).set(is_current);
+        for (word, gauge) in STATES.iter().zip(&self.states) {
+            gauge.set(i64::from(*word == state.as_str()));
         }
     }
 

@@ -7,12 +7,17 @@ use super::pin::Pin;
 use super::*;
 
 fn endpoints(static_urls: &[&str]) -> Endpoints {
+    endpoints_and_registry(static_urls).0
+}
+
+fn endpoints_and_registry(static_urls: &[&str]) -> (Endpoints, Registry) {
     let static_urls = static_urls.iter().map(|url| (*url).to_owned()).collect();
     let config =
         EndpointsConfig { static_urls, endpoint_slice: true, ..EndpointsConfig::default() };
     let configured = Endpoint::parse("https://balancer:6443", None).unwrap();
-    let metrics = EndpointsMetrics::register(&Registry::new()).unwrap();
-    Endpoints::new(&configured, &config, metrics).unwrap()
+    let registry = Registry::new();
+    let metrics = EndpointsMetrics::register(&registry).unwrap();
+    (Endpoints::new(&configured, &config, metrics).unwrap(), registry)
 }
 
 /// Returns the hosts that 100 choices find, in order and without repetitions.
@@ -104,6 +109,35 @@ async fn a_found_server_is_used_after_its_cluster_is_known() {
     endpoints.set_found(&addresses[..1]);
     assert!(Arc::ptr_eq(&server(&endpoints, "10.0.0.1"), &servers[0]));
     assert_eq!(endpoints.servers().len(), 2);
+}
+
+/// A request that began before may end afterwards.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_left_the_set_has_no_series_again() {
+    let (endpoints, registry) = endpoints_and_registry(&[]);
+    let series = || -> Vec<usize> {
+        registry.gather().iter().map(|family| family.get_metric().len()).collect()
+    };
+    let before = series();
+    endpoints.set_found(&[("10.0.0.1".to_owned(), 6443)]);
+    assert_ne!(series(), before);
+    let left = server(&endpoints, "10.0.0.1");
+    endpoints.set_found(&[]);
+    assert_eq!(series(), before);
+    left.probed(ProbeResult::Ready);
+    left.admit(Admission::SameCluster);
+    fail(&left);
+    assert_eq!(series(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_more_servers_than_the_most_are_in_the_set() {
+    let endpoints = endpoints(&["https://a"]);
+    let addresses: Vec<_> = (0..40).map(|index| (format!("10.0.0.{index}"), 6443)).collect();
+    for _ in 0..2 {
+        endpoints.set_found(&addresses);
+        assert_eq!(endpoints.servers().len(), SERVERS_MAX);
+    }
 }
 
 #[test]
