@@ -1,10 +1,9 @@
-//! Discovery documents: aggregated ones (one for `/api`, one for `/apis`) if the upstream serves
-//! them, otherwise the legacy documents of each group and version (`docs/semantics.md` §10).
+//! Aggregated discovery documents: one for `/api`, one for `/apis` (`docs/semantics.md` §10). Every
+//! supported API server serves them; without them nothing is known, and nothing is cached.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures_util::{StreamExt, stream};
 use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
@@ -76,11 +75,12 @@ impl Root {
             let (served, stale) = aggregated(response.body())?;
             self.served = Arc::new(keep_stale(served, stale, &self.served));
             self.etag = response.headers().get(ETAG).cloned();
-        } else {
-            self.served = Arc::new(legacy(upstream, path, response.body(), &self.served).await?);
-            self.etag = None;
+            return Ok(());
         }
-        Ok(())
+        Err(UpstreamError::Malformed(format!(
+            "{path} is no aggregated discovery (apidiscovery.k8s.io/v2), which Kubernetes has since \
+             1.30"
+        )))
     }
 }
 
@@ -123,58 +123,6 @@ fn aggregated(body: &[u8]) -> Result<(ServedResources, Vec<GroupVersion>), Upstr
         }
     }
     Ok((served, stale))
-}
-
-async fn legacy(
-    upstream: &Upstream,
-    path: &str,
-    body: &[u8],
-    last: &ServedResources,
-) -> Result<ServedResources, UpstreamError> {
-    let malformed = |_| UpstreamError::Malformed(format!("discovery at {path}"));
-    let group_versions: Vec<GroupVersion> = if path == "/api" {
-        let versions: ApiVersions = serde_json::from_slice(body).map_err(malformed)?;
-        versions.versions.into_iter().map(|version| ("".into(), version)).collect()
-    } else {
-        let list: GroupList = serde_json::from_slice(body).map_err(malformed)?;
-        let versions = list.groups.into_iter().flat_map(|group| {
-            group.versions.into_iter().map(move |version| (group.name.clone(), version.version))
-        });
-        versions.collect()
-    };
-    let fetched = group_versions.into_iter().map(|(group, version)| async move {
-        let path = if group.is_empty() {
-            format!("/api/{version}")
-        } else {
-            format!("/apis/{group}/{version}")
-        };
-        let listed = legacy_resources(upstream, &path).await;
-        ((group, version), listed)
-    });
-    let fetched: Vec<_> = stream::iter(fetched).buffer_unordered(LEGACY_PARALLEL).collect().await;
-    let documents = fetched.into_iter().filter_map(|(group_version, listed)| {
-        let listed = listed.ok().or_else(|| last.get(&group_version).cloned())?;
-        Some((group_version, listed))
-    });
-    Ok(documents.collect())
-}
-
-async fn legacy_resources(
-    upstream: &Upstream,
-    path: &str,
-) -> Result<Vec<DiscoveredResource>, UpstreamError> {
-    let response = fetch::get(upstream, path, "application/json", None, DOCUMENT_BYTES_MAX).await?;
-    let list: ResourceList = serde_json::from_slice(response.body())
-        .map_err(|_| UpstreamError::Malformed(format!("discovery at {path}")))?;
-    let resources = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
-    Ok(resources
-        .map(|resource| DiscoveredResource {
-            list_watchable: is_list_watchable(&resource.verbs),
-            resource: resource.name,
-            kind: resource.kind,
-            namespaced: resource.namespaced,
-        })
-        .collect())
 }
 
 fn is_list_watchable(verbs: &[Box<str>]) -> bool {
@@ -227,48 +175,11 @@ struct Kind {
     kind: Box<str>,
 }
 
-#[derive(Deserialize)]
-struct ApiVersions {
-    versions: Vec<Box<str>>,
-}
-
-#[derive(Deserialize)]
-struct GroupList {
-    groups: Vec<Group>,
-}
-
-#[derive(Deserialize)]
-struct Group {
-    name: Box<str>,
-    versions: Vec<GroupVersionName>,
-}
-
-#[derive(Deserialize)]
-struct GroupVersionName {
-    version: Box<str>,
-}
-
-#[derive(Deserialize)]
-struct ResourceList {
-    resources: Vec<Resource>,
-}
-
-#[derive(Deserialize)]
-struct Resource {
-    name: Box<str>,
-    kind: Box<str>,
-    namespaced: bool,
-    #[serde(default)]
-    verbs: Vec<Box<str>>,
-}
-
-const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
-     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-/// The largest document. The aggregated one of a cluster with a thousand CRDs has a few megabytes.
+/// An older or other server answers with another document, and not with a 406.
+const ACCEPT: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+/// The largest document. That of a cluster with a thousand CRDs has a few megabytes.
 const DOCUMENT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Legacy documents that are requested at once. client-go requests all of them, a burst on a large
-/// cluster.
-const LEGACY_PARALLEL: usize = 8;
 
 #[cfg(test)]
 mod tests {

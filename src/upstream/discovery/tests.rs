@@ -104,8 +104,12 @@ fn handle(script: &Shared, request: &Request<hyper::body::Incoming>) -> Answer {
         script.queries.push((path.to_owned(), query));
     }
     match path {
-        _ if script.broken_documents && path.starts_with("/api") && path.len() < 6 => answer(503, ""),
-        _ if script.behind && request.uri().query().is_some_and(|query| query.contains("NotOlder")) => {
+        _ if script.broken_documents && path.starts_with("/api") && path.len() < 6 => {
+            answer(503, "")
+        }
+        _ if script.behind
+            && request.uri().query().is_some_and(|query| query.contains("NotOlder")) =>
+        {
             answer(504, "")
         }
         _ if watch && path == API_SERVICES.path => {
@@ -118,19 +122,11 @@ fn handle(script: &Shared, request: &Request<hyper::body::Incoming>) -> Answer {
             script.watches.push(sender);
             Response::new(body)
         }
-        "/api" if script.legacy => answer(200, json!({"kind": "APIVersions", "versions": ["v1"]}).to_string()),
-        "/apis" if script.legacy => answer(
-            200,
-            json!({"kind": "APIGroupList", "groups": [
-                {"name": "apps", "versions": [{"groupVersion": "apps/v1", "version": "v1"}]},
-                {"name": "metrics.k8s.io", "versions": [{"groupVersion": "metrics.k8s.io/v1", "version": "v1"}]},
-            ]})
-            .to_string(),
-        ),
+        "/api" if script.legacy => {
+            answer(200, json!({"kind": "APIVersions", "versions": ["v1"]}).to_string())
+        }
         "/api" => aggregated(&mut script, request, &core),
         "/apis" => aggregated(&mut script, request, &groups),
-        "/api/v1" => answer(200, legacy_resources("pods", "Pod")),
-        "/apis/apps/v1" => answer(200, legacy_resources("deployments", "Deployment")),
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions" if script.forbidden => {
             script.refused += 1;
             answer(403, "")
@@ -143,17 +139,8 @@ fn handle(script: &Shared, request: &Request<hyper::body::Incoming>) -> Answer {
             list(script.services.as_deref().unwrap_or_default())
         }
         "/version" => answer(200, r#"{"major":"1","minor":"36","gitVersion":"v1.36.2"}"#),
-        // The aggregated API is broken.
         _ => answer(404, ""),
     }
-}
-
-fn legacy_resources(name: &str, kind: &str) -> String {
-    json!({"kind": "APIResourceList", "resources": [
-        {"name": name, "kind": kind, "namespaced": true, "verbs": ["list", "watch"]},
-        {"name": format!("{name}/status"), "kind": kind, "namespaced": true, "verbs": ["get"]},
-    ]})
-    .to_string()
 }
 
 async fn start(script: Script) -> (Shared, TestServer, Discovery) {
@@ -461,17 +448,13 @@ async fn a_lookup_waits_for_the_first_refresh() {
     assert!(pods.is_some());
 }
 
+/// An API server older than 1.30, or something else.
 #[tokio::test]
-async fn legacy_documents_are_used_without_aggregated_discovery() {
+async fn nothing_is_known_without_aggregated_discovery() {
     let (_script, _server, discovery) = start(Script { legacy: true, ..Script::default() }).await;
-    let deployments = GroupVersionResource::new("apps", "v1", "deployments");
-    let deployments = find(&discovery, &deployments).await.unwrap();
-    assert_eq!((&*deployments.kind, deployments.list_watchable), ("Deployment", true));
-    assert!(
-        find(&discovery, &GroupVersionResource::new("metrics.k8s.io", "v1", "pods"))
-            .await
-            .is_none()
-    );
+    let pods = GroupVersionResource::new("", "v1", "pods");
+    let error = discovery.find(&pods).await.unwrap_err().to_string();
+    assert!(error.contains("/api is no aggregated discovery"), "{error}");
     let mut version = discovery.version();
     let version = version.wait_for(Option::is_some).await.unwrap().clone().unwrap();
     assert_eq!((version.major, version.minor), (1, 36));
