@@ -1,49 +1,18 @@
-//! Messages for kube-client's errors. Its own messages may contain a command's environment, its
-//! output with a token, or lines of the kubeconfig.
+//! Messages for kube-client's errors. Its own messages may contain lines of the kubeconfig.
 
 use kube_client::Error;
-use kube_client::client::AuthError;
-use kube_client::config::{AuthInfo, KubeconfigError, LoadDataError};
+use kube_client::config::{KubeconfigError, LoadDataError};
 
 use crate::upstream::error::{UpstreamError, chain};
 
-/// Returns the error of creating a TLS configuration or an `Authorization` from a kubeconfig.
-pub(super) fn credentials(origin: &str, auth: &AuthInfo, failure: &Error) -> UpstreamError {
+/// Returns the error of creating a TLS configuration from a kubeconfig.
+pub(super) fn credentials(origin: &str, failure: &Error) -> UpstreamError {
     let text = match failure {
-        Error::Auth(failure) => auth_text(auth, failure),
         Error::InferKubeconfig(failure) => kubeconfig_text(failure),
         Error::RustlsTls(failure) => chain(failure),
         _ => "the credentials cannot be used".to_owned(),
     };
     UpstreamError::Credentials(format!("{origin}: {text}"))
-}
-
-/// Returns the message of an error of an auth provider or token.
-pub(super) fn auth_text(auth: &AuthInfo, failure: &AuthError) -> String {
-    let provider = auth.auth_provider.as_ref().map_or("(none)", |provider| provider.name.as_str());
-    match failure {
-        AuthError::AuthExecRun { out, .. } => {
-            let status = out.status;
-            format!("the command of auth provider {provider} failed ({status}); run it by hand")
-        }
-        AuthError::ParseTokenKey(_) => {
-            format!("the command of auth provider {provider} wrote no valid JSON")
-        }
-        AuthError::UnrefreshableTokenResponse => {
-            format!("auth provider {provider} returned no token")
-        }
-        AuthError::MalformedTokenExpirationDate(_) => {
-            format!("auth provider {provider} returned an expiry that is not a time")
-        }
-        AuthError::InvalidBasicAuth(_) => {
-            "the user name or password is not a valid header value".to_owned()
-        }
-        AuthError::InvalidBearerToken(_) => {
-            "the token is not a valid header value; check it for line breaks".to_owned()
-        }
-        AuthError::ReadTokenFile(failure, path) => format!("{}: {failure}", path.display()),
-        _ => format!("{provider} cannot be used as an auth provider"),
-    }
 }
 
 /// Returns the message of an error of a kubeconfig.

@@ -10,19 +10,20 @@
 //!
 //! Lock order: `renewal`, which is held while the plugin runs, then `token`.
 
-mod process;
-
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderValue;
 use jiff::{SignedDuration, Timestamp};
-use kube_client::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
+use kube_client::config::{ExecConfig, ExecInteractiveMode};
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
 use tokio::time::Instant;
 
-use self::process::ProcessError;
 use crate::tasks::single_permit::{Permit, SinglePermit};
 use crate::upstream::error::UpstreamError;
 
@@ -51,16 +52,6 @@ pub(super) enum Credential {
     Token(Arc<ExecPlugin>),
     /// A client certificate and its key, both in PEM.
     Certificate { certificate: String, key: String },
-}
-
-/// Returns the plugin of `auth` if the credential comes from it: other credentials come first.
-pub(super) fn configured(auth: &AuthInfo) -> Option<&ExecConfig> {
-    let has_password = auth.username.is_some() && auth.password.is_some();
-    let has_other = auth.auth_provider.is_some()
-        || auth.token.is_some()
-        || auth.token_file.is_some()
-        || has_password;
-    auth.exec.as_ref().filter(|_| !has_other)
 }
 
 /// Runs a plugin for the first time. Must be called on a thread that may block.
@@ -169,26 +160,52 @@ async fn run(exec: &ExecConfig, origin: &str) -> Result<ExecStatus, UpstreamErro
         return Err(refuse("exec has no command".to_owned()));
     };
     let command = command_line(command, exec).map_err(plugin)?;
-    let output = process::output(command, TIME_MAX, OUTPUT_MAX_BYTES).await;
-    let output = output.map_err(|error| {
-        plugin(match error {
-            ProcessError::Start(error) => format!("cannot be run: {error}"),
-            ProcessError::Failed(status) => {
-                format!("failed ({status}); run it by hand to see why")
-            }
-            ProcessError::Output(error) => format!("cannot be read: {error}"),
-            ProcessError::TooLong => "wrote too much for an ExecCredential".to_owned(),
-            ProcessError::Hung => {
-                format!("did not end within {TIME_MAX:?} and was killed; run it by hand to see why")
-            }
-        })
-    })?;
+    let output = output(command).await.map_err(plugin)?;
     let credential: ExecCredential = serde_saphyr::from_slice(&output)
         .map_err(|_| plugin("wrote no valid ExecCredential".to_owned()))?;
     credential.status.ok_or_else(|| plugin("wrote an ExecCredential without a status".to_owned()))
 }
 
-fn command_line(command: &str, exec: &ExecConfig) -> Result<tokio::process::Command, String> {
+/// Returns what a plugin writes to its standard output. Its standard error is dropped, which may
+/// contain credentials. The error is a message.
+///
+/// The plugin leads a process group of its own, so that its children can be killed with it: a shell
+/// script that hangs usually waits for a child.
+async fn output(mut command: Command) -> Result<Vec<u8>, String> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.process_group(0).kill_on_drop(true);
+    let mut child = command.spawn().map_err(|error| format!("cannot be run: {error}"))?;
+    let group = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+    let stdout = child.stdout.take();
+    let mut output = Vec::new();
+    let running = async {
+        // One that writes more cannot do so any more, and ends.
+        if let Some(stdout) = stdout {
+            stdout.take(OUTPUT_MAX_BYTES + 1).read_to_end(&mut output).await?;
+        }
+        child.wait().await
+    };
+    let Ok(ended) = tokio::time::timeout(TIME_MAX, running).await else {
+        if let Some(group) = group
+            && let Err(error) = kill_process_group(group, Signal::KILL)
+        {
+            tracing::debug!(%error, "the processes of an exec plugin have ended already");
+        }
+        return Err(format!(
+            "did not end within {TIME_MAX:?} and was killed; run it by hand to see why"
+        ));
+    };
+    match ended {
+        _ if output.len() as u64 > OUTPUT_MAX_BYTES => {
+            Err("wrote too much for an ExecCredential".to_owned())
+        }
+        Ok(status) if status.success() => Ok(output),
+        Ok(status) => Err(format!("failed ({status}); run it by hand to see why")),
+        Err(error) => Err(format!("cannot be read: {error}")),
+    }
+}
+
+fn command_line(command: &str, exec: &ExecConfig) -> Result<Command, String> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct ExecInfo<'a> {
@@ -204,7 +221,7 @@ fn command_line(command: &str, exec: &ExecConfig) -> Result<tokio::process::Comm
     };
     let info = ExecInfo { kind: "ExecCredential", api_version: exec.api_version.as_deref(), spec };
     let info = serde_json::to_string(&info).map_err(|_| "cannot be given its input".to_owned())?;
-    let mut command = tokio::process::Command::new(command);
+    let mut command = Command::new(command);
     command.args(exec.args.iter().flatten());
     for variable in exec.env.iter().flatten() {
         if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
@@ -235,7 +252,7 @@ fn name(exec: &ExecConfig) -> &str {
 }
 
 /// How long a plugin may run. Some log in over the network, which takes seconds.
-pub(super) const TIME_MAX: Duration = Duration::from_secs(30);
+const TIME_MAX: Duration = Duration::from_secs(30);
 /// The time before the expiry from which on a token is renewed.
 const RENEWAL: SignedDuration = SignedDuration::from_secs(60);
 /// A plugin that failed is not run again within this time: each run is a process.

@@ -50,7 +50,7 @@ pub(super) fn build(loaded: &LoadedConfig, tls_generation: u64) -> Result<Identi
     let (tls_http2, tls_http1) = if endpoint.https {
         let tls = config
             .rustls_client_config()
-            .map_err(|error| errors::credentials(&loaded.origin, &config.auth_info, &error))?;
+            .map_err(|error| errors::credentials(&loaded.origin, &error))?;
         expiries = CertificateExpiries::new(&tls, config.root_cert.as_deref().unwrap_or_default());
         (Some(with_alpn(tls.clone(), &[b"h2", b"http/1.1"])), Some(with_alpn(tls, &[b"http/1.1"])))
     } else {

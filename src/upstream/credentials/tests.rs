@@ -62,6 +62,27 @@ async fn a_kubeconfig_is_loaded() {
 }
 
 #[tokio::test]
+async fn a_password_or_an_id_token_is_sent() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    for (user, expected) in [
+        ("username: me, password: pass word", "Basic bWU6cGFzcyB3b3Jk"),
+        ("auth-provider: {name: oidc, config: {id-token: abc}}", "Bearer abc"),
+    ] {
+        let credentials = load(write(path, "", user)).await.unwrap();
+        assert_eq!(header(&credentials).await, expected);
+    }
+    for name in ["gcp", "azure", "oidc"] {
+        let user = format!("auth-provider: {{name: {name}, config: {{access-token: hunter2}}}}");
+        let error = refused(write(path, "", &user)).await;
+        assert!(error.contains(name) && error.contains("exec plugin"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+    let broken = refused(write(path, "", r#"token: "hunter2\nx""#)).await;
+    assert!(broken.contains("line breaks") && !broken.contains("hunter2"), "{broken}");
+}
+
+#[tokio::test]
 async fn errors_of_kubeconfigs_name_the_cause_and_no_secret() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

@@ -1,42 +1,20 @@
 //! The source of the `Authorization` of Weir's own requests.
 //!
 //! Weir reads token files itself: kube-client keeps a trailing newline, which no header may
-//! contain. It also runs exec plugins itself ([`exec`]). Auth providers are
-//! kube-client's. Its layer wraps a service that only returns the header.
-//!
-//! The layer runs for one request at a time ([`Provider::runs`]), so that a thousand requests which
-//! find a token expired run one command, and all learn of its failure at once.
-//!
-//! Lock: that of [`Provider::last_failure`], held for a few instructions.
+//! contain. It also runs exec plugins itself ([`exec`]). Auth providers are not supported, as
+//! client-go removed them, but for the `id-token` that one for `oidc` has left in the kubeconfig.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use http::header::AUTHORIZATION;
-use http::{HeaderValue, Request, Response};
-use http_body_util::Empty;
+use http::HeaderValue;
 use kube_client::Config;
-use kube_client::client::middleware::AuthLayer;
-use kube_client::client::{AuthError, ConfigExt};
-use kube_client::config::{AuthInfo, ExecInteractiveMode};
-use parking_lot::Mutex;
-use tokio::time::Instant;
-use tower::{BoxError, Layer, ServiceExt};
+use kube_client::config::{AuthInfo, AuthProviderConfig, ExecInteractiveMode};
+use secrecy::ExposeSecret;
 
-use super::exec::{Credential, ExecPlugin};
-use super::{errors, exec};
-use crate::tasks::single_permit::SinglePermit;
+use super::exec::{self, Credential, ExecPlugin};
 use crate::upstream::error::UpstreamError;
-
-/// The time-out of an auth provider, which may run a command.
-const PROVIDER_TIMEOUT: Duration = Duration::from_secs(60);
-/// A provider that failed is not used again within this time. Each use may be a process, and one
-/// that hangs occupies a thread.
-const FAILURE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The source of the `Authorization` header.
 pub(crate) enum TokenSource {
@@ -46,128 +24,50 @@ pub(crate) enum TokenSource {
     Static(HeaderValue),
     /// An exec plugin that returns tokens.
     Exec(Arc<ExecPlugin>),
-    /// An auth provider, whose token expires.
-    Provider(Arc<Provider>),
     /// An exec plugin that returned a client certificate.
     ExecCertificate,
 }
 
-/// An auth provider.
-pub(crate) struct Provider {
-    /// kube-client's own refreshing layer.
-    layer: AuthLayer,
-    /// Used in messages.
-    auth: AuthInfo,
-    /// Used in messages.
-    origin: String,
-    /// The layer runs once at a time.
-    runs: SinglePermit,
-    /// The time and error of the last run; `None` after a success.
-    last_failure: Mutex<Option<(Instant, UpstreamError)>>,
-}
-
 impl TokenSource {
-    /// Reads the token file or runs the exec plugin, if there is one. Blocks. In `config`, a
-    /// certificate of the plugin takes the plugin's place, which must not be run once more.
+    /// Takes the first credential that there is, in kube-client's order. Reads the token file or
+    /// runs the exec plugin. Blocks. In `config`, a certificate of the plugin takes the plugin's
+    /// place, which must not be run once more.
     pub(super) fn new(config: &mut Config, origin: &str) -> Result<Self, UpstreamError> {
-        let auth = &config.auth_info;
-        let own_file = auth.token.is_none()
-            && auth.auth_provider.is_none()
-            && (auth.username.is_none() || auth.password.is_none());
-        if let Some(path) = auth.token_file.as_deref().filter(|_| own_file) {
-            return token_file(path, origin).map(Self::Static);
-        }
-        let credential = exec::configured(auth).map(|exec| exec::first_run(exec, origin));
         let auth = &mut config.auth_info;
-        auth.exec = None;
-        match credential.transpose()? {
-            Some(Credential::Token(plugin)) => return Ok(Self::Exec(plugin)),
-            Some(Credential::Certificate { certificate, key }) => {
+        let exec = auth.exec.take();
+        if let Some(header) = static_header(auth) {
+            let refuse = |text| UpstreamError::Credentials(format!("{origin}: {text}"));
+            return header.map(Self::Static).map_err(refuse);
+        }
+        let Some(exec) = exec else { return Ok(Self::None) };
+        match exec::first_run(&exec, origin)? {
+            Credential::Token(plugin) => Ok(Self::Exec(plugin)),
+            Credential::Certificate { certificate, key } => {
                 auth.client_certificate_data = Some(STANDARD.encode(certificate));
                 auth.client_key_data = Some(STANDARD.encode(key).into());
-                return Ok(Self::ExecCertificate);
+                Ok(Self::ExecCertificate)
             }
-            None => {}
         }
-        let layer = config
-            .auth_layer()
-            .map_err(|error| errors::credentials(origin, &config.auth_info, &error))?;
-        Ok(layer.map_or(Self::None, |layer| {
-            Self::Provider(Arc::new(Provider {
-                layer,
-                auth: config.auth_info.clone(),
-                origin: origin.to_owned(),
-                runs: SinglePermit::default(),
-                last_failure: Mutex::default(),
-            }))
-        }))
     }
 
     /// Returns the value for a request that is sent now.
     pub(crate) async fn header(&self) -> Result<Option<HeaderValue>, UpstreamError> {
-        let provider = match self {
-            Self::None | Self::ExecCertificate => return Ok(None),
-            Self::Static(value) => return Ok(Some(value.clone())),
-            Self::Exec(plugin) => return Arc::clone(plugin).header().await.map(Some),
-            Self::Provider(provider) => Arc::clone(provider),
-        };
-        // The provider runs in its own task. It continues when the client is gone, and the next
-        // request must not start a second one.
-        let header = tokio::spawn(async move { provider.header().await });
-        header.await.unwrap_or_else(|_| {
-            Err(UpstreamError::Credentials("the task that gets a token failed".to_owned()))
-        })
+        match self {
+            Self::None | Self::ExecCertificate => Ok(None),
+            Self::Static(value) => Ok(Some(value.clone())),
+            Self::Exec(plugin) => Arc::clone(plugin).header().await.map(Some),
+        }
     }
 
     /// Returns whether a 401 should run a plugin again.
     pub(super) fn is_exec(&self) -> bool {
-        matches!(self, Self::Exec(_) | Self::Provider(_) | Self::ExecCertificate)
+        matches!(self, Self::Exec(_) | Self::ExecCertificate)
     }
 
     /// Returns whether a plugin returned a certificate.
     pub(super) fn is_exec_certificate(&self) -> bool {
         matches!(self, Self::ExecCertificate)
     }
-}
-
-impl Provider {
-    async fn header(&self) -> Result<Option<HeaderValue>, UpstreamError> {
-        let _permit = self.runs.acquire().await;
-        let last_failure = self.last_failure.lock().clone();
-        if let Some((at, error)) = last_failure
-            && at.elapsed() < FAILURE_INTERVAL
-        {
-            return Err(error);
-        }
-        let refuse = |text: String| UpstreamError::Credentials(format!("{}: {text}", self.origin));
-        let header = match tokio::time::timeout(PROVIDER_TIMEOUT, request_header(&self.layer)).await
-        {
-            Ok(Ok(mut response)) => Ok(response.headers_mut().remove(AUTHORIZATION)),
-            Ok(Err(error)) => Err(refuse(match error.downcast_ref::<AuthError>() {
-                Some(failure) => errors::auth_text(&self.auth, failure),
-                None => "the auth provider returned no token".to_owned(),
-            })),
-            Err(_) => Err(refuse(format!(
-                "the auth provider returned no token within {PROVIDER_TIMEOUT:?}"
-            ))),
-        };
-        *self.last_failure.lock() =
-            header.as_ref().err().map(|error| (Instant::now(), error.clone()));
-        header
-    }
-}
-
-/// Returns the header that kube-client adds to a request. Boxed, because the compiler does not see
-/// through the layer's service that the future is `Send`.
-fn request_header(layer: &AuthLayer) -> BoxFuture<'static, Result<Response<()>, BoxError>> {
-    let service = tower::service_fn(|mut request: Request<Empty<Bytes>>| {
-        let mut response = Response::new(());
-        if let Some(value) = request.headers_mut().remove(AUTHORIZATION) {
-            response.headers_mut().insert(AUTHORIZATION, value);
-        }
-        std::future::ready(Ok::<_, BoxError>(response))
-    });
-    Box::pin(layer.layer(service).oneshot(Request::new(Empty::new())))
 }
 
 /// Makes plugins run without a terminal if they allow it: a server has none.
@@ -179,15 +79,45 @@ pub(super) fn never_interactive(auth: &mut AuthInfo) {
     }
 }
 
-fn token_file(path: &str, origin: &str) -> Result<HeaderValue, UpstreamError> {
-    let refuse = |text: String| UpstreamError::Credentials(format!("{origin}: {path}: {text}"));
-    let token = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-    let token = token.trim();
-    if token.is_empty() {
-        return Err(refuse("the token is empty".to_owned()));
+/// Returns the header of a credential that no plugin renews. The error is a message.
+fn static_header(auth: &AuthInfo) -> Option<Result<HeaderValue, String>> {
+    if let Some(provider) = &auth.auth_provider {
+        return Some(id_token(provider));
     }
-    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-        .map_err(|_| refuse("the token is not a valid header value".to_owned()))?;
+    if let (Some(user), Some(password)) = (&auth.username, &auth.password) {
+        let login = STANDARD.encode(format!("{user}:{}", password.expose_secret()));
+        return Some(sensitive(&format!("Basic {login}")));
+    }
+    if let Some(token) = &auth.token {
+        return Some(sensitive(&format!("Bearer {}", token.expose_secret())));
+    }
+    let path = auth.token_file.as_deref()?;
+    Some(token_file(path).map_err(|problem| format!("{path}: {problem}")))
+}
+
+fn id_token(provider: &AuthProviderConfig) -> Result<HeaderValue, String> {
+    match provider.config.get("id-token").filter(|_| provider.name == "oidc") {
+        Some(token) => sensitive(&format!("Bearer {token}")),
+        None => Err(format!(
+            "the auth provider {} is not supported; use an exec plugin, such as kubelogin or \
+             gke-gcloud-auth-plugin",
+            provider.name
+        )),
+    }
+}
+
+fn token_file(path: &str) -> Result<HeaderValue, String> {
+    let token = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    match token.trim() {
+        "" => Err("the token is empty".to_owned()),
+        token => sensitive(&format!("Bearer {token}")),
+    }
+}
+
+fn sensitive(value: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::try_from(value).map_err(|_| {
+        "the token is not a valid header value; check it for line breaks".to_owned()
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }
