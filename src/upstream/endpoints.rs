@@ -68,8 +68,8 @@ pub(crate) struct Endpoints {
     metrics: EndpointsMetrics,
 }
 
-/// Keys of servers, and the parts of a full load that they may get.
-pub(crate) type Weights = SmallVec<[(u64, f32); 8]>;
+/// Keys of servers.
+pub(crate) type Keys = SmallVec<[u64; 8]>;
 
 /// The keys of the servers that a request could not be sent to.
 pub(crate) type Tried = SmallVec<[u64; 4]>;
@@ -127,29 +127,25 @@ impl Endpoints {
         self.servers.load_full()
     }
 
-    /// Returns the servers that requests are sent to, and their weights: those that are usable, the
-    /// last resort if no other one is, or all if none is.
-    pub(crate) fn weights(&self) -> Weights {
+    /// Returns the servers that requests are sent to: those that are usable, the last resort if no
+    /// other one is, or all if none is.
+    pub(crate) fn chosen_from(&self) -> Keys {
         let servers = self.servers.load();
         if let [only] = servers.as_slice() {
-            return Weights::from_slice(&[(only.key, 1.0)]);
+            return Keys::from_slice(&[only.key]);
         }
-        let weight = |is_last_resort: bool| {
-            move |server: &Arc<ApiServer>| {
-                let fits = (server.origin == Origin::Configured) == is_last_resort;
-                let weight = server.usable_weight().filter(|_| fits && server.is_admitted())?;
-                Some((server.key, weight as f32))
-            }
-        };
-        let mut weights: Weights = servers.iter().filter_map(weight(false)).collect();
-        if weights.is_empty() {
-            weights.extend(servers.iter().filter_map(weight(true)));
+        let is_listed = |server: &&Arc<ApiServer>| server.origin != Origin::Configured;
+        let listed = || servers.iter().filter(is_listed);
+        let last_resort = servers.iter().filter(|server| !is_listed(server));
+        let is_usable = |server: &&Arc<ApiServer>| server.is_admitted() && server.is_usable();
+        let mut keys: Keys = listed().filter(is_usable).map(|server| server.key).collect();
+        if keys.is_empty() {
+            keys.extend(last_resort.filter(is_usable).map(|server| server.key));
         }
-        if weights.is_empty() {
-            let of_list = servers.iter().filter(|server| server.origin != Origin::Configured);
-            weights.extend(of_list.map(|server| (server.key, 1.0)));
+        if keys.is_empty() {
+            keys.extend(listed().map(|server| server.key));
         }
-        weights
+        keys
     }
 
     /// Returns whether there is a choice.
@@ -182,7 +178,7 @@ impl Endpoints {
     /// Returns whether a server is known to answer.
     pub(crate) fn is_any_usable(&self) -> bool {
         let servers = self.servers.load();
-        servers.iter().any(|server| server.is_admitted() && server.usable_weight().is_some())
+        servers.iter().any(|server| server.is_admitted() && server.is_usable())
     }
 
     /// Returns the servers that requests go to: those that answer, or all if none does.
@@ -252,15 +248,14 @@ impl Endpoints {
         let tier = |is_last_resort: bool, may_lag: bool| {
             let admitted = admitted.clone();
             admitted.filter_map(move |(index, server)| {
-                let weight = server.usable_weight()?;
                 let fits = (server.origin == Origin::Configured) == is_last_resort
+                    && server.is_usable()
                     && (may_lag || !server.is_lagging());
-                fits.then(|| (index, candidate(server, weight, is_stream, now)))
+                fits.then(|| (index, candidate(server, is_stream, now)))
             })
         };
         let draining = admitted.clone().filter(|(_, server)| server.is_draining());
-        let draining =
-            draining.map(|(index, server)| (index, candidate(server, 1.0, is_stream, now)));
+        let draining = draining.map(|(index, server)| (index, candidate(server, is_stream, now)));
         self.choose_of(tier(false, may_lag), choice, now)
             .or_else(|| self.choose_of(tier(false, true), choice, now))
             .or_else(|| self.choose_of(tier(true, true), choice, now))
@@ -312,14 +307,14 @@ impl Endpoints {
     }
 }
 
-fn candidate(server: &ApiServer, weight: f64, is_stream: bool, now: Instant) -> Candidate {
+fn candidate(server: &ApiServer, is_stream: bool, now: Instant) -> Candidate {
     let load = if is_stream { &server.streams } else { &server.requests };
     Candidate {
         key: server.key,
         in_use: load.in_use(),
         latency: server.requests.latency(now),
         is_avoided: server.requests.is_avoided(now),
-        weight: weight * server.seats_part(),
+        seats_part: server.seats_part(),
     }
 }
 

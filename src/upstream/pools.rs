@@ -24,7 +24,6 @@ use tokio::time::Instant;
 use crate::api::retry_after::parse_retry_after;
 use crate::config::UpstreamConfig;
 use crate::config::seams::Dial;
-use crate::upstream::availability::is_gateway_error;
 use crate::upstream::credentials::Credentials;
 use crate::upstream::endpoints::health::Outcome;
 use crate::upstream::endpoints::{ApiServer, Endpoints, Tried};
@@ -246,7 +245,7 @@ impl Route {
                     let wait = parse_retry_after(response.headers());
                     self.server.requests.too_many_requests(wait, Instant::now());
                 }
-                self.note_response(response, is_core_read, is_stream, started);
+                self.note_response(response, is_stream, started);
             }
             Err(failure) if failure.is_transport_failure() => {
                 self.server.note(Outcome::TransportFailure, started);
@@ -268,27 +267,17 @@ impl Route {
         }
     }
 
-    fn note_response<B>(
-        &self,
-        response: &Response<B>,
-        is_core_read: bool,
-        is_stream: bool,
-        started: Instant,
-    ) {
-        let (now, status) = (Instant::now(), response.status());
+    fn note_response<B>(&self, response: &Response<B>, is_stream: bool, started: Instant) {
+        let now = Instant::now();
         if !is_stream {
             self.server.requests.observe(now - started, now);
         }
         let closes = response.headers().get(CONNECTION).is_some_and(|value| value == "close");
-        if closes && status == StatusCode::TOO_MANY_REQUESTS {
+        if closes && response.status() == StatusCode::TOO_MANY_REQUESTS {
             // kube-apiserver refuses so while it shuts down, and only then.
             self.server.shutting_down();
         }
-        let is_gateway_error = is_gateway_error(status);
-        self.server.note(
-            if is_core_read { Outcome::CoreRead { is_gateway_error } } else { Outcome::Answered },
-            started,
-        );
+        self.server.note(Outcome::Answered, started);
     }
 }
 

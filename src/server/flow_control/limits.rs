@@ -2,9 +2,9 @@
 //! send them.
 //!
 //! Each API server has an [`AdaptiveLimit`]. The seats of the queue are their sum over the servers
-//! that are usable; one that comes back gets the part that its health allows. A [`flight`] follows
-//! a request, and notes its server, its latency and its refusals. A task evaluates them twice a
-//! second ([`run`]), and logs limits that last ([`Episode`]).
+//! that are usable. A [`flight`] follows a request, and notes its server, its latency and its
+//! refusals. A task evaluates them twice a second ([`run`]), and logs limits that last
+//! ([`Episode`]).
 //!
 //! Locks: that of the limits and that of a flight, each taken alone. The queue is called without
 //! either.
@@ -25,7 +25,7 @@ use crate::flow::adaptive::AdaptiveLimit;
 use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::server::flow_control::queue::{Allotment, Queue};
 use crate::upstream::Upstream;
-use crate::upstream::endpoints::{ApiServer, Weights};
+use crate::upstream::endpoints::{ApiServer, Keys};
 
 /// The limits of all API servers.
 #[derive(Debug)]
@@ -42,8 +42,8 @@ pub(super) struct ServerLimits {
 struct Inner {
     /// The servers, by their keys.
     servers: HashMap<u64, Limited, BuildKeyedHash>,
-    /// The servers in use, with their parts of a full load.
-    weights: Weights,
+    /// The servers in use.
+    used: Keys,
     /// The most seats of one server: those configured, or what its connections carry.
     ceiling: u64,
 }
@@ -65,7 +65,7 @@ struct Published {
 impl ServerLimits {
     pub(super) fn new(config: &FlowControlConfig, families: LimitFamilies) -> Arc<Self> {
         let seats = config.seats_per_server;
-        let inner = Inner { servers: HashMap::default(), weights: Weights::new(), ceiling: seats };
+        let inner = Inner { servers: HashMap::default(), used: Keys::new(), ceiling: seats };
         let (inner, began) = (Mutex::new(inner), Instant::now());
         let is_off = config.mode == FlowControlMode::Off;
         let adaptive = if is_off { FlowControlMode::Off } else { config.adaptive };
@@ -82,12 +82,12 @@ impl ServerLimits {
     }
 
     /// Returns what the queue may send, if these servers are others than before.
-    pub(super) fn changed(&self, weights: Weights) -> Option<Allotment> {
+    pub(super) fn changed(&self, used: Keys) -> Option<Allotment> {
         let mut inner = self.inner.lock();
-        if inner.weights == weights {
+        if inner.used == used {
             return None;
         }
-        inner.weights = weights;
+        inner.used = used;
         Some(self.allotment(&inner))
     }
 
@@ -119,12 +119,12 @@ impl ServerLimits {
     /// Returns what the queue may send to the servers in use.
     fn allotment(&self, inner: &Inner) -> Allotment {
         let with_latency = self.adaptive == FlowControlMode::Enforce;
-        let of_server = |(key, weight): &(u64, f32)| {
+        let of_server = |key: &u64| {
             let limit = inner.servers.get(key).map(|server| &server.limit);
             let seats = limit.map_or(inner.ceiling, |limit| limit.limit(with_latency));
-            (limit, seats as f64 * f64::from(*weight))
+            (limit, seats as f64)
         };
-        let servers: Vec<_> = inner.weights.iter().map(of_server).collect();
+        let servers: Vec<_> = inner.used.iter().map(of_server).collect();
         let seats: f64 = servers.iter().map(|(_, seats)| seats).sum();
         // A level that one server does not refuse may have what there is.
         let cap = |level: &Arc<str>| {
@@ -140,10 +140,10 @@ impl ServerLimits {
     }
 
     /// Evaluates all servers, and returns what the queue may send. `servers` are the set.
-    fn evaluate(&self, servers: &[Arc<ApiServer>], weights: Weights, places: usize) -> Allotment {
+    fn evaluate(&self, servers: &[Arc<ApiServer>], used: Keys, places: usize) -> Allotment {
         let mut inner = self.inner.lock();
         let now = self.now();
-        inner.weights = weights;
+        inner.used = used;
         let most = (places as u64).saturating_mul(PLACES_PART.0) / PLACES_PART.1;
         let ceiling = self.seats.min(most).max(1);
         if ceiling < inner.ceiling {
@@ -194,8 +194,8 @@ impl Limited {
 pub(super) async fn run(limits: Arc<ServerLimits>, queue: Arc<Queue>, upstream: Upstream) {
     loop {
         let endpoints = upstream.endpoints();
-        let (servers, weights) = (endpoints.servers(), endpoints.weights());
-        queue.set_allotment(&limits.evaluate(&servers, weights, upstream.places_of_one()));
+        let (servers, used) = (endpoints.servers(), endpoints.chosen_from());
+        queue.set_allotment(&limits.evaluate(&servers, used, upstream.places_of_one()));
         tokio::time::sleep(EVALUATION_INTERVAL).await;
     }
 }

@@ -63,7 +63,7 @@ impl FlowControl {
             class: read.map(|version| self.hasher.hash_one((kind, version.unwrap_or_default()))),
             is_of_core: is_of_core(context),
         };
-        if let Some(allotment) = self.limits.changed(endpoints.weights()) {
+        if let Some(allotment) = self.limits.changed(endpoints.chosen_from()) {
             queue.set_allotment(&allotment);
         }
         Ok(match queue.ask(&request)? {

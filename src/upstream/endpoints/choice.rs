@@ -22,8 +22,8 @@ pub(crate) struct Candidate {
     pub(crate) latency: Option<f64>,
     /// Whether it answered 429 a moment ago.
     pub(crate) is_avoided: bool,
-    /// Its share of a full load: 1, or less while it has just come back.
-    pub(crate) weight: f64,
+    /// The part of its seats that it may have.
+    pub(crate) seats_part: f64,
 }
 
 /// The indexes of servers, in the order in which they are tried.
@@ -65,7 +65,8 @@ impl Candidate {
     /// The expected wait of one more request, in comparison with that at other servers.
     fn cost(&self, mean_latency: f64) -> f64 {
         let in_use = self.in_use as f64 + 1.0;
-        in_use * self.latency.unwrap_or(mean_latency).max(LATENCY_MIN) / self.weight.max(WEIGHT_MIN)
+        in_use * self.latency.unwrap_or(mean_latency).max(LATENCY_MIN)
+            / self.seats_part.max(PART_MIN)
     }
 }
 
@@ -133,8 +134,8 @@ fn mix(mut bits: u64) -> u64 {
 
 /// Latencies below this are the same: they are noise.
 const LATENCY_MIN: f64 = 0.001;
-/// Keeps the division by the weight finite.
-const WEIGHT_MIN: f64 = 0.01;
+/// Keeps the division by the part finite.
+const PART_MIN: f64 = 0.01;
 
 #[cfg(test)]
 mod tests;

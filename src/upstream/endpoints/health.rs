@@ -4,30 +4,25 @@
 //! Probes: two of the last three failed, and the server is out; two in a row succeeded, and it is
 //! in. While a request waits for long, one probe without an answer is enough: the server hangs. A
 //! server that is shutting down is draining at once: what is in progress there goes on, and it gets
-//! nothing new. Requests: three transport failures one after the other, or less than half of twenty
-//! or more successful within ten seconds, eject it for a second, which doubles up to
-//! [`EJECTION_MAX`]. A 5xx is no failure, since webhooks and aggregated API servers cause many of
-//! them; only 502 to 504 for most of the last twenty reads of built-in resources eject. Neither
-//! latency nor a 429 ever ejects: [`load`](super::load) has them.
+//! nothing new. Requests: three transport failures one after the other eject it for a second, which
+//! doubles up to [`EJECTION_MAX`]. No response ejects: webhooks and aggregated API servers cause
+//! many a 5xx, and `/readyz` fails without etcd. Neither latency nor a 429 ever ejects:
+//! [`load`](super::load) has them.
 //!
 //! When an ejection is over, the server is half-open: one probe decides, and never a client's
-//! request. A server that comes back begins with a small weight, which grows over [`SLOW_START`].
+//! request.
 //!
 //! Time is an argument, and there is no task and no lock: the caller has both.
-
-mod window;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::window::{CoreReads, Window};
-
 /// The health of one API server.
 #[derive(Debug)]
 pub(crate) struct Health {
     standing: Standing,
-    /// When the server last began to be usable. Its weight grows from there.
+    /// When the server last began to be usable.
     usable_since: Option<Instant>,
     /// Whether it was ever reached.
     was_reached: bool,
@@ -36,8 +31,6 @@ pub(crate) struct Health {
     /// The transport failures one after the other, and the time of the last of them.
     failures: u32,
     last_failure: Option<Instant>,
-    window: Window,
-    core_reads: CoreReads,
     /// Whether a request waits for long, and no probe has answered since.
     is_suspected: bool,
     /// The ejections since the last long time without one.
@@ -66,13 +59,10 @@ enum Standing {
 }
 
 /// The state of a server.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It gets requests, with this weight: 1, or less after it came back.
-    Usable {
-        /// Its share of a full load, above 0.
-        weight: f64,
-    },
+    /// It gets requests.
+    Usable,
     /// It is shutting down: nothing new goes there.
     Draining,
     /// Its probes or requests failed.
@@ -87,7 +77,7 @@ impl State {
     /// Returns a fixed word for metrics and logs.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Usable { .. } => "usable",
+            Self::Usable => "usable",
             Self::Draining => "draining",
             Self::Ejected => "ejected",
             Self::HalfOpen => "half-open",
@@ -101,11 +91,6 @@ impl State {
 pub(crate) enum Outcome {
     /// There was a response, whatever its status.
     Answered,
-    /// There was a response to a read of a resource that the API server itself serves.
-    CoreRead {
-        /// Whether its status is 502, 503 or 504.
-        is_gateway_error: bool,
-    },
     /// There was no connection, or it broke.
     TransportFailure,
 }
@@ -144,8 +129,6 @@ impl Health {
             probes: [true; PROBES],
             failures: 0,
             last_failure: None,
-            window: Window::default(),
-            core_reads: CoreReads::default(),
             is_suspected: false,
             doublings: 0,
             ejections: 0,
@@ -161,24 +144,16 @@ impl Health {
     /// while no server is usable, requests are sent to ejected ones.
     pub(crate) fn record(&mut self, outcome: Outcome, started: Instant, now: Instant) {
         if outcome == Outcome::TransportFailure {
-            self.window.add(false, now);
             if self.last_failure.is_none_or(|last| started >= last) {
                 self.failures += 1;
                 self.last_failure = Some(now);
             }
-            if self.failures >= FAILURES_MAX || self.window.mostly_failed(now) {
+            if self.failures >= FAILURES_MAX {
                 self.eject(now);
             }
             return;
         }
         self.failures = 0;
-        self.window.add(true, now);
-        if let Outcome::CoreRead { is_gateway_error } = outcome {
-            self.core_reads.add(is_gateway_error);
-            if self.core_reads.mostly_failed() {
-                return self.eject(now);
-            }
-        }
         match self.standing {
             Standing::Ejected { at, .. } if started >= at => self.admit(now),
             Standing::Unreachable { .. } => self.admit(now),
@@ -257,7 +232,7 @@ impl Health {
     /// Returns the state.
     pub(crate) fn state(&self, now: Instant) -> State {
         match self.standing {
-            Standing::In => State::Usable { weight: self.weight(now) },
+            Standing::In => State::Usable,
             Standing::Draining => State::Draining,
             Standing::Ejected { until, .. } if now >= until => State::HalfOpen,
             Standing::Out | Standing::Ejected { .. } => State::Ejected,
@@ -290,12 +265,6 @@ impl Health {
         self.ejections
     }
 
-    fn weight(&self, now: Instant) -> f64 {
-        let Some(since) = self.usable_since else { return 1.0 };
-        let elapsed = now.saturating_duration_since(since).as_secs_f64();
-        (WEIGHT_MIN + (1.0 - WEIGHT_MIN) * elapsed / SLOW_START.as_secs_f64()).min(1.0)
-    }
-
     fn last_probes_succeeded(&self) -> bool {
         self.probes.iter().rev().take(PROBES_GOOD).all(|&succeeded| succeeded)
     }
@@ -304,7 +273,7 @@ impl Health {
         self.probes.iter().filter(|&&succeeded| !succeeded).count() >= PROBES_FAILED
     }
 
-    /// Makes the server usable, with a small weight at first. The failures before no longer count.
+    /// Makes the server usable. The failures before no longer count.
     fn admit(&mut self, now: Instant) {
         self.standing = Standing::In;
         self.usable_since = Some(now);
@@ -343,8 +312,6 @@ impl Health {
     fn forget_requests(&mut self) {
         self.failures = 0;
         self.last_failure = None;
-        self.window = Window::default();
-        self.core_reads = CoreReads::default();
     }
 }
 
@@ -370,9 +337,6 @@ const EJECTION_MAX: Duration = Duration::from_secs(30);
 const DOUBLINGS_MAX: u32 = 5;
 /// The ejections of a server that was usable for this time begin with the shortest again.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(60);
-/// The time until a server that came back has its full weight, and its weight at first.
-const SLOW_START: Duration = Duration::from_secs(10);
-const WEIGHT_MIN: f64 = 0.1;
 /// How often a server that was never reached is tried.
 const UNREACHABLE_INTERVAL: Duration = Duration::from_secs(60);
 /// The time in which a GOAWAY and a failing `/readyz` mean that the server is shutting down: two

@@ -144,7 +144,7 @@ mod tests {
             in_use: 0,
             latency: None,
             is_avoided: false,
-            weight: 1.0,
+            seats_part: 1.0,
         };
         keys.iter().map(one).collect()
     }

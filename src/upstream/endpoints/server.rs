@@ -2,9 +2,7 @@
 //!
 //! Every request to one of several API servers asks whether it is usable, and notes its outcome.
 //! Therefore the state is published in atomics, and a response takes the lock of the health only
-//! while something is wrong with the server ([`ApiServer::note`]). Of a healthy one, the health
-//! does not see the responses before the first failure, so that "half of the requests failed" is
-//! judged from that failure on.
+//! while something is wrong with the server ([`ApiServer::note`]).
 //!
 //! Locks: those of the health and of the uid, held for a few instructions and never together.
 
@@ -68,8 +66,6 @@ pub(crate) struct ApiServer {
     /// One permit for each watch of a reflector that may leave the draining server now.
     departures: Semaphore,
     state: AtomicU8,
-    /// The weight of a usable server, as the bits of an `f32`.
-    weight_bits: AtomicU32,
     /// Whether each outcome must be noted in `health`.
     is_observed: AtomicBool,
     admission: AtomicU8,
@@ -90,7 +86,7 @@ struct HealthRecord {
     word: &'static str,
 }
 
-/// A [`State`] without its weight, for an atomic.
+/// A [`State`] for an atomic.
 const USABLE: u8 = 0;
 const DRAINING: u8 = 1;
 const OUT: u8 = 2;
@@ -122,7 +118,6 @@ impl ApiServer {
             health: Mutex::new(HealthRecord { health, word: state.as_str() }),
             departures: Semaphore::new(0),
             state: AtomicU8::new(USABLE),
-            weight_bits: AtomicU32::new(1.0_f32.to_bits()),
             is_observed: AtomicBool::new(false),
             admission: AtomicU8::new(Admission::Unknown as u8),
             uid: Mutex::default(),
@@ -144,16 +139,14 @@ impl ApiServer {
         }
     }
 
-    /// Returns whether it is usable, and with which weight.
-    pub(crate) fn usable_weight(&self) -> Option<f64> {
-        let is_usable = self.state.load(Ordering::Relaxed) == USABLE;
-        is_usable.then(|| f64::from(f32::from_bits(self.weight_bits.load(Ordering::Relaxed))))
+    /// Returns whether it is usable.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == USABLE
     }
 
     /// Returns whether it may get a request that another server has refused for its own load.
     pub(crate) fn is_calm(&self) -> bool {
-        let is_usable = self.is_admitted() && self.usable_weight().is_some();
-        is_usable && !self.requests.is_avoided(Instant::now())
+        self.is_admitted() && self.is_usable() && !self.requests.is_avoided(Instant::now())
     }
 
     /// Returns whether it shuts down: what is in progress there goes on.
@@ -232,17 +225,16 @@ impl ApiServer {
 
     /// Notes the outcome of a request that began at `started`.
     pub(crate) fn note(&self, outcome: Outcome, started: Instant) {
-        let is_good =
-            matches!(outcome, Outcome::Answered | Outcome::CoreRead { is_gateway_error: false });
-        if is_good && !self.is_observed.load(Ordering::Relaxed) {
+        let is_failure = outcome == Outcome::TransportFailure;
+        if !is_failure && !self.is_observed.load(Ordering::Relaxed) {
             return;
         }
-        if outcome == Outcome::TransportFailure {
+        if is_failure {
             self.metrics.failed();
             self.suspected.notify_one();
         }
         self.update(|health, now| health.record(outcome, started, now));
-        if !is_good {
+        if is_failure {
             self.is_observed.store(true, Ordering::Relaxed);
         }
     }
@@ -250,7 +242,7 @@ impl ApiServer {
     /// Notes the result of a probe of `/readyz`.
     pub(crate) fn probed(&self, result: ProbeResult) {
         self.update(|health, now| health.probe(result, now));
-        if result == ProbeResult::Ready && self.usable_weight() == Some(1.0) {
+        if result == ProbeResult::Ready && self.is_usable() {
             self.is_observed.store(false, Ordering::Relaxed);
         }
     }
@@ -274,7 +266,7 @@ impl ApiServer {
 
     /// Returns whether the server neither is usable nor drains.
     pub(crate) fn is_out(&self) -> bool {
-        self.usable_weight().is_none() && !self.is_draining()
+        !self.is_usable() && !self.is_draining()
     }
 
     /// Waits until the server neither is usable nor drains.
@@ -288,8 +280,8 @@ impl ApiServer {
         }
     }
 
-    /// Publishes what time alone changes: the end of an ejection, and the weight. While the server
-    /// drains, lets a tenth of its watches leave, those of reflectors first.
+    /// Publishes what time alone changes: the end of an ejection. While the server drains, lets a
+    /// tenth of its watches leave, those of reflectors first.
     pub(crate) fn refresh(&self) {
         self.update(|_, _| {});
         self.departures.forget_permits(self.departures.available_permits());
@@ -334,16 +326,15 @@ impl ApiServer {
 
     /// Publishes the state. Called under the lock of the health, so that the latest one wins.
     fn publish(&self, health: &Health, state: State) {
-        let (word, weight) = match state {
-            State::Usable { weight } => (USABLE, weight),
-            State::Draining => (DRAINING, 0.0),
-            State::Ejected | State::HalfOpen => (OUT, 0.0),
-            State::Unreachable => (UNREACHABLE, 0.0),
+        let word = match state {
+            _ if !health.was_reached() => UNREACHABLE,
+            State::Usable => USABLE,
+            State::Draining => DRAINING,
+            State::Ejected | State::HalfOpen => OUT,
+            State::Unreachable => UNREACHABLE,
         };
-        let word = if health.was_reached() { word } else { UNREACHABLE };
-        self.weight_bits.store((weight as f32).to_bits(), Ordering::Relaxed);
         self.state.store(word, Ordering::Relaxed);
-        if weight < 1.0 {
+        if state != State::Usable {
             self.is_observed.store(true, Ordering::Relaxed);
         }
     }

@@ -65,9 +65,6 @@ async fn an_ejected_server_comes_back_by_a_probe_alone() {
     a.refresh();
     assert_eq!(chosen(&endpoints, &Choice::Spread), ["b"], "half-open is for probes");
     a.probed(ProbeResult::Ready);
-    assert!(a.usable_weight().is_some_and(|weight| weight < 0.5), "it begins slowly");
-    tokio::time::advance(std::time::Duration::from_secs(10)).await;
-    a.refresh();
     assert_eq!(chosen(&endpoints, &Choice::Spread), ["a", "b"]);
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 fn candidate(name: &str) -> Candidate {
-    Candidate { key: key(name), in_use: 0, latency: None, is_avoided: false, weight: 1.0 }
+    Candidate { key: key(name), in_use: 0, latency: None, is_avoided: false, seats_part: 1.0 }
 }
 
 fn three() -> Vec<Candidate> {
@@ -35,7 +35,7 @@ fn the_loaded_the_slow_and_the_refusing_server_get_nothing_from_two_choices() {
         (|one: &mut Candidate| one.in_use = 10) as fn(&mut Candidate),
         |one| one.latency = Some(1.0),
         |one| one.is_avoided = true,
-        |one| one.weight = 0.1,
+        |one| one.seats_part = 0.1,
     ] {
         let mut candidates = three();
         for one in &mut candidates {
