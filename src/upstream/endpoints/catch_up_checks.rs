@@ -8,8 +8,8 @@ use http::StatusCode;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::catch_up::{CatchUp, CatchUps};
-use super::prober::Probed;
+use super::catch_up::CatchUp;
+use super::prober::Checked;
 use crate::upstream::RequestPurpose;
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::UpstreamError;
@@ -17,11 +17,12 @@ use crate::upstream::fetch::Get;
 use crate::upstream::reached::server_at;
 
 /// Checks the collections of a server for which reads wait, until the future is dropped.
-pub(super) async fn run(server: &impl Probed, catch_ups: &CatchUps) {
+pub(super) async fn run(checked: &Checked) {
+    let catch_ups = &checked.server.catch_ups;
     let wanted = stream::unfold((), async |()| Some((catch_ups.next().await, ())));
     let check_one = async |collection: Arc<str>| {
         let begun = Instant::now();
-        let outcome = with_timeout(CHECK_TIMEOUT, check(server, &collection)).await;
+        let outcome = with_timeout(CHECK_TIMEOUT, check(checked, &collection)).await;
         let outcome = outcome.unwrap_or_else(|error| {
             tracing::debug!(%error, %collection, "cannot check whether an API server lags");
             match error {
@@ -35,8 +36,8 @@ pub(super) async fn run(server: &impl Probed, catch_ups: &CatchUps) {
 }
 
 /// Checks one collection.
-async fn check(server: &impl Probed, collection: &str) -> Result<CatchUp, UpstreamError> {
-    let mut server = server.connect().await?;
+async fn check(checked: &Checked, collection: &str) -> Result<CatchUp, UpstreamError> {
+    let mut server = checked.connect().await?;
     let latest = format!("{collection}?limit=1");
     let get = Get { accept: METADATA, timeout: CHECK_TIMEOUT, ..Get::json(&latest) };
     let body = read_body(get.send_to(&mut server).await?.into_body(), BODY_MAX_BYTES).await?;

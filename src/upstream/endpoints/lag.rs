@@ -13,26 +13,26 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::prober::Probed;
+use super::prober::Checked;
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::Get;
 use crate::upstream::one_server::OneServer;
 
 /// Checks a server until the future is dropped.
-pub(crate) async fn run(server: &impl Probed) {
+pub(super) async fn run(checked: &Checked) {
     let mut lag = Lag::default();
     loop {
-        let interval = match with_timeout(TIMEOUT, check(server)).await {
+        let interval = match with_timeout(TIMEOUT, check(checked)).await {
             Ok(Some(behind)) => {
                 lag.note(behind);
-                server.note_lag(lag.is_lagging());
+                checked.server.set_lagging(lag.is_lagging());
                 INTERVAL
             }
             Ok(None) => {
                 tracing::debug!("cannot read kube-controller-manager's lease; its age is unknown");
                 lag = Lag::default();
-                server.note_lag(false);
+                checked.server.set_lagging(false);
                 UNKNOWN_INTERVAL
             }
             Err(error) => {
@@ -63,8 +63,8 @@ impl Lag {
 }
 
 /// Returns how far the server's watch cache is behind; `None` if the lease cannot be read.
-async fn check(server: &impl Probed) -> Result<Option<Duration>, UpstreamError> {
-    let mut server = server.connect().await?;
+async fn check(checked: &Checked) -> Result<Option<Duration>, UpstreamError> {
+    let mut server = checked.connect().await?;
     let Some(cached) = renewal(&mut server, CACHED).await? else { return Ok(None) };
     let Some(latest) = renewal(&mut server, CONSISTENT).await? else { return Ok(None) };
     Ok(Some(latest.duration_since(cached).try_into().unwrap_or_default()))

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::Instant;
 
-use super::health::ProbeResult;
-use super::prober::Probed;
+use super::prober::Checked;
 use super::sources::Sources;
 use super::{Admission, ApiServer, Origin, catch_up_checks, lag, prober};
 use crate::config::endpoints::EndpointsConfig;
@@ -19,7 +17,6 @@ use crate::config::seams::Resolver;
 use crate::upstream::Upstream;
 use crate::upstream::bounded::with_timeout;
 use crate::upstream::error::UpstreamError;
-use crate::upstream::one_server::OneServer;
 use crate::upstream::version;
 
 /// Finds and checks the API servers until the future is dropped.
@@ -56,15 +53,9 @@ async fn check_all(upstream: &Upstream) {
     }
 }
 
-/// A server with the connections to it.
-struct Checked {
-    upstream: Upstream,
-    server: Arc<ApiServer>,
-}
-
 impl Checked {
     async fn run(&self) {
-        let catch_ups = catch_up_checks::run(self, &self.server.catch_ups);
+        let catch_ups = catch_up_checks::run(self);
         tokio::join!(prober::run(self), lag::run(self), catch_ups, self.identify(), self.refresh());
     }
 
@@ -98,28 +89,6 @@ impl Checked {
             tokio::time::sleep(REFRESH_INTERVAL).await;
             self.server.refresh();
         }
-    }
-}
-
-impl Probed for Checked {
-    async fn connect(&self) -> Result<OneServer, UpstreamError> {
-        OneServer::connect_to(&self.upstream, &self.server).await
-    }
-
-    fn note(&self, result: ProbeResult) {
-        self.server.probed(result);
-    }
-
-    fn next_probe(&self, last: Instant, interval: Duration) -> Instant {
-        self.server.next_probe(last, interval)
-    }
-
-    async fn until_changed(&self) {
-        self.server.suspected.notified().await;
-    }
-
-    fn note_lag(&self, is_lagging: bool) {
-        self.server.set_lagging(is_lagging);
     }
 }
 

@@ -7,55 +7,52 @@
 //! The probe carries Weir's own credential. A response that refuses it shows that the server
 //! answers, and so does a 429 without a word about shutting down.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONNECTION, USER_AGENT};
 use http::{HeaderMap, Request, StatusCode};
 use tokio::time::Instant;
 
+use super::ApiServer;
 use super::health::ProbeResult;
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::fetch::WEIR_USER_AGENT;
 use crate::upstream::one_server::OneServer;
-use crate::upstream::{RequestPurpose, TrafficClass, empty_body};
+use crate::upstream::{RequestPurpose, TrafficClass, Upstream, empty_body};
 
-/// An API server that is probed.
-pub(crate) trait Probed: Send + Sync {
+/// An API server that is checked, with the connections to it.
+pub(super) struct Checked {
+    pub(super) upstream: Upstream,
+    pub(super) server: Arc<ApiServer>,
+}
+
+impl Checked {
     /// Opens a connection of its own to this server.
-    fn connect(&self) -> impl Future<Output = Result<OneServer, UpstreamError>> + Send;
-
-    /// Notes the result of a probe.
-    fn note(&self, result: ProbeResult);
-
-    /// Returns when the next probe is due ([`Health::next_probe`](super::health::Health)).
-    fn next_probe(&self, last: Instant, interval: Duration) -> Instant;
-
-    /// Waits until the next probe may be due at another time, since the server was ejected.
-    fn until_changed(&self) -> impl Future<Output = ()> + Send;
-
-    /// Notes whether the server's watch cache lags too far for reads that may show an older state.
-    fn note_lag(&self, is_lagging: bool);
+    pub(super) async fn connect(&self) -> Result<OneServer, UpstreamError> {
+        OneServer::connect_to(&self.upstream, &self.server).await
+    }
 }
 
 /// Probes a server until the future is dropped.
-pub(crate) async fn run(server: &impl Probed) {
-    let mut connection = None;
+pub(super) async fn run(checked: &Checked) {
+    let (mut connection, server) = (None, &checked.server);
     loop {
-        server.note(probe(server, &mut connection).await);
+        server.probed(probe(checked, &mut connection).await);
         let last = Instant::now();
         let interval = INTERVAL.mul_f64(0.8 + 0.4 * fastrand::f64());
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(server.next_probe(last, interval)) => break,
-                () = server.until_changed() => {}
+                () = server.suspected.notified() => {}
             }
         }
     }
 }
 
 /// Sends one probe, on the connection of the last one if there is one.
-async fn probe(server: &impl Probed, connection: &mut Option<OneServer>) -> ProbeResult {
+async fn probe(checked: &Checked, connection: &mut Option<OneServer>) -> ProbeResult {
     let attempts = async {
         if let Some(mut kept) = connection.take()
             && let Ok(answer) = ask(&mut kept).await
@@ -63,7 +60,7 @@ async fn probe(server: &impl Probed, connection: &mut Option<OneServer>) -> Prob
             return Ok((kept, answer));
         }
         // The server may have closed the connection while it was idle.
-        let mut opened = server.connect().await?;
+        let mut opened = checked.connect().await?;
         let answer = ask(&mut opened).await?;
         Ok((opened, answer))
     };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use super::*;
-use crate::upstream::endpoints::prober::tests::Server;
+use crate::upstream::endpoints::prober::tests::{Server, seconds};
 use crate::upstream::testing::answer;
 
 fn lease(renewed: &str) -> String {
@@ -22,18 +22,24 @@ async fn three_checks_in_a_row_find_a_server_that_lags_and_one_brings_it_back() 
     })
     .await;
     let checked = server.clone();
-    tokio::spawn(async move { run(&*checked).await });
-    let noted = async |count: usize| {
-        while server.lagging.lock().len() < count {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::spawn(async move { run(&checked.checked).await });
+    for (check, lags, expected) in [
+        (1, 6, false),
+        (2, 6, false),
+        (3, 6, true),
+        (4, 6, true),
+        (5, 5, false),
+        (6, 6, false),
+        (7, 6, false),
+    ] {
+        lag.store(lags, Ordering::SeqCst);
+        // A check is two reads.
+        while server.asked.lock().len() < 2 * check {
+            seconds(1).await;
         }
-        server.lagging.lock().clone()
-    };
-    assert_eq!(noted(4).await, [false, false, true, true]);
-    lag.store(5, Ordering::SeqCst);
-    assert_eq!(noted(5).await[4..], [false]);
-    lag.store(6, Ordering::SeqCst);
-    assert_eq!(noted(7).await[5..], [false, false]);
+        seconds(1).await;
+        assert_eq!(server.checked.server.is_lagging(), expected, "check {check}");
+    }
 }
 
 #[tokio::test]
@@ -41,11 +47,11 @@ async fn nothing_is_known_where_the_lease_cannot_be_read() {
     let server = Server::start(|_| None).await;
     for (code, body) in [(403, "{}"), (404, "{}"), (200, r#"{"items":[]}"#), (200, "{}")] {
         server.answers(move |_| Some(answer(code, body)));
-        assert!(check(&*server).await.unwrap().is_none(), "{code} {body}");
+        assert!(check(&server.checked).await.unwrap().is_none(), "{code} {body}");
     }
     for code in [429, 500] {
         server.answers(move |_| Some(answer(code, "{}")));
-        assert!(check(&*server).await.is_err(), "{code}");
+        assert!(check(&server.checked).await.is_err(), "{code}");
     }
 }
 

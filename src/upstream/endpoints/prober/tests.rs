@@ -3,26 +3,22 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use super::*;
 use crate::config::seams::{Connection, Dial};
-use crate::upstream::endpoints::health::{Health, State};
+use crate::upstream::endpoints::health::Outcome;
 use crate::upstream::testing::{self, Answer, answer, config, metrics};
-use crate::upstream::{Choice, Upstream};
 
 /// The next answer of a server. `None` is no answer.
 type Script = Arc<Mutex<Box<dyn FnMut(&str) -> Option<Answer> + Send>>>;
 
-/// A server in memory, with its health.
+/// A server in memory.
 pub(in crate::upstream::endpoints) struct Server {
-    upstream: Upstream,
+    pub(in crate::upstream::endpoints) checked: Checked,
     script: Script,
-    pub(in crate::upstream::endpoints) health: Mutex<Health>,
-    pub(in crate::upstream::endpoints) results: Mutex<Vec<(Instant, ProbeResult)>>,
-    pub(in crate::upstream::endpoints) lagging: Mutex<Vec<bool>>,
+    /// When the requests came.
+    pub(in crate::upstream::endpoints) asked: Arc<Mutex<Vec<Instant>>>,
     connections: Arc<Mutex<usize>>,
-    changed: Notify,
 }
 
 impl Server {
@@ -32,12 +28,14 @@ impl Server {
     ) -> Arc<Self> {
         let script: Script = Arc::new(Mutex::new(Box::new(script)));
         let connections = Arc::new(Mutex::new(0));
-        let (scripted, counted) = (script.clone(), connections.clone());
+        let asked: Arc<Mutex<Vec<Instant>>> = Arc::default();
+        let (scripted, counted, noted) = (script.clone(), connections.clone(), asked.clone());
         let dial = Dial::new(move |_, _| {
             let (client, server) = tokio::io::duplex(64 * 1024);
             *counted.lock() += 1;
-            let script = scripted.clone();
+            let (script, asked) = (scripted.clone(), noted.clone());
             tokio::spawn(testing::serve_http1(server, move |request| {
+                asked.lock().push(Instant::now());
                 let target = request.uri().to_string();
                 let answer = (script.lock())(&target);
                 async move {
@@ -52,15 +50,8 @@ impl Server {
         let config = config(Some("http://server".to_owned()), None, true);
         let upstream = Upstream::with_dial(&config, Some(dial), metrics()).await.unwrap();
         tokio::time::pause();
-        Arc::new(Self {
-            upstream,
-            script,
-            health: Mutex::new(Health::configured()),
-            results: Mutex::default(),
-            lagging: Mutex::default(),
-            connections,
-            changed: Notify::new(),
-        })
+        let server = upstream.endpoints().servers()[0].clone();
+        Arc::new(Self { checked: Checked { upstream, server }, script, asked, connections })
     }
 
     pub(in crate::upstream::endpoints) fn answers(
@@ -69,86 +60,58 @@ impl Server {
     ) {
         *self.script.lock() = Box::new(script);
     }
-
-    fn state(&self) -> State {
-        self.health.lock().state(Instant::now())
-    }
 }
 
-impl Probed for Server {
-    async fn connect(&self) -> Result<OneServer, UpstreamError> {
-        OneServer::connect_by(&self.upstream, &Choice::Spread).await
-    }
-
-    fn note(&self, result: ProbeResult) {
-        let now = Instant::now();
-        self.results.lock().push((now, result));
-        self.health.lock().probe(result, now);
-    }
-
-    fn next_probe(&self, last: Instant, interval: Duration) -> Instant {
-        self.health.lock().next_probe(last, interval)
-    }
-
-    async fn until_changed(&self) {
-        self.changed.notified().await;
-    }
-
-    fn note_lag(&self, is_lagging: bool) {
-        self.lagging.lock().push(is_lagging);
-    }
+/// Probes the server in a task.
+fn spawn(server: &Arc<Server>) {
+    let probed = server.clone();
+    tokio::spawn(async move { run(&probed.checked).await });
 }
 
-async fn seconds(count: u64) {
+pub(in crate::upstream::endpoints) async fn seconds(count: u64) {
     tokio::time::sleep(Duration::from_secs(count)).await;
 }
 
 #[tokio::test]
 async fn a_ready_server_is_probed_every_five_seconds_on_one_connection() {
     let server = Server::start(|_| Some(answer(200, "ok"))).await;
-    let probed = server.clone();
-    tokio::spawn(async move { run(&*probed).await });
+    spawn(&server);
     seconds(100).await;
-    let results = server.results.lock().clone();
-    assert!((16..=26).contains(&results.len()), "{}", results.len());
-    for pair in results.windows(2) {
-        let between = (pair[1].0 - pair[0].0).as_secs_f64();
+    let asked = server.asked.lock().clone();
+    assert!((16..=26).contains(&asked.len()), "{}", asked.len());
+    for pair in asked.windows(2) {
+        let between = (pair[1] - pair[0]).as_secs_f64();
         assert!((3.9..6.1).contains(&between), "{between}");
     }
-    assert!(results.iter().all(|(_, result)| *result == ProbeResult::Ready));
+    assert!(server.checked.server.is_usable());
     assert_eq!(*server.connections.lock(), 1);
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_within_two_seconds_is_out_until_it_does() {
     let server = Server::start(|_| None).await;
-    let probed = server.clone();
-    let started = Instant::now();
-    tokio::spawn(async move { run(&*probed).await });
+    spawn(&server);
     seconds(12).await;
-    let (at, result) = server.results.lock()[0];
-    assert_eq!(((at - started).as_secs(), result), (TIMEOUT.as_secs(), ProbeResult::Failed));
-    assert_eq!(server.state(), State::Ejected);
+    let asked = server.asked.lock().clone();
+    assert!(asked[1] - asked[0] > TIMEOUT, "the first probe ended by itself");
+    assert!(server.checked.server.is_out());
     server.answers(|_| Some(answer(200, "ok")));
     seconds(15).await;
-    assert_eq!(server.state(), State::Usable);
+    assert!(server.checked.server.is_usable());
 }
 
 #[tokio::test]
 async fn an_ejected_server_is_probed_when_the_ejection_is_over() {
     let server = Server::start(|_| Some(answer(200, "ok"))).await;
-    let probed = server.clone();
-    tokio::spawn(async move { run(&*probed).await });
+    spawn(&server);
     seconds(1).await;
-    let now = Instant::now();
-    for millis in 0..3 {
-        let at = now + Duration::from_millis(millis);
-        server.health.lock().record(super::super::health::Outcome::TransportFailure, at, at);
+    let api_server = &server.checked.server;
+    for _ in 0..3 {
+        api_server.note(Outcome::TransportFailure, Instant::now());
     }
-    assert_eq!(server.state(), State::Ejected);
-    server.changed.notify_one();
+    assert!(api_server.is_out());
     tokio::time::sleep(Duration::from_millis(1300)).await;
-    assert_eq!(server.state(), State::Usable);
+    assert!(api_server.is_usable());
 }
 
 #[tokio::test]
@@ -157,10 +120,9 @@ async fn a_server_that_shuts_down_is_draining_after_one_probe() {
         Some(answer(500, "[+]ping ok\n[-]shutdown failed: reason withheld\nreadyz check failed"))
     })
     .await;
-    let probed = server.clone();
-    tokio::spawn(async move { run(&*probed).await });
+    spawn(&server);
     seconds(1).await;
-    assert_eq!(server.state(), State::Draining);
+    assert!(server.checked.server.is_draining());
     // Each probe uses a new connection, which may lead to another server.
     seconds(7).await;
     assert!(*server.connections.lock() > 1);
