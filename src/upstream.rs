@@ -4,7 +4,6 @@ mod attempts;
 pub mod availability;
 pub(crate) mod bounded;
 mod connect;
-mod counted_body;
 pub mod credentials;
 pub mod discovery;
 mod endpoint_slices;
@@ -18,7 +17,6 @@ mod one_server;
 pub mod pool;
 mod pools;
 mod proxy;
-pub(crate) mod purpose;
 mod reached;
 pub(crate) mod recent_count;
 mod replay;
@@ -33,7 +31,6 @@ pub(crate) mod status;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
-pub mod traffic_class;
 pub mod version;
 
 use std::sync::Arc;
@@ -52,11 +49,9 @@ use crate::upstream::endpoints::Endpoints;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::Pool;
-pub(crate) use crate::upstream::purpose::RequestPurpose;
 pub use crate::upstream::request_body::{RequestBody, empty_body, full_body};
-pub(crate) use crate::upstream::send_options::Choice;
-pub use crate::upstream::send_options::SendOptions;
-pub use crate::upstream::traffic_class::TrafficClass;
+pub(crate) use crate::upstream::send_options::{Choice, RequestPurpose};
+pub use crate::upstream::send_options::{SendOptions, TrafficClass};
 
 /// The connections to the upstream with one identity. Identities never share connections. Cheap to
 /// clone.
@@ -172,7 +167,7 @@ impl Upstream {
         let started = Instant::now();
         let waiting = self.inner.availability.waiting();
         let bytes = self.inner.metrics.bytes(options.purpose);
-        let request = counted_body::counted(request, &bytes.sent);
+        let request = request_body::counted(request, &bytes.sent);
         let sent = self.send_until_processed(class, request, options).await;
         if sent.is_ok() {
             waiting.responded();

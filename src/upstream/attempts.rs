@@ -26,8 +26,7 @@ use crate::upstream::pool::{self, Attempt, Leaving, Left, SendError, Single};
 use crate::upstream::pools::{LATE_AFTER, Route, is_of_core, is_overload};
 use crate::upstream::replay::Replay;
 use crate::upstream::request_body::{RequestBody, empty_body};
-use crate::upstream::send_options::{Choice, SendOptions};
-use crate::upstream::traffic_class::TrafficClass;
+use crate::upstream::send_options::{Choice, SendOptions, TrafficClass};
 
 impl Upstream {
     /// Checks over new connections whether an API server answers: the older ones may be dead.

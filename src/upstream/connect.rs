@@ -54,21 +54,18 @@ pub(super) enum Offer {
 
 /// An open connection, on which HTTP can start.
 pub(super) struct Io {
-    stream: Pin<Box<dyn Stream>>,
+    stream: Box<dyn Connection>,
     /// Whether the connection speaks HTTP/2.
     pub(super) http2: bool,
     /// Guards that live as long as the socket, also after an upgrade.
     guards: Vec<Box<dyn Send + Sync>>,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send {}
-impl<T: AsyncRead + AsyncWrite + Send> Stream for T {}
-
 impl Io {
     /// Wraps a stream whose peer speaks HTTP/2.
     #[cfg(test)]
-    pub(super) fn http2_over(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
-        Self { stream: Box::pin(stream), http2: true, guards: Vec::new() }
+    pub(super) fn http2_over(stream: impl Connection + 'static) -> Self {
+        Self { stream: Box::new(stream), http2: true, guards: Vec::new() }
     }
 
     /// Holds `guard` as long as the connection is open.
@@ -147,14 +144,14 @@ where
     let connection = BufReader::with_capacity(READ_BUFFER_BYTES, connection);
     let Some(tls) = tls else {
         let http2 = offer == Offer::Http2;
-        return Ok(Io { stream: Box::pin(connection), http2, guards: Vec::new() });
+        return Ok(Io { stream: Box::new(connection), http2, guards: Vec::new() });
     };
     let stream = tokio_rustls::TlsConnector::from(tls.clone())
         .connect(endpoint.server_name.clone(), connection)
         .await
         .map_err(|error| tls_error(endpoint, &error))?;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    Ok(Io { stream: Box::pin(stream), http2, guards: Vec::new() })
+    Ok(Io { stream: Box::new(stream), http2, guards: Vec::new() })
 }
 
 /// Returns the message of a TLS error, with a hint at what to check.
@@ -199,7 +196,7 @@ impl AsyncRead for Io {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_read(context, buffer)
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
@@ -209,15 +206,15 @@ impl AsyncWrite for Io {
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.stream.as_mut().poll_write(context, buffer)
+        Pin::new(&mut self.stream).poll_write(context, buffer)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_flush(context)
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.as_mut().poll_shutdown(context)
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 
     fn poll_write_vectored(
@@ -225,7 +222,7 @@ impl AsyncWrite for Io {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.stream.as_mut().poll_write_vectored(context, buffers)
+        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
     }
 
     fn is_write_vectored(&self) -> bool {

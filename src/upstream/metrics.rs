@@ -19,8 +19,7 @@ use crate::telemetry::metrics::{
 };
 use crate::upstream::availability::AvailabilityMetrics;
 use crate::upstream::endpoints::EndpointsMetrics;
-use crate::upstream::purpose::RequestPurpose;
-use crate::upstream::traffic_class::TrafficClass;
+use crate::upstream::send_options::{RequestPurpose, TrafficClass};
 
 /// The `identity` of Weir's own pool.
 const OWN: &str = "own";

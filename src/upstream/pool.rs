@@ -16,7 +16,6 @@
 //! another group. Within a group: the state, then the map of its dials or the resets of a
 //! connection.
 
-mod attempt;
 mod body;
 mod dialer;
 mod exchange;
@@ -34,10 +33,10 @@ use std::sync::atomic::AtomicU64;
 use http::{Request, Response};
 use tokio::sync::Semaphore;
 
-pub(super) use self::attempt::{Attempt, Leaving};
 use self::body::Lease;
 pub use self::body::{Body, BodyError};
 use self::dialer::Dialer;
+pub(super) use self::exchange::{Attempt, Leaving};
 use self::group::Group;
 use self::limits::{HTTP2_REQUESTS, HTTP2_STREAMS};
 use self::request_form::http1_form;
@@ -50,8 +49,7 @@ use crate::upstream::credentials::{Credentials, Endpoint};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::request_body::RequestBody;
-use crate::upstream::send_options::SendOptions;
-use crate::upstream::traffic_class::TrafficClass;
+use crate::upstream::send_options::{SendOptions, TrafficClass};
 
 /// The connections to one API server with one identity.
 pub(super) struct Pool {

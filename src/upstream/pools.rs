@@ -31,8 +31,7 @@ use crate::upstream::error::UpstreamError;
 use crate::upstream::metrics::UpstreamMetrics;
 use crate::upstream::pool::{Attempt, Body, Pool, SendError, Single};
 use crate::upstream::request_body::RequestBody;
-use crate::upstream::send_options::Choice;
-use crate::upstream::traffic_class::TrafficClass;
+use crate::upstream::send_options::{Choice, TrafficClass};
 
 /// The pools of one identity.
 pub(super) struct Pools {

@@ -22,6 +22,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::UpstreamConfig;
 use crate::config::endpoints::EndpointsConfig;
+use crate::config::seams::Connection;
 use crate::upstream::Upstream;
 use crate::upstream::availability::{Availability, AvailabilityMetrics};
 use crate::upstream::metrics::UpstreamMetrics;
@@ -142,7 +143,7 @@ async fn serve(
         let answer = handler(request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    let (io, http2): (Box<dyn Duplex>, _) = match &options.tls {
+    let (io, http2): (Box<dyn Connection>, _) = match &options.tls {
         Some(tls) => match tokio_rustls::TlsAcceptor::from(tls.clone()).accept(tcp).await {
             Ok(stream) => {
                 let http1 = stream.get_ref().1.alpn_protocol() == Some(b"http/1.1");
@@ -167,9 +168,6 @@ async fn serve(
         drop(served.await);
     }
 }
-
-trait Duplex: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
-impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// Returns the availability of an upstream that is never checked.
 pub(crate) fn availability() -> Availability {

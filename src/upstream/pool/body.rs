@@ -25,8 +25,7 @@ use tokio::time::{Sleep, sleep};
 use super::{http1, http2};
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::endpoints::load::InUse;
-use crate::upstream::send_options::SendOptions;
-use crate::upstream::traffic_class::TrafficClass;
+use crate::upstream::send_options::{SendOptions, TrafficClass};
 
 /// The most that is read of a dropped body: more than most objects and errors have, and cheaper
 /// than a reset.

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use http::{Request, Response};
 
-use super::attempt::Attempt;
 use super::body::Body;
 use super::dialer::Dialer;
+use super::exchange::Attempt;
 use super::limits::Http2Limits;
 use super::send_error::SendError;
 use super::{exchange, http1, http2};

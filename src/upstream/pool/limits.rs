@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::upstream::traffic_class::TrafficClass;
+use crate::upstream::send_options::TrafficClass;
 
 /// The longest wait for a stream or connection while every allowed one is in use.
 pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(10);

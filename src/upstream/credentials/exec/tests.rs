@@ -82,8 +82,8 @@ async fn a_child_that_left_its_output_lives_on() {
     run(&exec, "test").await.map(drop).unwrap();
     let pid = written(&pid).await;
     assert!(runs(&pid));
-    let pid = pid.trim().parse().ok().and_then(rustix::process::Pid::from_raw).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let pid = pid.trim().parse().ok().and_then(Pid::from_raw).unwrap();
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
 }
 
 #[tokio::test]
