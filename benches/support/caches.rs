@@ -27,7 +27,7 @@ pub(crate) const NOW: Now = Now(Duration::ZERO);
 pub(crate) fn cache(objects: Vec<Object>) -> WatchCache {
     let fields = SelectableFields::built_in(&GroupVersionResource::new("", "v1", "pods"));
     let cache = WatchCache::new(LIMITS).with_index(fields.indexed());
-    assert!(cache.replace(objects, resource_version(0), NOW));
+    assert!(cache.replace(objects, resource_version(0)));
     cache
 }
 

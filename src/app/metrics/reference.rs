@@ -192,7 +192,7 @@ const LABELS: &[(&str, &str, &str)] = &[
     ),
     ("representation", "", "`json`, `protobuf`"),
     ("resource", "", "the resource's plural name; `other` for those that discovery does not know"),
-    ("result", "12", FIXED_WORDS),
+    ("result", "13", FIXED_WORDS),
     ("rule", "rules", "names of `flowControl.rules`, or of the rules of `weir doctor`"),
     ("scope", "4", "`resource` (one object), `namespace`, `cluster`; empty without a resource"),
     ("server", "servers", "the API server's address"),

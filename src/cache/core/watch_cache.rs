@@ -63,7 +63,6 @@ impl WatchCache {
         &self,
         listed: impl Into<ListedObjects>,
         resource_version: ResourceVersion,
-        _now: Now,
     ) -> bool {
         let listed = self.listed(listed.into());
         self.reset(EndCause::Relist, Some((listed, resource_version)))

@@ -374,7 +374,7 @@ pub const CHECKS: [&str; 4] = ["count", "order", "page", "bytes"];
 pub const CHECK_OUTCOMES: [&str; 7] =
     ["equal", "different", "upstream", "malformed", "refused", "inconclusive", "skipped"];
 /// The results of an upstream watch, for the `result` label.
-pub const WATCH_RESULTS: [&str; 12] = [
+pub const WATCH_RESULTS: [&str; 13] = [
     "clean",
     "short",
     "overdue",
@@ -385,6 +385,7 @@ pub const WATCH_RESULTS: [&str; 12] = [
     "malformed",
     "error",
     "silent",
+    "lagging",
     "refused",
     "too-large",
 ];

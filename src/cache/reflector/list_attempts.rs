@@ -12,8 +12,8 @@ pub(super) struct ListAttempts {
     /// Whether the next list must be consistent, because a list not older than the held state
     /// failed.
     pub(super) consistent: bool,
-    /// Whether a streamed list failed. Watch-lists are used then, since no request time-out ends
-    /// them.
+    /// Whether a streamed list failed. Until a list succeeds, watch-lists are used then, since no
+    /// request time-out ends them.
     pub(super) stream_failed: bool,
     /// Watch-lists in a row that did not reach the end of their initial events.
     silent_watch_lists: u32,
@@ -43,6 +43,7 @@ impl ListAttempts {
     /// Notes that a list was committed.
     pub(super) fn note_success(&mut self) {
         self.consistent = false;
+        self.stream_failed = false;
         self.silent_watch_lists = 0;
         self.too_large = None;
     }

@@ -99,7 +99,7 @@ impl Writer {
         now: Now,
     ) -> bool {
         match on_relist {
-            OnRelist::EndStreams => return self.cache.replace(listed, resource_version, now),
+            OnRelist::EndStreams => return self.cache.replace(listed, resource_version),
             OnRelist::KeepStreams => match self.cache.relist(listed, resource_version, now) {
                 Ok(events) => tracing::debug!(events, "watches continue after the list"),
                 Err(Discontinuity::Overtaken) => return false,
@@ -180,7 +180,7 @@ impl Writer {
     /// Sets the state of a cache that has no reflector.
     #[cfg(test)]
     pub(crate) fn fill(&self, at: ResourceVersion) {
-        self.cache.replace(Vec::new(), at, Now::default());
+        self.cache.replace(Vec::new(), at);
     }
 }
 

@@ -114,7 +114,7 @@ impl Rig {
         };
         let cache = WatchCache::new(limits);
         let objects: Vec<_> = world.iter().map(|(key, state)| proper(key, *state)).collect();
-        cache.replace(objects, ResourceVersion(at), NOW);
+        cache.replace(objects, ResourceVersion(at));
         let worlds = BTreeMap::from([(at, world)]);
         let walk = Walk::new((start > 0).then(|| key(start)));
         Self { cache, worlds, pending: VecDeque::new(), walk, page_objects }
@@ -199,7 +199,7 @@ impl Rig {
                 objects[index] = object(&before, (version, uid + 1000), &text);
             }
         }
-        self.cache.replace(objects, at, NOW)
+        self.cache.replace(objects, at)
     }
 
     /// Whether the cache has the upstream's state at its own resourceVersion.
@@ -344,7 +344,7 @@ proptest! {
         let objects = |world: &World, text| {
             world.iter().map(|(key, state)| object(key, *state, text)).collect::<Vec<_>>()
         };
-        rig.cache.replace(objects(&held, "held"), ResourceVersion(9), NOW);
+        rig.cache.replace(objects(&held, "held"), ResourceVersion(9));
         let listed_objects = objects(&listed, "listed");
         let page =
             ExactPage { after: after.as_ref(), objects: &listed_objects, has_more, has_unreadable: false, is_whole };

@@ -114,7 +114,7 @@ mod tests {
         ) {
             let cache = WatchCache::new(LIMITS);
             let objects: Vec<_> = names.iter().map(|name| object(name, 5)).collect();
-            cache.replace(objects, ResourceVersion(10), Now::default());
+            cache.replace(objects, ResourceVersion(10));
             let namespace = within.then(|| "ns".into());
             let filter = WatchFilter { namespace, ..WatchFilter::default() };
             let (mut seen, mut revision) = (Vec::new(), 10);

@@ -23,7 +23,7 @@ fn delete(pod: &Pod) -> Change {
 fn ready(pods: &[Pod], resource_version: u64) -> WatchCache {
     let cache = cache_of(100, 1000, 1 << 20);
     let objects: Vec<_> = pods.iter().map(Pod::object).collect();
-    cache.replace(objects, ResourceVersion(resource_version), at(0));
+    cache.replace(objects, ResourceVersion(resource_version));
     cache
 }
 
@@ -39,7 +39,7 @@ fn is_not_ready_before_a_list_and_after_invalidate() {
     assert_eq!(refused(&cache), WatchRefusal::NotReady);
     cache.apply(vec![upsert(&Pod::new("ns1", "a", 5))], at(0));
     assert!(cache.state().is_none());
-    cache.replace(Vec::new(), ResourceVersion(7), at(0));
+    cache.replace(Vec::new(), ResourceVersion(7));
     assert_eq!(*progress.borrow(), Some(ResourceVersion(7)));
     assert!(cache.state().unwrap().is_empty());
     cache.invalidate(EndCause::Stopped);
@@ -150,7 +150,7 @@ fn a_replaced_state_ends_watchers_after_their_pending_events() {
     let mut live = cache.watch(everything(), WatchStart::Now).unwrap();
     let mut initial = cache.watch(everything(), WatchStart::InitialEvents).unwrap();
     cache.apply(vec![upsert(&Pod::new("ns1", "b", 11))], at(0));
-    cache.replace(Vec::new(), ResourceVersion(20), at(0));
+    cache.replace(Vec::new(), ResourceVersion(20));
     cache.apply(vec![upsert(&Pod::new("ns1", "c", 21))], at(0));
     let ended = Stop::Ended(EndCause::Relist);
     assert_eq!(drain(&mut live), (vec!["ADDED ns1/b 11".to_owned()], ended));
@@ -220,11 +220,7 @@ fn a_batch_checks_a_limited_number_of_objects_or_events() {
         let pod = Pod::new("ns1", &format!("p{n:06}"), n);
         if n == count { pod.app("last") } else { pod }
     };
-    cache.replace(
-        (1..=count).map(|n| pod(n).object()).collect::<Vec<_>>(),
-        ResourceVersion(count),
-        at(0),
-    );
+    cache.replace((1..=count).map(|n| pod(n).object()).collect::<Vec<_>>(), ResourceVersion(count));
     let mut watcher = cache.watch(by_app("last"), WatchStart::InitialEvents).unwrap();
     let results = [(); 4].map(|()| read_short(&mut watcher));
     assert_eq!(results, ["yield", "yield", "1 events", "end"]);
@@ -253,7 +249,7 @@ fn read_short(watcher: &mut Watcher) -> String {
 #[test]
 fn watchers_with_more_than_half_of_the_window_to_read_are_behind() {
     let cache = cache_of(10, 10, 1 << 20);
-    cache.replace(Vec::new(), ResourceVersion(1), at(0));
+    cache.replace(Vec::new(), ResourceVersion(1));
     let mut watcher = cache.watch(everything(), WatchStart::Now).unwrap();
     let elsewhere = cache.watch(in_namespace("ns2"), WatchStart::Now).unwrap();
     let mut apply = {
@@ -278,7 +274,7 @@ fn watchers_with_more_than_half_of_the_window_to_read_are_behind() {
 #[test]
 fn the_history_reaches_back_to_the_list_until_an_event_leaves_it() {
     let cache = cache_of(2, 2, 1 << 20);
-    cache.replace(Vec::new(), ResourceVersion(1), at(0));
+    cache.replace(Vec::new(), ResourceVersion(1));
     let oldest = || cache.state().unwrap().history().oldest_received();
     for (version, expected) in [(2, None), (3, None), (4, Some(at(3))), (5, Some(at(4)))] {
         cache.apply(vec![upsert(&Pod::new("ns1", "a", version))], at(version));
@@ -300,7 +296,7 @@ fn a_closed_cache_ends_its_watchers_before_their_pending_events_and_takes_no_lis
     assert_eq!(drain(&mut live), (vec![], ended));
     assert_eq!(drain(&mut initial), (vec![], ended));
     assert!(matches!(objects.next_objects(), ObjectBatch::Ended(EndCause::Aggregated)));
-    assert!(!cache.replace(Vec::new(), ResourceVersion(20), at(0)));
+    assert!(!cache.replace(Vec::new(), ResourceVersion(20)));
     assert_eq!(cache.relist(Vec::new(), ResourceVersion(20), at(0)), Err(Discontinuity::Overtaken));
     cache.apply(vec![upsert(&Pod::new("ns1", "c", 21))], at(0));
     assert!(cache.state().is_none());

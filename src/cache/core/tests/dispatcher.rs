@@ -40,7 +40,7 @@ fn a_filter_maps_to_its_narrowest_index_key() {
 #[test]
 fn thousands_of_dropped_watchers_leave_the_indexes_empty() {
     let cache = cache_of(10, 10, 1 << 20);
-    cache.replace(Vec::new(), ResourceVersion(1), at(0));
+    cache.replace(Vec::new(), ResourceVersion(1));
     let filters = filters();
     let starts = [WatchStart::Now, WatchStart::InitialEvents];
     let mut watchers: Vec<Watcher> = (0..5000)

@@ -58,7 +58,7 @@ fn pods_at(writes: &[Write], at: u64) -> Vec<Pod> {
 fn cache_from(writes: &[Write], listed: u64) -> WatchCache {
     let cache = cache_of(4, 1000, NEVER);
     let objects: Vec<_> = pods_at(writes, listed).iter().map(Pod::object).collect();
-    cache.replace(objects, ResourceVersion(listed), at(0));
+    cache.replace(objects, ResourceVersion(listed));
     let later = writes.iter().filter(|(pod, _)| pod.resource_version > listed);
     later.for_each(|write| cache.apply(vec![change(write)], at(0)));
     cache
@@ -180,7 +180,7 @@ fn a_full_history_takes_no_earlier_events() {
     let writes = writes();
     let cache = cache_of(4, 4, NEVER);
     let objects: Vec<_> = pods_at(&writes, 40).iter().map(Pod::object).collect();
-    cache.replace(objects, ResourceVersion(40), at(0));
+    cache.replace(objects, ResourceVersion(40));
     let later = writes.iter().filter(|(pod, _)| pod.resource_version > 40);
     later.for_each(|write| cache.apply(vec![change(write)], at(0)));
     assert_eq!(cache.state().unwrap().history().joins_at(), None);

@@ -119,7 +119,7 @@ proptest! {
         counts_by_index in any::<bool>(),
     ) {
         let cache = cache_of(100, 100, 1 << 20);
-        cache.replace(Vec::new(), ResourceVersion(1), at(0));
+        cache.replace(Vec::new(), ResourceVersion(1));
         for (number, step) in steps.into_iter().enumerate() {
             let revision = 2 + number as u64;
             let listed = |pods: Vec<Pod>| {
@@ -135,7 +135,7 @@ proptest! {
                 }
                 Step::Replace(pods) => {
                     let (pods, listed_at) = listed(pods);
-                    cache.replace(pods, listed_at, at(0));
+                    cache.replace(pods, listed_at);
                 }
                 Step::Relist(pods) => {
                     let (pods, listed_at) = listed(pods);
@@ -178,7 +178,6 @@ fn an_indexed_list_reads_only_objects_with_the_value() {
     cache.replace(
         (0..30).map(|number| pod(number).object()).collect::<Vec<_>>(),
         ResourceVersion(5),
-        at(0),
     );
     let state = cache.state().unwrap();
     assert_eq!(state.scan_max(&on_node("x")), 10);

@@ -240,7 +240,7 @@ impl Model {
         self.pods = pods_by_key(kept.chain(pods.into_iter().map(|pod| pod.at(listed))));
         let objects: Vec<_> = self.pods.values().rev().map(Pod::object).collect();
         self.end_all(EndCause::Relist);
-        self.cache.replace(objects, ResourceVersion(listed), at(self.now));
+        self.cache.replace(objects, ResourceVersion(listed));
         self.start_from_list(listed);
     }
 

@@ -11,7 +11,7 @@ use crate::cache::core::watcher::WatchStart;
 fn ready(pods: &[Pod], resource_version: u64) -> WatchCache {
     let cache = cache_of(100, 1000, 1 << 20);
     let objects: Vec<_> = pods.iter().map(Pod::object).collect();
-    cache.replace(objects, ResourceVersion(resource_version), at(0));
+    cache.replace(objects, ResourceVersion(resource_version));
     cache
 }
 
@@ -57,7 +57,7 @@ fn an_older_list_does_not_replace_a_newer_state() {
         if keeps_watches {
             assert_eq!(relist(&cache, &pods, 15), Err(Discontinuity::Overtaken));
         } else {
-            assert!(!cache.replace(Vec::new(), ResourceVersion(15), at(0)));
+            assert!(!cache.replace(Vec::new(), ResourceVersion(15)));
         }
         assert_eq!(cache.state().unwrap().resource_version(), ResourceVersion(20));
         assert_eq!(drain(&mut watcher), (vec![], Stop::Idle(20)));
@@ -164,7 +164,7 @@ fn watches_end_if_they_cannot_continue() {
         }
     }
     let cache = cache_of(100, 1000, 20_000);
-    cache.replace(Vec::new(), ResourceVersion(10), at(0));
+    cache.replace(Vec::new(), ResourceVersion(10));
     let many: Vec<_> = (0..100).map(|n| pod(&format!("p{n}"), n + 11)).collect();
     assert_eq!(relist(&cache, &many, 200), Err(Discontinuity::TooHeavy));
     assert_eq!(cache.state().unwrap().len(), 100);
@@ -173,7 +173,7 @@ fn watches_end_if_they_cannot_continue() {
 #[test]
 fn a_partly_evicted_batch_is_not_delivered() {
     let cache = cache_of(3, 3, 1 << 20);
-    cache.replace(vec![pod("a", 3).object()], ResourceVersion(10), at(0));
+    cache.replace(vec![pod("a", 3).object()], ResourceVersion(10));
     assert_eq!(relist(&cache, &[pod("b", 15), pod("c", 16)], 20), Ok(3));
     assert!(after(&cache, 10).is_ok());
     cache.apply(vec![Change::Upsert(pod("b", 21).object())], at(0));
@@ -310,7 +310,7 @@ proptest! {
 
         let [relisted, continuous] = [(); 2].map(|()| {
             let cache = cache_of(100, 1000, 1 << 20);
-            cache.replace(Vec::new(), ResourceVersion(10), at(0));
+            cache.replace(Vec::new(), ResourceVersion(10));
             cache
         });
         upstream().apply_to(&relisted, 10, from);

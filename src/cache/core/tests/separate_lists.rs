@@ -62,7 +62,7 @@ impl Upstream {
 
     fn cache(&self) -> WatchCache {
         let cache = cache_of(1000, 1000, usize::MAX);
-        cache.replace(self.objects(0), ResourceVersion(5), at(0));
+        cache.replace(self.objects(0), ResourceVersion(5));
         cache
     }
 
@@ -129,7 +129,7 @@ proptest! {
 #[test]
 fn a_cache_without_a_state_refuses_a_watch_from_a_list() {
     let cache = cache_of(10, 10, usize::MAX);
-    cache.replace(Vec::new(), ResourceVersion(5), at(0));
+    cache.replace(Vec::new(), ResourceVersion(5));
     let (state, _) = cache.state().unwrap().with_list(Vec::new(), ResourceVersion(9));
     cache.invalidate(EndCause::Stopped);
     let refused = cache.watch_from(WatchFilter::default(), &Arc::new(state));

@@ -20,7 +20,6 @@ fn ready(pods: &[Pod], resource_version: u64, events: usize) -> WatchCache {
     cache.replace(
         pods.iter().map(Pod::object).collect::<Vec<_>>(),
         ResourceVersion(resource_version),
-        at(0),
     );
     cache
 }
@@ -74,7 +73,7 @@ fn a_deleted_object_is_restored() {
 fn no_state_before_the_last_list_is_available() {
     let cache = ready(&[Pod::new("a", "p", 3)], 5, 100);
     cache.apply(vec![Change::Upsert(Pod::new("a", "q", 6).object())], at(0));
-    cache.replace(vec![Pod::new("a", "r", 7).object()], ResourceVersion(9), at(0));
+    cache.replace(vec![Pod::new("a", "r", 7).object()], ResourceVersion(9));
     assert_eq!(snapshot(&cache, 6), None);
     assert_eq!(snapshot(&cache, 8), None, "a list does not contain the changes before it");
     assert_eq!(snapshot(&cache, 9), Some(vec![Pod::new("a", "r", 7)]));
@@ -226,7 +225,7 @@ fn a_page_says_what_was_read_for_it() {
         Pod::new(&namespace, &format!("p{number}"), 3).object()
     });
     let cache = cache_of(10, 10, 1 << 20);
-    cache.replace(pods.collect::<Vec<_>>(), ResourceVersion(9), at(0));
+    cache.replace(pods.collect::<Vec<_>>(), ResourceVersion(9));
     let latest = Snapshot::latest(&cache.state().unwrap());
     let read = |filter: &WatchFilter, limit| {
         let limit = NonZeroUsize::new(limit);

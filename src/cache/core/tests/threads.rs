@@ -72,7 +72,7 @@ fn read_to_the_end(
 fn bookmarks_never_claim_undelivered_events() {
     let cache =
         cache_of(usize::try_from(EVENTS).unwrap(), usize::try_from(EVENTS).unwrap(), usize::MAX);
-    cache.replace(Vec::new(), ResourceVersion(0), at(0));
+    cache.replace(Vec::new(), ResourceVersion(0));
     let one = WatchFilter { name: Some("a".into()), ..in_namespace("ns1") };
     thread::scope(|scope| {
         let cache = &cache;
@@ -105,7 +105,7 @@ fn bookmarks_never_claim_undelivered_events() {
 fn a_watch_never_sees_past_the_list_that_ends_it() {
     const LISTS: u64 = 5_000;
     let cache = cache_of(10, 10, usize::MAX);
-    cache.replace(Vec::new(), ResourceVersion(0), at(0));
+    cache.replace(Vec::new(), ResourceVersion(0));
     let stopping = AtomicBool::new(false);
     let read = || {
         loop {
@@ -134,7 +134,7 @@ fn a_watch_never_sees_past_the_list_that_ends_it() {
         for list in 1..LISTS {
             let pod = Pod::new("ns1", "a", list * 10 - 5);
             cache.apply(vec![Change::Upsert(pod.object())], at(0));
-            cache.replace(Vec::new(), ResourceVersion(list * 10), at(0));
+            cache.replace(Vec::new(), ResourceVersion(list * 10));
         }
         stopping.store(true, Ordering::SeqCst);
         cache.invalidate(EndCause::Stopped);

@@ -273,7 +273,7 @@ proptest! {
         let mut upstream = Upstream { states, changed: BTreeMap::new(), pending: Vec::new() };
         first.into_iter().for_each(|place| upstream.write(place, false));
         let cache = cache_of(100, 1000, 1 << 20);
-        cache.replace(upstream.listed(), ResourceVersion(upstream.now()), at(0));
+        cache.replace(upstream.listed(), ResourceVersion(upstream.now()));
         upstream.pending.clear();
         let mut clients: Vec<_> = filters.iter().map(|filter| {
             let (last, objects) = (upstream.now(), upstream.matching(filter, upstream.now()));
@@ -324,7 +324,7 @@ proptest! {
 #[test]
 fn the_last_changes_of_many_namespaces_are_remembered_together() {
     let cache = cache_of(100, 1000, 1 << 20);
-    cache.replace(Vec::new(), ResourceVersion(10), at(0));
+    cache.replace(Vec::new(), ResourceVersion(10));
     let object = |number: u64| UnreadableObject {
         namespace: format!("ns{number}").into(),
         name: ODD_NAME.into(),

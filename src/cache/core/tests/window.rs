@@ -20,7 +20,7 @@ fn expired(oldest: u64, began_after: bool) -> Option<WatchRefusal> {
 
 fn listed(events_min: usize, events_max: usize, bytes_max: usize) -> WatchCache {
     let cache = cache_of(events_min, events_max, bytes_max);
-    cache.replace(Vec::new(), ResourceVersion(10), at(0));
+    cache.replace(Vec::new(), ResourceVersion(10));
     cache
 }
 
@@ -105,12 +105,12 @@ fn refuses_versions_before_the_window() {
     assert_eq!(refusal(&cache, 18), expired(19, false));
     assert_eq!(refusal(&cache, 10), expired(19, false));
     assert_eq!(refusal(&cache, 9), expired(19, true));
-    cache.replace(Vec::new(), ResourceVersion(50), at(0));
+    cache.replace(Vec::new(), ResourceVersion(50));
     assert_eq!(refusal(&cache, 50), None);
     assert_eq!(refusal(&cache, 49), expired(50, false));
     assert_eq!(refusal(&cache, 9), expired(50, true));
     cache.invalidate(EndCause::Stopped);
-    cache.replace(Vec::new(), ResourceVersion(60), at(0));
+    cache.replace(Vec::new(), ResourceVersion(60));
     assert_eq!(refusal(&cache, 59), expired(60, false));
 }
 
@@ -135,17 +135,17 @@ fn after_a_rewind_versions_of_the_lost_history_are_too_old() {
     cache.rewind(ResourceVersion(100));
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist)));
     assert_eq!(refusal(&cache, 90), Some(WatchRefusal::NotReady));
-    cache.replace(Vec::new(), ResourceVersion(60), at(1));
+    cache.replace(Vec::new(), ResourceVersion(60));
     for after in [5, 11, 59] {
         assert_eq!(refusal(&cache, after), expired(60, false), "{after}");
     }
     assert_eq!(refusal(&cache, 60), None);
     // A relist within the new history changes nothing. Versions above the lost history belong to
     // the current one.
-    cache.replace(Vec::new(), ResourceVersion(120), at(2));
+    cache.replace(Vec::new(), ResourceVersion(120));
     assert_eq!(refusal(&cache, 59), expired(120, false));
     cache.rewind(ResourceVersion(80));
-    cache.replace(Vec::new(), ResourceVersion(120), at(3));
+    cache.replace(Vec::new(), ResourceVersion(120));
     assert_eq!(refusal(&cache, 100), expired(120, false));
     assert_eq!(refusal(&cache, 101), expired(120, true));
 }
@@ -181,17 +181,17 @@ fn a_list_that_replaces_the_state_drops_all_of_it() {
         || (0..10).map(|n| Pod::new("ns1", &format!("p{n}"), 10).object()).collect::<Vec<_>>();
     let weight = {
         let cache = cache_of(4, 4, usize::MAX);
-        cache.replace(objects(), ResourceVersion(10), at(0));
+        cache.replace(objects(), ResourceVersion(10));
         cache.state().unwrap().weight()
     };
     for (bytes_max, exceeded) in [(weight, false), (weight - 1, true)] {
         let cache = cache_of(4, 4, bytes_max);
-        cache.replace(objects(), ResourceVersion(10), at(0));
+        cache.replace(objects(), ResourceVersion(10));
         let lag = cache.lag(&cache.state().unwrap());
         assert!(!lag.is_exceeded());
         cache.invalidate(EndCause::Stopped);
         assert_eq!(lag.is_exceeded(), exceeded, "stopped");
-        cache.replace(objects(), ResourceVersion(20), at(0));
+        cache.replace(objects(), ResourceVersion(20));
         assert_eq!(lag.is_exceeded(), exceeded, "listed");
     }
 }

@@ -83,6 +83,12 @@ async fn a_broken_streamed_list_keeps_the_state_and_a_watch_list_follows() {
     again.send(vec![upsert("c", 19), bookmark(20, true)]);
     rig.reaches(20).await;
     assert_eq!(rig.names(), ["c"]);
+    // The next list is streamed again.
+    again.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    let list = rig.script.on_watch();
+    list.send(vec![upsert("d", 29), listed(30)]);
+    rig.reaches(30).await;
+    assert_eq!(rig.script.lists.lock().len(), 2);
 }
 
 /// Otherwise the list would be older than the cache when it arrives, and be repeated. Between two

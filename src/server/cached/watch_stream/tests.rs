@@ -52,7 +52,7 @@ fn cache() -> WatchCache {
         bytes_max: 1 << 20,
     };
     let cache = WatchCache::new(limits);
-    cache.replace(vec![object("x", 3), object("y", 5)], ResourceVersion(7), Now::default());
+    cache.replace(vec![object("x", 3), object("y", 5)], ResourceVersion(7));
     cache
 }
 
@@ -245,7 +245,7 @@ async fn a_relist_ends_the_watch_after_its_pending_events() {
     let cache = cache();
     let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
     cache.apply(vec![Change::Upsert(object("z", 8))], Now::default());
-    cache.replace(Vec::new(), ResourceVersion(20), Now::default());
+    cache.replace(Vec::new(), ResourceVersion(20));
     assert!(text(&mut opened.stream).await.unwrap().contains("ADDED"));
     assert_eq!(text(&mut opened.stream).await, None);
     assert_eq!(ended(opened), "relist");
