@@ -73,13 +73,8 @@ impl Cost {
     /// Returns the weight by which clients are ordered, in seconds: of seats and of CPU, and so
     /// little for each request that it only decides between equals.
     pub fn weight(&self) -> f64 {
-        weight_of(self.seat_seconds, self.cpu_seconds, self.requests)
+        self.seat_seconds + self.cpu_seconds + REQUEST_SECONDS * self.requests
     }
-}
-
-/// Returns the weight of seats, CPU and requests: all three as sums, or all three per second.
-pub fn weight_of(seats: f64, cpu: f64, requests: f64) -> f64 {
-    seats + cpu + REQUEST_SECONDS * requests
 }
 
 /// The weight of a request that takes no time.

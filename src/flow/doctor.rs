@@ -53,12 +53,12 @@ pub struct Finding {
 impl Finding {
     /// Returns the number by which findings of one weight are ordered, the largest first: the
     /// processors of the API server, and so little for the bytes that they only decide between
-    /// equals. `weir doctor` adds findings up, and orders the sums alike.
-    pub fn order(upstream_cores: f64, bytes_per_second: f64) -> f64 {
+    /// equals.
+    fn order(upstream_cores: f64, bytes_per_second: f64) -> f64 {
         upstream_cores + CORES_PER_BYTE * bytes_per_second
     }
 
-    /// Returns a cost for people. `weir doctor` adds costs up, and writes sums alike.
+    /// Returns a cost for people.
     pub fn cost_text(upstream_cores: f64, cores: f64, bytes_per_second: f64) -> String {
         let bytes = if bytes_per_second < 1e6 {
             format!("{:.0} KB/s", bytes_per_second / 1e3)

@@ -104,18 +104,7 @@ pub(super) fn cut(mut answer: Value, limit: usize) -> Value {
     answer
 }
 
-/// Returns the overview of a replica, or of each.
 fn overview(answer: &Value) -> String {
-    if answer.get("items").is_none() {
-        return overview_of_one(answer);
-    }
-    let of_each = items(answer, "/items").iter();
-    of_each
-        .map(|replica| format!("{}: {}", text(replica.get("instance")), overview_of_one(replica)))
-        .collect()
-}
-
-fn overview_of_one(answer: &Value) -> String {
     let field_text = |pointer: &str| text(answer.pointer(pointer));
     format!(
         "{}: {} {}\n{} requests/s, {} of them from cache, {} forwarded/s; {} watches; saved upstream: {} requests/s, {} cores (estimate)\n",
@@ -167,15 +156,10 @@ fn value<'a>(row: &'a Value, fields: &[&str]) -> Option<&'a Value> {
 /// The head of a column, and the field of an item.
 type Column = (&'static str, &'static [&'static str]);
 
-/// Rows of several replicas have one column more, the first.
 fn table<'a>(columns: &[Column], rows: impl Iterator<Item = &'a Value>) -> String {
-    let rows: Vec<_> = rows.collect();
-    let has_instances = rows.iter().any(|row| row.get("instance").is_some());
-    let instance = has_instances.then_some(INSTANCE);
-    let columns: Vec<_> = instance.into_iter().chain(columns.iter().copied()).collect();
     let heads = columns.iter().map(|(head, _)| (*head).to_owned()).collect();
     let mut lines: Vec<Vec<String>> = vec![heads];
-    lines.extend(rows.into_iter().map(|row| {
+    lines.extend(rows.map(|row| {
         let cell = |(head, fields): &Column| {
             let value = value(row, fields);
             if head.ends_with('%') { percent(value) } else { text(value) }
@@ -215,7 +199,6 @@ fn percent(value: Option<&Value>) -> String {
     share.map_or("-".to_owned(), |share| format!("{:.1} %", 100.0 * share))
 }
 
-const INSTANCE: Column = ("INSTANCE", &["instance"]);
 const CACHES: [Column; 9] = [
     ("RESOURCE", &["resource"]),
     ("GROUP", &["group"]),
@@ -274,17 +257,6 @@ mod tests {
             text,
             "LIMIT  USED  MOST  MET  SETTING\na      5     -     -    -\nlong   70    -     -    -\n... and 1 more; see --limit\n"
         );
-    }
-
-    #[test]
-    fn rows_of_several_replicas_name_them() {
-        let item = json!({"name": "a", "instance": "weir-0"});
-        let text = render("limits", &json!({"items": [item]}), 2, None);
-        assert!(text.starts_with("INSTANCE  LIMIT"), "{text}");
-        assert!(text.contains("weir-0    a"), "{text}");
-        let overview = json!({"items": [{"instance": "a"}, {"instance": "b"}]});
-        let text = render("overview", &overview, 2, None);
-        assert!(text.starts_with("a: -:") && text.contains("\nb: -:"), "{text}");
     }
 
     #[test]
