@@ -44,7 +44,7 @@ async fn the_admin_pages_are_served_until_shutdown() {
         // The Host of this test is none of the loopback's.
         ("GET /api/clients", 403, "the Host must be localhost"),
         ("GET /statusz", 403, "the Host must be localhost"),
-        ("POST /debug/log?filter=trace", 403, "the Host must be localhost"),
+        ("POST /debug/relist/v1/pods", 403, "the Host must be localhost"),
         ("GET /debug", 404, "not found"),
         ("GET /api", 404, "not found"),
         ("GET //", 404, "not found"),

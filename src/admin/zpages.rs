@@ -3,13 +3,12 @@
 //! `/debug/caches/…`, and the filter of the log at `/debug/log`, with its last lines at
 //! `/debug/log/lines`.
 //!
-//! All are details ([`detail`](crate::admin::detail)). The filter of the log can be replaced for a
-//! while, and a cache can be listed again (`/debug/relist/…`), by a POST with a header that no form
-//! of a web page can send. Both are notable events. Nothing else can be changed.
+//! All are details ([`detail`](crate::admin::detail)). A cache can be listed again
+//! (`/debug/relist/…`) by a POST with a header that no form of a web page can send, which is a
+//! notable event. Nothing else can be changed.
 
 mod accept;
 mod caches;
-mod log_level;
 mod memory;
 
 use std::time::SystemTime;
@@ -26,7 +25,7 @@ use self::caches::CacheNames;
 pub use self::memory::MemoryFigures;
 use crate::api::query::Query;
 use crate::cache::registry::Registry as CacheRegistry;
-use crate::telemetry::events::{EventKind, Events};
+use crate::telemetry::events::Events;
 use crate::telemetry::log_filter::LogFilter;
 use crate::telemetry::logging::Log;
 use crate::telemetry::process::ProcessFigures;
@@ -124,7 +123,7 @@ impl ZPages {
         self
     }
 
-    /// Shows the last lines of the log, and lets its filter be replaced.
+    /// Shows the last lines of the log, and its filter.
     pub fn with_log(mut self, log: Option<Log>) -> Self {
         if let Some(Log { filter, recent }) = log {
             self.log = Some(filter);
@@ -141,9 +140,8 @@ impl ZPages {
         registry: &Registry,
     ) -> ZAnswer {
         match (method, page) {
-            (&Method::POST, ZPage::Log | ZPage::Relist) => {
+            (&Method::POST, ZPage::Relist) => {
                 return match headers.contains_key(CHANGE_HEADER) {
-                    true if page == ZPage::Log => self.replace_log(uri),
                     true => self.relist(uri),
                     false => ZAnswer::text(StatusCode::FORBIDDEN, NO_CHANGE_HEADER),
                 };
@@ -170,7 +168,7 @@ impl ZPages {
                 _ => ZAnswer::text(StatusCode::NOT_FOUND, NO_CACHE),
             },
             ZPage::Log => match &self.log {
-                Some(filter) => ZAnswer::json(&log_level::filter_json(filter)),
+                Some(filter) => ZAnswer::json(&json!({ "filter": filter.directives() })),
                 None => ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG),
             },
             ZPage::LogLines => match &self.lines {
@@ -217,19 +215,6 @@ impl ZPages {
             _ => ZAnswer::text(StatusCode::NOT_FOUND, NO_CACHE),
         }
     }
-
-    fn replace_log(&self, uri: &Uri) -> ZAnswer {
-        let Some(filter) = &self.log else { return ZAnswer::text(StatusCode::NOT_FOUND, NO_LOG) };
-        match log_level::replace(filter, uri) {
-            Ok(()) => {
-                let text = log_level::describe(filter);
-                // The filter has logged it.
-                self.events.notable_unlogged(EventKind::Operator, text);
-                ZAnswer::json(&log_level::filter_json(filter))
-            }
-            Err(message) => ZAnswer::text(StatusCode::BAD_REQUEST, message),
-        }
-    }
 }
 
 impl std::fmt::Debug for ZPages {
@@ -258,7 +243,6 @@ impl ZPage {
     /// Returns the methods of the page.
     pub(super) fn methods(self) -> &'static str {
         match self {
-            Self::Log => "GET, HEAD, POST",
             Self::Relist => "POST",
             _ => "GET, HEAD",
         }

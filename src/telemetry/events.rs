@@ -81,11 +81,6 @@ impl Events {
         self.add(kind, Moment::Begin, [&subject, &text], line);
     }
 
-    /// Notes an event that is logged elsewhere.
-    pub(crate) fn notable_unlogged(&self, kind: EventKind, text: impl Display) {
-        self.add(kind, Moment::Unlogged, [&"", &text], |_| {});
-    }
-
     /// Notes the end of a state of `subject`. The log shows it if and only if it showed the
     /// beginning, so that no state seems to last.
     pub(crate) fn notable_end(
@@ -129,7 +124,7 @@ impl State {
     fn take_line(&mut self, kind: EventKind, moment: Moment, subject: Box<str>) -> Option<u64> {
         let key = (kind as u8, subject);
         let is_end_of_shown = moment == Moment::End && self.logged_states.remove(&key);
-        if moment == Moment::Unlogged || (moment == Moment::End && !is_end_of_shown) {
+        if moment == Moment::End && !is_end_of_shown {
             return None;
         }
         let limit = self.limits.get_mut(kind as usize)?;
@@ -148,8 +143,6 @@ enum Moment {
     Single,
     Begin,
     End,
-    /// Nothing, and another line of the log has it.
-    Unlogged,
 }
 
 fn cut(text: &str, bytes_max: usize) -> Box<str> {

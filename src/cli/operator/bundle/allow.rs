@@ -254,7 +254,7 @@ const REPLACED: &str = "
     perSecondOfMinute ping place priority_level product progressAgeSeconds quarantined ready refused
     refusedPerSecond rejected relists relistsPerHour request requests requestsPerSecond
     residentBytes resource_bytes_max responses saved savedBytes savedCPUSeconds savedRequests
-    seconds secondsLeft secondsPerEvent secondsPerGet secondsPerMegabyte seen server servers share
+    seconds secondsPerEvent secondsPerGet secondsPerMegabyte seen server servers share
     shareErrorMax shareOfRequests shutdown slowestCache span span_id spans spread stages
     stall_timeout started startup subject suppressed then through timesMet to tokens total
     total_bytes_max totals trace_id unaccountedBytes upstream upstreamBytesPerSecond upstreamCores
