@@ -251,14 +251,14 @@ impl Pages {
         request: &Request<B>,
         page: ZPage,
     ) -> Response<Body> {
-        let head = (request.method(), request.uri(), request.headers());
-        if let Err(refusal) = detail::check(connection.peer, request.uri(), request.headers()) {
+        let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+        if let Err(refusal) = detail::check(connection.peer, uri, headers) {
             return text(StatusCode::FORBIDDEN, refusal);
         }
         let Some(zpages) = self.zpages.get() else {
             return text(StatusCode::NOT_FOUND, "off: see admin.detail\n");
         };
-        let ZAnswer { status, content_type, body } = zpages.answer(page, head, &self.registry);
+        let ZAnswer { status, content_type, body } = zpages.answer(page, method, uri, headers);
         let mut response = respond(status, content_type, body);
         if status == StatusCode::METHOD_NOT_ALLOWED {
             response.headers_mut().insert(ALLOW, HeaderValue::from_static(page.methods()));

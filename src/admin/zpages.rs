@@ -16,7 +16,6 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, Uri};
 use jiff::Timestamp;
-use prometheus::Registry;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -136,8 +135,9 @@ impl ZPages {
     pub(super) fn answer(
         &self,
         page: ZPage,
-        (method, uri, headers): (&Method, &Uri, &HeaderMap),
-        registry: &Registry,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
     ) -> ZAnswer {
         match (method, page) {
             (&Method::POST, ZPage::Relist) => {
@@ -162,9 +162,7 @@ impl ZPages {
                 None => ZAnswer::text(StatusCode::NOT_FOUND, "there are no connections\n"),
             },
             ZPage::Cache | ZPage::Relist => match (CacheNames::parse(uri, CACHES), &self.caches) {
-                (Some(names), Some(caches)) => {
-                    ZAnswer::caches_or_not_found(names.show(caches, registry))
-                }
+                (Some(names), Some(caches)) => ZAnswer::caches_or_not_found(names.show(caches)),
                 _ => ZAnswer::text(StatusCode::NOT_FOUND, NO_CACHE),
             },
             ZPage::Log => match &self.log {

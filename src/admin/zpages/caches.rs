@@ -1,17 +1,13 @@
 //! One cache: what `/api/caches` leaves out, and a new list of it on demand.
 
-use std::collections::BTreeMap;
-
 use http::Uri;
-use prometheus::Registry as MetricRegistry;
-use prometheus::proto::{Metric, MetricFamily, MetricType};
 use serde_json::Value;
 
 use crate::admin::api::caches::{describe_failure, difference};
-use crate::admin::api::json::{number, object, time};
+use crate::admin::api::json::{object, time};
 use crate::api::query::Query;
 use crate::api::resource::GroupVersionResource;
-use crate::cache::registry::{CacheContents, CacheDescription, CacheDetail, Registry};
+use crate::cache::registry::{CacheContents, CacheDetail, Registry};
 use crate::telemetry::events::{EventKind, Events};
 
 /// The caches of a resource in one scope.
@@ -37,16 +33,15 @@ impl CacheNames {
     }
 
     /// Returns the running caches in all detail; `None` if there is none.
-    pub(super) fn show(&self, caches: &Registry, metrics: &MetricRegistry) -> Option<Value> {
+    pub(super) fn show(&self, caches: &Registry) -> Option<Value> {
         let caches = caches.details(&self.gvr, &self.namespace);
         if caches.is_empty() {
             return None;
         }
-        let metrics = metrics.gather();
         Some(object([
             ("resource", self.gvr.to_string().into()),
             ("namespace", self.namespace.as_str().into()),
-            ("caches", caches.iter().map(|cache| describe(cache, &metrics)).collect()),
+            ("caches", caches.iter().map(describe).collect()),
         ]))
     }
 
@@ -71,21 +66,12 @@ impl CacheNames {
     }
 }
 
-fn describe(cache: &CacheDetail, families: &[MetricFamily]) -> Value {
+fn describe(cache: &CacheDetail) -> Value {
     let CacheDetail { description, contents, transitions } = cache;
-    let CacheDescription { group, version, resource, namespace, representation, .. } = description;
-    let labels = [
-        ("group", &**group),
-        ("version", &**version),
-        ("resource", &**resource),
-        ("namespace", &**namespace),
-        ("representation", *representation),
-    ];
-    let metrics = with_labels(families, &labels).into_iter();
     let transition =
         |(name, at): &(&str, _)| object([("state", (*name).into()), ("time", time(*at))]);
     object([
-        ("representation", (*representation).into()),
+        ("representation", description.representation.into()),
         ("state", description.state.into()),
         ("stateSince", time(description.since)),
         ("warm", description.is_warm.into()),
@@ -95,38 +81,7 @@ fn describe(cache: &CacheDetail, families: &[MetricFamily]) -> Value {
         ("lastFailure", description.failure.as_ref().map_or(Value::Null, describe_failure)),
         ("lastCheck", description.checks.checked.map_or(Value::Null, time)),
         ("lastDifference", description.checks.difference.as_ref().map_or(Value::Null, difference)),
-        ("metrics", metrics.map(|(name, value)| (name, number(value))).collect()),
     ])
-}
-
-/// Returns the counters and gauges that have these labels, by their names with the other labels, as
-/// in the text format.
-fn with_labels(families: &[MetricFamily], labels: &[(&str, &str)]) -> BTreeMap<String, f64> {
-    let mut values = BTreeMap::new();
-    let is_number = |family: &&MetricFamily| family.get_field_type() != MetricType::HISTOGRAM;
-    for family in families.iter().filter(is_number) {
-        for metric in family.get_metric() {
-            let has = |(name, value): &(&str, &str)| {
-                let mut pairs = metric.get_label().iter();
-                pairs.any(|pair| pair.name() == *name && pair.value() == *value)
-            };
-            if labels.iter().all(has) {
-                // Each series is either of the two; the other value is 0.
-                let value = metric.get_counter().get_value() + metric.get_gauge().get_value();
-                values.insert(format!("{}{}", family.name(), others(metric, labels)), value);
-            }
-        }
-    }
-    values
-}
-
-/// Returns the labels that are not among these.
-fn others(metric: &Metric, labels: &[(&str, &str)]) -> String {
-    let mut pairs = metric.get_label().iter().collect::<Vec<_>>();
-    pairs.retain(|pair| labels.iter().all(|(name, _)| *name != pair.name()));
-    let pairs: Vec<_> =
-        pairs.iter().map(|pair| format!("{}={:?}", pair.name(), pair.value())).collect();
-    if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
 }
 
 fn describe_contents(contents: &CacheContents) -> Value {
@@ -145,22 +100,6 @@ fn describe_contents(contents: &CacheContents) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::telemetry::metrics::counter_vec;
-
-    #[test]
-    fn the_metrics_of_a_cache_are_found_by_its_labels() {
-        let registry = MetricRegistry::new();
-        let counts = counter_vec(&registry, "weir_test_total", "Tests.", &["a", "b"]).unwrap();
-        counts.with_label_values(&["x", "1"]).inc_by(2);
-        counts.with_label_values(&["x", "2"]).inc_by(3);
-        let metrics = registry.gather();
-        assert_eq!(
-            with_labels(&metrics, &[("b", "2")]),
-            [("weir_test_total{a=\"x\"}".to_owned(), 3.0)].into()
-        );
-        let metrics_of_labels = with_labels(&metrics, &[("b", "1"), ("a", "x")]);
-        assert_eq!(metrics_of_labels, [("weir_test_total".to_owned(), 2.0)].into());
-    }
 
     #[test]
     fn a_resource_has_two_or_three_names() {

@@ -25,7 +25,7 @@ fn get(pages: &ZPages, path: &str, accept: &'static str) -> ZAnswer {
 
 fn ask(pages: &ZPages, method: &Method, path: &str, headers: &HeaderMap) -> ZAnswer {
     let uri: Uri = path.parse().unwrap();
-    pages.answer(ZPage::from_path(uri.path()).unwrap(), (method, &uri, headers), &Registry::new())
+    pages.answer(ZPage::from_path(uri.path()).unwrap(), method, &uri, headers)
 }
 
 /// Replaces the line that depends on the present time.
