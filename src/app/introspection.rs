@@ -1,7 +1,5 @@
 //! The content of the z-pages: the flags of this process, and the configuration that its parts use.
 
-mod origins;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -23,8 +21,6 @@ use crate::telemetry::logging::Log;
 pub struct Given {
     /// Flags and variables of the environment, by name. There are no secrets among them.
     pub flags: Vec<(String, String)>,
-    /// The command, such as `serve` or `shadow`; empty if there is none.
-    pub command: String,
     /// The log, if that is this process's.
     pub log: Option<Log>,
     /// Constants that a test changes.
@@ -32,13 +28,10 @@ pub struct Given {
 }
 
 impl Given {
-    /// Reads the command and its flags as they were given: `--name value` or `--name=value`. The
+    /// Reads the flags as they were given: `--name value` or `--name=value`. The
     /// values of a repeated one are joined.
     pub fn with_arguments(mut self, arguments: impl Iterator<Item = String>) -> Self {
-        // The first one is the program.
-        let mut arguments = arguments.skip(1).peekable();
-        self.command =
-            arguments.next_if(|argument| !argument.starts_with("--")).unwrap_or_default();
+        let mut arguments = arguments.peekable();
         while let Some(argument) = arguments.next() {
             let Some(flag) = argument.strip_prefix("--") else { continue };
             let (name, value) = match flag.split_once('=') {
@@ -88,35 +81,25 @@ pub(super) fn show(
         return;
     }
     let config = Arc::clone(running);
-    let (flags, reload) = (given.flags.clone(), metrics.reload.clone());
-    let (command, log) = (given.command, given.log);
-    let describe = move || {
-        let pending = reload.pending_values();
-        configuration(&config.load(), &pending, (&command, &flags))
-    };
+    let reload = metrics.reload.clone();
+    let describe = move || configuration(&config.load(), &reload.pending_values());
     let pages = ZPages::new(build_info::VERSION, given.flags, describe);
     let pages = pages.with_connections(move |limit| connections.describe(limit));
     let pages = pages.with_caches(caches, metrics.events.clone());
     let memory = metrics.clone();
     let pages = pages.with_memory(move || memory.memory());
-    admin.set_zpages(pages.with_log(log));
+    admin.set_zpages(pages.with_log(given.log));
 }
 
 /// Returns what `weir check` prints of a configuration. Secrets are in files of their own, of which
 /// it has the paths alone. `pending` has the values that wait for a restart.
-fn configuration(
-    config: &Config,
-    pending: &BTreeMap<String, Value>,
-    (command, flags): (&str, &[(String, String)]),
-) -> Value {
-    let file = config.to_value();
+fn configuration(config: &Config, pending: &BTreeMap<String, Value>) -> Value {
     json!({
         "kind": "Configz",
         "apiVersion": "weir.dev/v1alpha1",
         "hash": hash(config),
-        "origins": origins::origins(config, command, flags),
         "pending": pending,
-        "configuration": file,
+        "configuration": config.to_value(),
     })
 }
 
@@ -142,7 +125,6 @@ mod tests {
             ("quiet", "true"),
         ];
         assert_eq!(given.flags, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert_eq!(given.command, "serve");
         let set = [("WEIR_LOG", "debug"), ("WEIR_TOKEN", "secret"), ("HOME", "/root")];
         let set = set.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let given = given.with_these_variables(set.into_iter());
@@ -162,7 +144,7 @@ mod tests {
             let file = ConfigFile::parse(&path, &text).unwrap();
             let config = Config::resolve(file, Overrides::default()).unwrap();
             let pending = BTreeMap::from([("admin.listen".to_owned(), json!("127.0.0.1:1"))]);
-            let printed_config = configuration(&config, &pending, ("serve", &[]));
+            let printed_config = configuration(&config, &pending);
             assert_eq!(printed_config["pending"], json!({ "admin.listen": "127.0.0.1:1" }));
             let printed = config.to_yaml();
             let read = ConfigFile::parse(name, &printed).unwrap();

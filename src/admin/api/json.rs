@@ -22,7 +22,7 @@ pub(in crate::admin) fn object<const N: usize>(named: [(&str, Value); N]) -> Val
 
 /// Returns a whole number as it is, so that it equals the metric, and another one with four
 /// significant digits. An infinite or undefined number is null.
-pub(in crate::admin) fn number(number: f64) -> Value {
+pub(super) fn number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < EXACT_MAX {
         return Value::from(number as i64);
     }

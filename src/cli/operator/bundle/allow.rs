@@ -220,7 +220,7 @@ fn is_plain(text: &str) -> bool {
 /// Fields of the pages with words of Weir or of Kubernetes.
 const FIELDS: &str = "
     apiVersion cacheStatus case cpuShare exclude expires filter firstTime form group hash include
-    kind level listener origins outcome read reason representation resource rule setting since
+    kind level listener outcome read reason representation resource rule setting since
     startTime state stateSince time unit use verb version warm weight wrong";
 
 /// Fields of the log with words of Weir or of Kubernetes. A reason may be a sentence there.
@@ -264,7 +264,7 @@ const REPLACED: &str = "
     watchEvents WEIR_LOG what windows write-kubeconfig";
 
 /// Fields whose own fields are named by words of Weir: verbs, reasons, spans of time, settings.
-const MAPS: &str = "notComparable notHeld origins rates verbs";
+const MAPS: &str = "notComparable notHeld rates verbs";
 
 /// Fields whose own fields are settings.
 const SETTINGS: &str = "configuration pending";

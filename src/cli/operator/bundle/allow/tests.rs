@@ -93,7 +93,7 @@ fn no_planted_name_is_left_in_any_file() {
         "rule": "poll-list", "user": "planted", "userAgent": "planted/1",
         "client": "planted, planted/1", "resource": "pods",
         "evidence": "planted lists pods in planted", "upstreamCores": 0.5}]});
-    let configuration = json!({"origins": {"server.listeners": "file"}, "configuration": {
+    let configuration = json!({"configuration": {
         "server": {"listeners": [{"listen": "https://planted:6440",
             "certificate": {"privateKeyFile": "/etc/planted/tls.key"}}],
             "allowedHosts": ["planted"], "shutdownDelay": "5s"},
