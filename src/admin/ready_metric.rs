@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts, Registry};
 
 use crate::admin::health::Checks;
-use crate::telemetry::metrics::register;
+use crate::telemetry::metrics::{OnScrape, register};
 
 /// Registers `weir_ready`, for which each scrape runs the checks.
 pub(crate) fn register_ready(
@@ -16,26 +14,12 @@ pub(crate) fn register_ready(
 ) -> Result<(), prometheus::Error> {
     let options = Opts::new("weir_ready", "Whether a check of /readyz passes now.");
     let family = IntGaugeVec::new(options, &["check"])?;
-    register(registry, ReadyCollector { checks, family })
-}
-
-/// Runs the checks at each scrape.
-struct ReadyCollector {
-    checks: Arc<Checks>,
-    family: IntGaugeVec,
-}
-
-impl Collector for ReadyCollector {
-    fn desc(&self) -> Vec<&Desc> {
-        self.family.desc()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        for (check, passes) in self.checks.ready_now() {
-            self.family.with_label_values(&[check]).set(i64::from(passes));
+    let fill = move |family: &IntGaugeVec| {
+        for (check, passes) in checks.ready_now() {
+            family.with_label_values(&[check]).set(i64::from(passes));
         }
-        self.family.collect()
-    }
+    };
+    register(registry, OnScrape { family, fill })
 }
 
 #[cfg(test)]

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use prometheus::core::{Collector, Desc};
-use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts, Registry};
 
 use crate::server::Server;
 use crate::telemetry::events::{EventKind, Events};
-use crate::telemetry::metrics::register;
+use crate::telemetry::metrics::{OnScrape, register};
 use crate::upstream::Upstream;
 
 /// Returns when certificates expire, in seconds since 1970; `None` without any.
@@ -111,28 +109,15 @@ pub(super) fn register_expiries(
         "When the first certificate of a use expires, in seconds since the epoch: serving (to clients), client and front-proxy (to the API server), ca (of the API server).",
     );
     let family = IntGaugeVec::new(options, &["use"])?;
-    register(registry, CertificateCollector { sources, family })
-}
-
-struct CertificateCollector {
-    sources: Expiries,
-    family: IntGaugeVec,
-}
-
-impl Collector for CertificateCollector {
-    fn desc(&self) -> Vec<&Desc> {
-        self.family.desc()
-    }
-
-    fn collect(&self) -> Vec<MetricFamily> {
-        self.family.reset();
-        for (label, expiry) in &self.sources {
+    let fill = move |family: &IntGaugeVec| {
+        family.reset();
+        for (label, expiry) in &sources {
             if let Some(at) = expiry() {
-                self.family.with_label_values(&[label]).set(at);
+                family.with_label_values(&[label]).set(at);
             }
         }
-        self.family.collect()
-    }
+    };
+    register(registry, OnScrape { family, fill })
 }
 
 #[cfg(test)]

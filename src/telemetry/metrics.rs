@@ -7,8 +7,8 @@ pub(crate) mod buckets;
 #[cfg(test)]
 pub(crate) mod catalogue;
 
-use prometheus::core::Collector;
-use prometheus::proto::Metric;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{
     Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter,
     IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -132,6 +132,23 @@ pub fn register(
     #[cfg(test)]
     catalogue::note(&collector);
     registry.register(Box::new(collector))
+}
+
+/// Gauges that each scrape sets.
+pub(crate) struct OnScrape<F> {
+    pub(crate) family: IntGaugeVec,
+    pub(crate) fill: F,
+}
+
+impl<F: Fn(&IntGaugeVec) + Send + Sync> Collector for OnScrape<F> {
+    fn desc(&self) -> Vec<&Desc> {
+        self.family.desc()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        (self.fill)(&self.family);
+        self.family.collect()
+    }
 }
 
 fn registered<C: Collector + Clone + 'static>(
