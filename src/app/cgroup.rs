@@ -1,8 +1,9 @@
-//! The limits of memory and CPU that the control groups of this process set, version 1 or 2.
+//! The limits of memory and CPU that the control groups of this process set.
 //!
 //! A container sees its own group as the root of the mounted tree, or, without a namespace for
 //! groups, at the path that `/proc/self/cgroup` names. So all directories from that path up to the
-//! root are read, as far as they exist, and the lowest limit counts.
+//! root are read, as far as they exist, and the lowest limit counts. Groups of version 1 are not
+//! read: kubelets refuse them since Kubernetes 1.35.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,13 +21,6 @@ pub(crate) struct Limits {
 pub(crate) struct MemoryLimit {
     pub(super) bytes: u64,
     group: PathBuf,
-    version: Version,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Version {
-    V1,
-    V2,
 }
 
 impl Limits {
@@ -49,64 +43,34 @@ impl Limits {
 
     pub(super) fn read(root: &Path) -> Self {
         let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-        let (mut memory, mut cpus) = (None, None);
-        for line in groups.lines() {
-            let parts = line.split_once(':').and_then(|(_, rest)| rest.split_once(':'));
-            let Some((controllers, path)) = parts else { continue };
-            let has = |name| controllers.split(',').any(|controller| controller == name);
-            if controllers.is_empty() {
-                for mount in [TREE, UNIFIED] {
-                    let groups = groups_of(&root.join(mount), path);
-                    memory =
-                        lowest(memory, groups.iter().filter_map(|group| MemoryLimit::v2(group)));
-                    cpus = least(cpus, groups.iter().filter_map(|group| quota_v2(group)));
-                }
-                continue;
-            }
-            if has("memory") {
-                let groups = groups_of(&root.join(TREE).join("memory"), path);
-                memory = lowest(memory, groups.iter().filter_map(|group| MemoryLimit::v1(group)));
-            }
-            if has("cpu") {
-                for name in ["cpu", controllers] {
-                    let groups = groups_of(&root.join(TREE).join(name), path);
-                    cpus = least(cpus, groups.iter().filter_map(|group| quota_v1(group)));
-                }
-            }
+        let path = groups.lines().find_map(|line| line.strip_prefix("0::"));
+        let groups = path.map(|path| groups_of(&root.join(TREE), path)).unwrap_or_default();
+        let memory = groups.iter().filter_map(|group| MemoryLimit::of(group));
+        Self {
+            memory: memory.min_by_key(|limit| limit.bytes),
+            cpus: groups.iter().filter_map(|group| quota(group)).min_by(f64::total_cmp),
         }
-        Self { memory, cpus }
     }
 }
 
 impl MemoryLimit {
-    fn v1(group: &Path) -> Option<Self> {
-        let bytes = number(&group.join("memory.limit_in_bytes"))?;
-        // Without a limit it is the greatest number of pages.
-        let is_limit = bytes < UNLIMITED_FROM;
-        is_limit.then(|| Self { bytes, group: group.to_owned(), version: Version::V1 })
-    }
-
-    fn v2(group: &Path) -> Option<Self> {
+    fn of(group: &Path) -> Option<Self> {
         // Without a limit it is "max".
         let bytes = number(&group.join("memory.max"))?;
-        Some(Self { bytes, group: group.to_owned(), version: Version::V2 })
+        Some(Self { bytes, group: group.to_owned() })
     }
 
     /// Returns the part of the limit that is used. Pages of files do not count where they matter:
     /// the kernel drops them before it ends a process.
     pub(super) fn used(&self) -> Option<f64> {
-        let (usage, files) = match self.version {
-            Version::V1 => ("memory.usage_in_bytes", ["total_inactive_file", "total_active_file"]),
-            Version::V2 => ("memory.current", ["inactive_file", "active_file"]),
-        };
-        let usage = number(&self.group.join(usage))?;
+        let usage = number(&self.group.join("memory.current"))?;
         let part = |bytes: u64| bytes as f64 / self.bytes.max(1) as f64;
         if part(usage) < STATISTICS_FROM {
             return Some(part(usage));
         }
         let statistics = fs::read_to_string(self.group.join("memory.stat")).ok()?;
         let lines = statistics.lines().filter_map(|line| line.split_once(' '));
-        let of_files = lines.filter(|(name, _)| files.contains(name));
+        let of_files = lines.filter(|(name, _)| matches!(*name, "inactive_file" | "active_file"));
         let files: u64 = of_files.filter_map(|(_, bytes)| bytes.trim().parse::<u64>().ok()).sum();
         Some(part(usage.saturating_sub(files)))
     }
@@ -119,25 +83,7 @@ fn groups_of(mount: &Path, path: &str) -> Vec<PathBuf> {
     above.filter(|group| group.is_dir()).map(Path::to_owned).collect()
 }
 
-fn lowest(
-    before: Option<MemoryLimit>,
-    limits: impl Iterator<Item = MemoryLimit>,
-) -> Option<MemoryLimit> {
-    before.into_iter().chain(limits).min_by_key(|limit| limit.bytes)
-}
-
-fn least(before: Option<f64>, quotas: impl Iterator<Item = f64>) -> Option<f64> {
-    before.into_iter().chain(quotas).min_by(f64::total_cmp)
-}
-
-fn quota_v1(group: &Path) -> Option<f64> {
-    // Without a quota it is -1.
-    let quota = number(&group.join("cpu.cfs_quota_us"))?;
-    let period = number(&group.join("cpu.cfs_period_us"))?;
-    (period > 0).then(|| quota as f64 / period as f64)
-}
-
-fn quota_v2(group: &Path) -> Option<f64> {
+fn quota(group: &Path) -> Option<f64> {
     let text = fs::read_to_string(group.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
     let (quota, period): (f64, f64) = (quota.parse().ok()?, period.parse().ok()?);
@@ -148,12 +94,8 @@ fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Where the trees of groups are mounted.
+/// Where the tree of groups is mounted.
 const TREE: &str = "sys/fs/cgroup";
-/// Version 2 beside version 1.
-const UNIFIED: &str = "sys/fs/cgroup/unified";
-/// No machine has this much memory.
-const UNLIMITED_FROM: u64 = 1 << 60;
 /// Below this part the statistics of a group are not worth their reading.
 const STATISTICS_FROM: f64 = 0.75;
 
@@ -173,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_in_a_container() {
+    fn limits_in_a_container() {
         let root = write(&[
             ("proc/self/cgroup", "0::/\n"),
             ("sys/fs/cgroup/memory.max", "1000\n"),
@@ -203,30 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn version_1_with_a_path_of_the_host() {
-        let root = write(&[
-            ("proc/self/cgroup", "5:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n0::/\n"),
-            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "2000\n"),
-            ("sys/fs/cgroup/memory/memory.usage_in_bytes", "1900\n"),
-            (
-                "sys/fs/cgroup/memory/memory.stat",
-                "inactive_file 1\ntotal_inactive_file 700\ntotal_active_file 200\n",
-            ),
-            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n"),
-            ("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n"),
-        ]);
-        let limits = Limits::read(root.path());
-        assert_eq!(limits.cpus, Some(0.5));
-        assert_eq!(limits.memory.and_then(|limit| limit.used()), Some(0.5));
-    }
-
-    #[test]
     fn without_limits_there_are_none() {
         let root = write(&[
-            ("proc/self/cgroup", "5:memory:/\n3:cpu:/\n0::/\n"),
-            ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
-            ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n"),
-            ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
+            ("proc/self/cgroup", "0::/\n"),
+            ("sys/fs/cgroup/memory.max", "max\n"),
+            ("sys/fs/cgroup/cpu.max", "max 100000\n"),
         ]);
         assert_eq!(Limits::read(root.path()), Limits { memory: None, cpus: None });
         let nothing = Limits::read(Path::new("/nonexistent"));
