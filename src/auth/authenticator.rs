@@ -51,8 +51,8 @@ pub enum PresentedCredential {
     Token(BearerToken),
     /// The user of a valid certificate, or the one that a front proxy names.
     User(Identity),
-    /// An invalid certificate or a malformed token, and no other credential: status 401.
-    Invalid,
+    /// One that is invalid, and no other: status 401.
+    Invalid(Credential),
     /// A token that only the upstream can read the same way as itself. The request is forwarded
     /// unchanged, without Weir's own credential.
     Ambiguous,
@@ -106,7 +106,7 @@ impl Authenticator {
     pub fn presented_credential(&self, peer: &Peer, headers: &HeaderMap) -> PresentedCredential {
         let token_or = |otherwise| match (BearerToken::from_headers(headers), otherwise) {
             (Bearer::Token(token), _) => PresentedCredential::Token(token),
-            (Bearer::Malformed, _) => PresentedCredential::Invalid,
+            (Bearer::Malformed, _) => PresentedCredential::Invalid(Credential::Token),
             (Bearer::Ambiguous, PresentedCredential::None) => PresentedCredential::Ambiguous,
             // Beside an invalid certificate an ambiguous token is not forwarded: upstream may read
             // it as no credential, and would then treat the request as anonymous, because it does
@@ -127,7 +127,7 @@ impl Authenticator {
                 // Upstream would accept a user whose name Weir cannot represent.
                 Err(error) => {
                     tracing::debug!(%error, "refused a request of a front proxy");
-                    return PresentedCredential::Invalid;
+                    return PresentedCredential::Invalid(Credential::FrontProxy);
                 }
             }
         }
@@ -136,7 +136,9 @@ impl Authenticator {
                 user_credential(Arc::clone(user), Credential::Certificate, *trusted_until)
             }
             CertificateIdentity::None => token_or(PresentedCredential::None),
-            CertificateIdentity::Invalid => token_or(PresentedCredential::Invalid),
+            CertificateIdentity::Invalid => {
+                token_or(PresentedCredential::Invalid(Credential::Certificate))
+            }
             CertificateIdentity::Unknown => PresentedCredential::Unknown,
         }
     }
@@ -168,7 +170,7 @@ impl Authenticator {
                 Standing::from_token(self.reviews.standing(token, flow, &peer.token).await)
             }
             PresentedCredential::None
-            | PresentedCredential::Invalid
+            | PresentedCredential::Invalid(_)
             | PresentedCredential::Ambiguous
             | PresentedCredential::Unknown => Standing::unproven(),
         }
@@ -186,8 +188,8 @@ impl Authenticator {
                 (Credential::Token, self.reviews.review(token, flow, memo).await)
             }
             PresentedCredential::User(identity) => (identity.credential, unexpired(identity)),
-            PresentedCredential::Invalid => {
-                (Credential::Certificate, Err(AuthenticationError::Unauthorized))
+            PresentedCredential::Invalid(credential) => {
+                (*credential, Err(AuthenticationError::Unauthorized))
             }
             PresentedCredential::Ambiguous => {
                 (Credential::Token, Err(AuthenticationError::Unavailable))

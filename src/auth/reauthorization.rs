@@ -146,7 +146,7 @@ impl Reauthorization {
     /// Checks once whether the user is still authenticated and authorized.
     async fn is_revoked(&mut self) -> bool {
         match &self.presented {
-            PresentedCredential::Invalid => return true,
+            PresentedCredential::Invalid(_) => return true,
             PresentedCredential::Token(_) => {
                 match self.authenticator.authenticate(&self.presented).await {
                     Ok(identity) => self.identity = identity,

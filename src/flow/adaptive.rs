@@ -3,9 +3,9 @@
 //! Two signals lower it, each with a limit of its own:
 //!
 //! * *Latency.* Reads of a class ([`classes`]) that take twice as long as in the best minute of the
-//!   last ten, in two windows in a row, say that requests wait inside the server. Then the seats in
-//!   use, divided by how much longer reads take, are what the server works on (Little's law), and
-//!   the limit goes there in steps. Only reads vote: the time of a write has the webhooks in it.
+//!   last ten, in three windows in a row, say that requests wait inside the server. Then the seats
+//!   in use, divided by how much longer reads take, are what the server works on (Little's law),
+//!   and the limit goes there in steps. Only reads vote: the time of a write includes its webhooks.
 //! * *Refusals* ([`refusals`]). A 429 of the server's filters lowers the limit, or the part of one
 //!   priority level.
 //!

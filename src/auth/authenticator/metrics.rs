@@ -85,19 +85,30 @@ impl AuthenticationMetrics {
 
     /// Counts an authentication.
     pub fn authenticated(&self, credential: Credential, result: AuthenticationResult) {
-        let [none, token, certificate, front_proxy] = &self.by_credential;
-        let [ok, unauthorized, unavailable] = match credential {
-            Credential::None => none,
-            Credential::Token => token,
-            Credential::Certificate => certificate,
-            Credential::FrontProxy => front_proxy,
-        };
+        let [ok, unauthorized, unavailable] = self.of(credential);
         let counter = match result {
             AuthenticationResult::Ok => ok,
             AuthenticationResult::Unauthorized => unauthorized,
             AuthenticationResult::Unavailable => unavailable,
         };
         counter.inc();
+    }
+
+    fn of(&self, credential: Credential) -> &[IntCounter; 3] {
+        let [none, token, certificate, front_proxy] = &self.by_credential;
+        match credential {
+            Credential::None => none,
+            Credential::Token => token,
+            Credential::Certificate => certificate,
+            Credential::FrontProxy => front_proxy,
+        }
+    }
+
+    /// Returns how many invalid credentials of a kind were counted.
+    #[cfg(test)]
+    pub(super) fn unauthorized(&self, credential: Credential) -> u64 {
+        let [_, unauthorized, _] = self.of(credential);
+        unauthorized.get()
     }
 
     /// Sets the state of a CA.

@@ -44,7 +44,7 @@ fn describe(presented: &PresentedCredential) -> String {
         PresentedCredential::User(identity) => {
             format!("{} by {}", identity.user.name, identity.credential.as_str())
         }
-        PresentedCredential::Invalid => "invalid".to_owned(),
+        PresentedCredential::Invalid(credential) => format!("invalid {}", credential.as_str()),
         PresentedCredential::Ambiguous => "ambiguous".to_owned(),
         PresentedCredential::Unknown => "unknown".to_owned(),
     }
@@ -63,9 +63,10 @@ async fn the_first_credential_that_names_a_user_counts() {
 
     assert_eq!(credential(&Peer::default(), &[]), "none");
     assert_eq!(credential(&jane, &[]), "jane by certificate");
-    assert_eq!(credential(&invalid, &[]), "invalid");
+    assert_eq!(credential(&invalid, &[]), "invalid certificate");
     assert_eq!(credential(&proxy, &[claim]), "root by front-proxy");
-    assert_eq!(credential(&proxy, &[]), "invalid", "its certificate is not of the client CA");
+    let alone = credential(&proxy, &[]);
+    assert_eq!(alone, "invalid certificate", "its certificate is not of the client CA");
     // A token decides if no certificate names a user.
     let (token, odd) = (("authorization", "Bearer abc"), ("authorization", "Bearer  abc"));
     assert_eq!(credential(&Peer::default(), &[token]), "token");
@@ -73,13 +74,37 @@ async fn the_first_credential_that_names_a_user_counts() {
     assert_eq!(credential(&jane, &[token]), "jane by certificate");
     assert_eq!(credential(&proxy, &[claim, token]), "root by front-proxy");
     assert_eq!(credential(&Peer::default(), &[odd]), "ambiguous");
-    assert_eq!(credential(&invalid, &[odd]), "invalid");
+    assert_eq!(credential(&invalid, &[odd]), "invalid certificate");
     // The headers of other peers are ignored.
     assert_eq!(credential(&jane, &[claim]), "jane by certificate");
-    assert_eq!(credential(&invalid, &[claim]), "invalid");
+    assert_eq!(credential(&invalid, &[claim]), "invalid certificate");
     assert_eq!(credential(&Peer::default(), &[claim]), "none");
-    assert_eq!(credential(&peer(&test.proxies.user("other")), &[claim]), "invalid");
+    assert_eq!(credential(&peer(&test.proxies.user("other")), &[claim]), "invalid certificate");
     assert_eq!(credential(&peer(&test.clients.user("proxy")), &[claim]), "proxy by certificate");
+}
+
+/// A malformed token counts as one, also where the client has no certificate.
+#[tokio::test]
+async fn an_invalid_credential_is_counted_as_what_it_is() {
+    let test = fixture(|_| {}).await;
+    let malformed = [
+        ("connection", "upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-protocol", "base64url.bearer.authorization.k8s.io.!!!, other"),
+    ];
+    let invalid = peer(&TestCa::new("clients").user("jane"));
+    for (peer, pairs, expected) in [
+        (Peer::default(), &malformed[..], [1, 0]),
+        (invalid.clone(), &malformed[..], [2, 0]),
+        (invalid, &[], [2, 1]),
+    ] {
+        let presented = test.authenticator.presented_credential(&peer, &headers(pairs));
+        let identity = test.authenticator.authenticate_from(&presented, &peer).await;
+        assert_eq!(identity.unwrap_err(), AuthenticationError::Unauthorized);
+        let counts = [Credential::Token, Credential::Certificate]
+            .map(|credential| test.authenticator.metrics.unauthorized(credential));
+        assert_eq!(counts, expected, "{presented:?}");
+    }
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ impl TokenReviews {
     fn review_beside(&self, key: TokenKey, token: &BearerToken) {
         let inner = &self.inner;
         if token.as_bytes().len() > TOKEN_BYTES_MAX
-            || inner.reviewer.backoff.is_paused()
+            || inner.reviewer.is_paused()
             || !matches!(inner.lookup(&key), Lookup::Miss)
         {
             return;

@@ -108,7 +108,7 @@ impl Access {
             .authenticator
             .presented_credential(&context.client.peer, &context.parts.headers)
         {
-            PresentedCredential::Invalid => unauthorized(),
+            PresentedCredential::Invalid(_) => unauthorized(),
             PresentedCredential::Unknown => {
                 Err(Rejection::new(refusal::settings_unknown(), RejectionCause::Identity))
             }

@@ -76,3 +76,30 @@ async fn a_proxied_request_that_is_refused_costs_a_review_once_the_last_one_is_o
     assert!(!is_proven(&reviews, "alice").await);
     assert_eq!(script.reviews(), 2);
 }
+
+/// A token is good, but nobody knows whose it is, when the upstream goes away and comes back.
+#[tokio::test(start_paused = true)]
+async fn a_good_token_gets_its_name_as_soon_as_the_upstream_is_back() {
+    let (script, availability) = (Arc::<Script>::default(), availability());
+    let post: PostReview = Arc::new({
+        let script = script.clone();
+        move |body| Box::pin(script.clone().review(body))
+    });
+    let (config, grace) = (config(), Duration::ZERO);
+    let reviews = TokenReviews::with_post(&config, grace, post, availability.clone(), metrics());
+    let (alice, memo) = (token("alice"), TokenMemo::default());
+    let standing = async || reviews.standing(&alice, FlowKey::Socket, &memo).await;
+    script.fail(status_error(403));
+    standing().await.answered(StatusCode::OK, false);
+    advance(BACKOFF).await;
+    let (address, cause) = ("https://gone".to_owned(), "refused".to_owned());
+    script.fail(UpstreamError::Connect { address, cause });
+    assert_eq!(review(&reviews, "other").await, UNAVAILABLE);
+    *script.error.lock() = None;
+    availability.note_check(Instant::now(), false);
+    availability.note_check(Instant::now(), true);
+    assert!(standing().await.named().is_err(), "no request waits for the name");
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(standing().await.named().map(|user| user.name.as_str()), Ok("alice"));
+    assert_eq!(script.reviews(), 3);
+}
