@@ -11,8 +11,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
+use crate::json_string::push_string;
 use crate::resource_version::ResourceVersion;
-use crate::status::push_string;
 
 /// The start of the next page of a list, and the state that it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +59,9 @@ struct Payload {
 const VERSION: &str = "meta.k8s.io/v1";
 
 fn encode_payload(resource_version: &str, start: &str) -> String {
-    let mut json = format!(r#"{{"v":"{VERSION}","rv":{resource_version},"start":"#);
-    push_string(&mut json, start);
-    json.push('}');
+    let mut json = format!(r#"{{"v":"{VERSION}","rv":{resource_version},"start":"#).into_bytes();
+    push_string(&mut json, start.as_bytes());
+    json.push(b'}');
     URL_SAFE_NO_PAD.encode(json)
 }
 

@@ -7,6 +7,7 @@
 
 pub mod built_in_groups;
 pub mod continue_token;
+pub mod json_string;
 pub mod list_options;
 pub mod media_type;
 pub mod query;

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 use http::StatusCode;
 
+use crate::json_string::push_string;
 use crate::resource_version::ResourceVersion;
 
 /// A failure in Kubernetes' form.
@@ -126,67 +127,44 @@ impl Status {
     /// Returns the compact JSON, byte for byte as Go writes it, without a trailing newline.
     pub fn to_json(&self) -> Bytes {
         let mut json =
-            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure""#.to_owned();
+            br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure""#.to_vec();
         for (key, text) in [("message", self.message.as_str()), ("reason", self.reason)] {
             if !text.is_empty() {
-                json.push_str(",\"");
-                json.push_str(key);
-                json.push_str("\":");
-                push_string(&mut json, text);
+                json.extend_from_slice(format!(",\"{key}\":").as_bytes());
+                push_string(&mut json, text.as_bytes());
             }
         }
         self.push_details(&mut json);
-        json.push_str(&format!(r#","code":{}}}"#, self.code.as_u16()));
+        json.extend_from_slice(format!(r#","code":{}}}"#, self.code.as_u16()).as_bytes());
         Bytes::from(json)
     }
 
-    fn push_details(&self, json: &mut String) {
+    fn push_details(&self, json: &mut Vec<u8>) {
         let seconds = self.retry_after_seconds.filter(|seconds| *seconds > 0);
         if self.details.is_none() && seconds.is_none() {
             return;
         }
-        json.push_str(",\"details\":{");
+        json.extend_from_slice(b",\"details\":{");
         let mut separator = "";
         if let Some(details) = &self.details {
             let texts =
                 [("name", &details.name), ("group", &details.group), ("kind", &details.kind)];
             for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
-                json.push_str(&format!("{separator}\"{key}\":"));
-                push_string(json, text);
+                json.extend_from_slice(format!("{separator}\"{key}\":").as_bytes());
+                push_string(json, text.as_bytes());
                 separator = ",";
             }
         }
         if let Some(seconds) = seconds {
-            json.push_str(&format!("{separator}\"retryAfterSeconds\":{seconds}"));
+            let field = format!("{separator}\"retryAfterSeconds\":{seconds}");
+            json.extend_from_slice(field.as_bytes());
         }
-        json.push('}');
+        json.push(b'}');
     }
 }
 
 /// The value that the API server sends while its own cache initializes.
 const RETRY_AFTER_SECONDS: u32 = 1;
-
-/// Appends a JSON string as Go's encoder writes it by default: `<`, `>`, `&`, U+2028 and U+2029 are
-/// escaped, so that the text is safe in HTML and JavaScript.
-pub fn push_string(json: &mut String, text: &str) {
-    json.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            '\u{8}' => json.push_str("\\b"),
-            '\u{c}' => json.push_str("\\f"),
-            '\n' => json.push_str("\\n"),
-            '\r' => json.push_str("\\r"),
-            '\t' => json.push_str("\\t"),
-            '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                json.push_str(&format!("\\u{:04x}", u32::from(character)));
-            }
-            other => json.push(other),
-        }
-    }
-    json.push('"');
-}
 
 #[cfg(test)]
 mod tests {

@@ -10,9 +10,10 @@ use http::header::USER_AGENT;
 use jiff::Timestamp;
 use jiff::tz::Offset;
 
+use crate::api::json_string::push_string;
 use crate::api::status::Status;
 use crate::auth::audit::event::{AuditResponse, Stage, Staleness};
-use crate::auth::audit::json::{ObjectWriter, push_string, push_strings};
+use crate::auth::audit::json::{ObjectWriter, push_strings};
 use crate::auth::audit::source;
 use crate::auth::user::User;
 
