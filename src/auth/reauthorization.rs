@@ -6,32 +6,30 @@
 //! A credential that expires (a certificate, a token with a known expiry) ends the watch at that
 //! time, without a check. See `docs/decisions/authorization.md`.
 //!
-//! Cost: the watches of one user are checked together, and those that ask the same question share
-//! one review ([`rounds`]). All reviews together stay within a budget, and the interval stretches
-//! where that is too little ([`schedule`]). A permission that roles allow here costs no review,
-//! and is checked at the configured interval in any case.
+//! Cost: all watches of a user are checked together, and those that ask the same question share one
+//! review. All reviews together stay within a budget, and the interval stretches where that is too
+//! little ([`schedule`]). A permission that roles allow here costs no review, and is checked at the
+//! configured interval in any case.
 //!
-//! Latency of a revocation: the time until the next check, which is at most one and a half
-//! intervals after the start of a watch and one interval later on, stretched or not; plus at most
-//! `allowTTL` until the cached decision has expired; plus the time of the review. Where the budget
-//! is used up, the time for which Weir's tasks did not run is added. A check that
-//! fails because the upstream is down does not end the watch; the next one follows an interval
-//! later.
+//! Latency of a revocation: the time until the next check, which is due at most one and a half
+//! intervals after the start of a watch and one interval after each check; plus the wait in the
+//! queue; plus at most `allowTTL` until the cached decision has expired; plus the time of the
+//! review. A check that fails because the upstream is down does not end the watch; the next one
+//! follows an interval later.
 
-mod rounds;
 pub mod schedule;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
+use futures_util::future;
+use tokio::time::{Instant, sleep_until};
 
 use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCredential};
 use crate::auth::authorizer::Authorizer;
 use crate::auth::peer::Peer;
-use crate::auth::reauthorization::rounds::Step;
-use crate::auth::reauthorization::schedule::{RecheckSchedule, ScheduledWatch};
+use crate::auth::reauthorization::schedule::{RecheckSchedule, question};
 use crate::auth::user::Identity;
 
 /// The re-authorization of one open watch.
@@ -55,7 +53,6 @@ pub struct Reauthorization {
 
 /// A watch between its checks.
 struct Waiting {
-    scheduled: ScheduledWatch,
     expiry: CredentialExpiry,
     /// When the permission was last checked by roles that allow it; `None` if they do not.
     allowed_by_roles: Option<Instant>,
@@ -65,62 +62,62 @@ impl Reauthorization {
     /// Returns when the credential is no longer valid, or the user is no longer authorized. A check
     /// that fails does not count.
     pub async fn until_revoked(mut self) {
-        let mut waiting = self.enter();
+        let (schedule, user) = (Arc::clone(&self.schedule), self.identity.user.key());
+        let is_by_roles = self.decision_of_roles() == Some(true);
+        let mut waiting = Waiting {
+            expiry: CredentialExpiry::from_identity(&self.identity),
+            allowed_by_roles: is_by_roles.then(Instant::now),
+        };
+        let mut due = schedule.due_after(user, Instant::now() + schedule.interval() / 2);
         loop {
-            // Before a review is reserved, which roles may make needless.
+            if self.ends_before(sleep_until(due), &mut waiting).await {
+                return;
+            }
+            // Before a place is taken, which roles may make needless.
             if self.is_revoked_by_roles(&mut waiting).await {
                 return;
             }
-            let (at, round) = match waiting.scheduled.next() {
-                Step::Wait(until) => (until, None),
-                Step::Check { at, round } => (at, Some(round)),
-            };
-            if self.ends_before(at, &mut waiting).await {
-                return;
-            }
-            let Some(round) = round else { continue };
             if let Some(fresh_until) = self.fresh_until() {
-                let after = fresh_until.min(at + self.schedule.interval()) + EXPIRY_MARGIN;
-                if self.ends_before(after, &mut waiting).await {
+                let expired = fresh_until.min(due + schedule.interval()) + EXPIRY_MARGIN;
+                if self.ends_before(sleep_until(expired), &mut waiting).await {
                     return;
                 }
             }
-            if let Some(later) = waiting.scheduled.begin(round)
-                && self.ends_before(later, &mut waiting).await
-            {
+            let places = self.places(waiting.allowed_by_roles.is_some());
+            if self.ends_before(places, &mut waiting).await || self.is_revoked().await {
                 return;
             }
-            if self.is_revoked().await {
-                return;
-            }
-            waiting.scheduled.set_round(round);
             waiting.expiry = CredentialExpiry::from_identity(&self.identity);
+            due = schedule.due_after(user, Instant::now());
         }
     }
 
-    fn enter(&self) -> Waiting {
+    /// Waits until the budget has a place for each question of the watch.
+    async fn places(&self, is_by_roles: bool) {
+        let user = self.identity.user.key();
         let token = match &self.presented {
-            PresentedCredential::Token(token) => Some(token),
+            PresentedCredential::Token(token) => Some(question(user, token.as_bytes())),
             _ => None,
         };
-        let is_by_roles = self.decision_of_roles() == Some(true);
-        let user = &self.identity.user;
-        Waiting {
-            scheduled: self.schedule.enter(user, token, &self.attributes, is_by_roles),
-            expiry: CredentialExpiry::from_identity(&self.identity),
-            allowed_by_roles: is_by_roles.then(Instant::now),
-        }
+        let permission = (!is_by_roles).then(|| question(user, &self.attributes));
+        future::join(self.schedule.place(token), self.schedule.place(permission)).await;
     }
 
-    /// Waits until `time`. Returns true as soon as the credential has expired, or as the user is
+    /// Waits for `event`. Returns true as soon as the credential has expired, or as the user is
     /// denied what roles allowed until then.
-    async fn ends_before(&self, time: Instant, waiting: &mut Waiting) -> bool {
+    async fn ends_before(&self, event: impl Future<Output = ()>, waiting: &mut Waiting) -> bool {
+        let mut event = std::pin::pin!(event);
         loop {
-            let next = waiting.allowed_by_roles.map_or(time, |at| at + self.schedule.interval());
-            if waiting.expiry.expires_before(next.min(time)).await {
+            let look_at = waiting.allowed_by_roles.map(|at| at + self.schedule.interval());
+            let is_over = tokio::select! {
+                biased;
+                () = &mut event => true,
+                () = sleep_until(waiting.expiry.or_earlier(look_at)) => false,
+            };
+            if waiting.expiry.has_passed() {
                 return true;
             }
-            if Instant::now() >= time {
+            if is_over {
                 return false;
             }
             if self.is_revoked_by_roles(waiting).await {
@@ -130,12 +127,12 @@ impl Reauthorization {
     }
 
     /// Looks whether roles still allow what they allowed until now. If they do not, a review
-    /// decides at once, whatever the budget is. While roles are not known, the next round decides,
+    /// decides at once, whatever the budget is. While roles are not known, the next check decides,
     /// within the budget: an API server that restarts makes them unknown for all watches.
     async fn is_revoked_by_roles(&self, waiting: &mut Waiting) -> bool {
         let was_by_roles = waiting.allowed_by_roles.is_some();
         let decision = self.decision_of_roles();
-        waiting.note_roles(decision == Some(true));
+        waiting.allowed_by_roles = (decision == Some(true)).then(Instant::now);
         was_by_roles && decision == Some(false) && self.is_denied().await
     }
 
@@ -183,16 +180,6 @@ impl Reauthorization {
     }
 }
 
-impl Waiting {
-    /// Notes whether roles allow what the watch needs now.
-    fn note_roles(&mut self, is_by_roles: bool) {
-        if is_by_roles != self.allowed_by_roles.is_some() {
-            self.scheduled.set_by_roles(is_by_roles);
-        }
-        self.allowed_by_roles = is_by_roles.then(Instant::now);
-    }
-}
-
 /// When a credential expires, by both clocks: the system clock may be set, and the monotonic clock
 /// may stand still while the machine sleeps.
 #[derive(Clone, Copy)]
@@ -202,27 +189,28 @@ impl CredentialExpiry {
     fn from_identity(identity: &Identity) -> Self {
         Self(identity.not_after.map(|not_after| {
             let left = not_after.duration_since(SystemTime::now()).unwrap_or_default();
-            (not_after, Instant::now() + left.min(EXPIRY_MAX))
+            (not_after, Instant::now() + left.min(FAR))
         }))
     }
 
-    /// Waits until `time` or the expiry, whichever is first. Returns whether the credential
-    /// expired.
-    async fn expires_before(self, time: Instant) -> bool {
-        let Some((not_after, expires_at)) = self.0 else {
-            tokio::time::sleep_until(time).await;
-            return false;
-        };
-        tokio::time::sleep_until(time.min(expires_at)).await;
-        Instant::now() >= expires_at || SystemTime::now() >= not_after
+    /// Returns the expiry, or `time` if that is earlier.
+    fn or_earlier(self, time: Option<Instant>) -> Instant {
+        let expires_at = self.0.map(|(_, expires_at)| expires_at);
+        expires_at.into_iter().chain(time).min().unwrap_or_else(|| Instant::now() + FAR)
+    }
+
+    fn has_passed(self) -> bool {
+        self.0.is_some_and(|(not_after, expires_at)| {
+            Instant::now() >= expires_at || SystemTime::now() >= not_after
+        })
     }
 }
 
 /// Added to the expiry of a decision, so that it has expired by then.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(1);
-/// Later expiries are cut to this, because `Instant` could overflow. The expiry is computed again
-/// at each check.
-const EXPIRY_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Later times are cut to this, because `Instant` could overflow. They are computed again at each
+/// check.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,13 @@
-//! The schedule of all open watches' checks: the rounds of their users behind a lock.
+//! When open watches are checked again, within a budget of reviews a second
+//! (`docs/decisions/herds.md`).
 //!
-//! Lock order: the rounds, alone and never across an await.
+//! All watches of a user are due at the same times. Each *question*, whether a token is still good
+//! or whether the user still has one permission, costs one review however many watches ask it: the
+//! first to ask takes a place in one queue, which the budget serves in order, and the others share
+//! the place. Where all questions cost more than the budget has in one interval, the queue is long,
+//! so that the interval stretches by itself.
+//!
+//! Lock order: the queue's state, alone and never across an await.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -8,37 +15,45 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus::{Gauge, Registry};
-use smallvec::SmallVec;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
-use crate::auth::attributes::Attributes;
-use crate::auth::bearer::BearerToken;
-use crate::auth::reauthorization::rounds::{Question, Rounds, Step};
-use crate::auth::user::{User, UserKey};
+use crate::auth::user::UserKey;
+use crate::tasks::single_flight::SingleFlight;
+use crate::tasks::single_permit::SinglePermit;
 use crate::telemetry::metrics::float_gauge;
 
-/// When the open watches of all users are checked again.
+/// When the open watches of all users are checked again, and the queue of their questions.
 #[derive(Debug)]
 pub struct RecheckSchedule {
     interval: Duration,
-    rounds: Mutex<Rounds<UserKey>>,
+    /// The time in which the budget has one review.
+    per_review: Duration,
+    started: Instant,
+    /// The questions that wait for their place.
+    questions: SingleFlight<Question, ()>,
+    /// The right to be the next question; the first to ask is the first to get it.
+    turn: SinglePermit,
+    queue: Mutex<Queue>,
     metrics: RecheckMetrics,
 }
+
+/// The places of the budget.
+#[derive(Debug)]
+struct Queue {
+    /// When the next place is free.
+    free_at: Instant,
+    /// How many questions wait for a place.
+    length: u32,
+}
+
+/// A question of a user, as a hash with a random key: two that collide share a place and nothing
+/// else.
+pub(super) type Question = (UserKey, u64);
 
 /// Handles of the metrics of re-checks. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct RecheckMetrics {
     interval: Gauge,
-}
-
-/// A watch in the schedule, until it is dropped.
-pub(super) struct ScheduledWatch {
-    schedule: Arc<RecheckSchedule>,
-    user: UserKey,
-    /// The permission, and the token if there is one.
-    questions: SmallVec<[Question; 2]>,
-    /// The last round in which it was checked.
-    round: u64,
 }
 
 impl RecheckMetrics {
@@ -47,25 +62,84 @@ impl RecheckMetrics {
         let interval = float_gauge(
             registry,
             "weir_watch_recheck_interval_seconds",
-            "Time between two checks of an open watch: watchRecheck, or longer if its reviews would exceed \
-             watchReviewsPerSecond. Zero if open watches are not checked.",
+            "The longest time between two checks of an open watch: watchRecheck, and the wait of its reviews \
+             where they would exceed watchReviewsPerSecond. Zero if open watches are not checked.",
         )?;
         Ok(Self { interval })
     }
 }
 
 impl RecheckSchedule {
-    /// Creates a schedule without watches. `interval` is `watchRecheck`.
+    /// Creates a schedule. `interval` is `watchRecheck`.
     pub fn new(interval: Duration, reviews_per_second: u32, metrics: RecheckMetrics) -> Arc<Self> {
         let interval = interval.max(INTERVAL_MIN);
-        let rounds = Rounds::new(interval, reviews_per_second, Instant::now());
         metrics.interval.set(interval.as_secs_f64());
-        Arc::new(Self { interval, rounds: Mutex::new(rounds), metrics })
+        Arc::new(Self {
+            interval,
+            per_review: Duration::from_secs(1) / reviews_per_second.max(1),
+            started: Instant::now(),
+            questions: SingleFlight::default(),
+            turn: SinglePermit::default(),
+            queue: Mutex::new(Queue { free_at: Instant::now(), length: 0 }),
+            metrics,
+        })
     }
 
     /// Returns `watchRecheck`.
     pub(super) fn interval(&self) -> Duration {
         self.interval
+    }
+
+    /// Returns when the watches of a user are due next, later than `after` and at most one interval
+    /// later. Each user has times of its own, which nobody can predict.
+    pub(super) fn due_after(&self, user: UserKey, after: Instant) -> Instant {
+        let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
+        let since = after.saturating_duration_since(self.started).as_nanos();
+        let phase = u128::from(question(user, &()).1 % interval);
+        let late = u64::try_from((since + phase) % u128::from(interval)).unwrap_or(0);
+        after + Duration::from_nanos(interval - late)
+    }
+
+    /// Waits until the budget has a place for a question. Those who ask it meanwhile share the
+    /// place.
+    pub(super) async fn place(self: &Arc<Self>, question: Option<Question>) {
+        let Some(question) = question else { return };
+        let (place, first) = self.questions.join(&question);
+        if let Some(mut run) = first {
+            let schedule = Arc::clone(self);
+            tokio::spawn(async move {
+                schedule.change_length(1);
+                let is_taken = tokio::select! {
+                    () = schedule.take_place() => true,
+                    () = run.until_abandoned() => false,
+                };
+                schedule.change_length(-1);
+                if is_taken {
+                    run.complete(());
+                }
+            });
+        }
+        // A run is lost only with the whole process.
+        let _ended = place.wait().await;
+    }
+
+    /// Waits for the next free place. It is taken only once its time has come, so that tasks which
+    /// did not run for a while do not all begin at once afterwards.
+    async fn take_place(&self) {
+        let _turn = self.turn.acquire().await;
+        let free_at = self.queue.lock().free_at;
+        sleep_until(free_at).await;
+        // A task that wakes a little late delays no other.
+        let earliest = Instant::now().checked_sub(self.per_review.max(LATE_MAX));
+        let taken_at = earliest.map_or(free_at, |earliest| earliest.max(free_at));
+        self.queue.lock().free_at = taken_at + self.per_review;
+    }
+
+    fn change_length(&self, change: i32) {
+        let mut queue = self.queue.lock();
+        queue.length = queue.length.saturating_add_signed(change);
+        let wait = self.per_review.saturating_mul(queue.length);
+        self.metrics.interval.set(self.interval.saturating_add(wait).as_secs_f64());
     }
 
     /// Returns the value of the metric, in seconds.
@@ -74,86 +148,26 @@ impl RecheckSchedule {
         self.metrics.interval.get()
     }
 
-    /// Adds a watch that was authorized just now. Its first check is half an interval to one and a
-    /// half away, unless its user has other watches, with which it is checked.
-    pub(super) fn enter(
-        self: &Arc<Self>,
-        user: &User,
-        token: Option<&BearerToken>,
-        attributes: &Attributes,
-        is_by_roles: bool,
-    ) -> ScheduledWatch {
-        let user = user.key();
-        let permission = Question::Permission(keyed_hash(user, attributes));
-        let token = token.map(|token| Question::Token(keyed_hash(user, token.as_bytes())));
-        let questions: SmallVec<_> = token.into_iter().chain([permission]).collect();
-        let costs = |question: &Question| (*question, *question != permission || !is_by_roles);
-        let costly: SmallVec<[_; 2]> = questions.iter().map(costs).collect();
-        let delay = self.interval / 2 + spread(user, self.interval);
-        let mut rounds = self.rounds.lock();
-        let round = rounds.enter(user, &costly, Instant::now(), delay);
-        self.show(&rounds);
-        ScheduledWatch { schedule: Arc::clone(self), user, questions, round }
-    }
-
-    fn show(&self, rounds: &Rounds<UserKey>) {
-        self.metrics.interval.set(rounds.interval().as_secs_f64());
+    /// Returns how many questions wait for a place.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> u32 {
+        self.queue.lock().length
     }
 }
 
-impl ScheduledWatch {
-    /// Returns the next step.
-    pub(super) fn next(&self) -> Step {
-        let mut rounds = self.schedule.rounds.lock();
-        rounds.next(self.user, &self.questions, self.round, Instant::now())
-    }
-
-    /// Begins the reviews of a check for a round whose time has come. Returns a later time to ask
-    /// at, if other reviews begin until then.
-    pub(super) fn begin(&self, round: u64) -> Option<Instant> {
-        let mut rounds = self.schedule.rounds.lock();
-        rounds.begin(self.user, &self.questions, round, Instant::now())
-    }
-
-    /// Notes that the watch is checked in this round.
-    pub(super) fn set_round(&mut self, round: u64) {
-        self.round = round;
-    }
-
-    /// Sets whether roles decide about the watch here, without a review.
-    pub(super) fn set_by_roles(&self, is_by_roles: bool) {
-        let mut rounds = self.schedule.rounds.lock();
-        for question in &self.questions {
-            if let Question::Permission(_) = question {
-                rounds.set_costly(self.user, *question, !is_by_roles);
-            }
-        }
-        self.schedule.show(&rounds);
-    }
-}
-
-impl Drop for ScheduledWatch {
-    fn drop(&mut self) {
-        let mut rounds = self.schedule.rounds.lock();
-        rounds.leave(self.user, &self.questions);
-        self.schedule.show(&rounds);
-    }
-}
-
-/// Hashes `value` with the key of its user, which is random.
-fn keyed_hash(user: UserKey, value: &(impl Hash + ?Sized)) -> u64 {
+/// Returns what identifies a question of a user. The user's key is random.
+pub(super) fn question(user: UserKey, value: &(impl Hash + ?Sized)) -> Question {
     let mut hasher = DefaultHasher::new();
     user.hash(&mut hasher);
     value.hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Returns a duration below `range`, always the same for a user and not predictable.
-fn spread(user: UserKey, range: Duration) -> Duration {
-    let nanos = u64::try_from(range.as_nanos()).unwrap_or(u64::MAX).max(1);
-    Duration::from_nanos(keyed_hash(user, &()) % nanos)
+    (user, hasher.finish())
 }
 
 /// The shortest interval, whatever is configured: with a shorter one, the checks would cost more
 /// than the watch.
 const INTERVAL_MIN: Duration = Duration::from_secs(1);
+/// How late the runtime may wake a task that takes a place, at least.
+const LATE_MAX: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests;
