@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use crate::auth::token_review::TokenStanding;
+use crate::auth::token_review::forwarded::TokenStanding;
 use crate::auth::user::{User, UserKey};
 
 /// Whether the upstream is known to accept the credential of a forwarded request.

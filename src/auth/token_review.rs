@@ -20,19 +20,18 @@
 //! If the upstream is down (not if it rejects Weir), an expired result is used for `stale_grace`
 //! more and marked as stale.
 //!
-//! Memory, at most: [`cache::IDENTITIES_BYTES_MAX`] (64 MiB) of users; about 17 MiB of hashes of
-//! refused and of recently good tokens; [`flow_key::SLOTS_MAX`] tokens under review, of at most
-//! [`TOKEN_BYTES_MAX`] each (32 MiB together), and the same again for tokens that were recently
-//! good, and for open watches, which hold their tokens anyway; and of each connection with an
-//! accepted token that token, at most 4 KiB ([`memo`]).
+//! Memory, at most: [`cache::GOOD_BYTES_MAX`] (64 MiB) of good tokens; about 4 MiB of hashes of
+//! refused ones; [`flow_key::SLOTS_MAX`] tokens under review, of at most [`TOKEN_BYTES_MAX`] each
+//! (32 MiB together), and the same again for tokens that were recently good, and for open watches,
+//! which hold their tokens anyway; and of each connection with an accepted token that token, at
+//! most 4 KiB ([`memo`]).
 
 mod answer;
 mod cache;
 mod flow_key;
-mod forwarded;
+pub(crate) mod forwarded;
 mod memo;
 pub mod metrics;
-mod standing;
 
 /// How long a rejected token is cached: as long as delegated API servers do.
 const FAILURE_TTL: Duration = Duration::from_secs(10);
@@ -60,7 +59,6 @@ pub(crate) use crate::auth::token_review::memo::TokenMemo;
 use crate::auth::token_review::metrics::{
     LookupResult, ReviewLimit, ReviewResult, TokenReviewMetrics,
 };
-pub(crate) use crate::auth::token_review::standing::TokenStanding;
 use crate::auth::user::{Identity, random_key};
 use crate::config::AuthenticationConfig;
 use crate::tasks::single_flight::SharedOutcome;

@@ -1,7 +1,10 @@
 //! Cache of reviewed tokens, by keyed hash.
 //!
-//! Users of good tokens and refused tokens are bounded separately, so that a flood of bad tokens
-//! evicts no good one.
+//! Good tokens and refused ones are bounded separately, so that a flood of bad tokens evicts no
+//! good one. What is known of a good token is used in three ways, each for a shorter time than the
+//! next: its user is fresh and decides; decides while the upstream is down; and says only which
+//! limit applies to the next review, which connections forwarded requests use and whom they count
+//! for (`docs/decisions/client-costs.md`).
 //!
 //! The deadlines that decide are stored in the values; moka's expiry only frees memory. An
 //! `Instant` does not advance while a machine sleeps, so a token's own expiry is also checked
@@ -19,15 +22,9 @@ use crate::auth::user::{Credential, Identity, User, UserKey};
 /// The results of reviews. Cheap to clone: clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct TokenCache {
-    identities: Cache<TokenKey, Arc<CachedIdentity>>,
+    good: Cache<TokenKey, GoodToken>,
     /// The refused tokens, and until when they are.
     refused: Cache<TokenKey, Instant>,
-    /// Tokens that were good not long ago. Decides only which limit applies to their next review,
-    /// and which connections their forwarded requests use.
-    recently_good: Cache<TokenKey, GoodToken>,
-    /// The users of tokens that a review accepted. Decides only whom a forwarded request counts for
-    /// (`docs/decisions/client-costs.md`); nothing is allowed because of it.
-    named: Cache<TokenKey, Arc<CachedIdentity>>,
     ttl: Duration,
     failure_ttl: Duration,
     stale_grace: Duration,
@@ -42,6 +39,8 @@ pub(super) struct TokenKey([u8; 32]);
 #[derive(Debug)]
 pub(super) struct CachedIdentity {
     user: Arc<User>,
+    /// The key of the user's name.
+    name: UserKey,
     not_after: Option<SystemTime>,
     /// `not_after` on the monotonic clock.
     expires_at: Option<Instant>,
@@ -53,13 +52,15 @@ pub(super) struct CachedIdentity {
 #[derive(Debug)]
 pub(super) struct Expired;
 
-/// A token that was good not long ago.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GoodToken {
-    /// The key of the user's name, if known.
-    pub(super) user: Option<UserKey>,
-    /// When the token expires, if known.
-    pub(super) not_after: Option<SystemTime>,
+/// A token that the upstream accepted.
+#[derive(Clone, Debug)]
+struct GoodToken {
+    /// Its user; `None` if only the response to a request proved it.
+    identity: Option<Arc<CachedIdentity>>,
+    /// When it expires, if known.
+    not_after: Option<SystemTime>,
+    /// Until when it counts as recently good.
+    good_until: Instant,
 }
 
 /// The result of a cache lookup.
@@ -101,8 +102,8 @@ impl CachedIdentity {
                 Instant::now().checked_add(left)
             }
         };
-        let user = Arc::new(user);
-        Ok(Self { user, not_after, expires_at, fresh_until: None, stale_until: None })
+        let (name, user) = (user.name_key(), Arc::new(user));
+        Ok(Self { user, name, not_after, expires_at, fresh_until: None, stale_until: None })
     }
 
     /// Returns the identity for a request.
@@ -115,10 +116,9 @@ impl CachedIdentity {
         }
     }
 
-    /// Returns whether the token may be accepted, given the deadline `until`.
-    fn is_good(&self, until: Option<Instant>) -> bool {
-        until.is_some_and(|until| Instant::now() < until)
-            && self.not_after.is_none_or(|end| SystemTime::now() < end)
+    /// Returns the user, and the key of the user's name.
+    pub(super) fn user(&self) -> (&Arc<User>, UserKey) {
+        (&self.user, self.name)
     }
 
     fn weight(&self) -> u32 {
@@ -136,33 +136,34 @@ impl CachedIdentity {
     }
 }
 
+impl GoodToken {
+    /// Returns whether the token may be used, given the deadline `until`.
+    fn is_good(&self, until: Instant) -> bool {
+        Instant::now() < until && self.not_after.is_none_or(|end| SystemTime::now() < end)
+    }
+
+    fn weight(&self) -> u32 {
+        self.identity.as_ref().map_or(OVERHEAD_BYTES as u32, |identity| identity.weight())
+    }
+}
+
 impl TokenCache {
     /// Creates an empty cache. `ttl` applies to good tokens, `failure_ttl` to refused ones. A good
     /// token may be used for `stale_grace` beyond `ttl` while the upstream is down.
     pub(super) fn new(ttl: Duration, failure_ttl: Duration, stale_grace: Duration) -> Self {
-        let moka_ttl = |ttl: Duration| ttl.min(MOKA_TTL_MAX);
+        let moka_ttl = |ttl: Duration| ttl.clamp(Duration::from_secs(1), MOKA_TTL_MAX);
+        let kept_for = ttl.saturating_add(stale_grace).max(RECENTLY_GOOD);
         Self {
-            identities: Cache::builder()
-                .name("token-identities")
-                .max_capacity(IDENTITIES_BYTES_MAX)
-                .weigher(|_, identity: &Arc<CachedIdentity>| identity.weight())
-                .time_to_live(moka_ttl(ttl.saturating_add(stale_grace)))
+            good: Cache::builder()
+                .name("token-good")
+                .max_capacity(GOOD_BYTES_MAX)
+                .weigher(|_, good: &GoodToken| good.weight())
+                .time_to_live(moka_ttl(kept_for))
                 .build(),
             refused: Cache::builder()
                 .name("token-failures")
                 .max_capacity(REFUSED_MAX)
-                .time_to_live(moka_ttl(failure_ttl.max(Duration::from_secs(1))))
-                .build(),
-            recently_good: Cache::builder()
-                .name("token-good")
-                .max_capacity(RECENTLY_GOOD_MAX)
-                .time_to_idle(RECENTLY_GOOD_IDLE_MAX)
-                .build(),
-            named: Cache::builder()
-                .name("token-users")
-                .max_capacity(NAMED_BYTES_MAX)
-                .weigher(|_, identity: &Arc<CachedIdentity>| identity.weight())
-                .time_to_live(NAMED_TTL)
+                .time_to_live(moka_ttl(failure_ttl))
                 .build(),
             ttl,
             failure_ttl,
@@ -172,9 +173,7 @@ impl TokenCache {
 
     /// Looks up a token.
     pub(super) fn get(&self, key: &TokenKey) -> Lookup {
-        if let Some(identity) = self.identities.get(key)
-            && identity.is_good(identity.fresh_until)
-        {
+        if let Some(identity) = self.identity(key, |identity| identity.fresh_until) {
             return Lookup::Fresh(identity);
         }
         match self.refused.get(key) {
@@ -183,36 +182,43 @@ impl TokenCache {
         }
     }
 
-    /// Returns a token that was good not long ago, and has not expired since.
-    pub(super) fn recently_good(&self, key: &TokenKey) -> Option<GoodToken> {
-        let good = self.recently_good.get(key)?;
-        good.not_after.is_none_or(|end| SystemTime::now() < end).then_some(good)
+    /// Returns an identity that may have expired, but may be used while the upstream is down.
+    pub(super) fn get_stale(&self, key: &TokenKey) -> Option<Arc<CachedIdentity>> {
+        self.identity(key, |identity| identity.stale_until)
     }
 
-    /// Returns the user whom a review named, unless the token has expired since.
-    pub(super) fn named(&self, key: &TokenKey) -> Option<Arc<User>> {
-        let identity = self.named.get(key)?;
-        let is_valid = identity.not_after.is_none_or(|end| SystemTime::now() < end);
-        is_valid.then(|| Arc::clone(&identity.user))
+    /// Returns the identity of a token, unless this deadline of it has passed.
+    fn identity(
+        &self,
+        key: &TokenKey,
+        deadline: impl Fn(&CachedIdentity) -> Option<Instant>,
+    ) -> Option<Arc<CachedIdentity>> {
+        let good = self.good.get(key)?;
+        let identity = good.identity.as_ref()?;
+        let is_valid = deadline(identity).is_some_and(|until| good.is_good(until));
+        is_valid.then(|| Arc::clone(identity))
     }
 
-    /// Stores that the upstream accepted a token.
-    pub(super) fn insert_recently_good(&self, key: TokenKey, token: GoodToken) {
-        self.recently_good.insert(key, token);
+    /// Returns whether a token was good not long ago and has not expired since; and its identity,
+    /// if a review named it. That grants nothing.
+    pub(super) fn recently_good(&self, key: &TokenKey) -> Option<Option<Arc<CachedIdentity>>> {
+        let good = self.good.get(key)?;
+        good.is_good(good.good_until).then_some(good.identity)
+    }
+
+    /// Stores that the upstream accepted a request with a token, and keeps what a review has said.
+    pub(super) fn insert_recently_good(&self, key: TokenKey, not_after: Option<SystemTime>) {
+        let good_until = Instant::now() + RECENTLY_GOOD;
+        self.good.entry(key).and_upsert_with(|before| {
+            let identity = before.and_then(|before| before.into_value().identity);
+            GoodToken { identity, not_after, good_until }
+        });
     }
 
     /// Forgets that a token was good, because the upstream refused it. It is not stored as refused:
     /// an upstream that is starting refuses good tokens, too.
     pub(super) fn forget(&self, key: &TokenKey) {
-        self.identities.invalidate(key);
-        self.recently_good.invalidate(key);
-        self.named.invalidate(key);
-    }
-
-    /// Returns an identity that may have expired, but may be used while the upstream is down.
-    pub(super) fn get_stale(&self, key: &TokenKey) -> Option<Arc<CachedIdentity>> {
-        let identity = self.identities.get(key)?;
-        identity.is_good(identity.stale_until).then_some(identity)
+        self.good.invalidate(key);
     }
 
     /// Stores the user of a good token. `requested_at` is when the review was sent.
@@ -230,11 +236,10 @@ impl TokenCache {
         identity.fresh_until = fresh;
         identity.stale_until = stale;
         let identity = Arc::new(identity);
-        self.identities.insert(key, identity.clone());
-        self.named.insert(key, identity.clone());
-        let good =
-            GoodToken { user: Some(identity.user.name_key()), not_after: identity.not_after };
-        self.recently_good.insert(key, good);
+        let good_until = requested_at + RECENTLY_GOOD;
+        let not_after = identity.not_after;
+        let good = GoodToken { identity: Some(Arc::clone(&identity)), not_after, good_until };
+        self.good.insert(key, good);
         self.refused.invalidate(&key);
         identity
     }
@@ -244,44 +249,35 @@ impl TokenCache {
         let Some(until) = requested_at.checked_add(self.failure_ttl) else { return };
         // A refused token must not be accepted again from the cache, even while the upstream is
         // down.
-        self.identities.invalidate(&key);
-        self.recently_good.invalidate(&key);
-        self.named.invalidate(&key);
+        self.good.invalidate(&key);
         self.refused.insert(key, until);
     }
 
     /// Returns the approximate numbers of good and of refused tokens, and the weight of the good
     /// ones in bytes.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
-        (self.identities.entry_count(), self.refused.entry_count(), self.identities.weighted_size())
+        (self.good.entry_count(), self.refused.entry_count(), self.good.weighted_size())
     }
 
     /// Runs moka's pending maintenance, so that the counts are exact.
     #[cfg(test)]
     pub(super) fn run_pending_tasks(&self) {
-        self.identities.run_pending_tasks();
+        self.good.run_pending_tasks();
         self.refused.run_pending_tasks();
     }
 }
 
-/// The maximum total weight of users of good tokens; rarely used ones are evicted first. Enough for
-/// 131,072 tokens without groups, or about 64,000 of service accounts.
-pub(super) const IDENTITIES_BYTES_MAX: u64 = 64 << 20;
-/// The weight of a cached identity besides its user's strings: the key, the user, moka's overhead.
+/// The maximum total weight of good tokens; rarely used ones are evicted first. Enough for 131,072
+/// tokens without groups, or about 64,000 of service accounts.
+pub(super) const GOOD_BYTES_MAX: u64 = 64 << 20;
+/// The weight of a good token besides its user's strings: the key, the user, moka's overhead.
 const OVERHEAD_BYTES: usize = 512;
 /// The maximum number of refused tokens, of about 256 bytes each (4 MiB). A client that sends more
 /// different bad tokens has each of them reviewed.
 pub(super) const REFUSED_MAX: u64 = 16 << 10;
-/// The maximum number of recently good tokens, of about 200 bytes each (13 MiB): more than Weir has
-/// users at once.
-const RECENTLY_GOOD_MAX: u64 = 64 << 10;
 /// How long a token counts as recently good after its last review: long enough for a controller
-/// that sends a request every few minutes.
-const RECENTLY_GOOD_IDLE_MAX: Duration = Duration::from_secs(900);
-/// The maximum total weight of users for accounting: enough for 65,536 tokens without groups.
-const NAMED_BYTES_MAX: u64 = 32 << 20;
-/// How long a user counts for accounting after its last review. Lost groups show up late there,
-/// which harms nobody.
-const NAMED_TTL: Duration = Duration::from_secs(3600);
+/// that sends a request every few minutes. Lost groups show up late in the accounting, which harms
+/// nobody.
+const RECENTLY_GOOD: Duration = Duration::from_secs(3600);
 /// moka does not accept an arbitrary duration. No configuration needs a longer one.
 const MOKA_TTL_MAX: Duration = Duration::from_secs(365 * 24 * 3600);

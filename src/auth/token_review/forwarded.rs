@@ -1,16 +1,39 @@
-//! The tokens of forwarded requests: whether the upstream is known to accept them
-//! (`docs/decisions/connection-pools.md`), and whose they are, for accounting
-//! (`docs/decisions/client-costs.md`).
+//! The tokens of forwarded requests: whether the upstream is known to accept them, which the
+//! response to a request may change (`docs/decisions/connection-pools.md`), and whose they are, for
+//! accounting (`docs/decisions/client-costs.md`).
 
+use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
 
 use crate::auth::bearer::BearerToken;
-use crate::auth::token_review::cache::{Lookup, TokenKey};
+use crate::auth::token_review::cache::{Lookup, TokenCache, TokenKey};
 use crate::auth::token_review::flow_key::FlowKey;
 use crate::auth::token_review::memo::TokenMemo;
-use crate::auth::token_review::standing::{TokenProof, TokenStanding};
 use crate::auth::token_review::{TOKEN_BYTES_MAX, TokenReviews, answer};
+use crate::auth::user::{Identity, User, UserKey};
+
+/// Whether the upstream is known to accept the token of a forwarded request.
+#[derive(Clone)]
+pub(crate) struct TokenStanding {
+    /// Shared: its handles are hundreds of bytes, and requests that wait have a standing each.
+    cache: Arc<TokenCache>,
+    key: TokenKey,
+    proof: TokenProof,
+    /// The user, if a review named it not long ago. Grants nothing.
+    user: Option<Arc<User>>,
+}
+
+/// Whether a token is known to be good.
+#[derive(Clone, Copy)]
+enum TokenProof {
+    /// It is good. The key of the user's name, if known.
+    Good(Option<UserKey>),
+    /// Nothing is known. When it says that it expires.
+    Unknown(Option<SystemTime>),
+}
 
 impl TokenReviews {
     /// Returns whether the upstream is known to accept a token, and keeps what its response to the
@@ -22,26 +45,29 @@ impl TokenReviews {
         memo: &TokenMemo,
     ) -> TokenStanding {
         let key = memo.hash(&self.inner.key, token.as_bytes());
-        let mut user = self.inner.cache.named(&key);
-        let proof = match self.inner.cache.recently_good(&key) {
-            Some(good) => {
+        let (proof, user) = match self.inner.cache.recently_good(&key) {
+            Some(Some(identity)) => {
                 memo.accept(key, token.as_bytes());
-                if user.is_none() {
-                    self.review_beside(key, token);
-                }
-                TokenProof::Good(good.user)
+                let (user, name) = identity.user();
+                (TokenProof::Good(Some(name)), Some(Arc::clone(user)))
+            }
+            Some(None) => {
+                memo.accept(key, token.as_bytes());
+                self.review_beside(key, token);
+                (TokenProof::Good(None), None)
             }
             None => {
                 match tokio::time::timeout(PROOF_WAIT_MAX, self.review(token, flow, memo)).await {
-                    Ok(Ok(identity)) => {
-                        let user_info = user.insert(identity.user);
-                        TokenProof::Good(Some(user_info.name_key()))
+                    Ok(Ok(Identity { user, .. })) => {
+                        (TokenProof::Good(Some(user.name_key())), Some(user))
                     }
-                    Ok(Err(_)) | Err(_) => TokenProof::Unknown(answer::expiry(token.as_str())),
+                    Ok(Err(_)) | Err(_) => {
+                        (TokenProof::Unknown(answer::expiry(token.as_str())), None)
+                    }
                 }
             }
         };
-        TokenStanding::new(Arc::clone(&self.inner.cache), key, proof, user)
+        TokenStanding { cache: Arc::clone(&self.inner.cache), key, proof, user }
     }
 
     /// Starts a review of a token that the upstream is known to accept, so that later requests have
@@ -57,6 +83,51 @@ impl TokenReviews {
         if let Ok(outcome) = inner.join(key, token, FlowKey::KnownToken) {
             tokio::spawn(async move { tokio::time::timeout(NAME_WAIT_MAX, outcome.wait()).await });
         }
+    }
+}
+
+impl TokenStanding {
+    /// Returns the user, or a part of the token's keyed hash if no review has named it.
+    pub(crate) fn named(&self) -> Result<&Arc<User>, u32> {
+        self.user.as_ref().ok_or_else(|| self.key.short())
+    }
+
+    /// Whether the upstream is known to accept the token.
+    pub(crate) fn is_proven(&self) -> bool {
+        matches!(self.proof, TokenProof::Good(_))
+    }
+
+    /// Returns the key of the user's name, if known.
+    pub(crate) fn user(&self) -> Option<UserKey> {
+        match self.proof {
+            TokenProof::Good(user) => user,
+            TokenProof::Unknown(_) => None,
+        }
+    }
+
+    /// Learns from the status of the upstream's response to a request with the token. The upstream
+    /// authenticates first: it accepted the token unless the status is 401. Other errors may come
+    /// from something before it. The 401 to a proxied request may be that of its backend: it counts
+    /// once the review is too old to be used.
+    pub(crate) fn answered(&self, status: StatusCode, is_proxied: bool) {
+        let is_reviewed = || matches!(self.cache.get(&self.key), Lookup::Fresh(_));
+        let is_refused = status == StatusCode::UNAUTHORIZED && !(is_proxied && is_reviewed());
+        let is_accepted = status.is_success() || status == StatusCode::FORBIDDEN;
+        match self.proof {
+            TokenProof::Good(_) if is_refused => self.cache.forget(&self.key),
+            TokenProof::Unknown(not_after) if is_accepted => {
+                self.cache.insert_recently_good(self.key, not_after);
+            }
+            TokenProof::Good(_) | TokenProof::Unknown(_) => {}
+        }
+    }
+}
+
+impl fmt::Debug for TokenStanding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenStanding")
+            .field("is_proven", &self.is_proven())
+            .finish_non_exhaustive()
     }
 }
 

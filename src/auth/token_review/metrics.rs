@@ -89,7 +89,7 @@ impl TokenReviewMetrics {
         let cached_tokens = gauge_vec(
             registry,
             "weir_token_review_cache_tokens",
-            "Tokens in the cache, by result, as of the last review.",
+            "Tokens in the cache, by result, as of the last review. A good one is kept for an hour after its review.",
             &["result"],
         )?;
         let children = |counters: &IntCounterVec, values: [&str; 4]| {
@@ -105,7 +105,7 @@ impl TokenReviewMetrics {
                 .map(|value| cached_tokens.with_label_values(&[value])),
             cached_bytes: gauge(
                 "weir_token_review_cache_bytes",
-                "Approximate size of the users of cached tokens, as of the last review.",
+                "Approximate size of the good tokens in the cache, as of the last review.",
             )?,
         })
     }

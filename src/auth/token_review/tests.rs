@@ -440,7 +440,7 @@ async fn a_flood_of_bad_tokens_does_not_delay_good_ones() {
     let (identities, failures, bytes) = reviews.inner.cache.counts();
     assert_eq!(identities, good.len() as u64);
     assert!(failures <= cache::REFUSED_MAX, "{failures}");
-    assert!(bytes <= cache::IDENTITIES_BYTES_MAX, "{bytes}");
+    assert!(bytes <= cache::GOOD_BYTES_MAX, "{bytes}");
     assert!(reviews.inner.reviewer.in_flight.is_empty());
     assert_eq!(reviews.inner.reviewer.admission.flow_count(), 0);
 }
