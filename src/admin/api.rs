@@ -84,17 +84,18 @@ pub(super) struct Api {
     case: Mutex<Option<(&'static str, SystemTime)>>,
 }
 
-/// The kind of a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Overview,
-    Caches,
-    Clients,
-    Findings,
-    Reasons,
-    Events,
-    Limits,
-    Shadow,
+crate::api::labels! {
+    /// The kind of a response.
+    pub(super) enum Kind {
+        Overview = "Overview",
+        Caches = "CacheList",
+        Clients = "ClientList",
+        Findings = "FindingList",
+        Reasons = "ReasonList",
+        Events = "EventList",
+        Limits = "LimitList",
+        Shadow = "ShadowReport",
+    }
 }
 
 /// A response that is asked for.
@@ -269,19 +270,6 @@ impl Kind {
             "shadow" => Self::Shadow,
             _ => return None,
         })
-    }
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Overview => "Overview",
-            Self::Caches => "CacheList",
-            Self::Clients => "ClientList",
-            Self::Findings => "FindingList",
-            Self::Reasons => "ReasonList",
-            Self::Events => "EventList",
-            Self::Limits => "LimitList",
-            Self::Shadow => "ShadowReport",
-        }
     }
 }
 

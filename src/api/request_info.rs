@@ -18,48 +18,33 @@ use crate::resource::GroupVersionResource;
 use crate::selector::field::parse_terms;
 use crate::selector::label::LabelSelector;
 
-/// The verb of a request, for authorization, metrics and routing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verb {
-    /// A read of one object.
-    Get,
-    /// A read of a collection.
-    List,
-    /// A stream of events.
-    Watch,
-    /// POST.
-    Create,
-    /// PUT.
-    Update,
-    /// PATCH.
-    Patch,
-    /// DELETE of one object.
-    Delete,
-    /// DELETE of a collection.
-    DeleteCollection,
-    /// The `proxy` path prefix.
-    Proxy,
-    /// Not a resource request, or a method without a verb.
-    Other,
+crate::labels! {
+    /// The verb of a request, for authorization, metrics and routing.
+    pub enum Verb {
+        /// A read of one object.
+        Get = "get",
+        /// A read of a collection.
+        List = "list",
+        /// A stream of events.
+        Watch = "watch",
+        /// POST.
+        Create = "create",
+        /// PUT.
+        Update = "update",
+        /// PATCH.
+        Patch = "patch",
+        /// DELETE of one object.
+        Delete = "delete",
+        /// DELETE of a collection.
+        DeleteCollection = "deletecollection",
+        /// The `proxy` path prefix.
+        Proxy = "proxy",
+        /// Not a resource request, or a method without a verb.
+        Other = "other",
+    }
 }
 
 impl Verb {
-    /// Returns the lower-case word that Kubernetes uses; `other` for [`Verb::Other`].
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::List => "list",
-            Self::Watch => "watch",
-            Self::Create => "create",
-            Self::Update => "update",
-            Self::Patch => "patch",
-            Self::Delete => "delete",
-            Self::DeleteCollection => "deletecollection",
-            Self::Proxy => "proxy",
-            Self::Other => "other",
-        }
-    }
-
     /// Returns the verb of a resource request before its name is considered.
     fn from_method(method: &Method) -> Self {
         match *method {
@@ -73,29 +58,18 @@ impl Verb {
     }
 }
 
-/// The scope of a request, as the API server's own metrics name it (`CleanScope` in
-/// apiserver `pkg/endpoints/metrics`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RequestScope {
-    /// One object, or the creation of one.
-    Resource,
-    /// A collection in one namespace.
-    Namespace,
-    /// A collection in all namespaces, or of a resource without namespaces.
-    Cluster,
-    /// No resource.
-    None,
-}
-
-impl RequestScope {
-    /// Returns the label value; empty for [`RequestScope::None`].
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Resource => "resource",
-            Self::Namespace => "namespace",
-            Self::Cluster => "cluster",
-            Self::None => "",
-        }
+crate::labels! {
+    /// The scope of a request, as the API server's own metrics name it (`CleanScope` in
+    /// apiserver `pkg/endpoints/metrics`).
+    pub enum RequestScope {
+        /// One object, or the creation of one.
+        Resource = "resource",
+        /// A collection in one namespace.
+        Namespace = "namespace",
+        /// A collection in all namespaces, or of a resource without namespaces.
+        Cluster = "cluster",
+        /// No resource.
+        None = "",
     }
 }
 

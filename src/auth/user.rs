@@ -120,28 +120,17 @@ pub struct Identity {
     pub stale: bool,
 }
 
-/// A kind of credential.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Credential {
-    /// No credential.
-    None,
-    /// A bearer token.
-    Token,
-    /// A client certificate.
-    Certificate,
-    /// The headers of a front proxy.
-    FrontProxy,
-}
-
-impl Credential {
-    /// Returns the label value in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Token => "token",
-            Self::Certificate => "certificate",
-            Self::FrontProxy => "front-proxy",
-        }
+crate::api::labels! {
+    /// A kind of credential.
+    pub enum Credential {
+        /// No credential.
+        None = "none",
+        /// A bearer token.
+        Token = "token",
+        /// A client certificate.
+        Certificate = "certificate",
+        /// The headers of a front proxy.
+        FrontProxy = "front-proxy",
     }
 }
 

@@ -15,25 +15,15 @@ use weir_api::media_type::{Encoding, View};
 use weir_api::resource_version::ResourceVersion;
 use weir_api::status::Status;
 
-/// The type of a watch event that carries an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventType {
-    /// The object is new to the watcher.
-    Added,
-    /// The object changed and was known to the watcher.
-    Modified,
-    /// The object was deleted, or left the watcher's selector.
-    Deleted,
-}
-
-impl EventType {
-    /// Returns the word in the frame.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Added => "ADDED",
-            Self::Modified => "MODIFIED",
-            Self::Deleted => "DELETED",
-        }
+weir_api::labels! {
+    /// The type of a watch event that carries an object.
+    pub enum EventType {
+        /// The object is new to the watcher.
+        Added = "ADDED",
+        /// The object changed and was known to the watcher.
+        Modified = "MODIFIED",
+        /// The object was deleted, or left the watcher's selector.
+        Deleted = "DELETED",
     }
 }
 

@@ -63,17 +63,18 @@ struct Slot {
     cost: Cost,
 }
 
-/// What costs are added up by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dimension {
-    /// The user.
-    User,
-    /// The user agent.
-    Agent,
-    /// The FlowSchema and what distinguishes the flow in it.
-    Flow,
-    /// The user (in a sidecar the user agent), the resource and the verb.
-    Action,
+weir_api::labels! {
+    /// What costs are added up by.
+    pub enum Dimension {
+        /// The user.
+        User = "users",
+        /// The user agent.
+        Agent = "userAgents",
+        /// The FlowSchema and what distinguishes the flow in it.
+        Flow = "flows",
+        /// The user (in a sidecar the user agent), the resource and the verb.
+        Action = "actions",
+    }
 }
 
 /// The fields of a key, with their names.
@@ -166,21 +167,6 @@ impl Batch {
             *place = u8::try_from(self.slots.len()).unwrap_or(u8::MAX);
         }
         self.slots.len() >= BATCH_SLOTS_MAX
-    }
-}
-
-impl Dimension {
-    /// All, in the order in which they are kept.
-    pub const ALL: [Self; 4] = [Self::User, Self::Agent, Self::Flow, Self::Action];
-
-    /// Returns the name of the list of its keys.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::User => "users",
-            Self::Agent => "userAgents",
-            Self::Flow => "flows",
-            Self::Action => "actions",
-        }
     }
 }
 

@@ -7,12 +7,17 @@ pub(crate) mod buckets;
 #[cfg(test)]
 pub(crate) mod catalogue;
 
-use prometheus::core::{Collector, Desc};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use prometheus::core::{Collector, Desc, MetricVec, MetricVecBuilder};
 use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{
     Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter,
     IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
 };
+
+use crate::api::labels::Label;
 
 /// Registers a counter without labels.
 pub fn counter(
@@ -55,6 +60,33 @@ pub fn counters_of(
         let _at_zero = family.get_metric_with_label_values(&[value])?;
     }
     Ok(family)
+}
+
+/// The series of a family with one label, whose values are those of an enum. Each is looked up once,
+/// so that counting costs one atomic operation. Cheap to clone: clones share the series.
+#[derive(Debug)]
+pub(crate) struct Labelled<L, M> {
+    series: Arc<[M]>,
+    label: PhantomData<L>,
+}
+
+impl<L: Label, M> Labelled<L, M> {
+    /// Looks up the series of all values, so that all are shown from the start.
+    pub(crate) fn new<B: MetricVecBuilder<M = M>>(family: &MetricVec<B>) -> Self {
+        let series = L::VALUES.iter().map(|value| family.with_label_values(&[value.text()]));
+        Self { series: series.collect(), label: PhantomData }
+    }
+
+    /// Returns the series of a value.
+    pub(crate) fn get(&self, value: L) -> &M {
+        &self.series[value.index()]
+    }
+}
+
+impl<L, M> Clone for Labelled<L, M> {
+    fn clone(&self) -> Self {
+        Self { series: Arc::clone(&self.series), label: PhantomData }
+    }
 }
 
 /// Registers a gauge of integers without labels.

@@ -64,28 +64,17 @@ impl LabelSelector {
     }
 }
 
-/// The operators of `metav1.LabelSelectorRequirement`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum LabelOperator {
-    /// The key must be absent.
-    DoesNotExist,
-    /// The key must be there.
-    Exists,
-    /// The value must be one of these.
-    In,
-    /// The value, if there is one, must be none of these.
-    NotIn,
-}
-
-impl LabelOperator {
-    /// Returns the word that Kubernetes' objects use.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::DoesNotExist => "DoesNotExist",
-            Self::Exists => "Exists",
-            Self::In => "In",
-            Self::NotIn => "NotIn",
-        }
+crate::labels! {
+    /// The operators of `metav1.LabelSelectorRequirement`.
+    pub enum LabelOperator {
+        /// The key must be absent.
+        DoesNotExist = "DoesNotExist",
+        /// The key must be there.
+        Exists = "Exists",
+        /// The value must be one of these.
+        In = "In",
+        /// The value, if there is one, must be none of these.
+        NotIn = "NotIn",
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use prometheus::{Histogram, IntCounter, IntGauge, Registry};
 
 use crate::telemetry::metrics::{
-    GaugeGuard, counter_vec, gauge, gauge_vec, histogram, saturating_i64,
+    GaugeGuard, Labelled, counter_vec, gauge, gauge_vec, histogram, saturating_i64,
 };
 
 /// Handles of the metrics. Cheap to clone.
@@ -18,48 +18,37 @@ pub struct AccessReviewMetrics {
 
 #[derive(Debug)]
 struct Inner {
-    /// Finished reviews, by [`ReviewOutcome`].
-    reviews: [IntCounter; 9],
+    reviews: Labelled<ReviewOutcome, IntCounter>,
     duration: Histogram,
     in_flight: IntGauge,
     /// The memory of denied and of allowed decisions.
     cached_bytes: [IntGauge; 2],
 }
 
-/// How an access review ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReviewOutcome {
-    /// `allowed`
-    Allowed,
-    /// `denied`
-    Denied,
-    /// `undecided`: an authorizer of the upstream failed, and none allowed the request.
-    Undecided,
-    /// `unreachable`: there was no connection, or it was lost.
-    Unreachable,
-    /// `timeout`
-    Timeout,
-    /// `refused`: Weir's identity may not create access reviews (401, 403).
-    Refused,
-    /// `throttled`: 429.
-    Throttled,
-    /// `failed`: another status, or an unreadable response.
-    Failed,
-    /// `limited`: not sent, because too many reviews were in flight.
-    Limited,
+crate::api::labels! {
+    /// How an access review ended.
+    pub enum ReviewOutcome {
+        /// The user may do it.
+        Allowed = "allowed",
+        /// The user may not do it.
+        Denied = "denied",
+        /// An authorizer of the upstream failed, and none allowed the request.
+        Undecided = "undecided",
+        /// There was no connection, or it was lost.
+        Unreachable = "unreachable",
+        /// No answer came in time.
+        Timeout = "timeout",
+        /// Weir's identity may not create access reviews (401, 403).
+        Refused = "refused",
+        /// 429.
+        Throttled = "throttled",
+        /// Another status, or an unreadable response.
+        Failed = "failed",
+        /// It was not sent, because too many reviews were in flight.
+        Limited = "limited",
+    }
 }
 
-const OUTCOMES: [&str; 9] = [
-    "allowed",
-    "denied",
-    "undecided",
-    "unreachable",
-    "timeout",
-    "refused",
-    "throttled",
-    "failed",
-    "limited",
-];
 const DECISIONS: [&str; 2] = ["deny", "allow"];
 /// Upper bounds in seconds. RBAC in the upstream takes a millisecond, a webhook behind it tens of
 /// them. Reviews time out after 10 s.
@@ -89,7 +78,7 @@ impl AccessReviewMetrics {
             &["decision"],
         )?;
         let inner = Inner {
-            reviews: OUTCOMES.map(|outcome| reviews.with_label_values(&[outcome])),
+            reviews: Labelled::new(&reviews),
             duration,
             in_flight,
             cached_bytes: DECISIONS.map(|decision| cached_bytes.with_label_values(&[decision])),
@@ -104,20 +93,7 @@ impl AccessReviewMetrics {
 
     /// Counts a review that ended.
     pub fn reviewed(&self, outcome: ReviewOutcome) {
-        let [allowed, denied, undecided, unreachable, timeout, refused, throttled, failed, limited] =
-            &self.inner.reviews;
-        let counter = match outcome {
-            ReviewOutcome::Allowed => allowed,
-            ReviewOutcome::Denied => denied,
-            ReviewOutcome::Undecided => undecided,
-            ReviewOutcome::Unreachable => unreachable,
-            ReviewOutcome::Timeout => timeout,
-            ReviewOutcome::Refused => refused,
-            ReviewOutcome::Throttled => throttled,
-            ReviewOutcome::Failed => failed,
-            ReviewOutcome::Limited => limited,
-        };
-        counter.inc();
+        self.inner.reviews.get(outcome).inc();
     }
 
     /// Observes the duration of a review.

@@ -60,23 +60,14 @@ pub struct Staleness {
     pub decision: bool,
 }
 
-/// The stage of a request at which an event is logged (audit.k8s.io/v1 Stage).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The response has ended.
-    ResponseComplete,
-    /// The head of a long-running response was sent. Also the only stage of a request that did not
-    /// authenticate.
-    ResponseStarted,
-}
-
-impl Stage {
-    /// Returns the name of the stage in the log.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::ResponseComplete => "ResponseComplete",
-            Self::ResponseStarted => "ResponseStarted",
-        }
+crate::api::labels! {
+    /// The stage of a request at which an event is logged (audit.k8s.io/v1 Stage).
+    pub(super) enum Stage {
+        /// The response has ended.
+        ResponseComplete = "ResponseComplete",
+        /// The head of a long-running response was sent. Also the only stage of a request that did not
+        /// authenticate.
+        ResponseStarted = "ResponseStarted",
     }
 }
 

@@ -2,33 +2,31 @@
 
 use prometheus::{IntCounter, IntGauge, Registry};
 
-use crate::telemetry::metrics::{counter, counter_vec, gauge, saturating_i64};
-
-/// The label values of [`LossCause`], in its order.
-const CAUSES: [&str; 4] = ["abandoned", "closed", "error", "full"];
+use crate::telemetry::metrics::{Labelled, counter, counter_vec, gauge, saturating_i64};
 
 /// Handles of the metrics of the audit log. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuditMetrics {
     written: IntCounter,
-    lost: [IntCounter; 4],
+    lost: Labelled<LossCause, IntCounter>,
     errors: IntCounter,
     waits: IntCounter,
     queue_bytes: IntGauge,
 }
 
-/// Why an event was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LossCause {
-    /// `abandoned`: the client disconnected while its request waited for space in the queue. No
-    /// part of the response was sent.
-    Abandoned,
-    /// `closed`: the event came after the log was closed.
-    Closed,
-    /// `error`: the event could not be written.
-    Error,
-    /// `full`: the queue was full, and the log is configured to drop events.
-    Full,
+crate::api::labels! {
+    /// Why an event was lost.
+    pub enum LossCause {
+        /// The client disconnected while its request waited for space in the queue. No part of the
+        /// response was sent.
+        Abandoned = "abandoned",
+        /// The event came after the log was closed.
+        Closed = "closed",
+        /// The event could not be written.
+        Error = "error",
+        /// The queue was full, and the log is configured to drop events.
+        Full = "full",
+    }
 }
 
 impl AuditMetrics {
@@ -42,7 +40,7 @@ impl AuditMetrics {
         )?;
         Ok(Self {
             written: counter(registry, "weir_audit_events_total", "Audit events written.")?,
-            lost: CAUSES.map(|cause| lost.with_label_values(&[cause])),
+            lost: Labelled::new(&lost),
             errors: counter(
                 registry,
                 "weir_audit_write_errors_total",
@@ -68,14 +66,7 @@ impl AuditMetrics {
 
     /// Counts `events` lost.
     pub fn lost(&self, cause: LossCause, events: u64) {
-        let [abandoned, closed, error, full] = &self.lost;
-        let counter = match cause {
-            LossCause::Abandoned => abandoned,
-            LossCause::Closed => closed,
-            LossCause::Error => error,
-            LossCause::Full => full,
-        };
-        counter.inc_by(events);
+        self.lost.get(cause).inc_by(events);
     }
 
     /// Counts a failed write.

@@ -1,56 +1,51 @@
 //! Metrics of authentication. Each child of a family is looked up once, at registration.
 
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{IntCounter, IntGaugeVec, Registry};
 
+use crate::api::labels::Label as _;
 use crate::auth::user::Credential;
-use crate::telemetry::metrics::{counter_vec, gauge_vec};
-
-const CREDENTIALS: [Credential; 4] =
-    [Credential::None, Credential::Token, Credential::Certificate, Credential::FrontProxy];
-/// The label values of [`AuthenticationResult`], in its order.
-const RESULTS: [&str; 3] = ["ok", "unauthorized", "unavailable"];
-/// The label values of [`CaKind`], in its order.
-const CAS: [&str; 2] = ["client", "request-header"];
-/// The label values of [`CaState`], in its order.
-const STATES: [&str; 3] = ["unknown", "unset", "set"];
+use crate::telemetry::metrics::{Labelled, counter_vec, gauge_vec};
 
 /// Handles of the metrics of authentication. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuthenticationMetrics {
-    by_credential: [[IntCounter; 3]; 4],
-    ca_states: [[IntGauge; 3]; 2],
-    ca_failures: [IntCounter; 2],
+    attempts: [[IntCounter; AuthenticationResult::ALL.len()]; Credential::ALL.len()],
+    ca_states: IntGaugeVec,
+    ca_failures: Labelled<CaKind, IntCounter>,
 }
 
-/// The result of an authentication.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthenticationResult {
-    /// `ok`
-    Ok,
-    /// `unauthorized`
-    Unauthorized,
-    /// `unavailable`: Weir cannot authenticate the client now.
-    Unavailable,
+crate::api::labels! {
+    /// The result of an authentication.
+    pub enum AuthenticationResult {
+        /// The client has a user.
+        Ok = "ok",
+        /// Its credential is invalid.
+        Unauthorized = "unauthorized",
+        /// Weir cannot authenticate the client now.
+        Unavailable = "unavailable",
+    }
 }
 
-/// The CA that signs a kind of client certificates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CaKind {
-    /// `client`
-    Client,
-    /// `request-header`: the CA of front proxies.
-    RequestHeader,
+crate::api::labels! {
+    /// The CA that signs a kind of client certificates.
+    pub enum CaKind {
+        /// The CA of clients.
+        Client = "client",
+        /// The CA of front proxies.
+        RequestHeader = "request-header",
+    }
 }
 
-/// The state of a CA's setting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CaState {
-    /// `unknown`: the setting was not read yet.
-    Unknown,
-    /// `unset`: the cluster has no such CA.
-    Unset,
-    /// `set`
-    Set,
+crate::api::labels! {
+    /// The state of a CA's setting.
+    pub enum CaState {
+        /// The setting was not read yet.
+        Unknown = "unknown",
+        /// The cluster has no such CA.
+        Unset = "unset",
+        /// The cluster has one.
+        Set = "set",
+    }
 }
 
 impl AuthenticationMetrics {
@@ -62,7 +57,7 @@ impl AuthenticationMetrics {
             "Requests and open watches whose client Weir authenticated or tried to, by credential and result.",
             &["credential", "result"],
         )?;
-        let states = gauge_vec(
+        let ca_states = gauge_vec(
             registry,
             "weir_authentication_ca_state",
             "State of the client CA and of the request-header CA: 1 for the current state, 0 for the others.",
@@ -75,61 +70,38 @@ impl AuthenticationMetrics {
             &["ca"],
         )?;
         Ok(Self {
-            by_credential: CREDENTIALS.map(|credential| {
-                RESULTS.map(|result| attempts.with_label_values(&[credential.as_str(), result]))
+            attempts: Credential::ALL.map(|credential| {
+                let series = |result: AuthenticationResult| [credential.as_str(), result.as_str()];
+                AuthenticationResult::ALL.map(|result| attempts.with_label_values(&series(result)))
             }),
-            ca_states: CAS.map(|ca| STATES.map(|state| states.with_label_values(&[ca, state]))),
-            ca_failures: CAS.map(|ca| failures.with_label_values(&[ca])),
+            ca_states,
+            ca_failures: Labelled::new(&failures),
         })
     }
 
     /// Counts an authentication.
     pub fn authenticated(&self, credential: Credential, result: AuthenticationResult) {
-        let [ok, unauthorized, unavailable] = self.of(credential);
-        let counter = match result {
-            AuthenticationResult::Ok => ok,
-            AuthenticationResult::Unauthorized => unauthorized,
-            AuthenticationResult::Unavailable => unavailable,
-        };
-        counter.inc();
-    }
-
-    fn of(&self, credential: Credential) -> &[IntCounter; 3] {
-        let [none, token, certificate, front_proxy] = &self.by_credential;
-        match credential {
-            Credential::None => none,
-            Credential::Token => token,
-            Credential::Certificate => certificate,
-            Credential::FrontProxy => front_proxy,
-        }
+        self.attempts[credential.index()][result.index()].inc();
     }
 
     /// Returns how many invalid credentials of a kind were counted.
     #[cfg(test)]
     pub(super) fn unauthorized(&self, credential: Credential) -> u64 {
-        let [_, unauthorized, _] = self.of(credential);
-        unauthorized.get()
+        let unauthorized = AuthenticationResult::Unauthorized.index();
+        self.attempts[credential.index()][unauthorized].get()
     }
 
     /// Sets the state of a CA.
     pub fn set_ca_state(&self, ca: CaKind, state: CaState) {
-        let [client, request_header] = &self.ca_states;
-        let [unknown, unset, set] = match ca {
-            CaKind::Client => client,
-            CaKind::RequestHeader => request_header,
-        };
-        unknown.set(i64::from(state == CaState::Unknown));
-        unset.set(i64::from(state == CaState::Unset));
-        set.set(i64::from(state == CaState::Set));
+        for one in CaState::ALL {
+            let series = self.ca_states.with_label_values(&[ca.as_str(), one.as_str()]);
+            series.set(i64::from(one == state));
+        }
     }
 
     /// Counts a failure to read or parse a CA's setting.
     pub fn ca_failed(&self, ca: CaKind) {
-        let [client, request_header] = &self.ca_failures;
-        match ca {
-            CaKind::Client => client.inc(),
-            CaKind::RequestHeader => request_header.inc(),
-        }
+        self.ca_failures.get(ca).inc();
     }
 }
 
@@ -141,7 +113,10 @@ mod tests {
     fn a_ca_is_in_one_state() {
         let metrics = AuthenticationMetrics::register(&Registry::new()).unwrap();
         let states = |metrics: &AuthenticationMetrics| {
-            metrics.ca_states[1].iter().map(IntGauge::get).collect::<Vec<_>>()
+            let value = |state: CaState| {
+                metrics.ca_states.with_label_values(&["request-header", state.as_str()]).get()
+            };
+            CaState::ALL.map(value)
         };
         metrics.set_ca_state(CaKind::RequestHeader, CaState::Unknown);
         metrics.set_ca_state(CaKind::RequestHeader, CaState::Set);

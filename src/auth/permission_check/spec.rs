@@ -5,26 +5,27 @@ use crate::auth::x509::CREDENTIAL_ID;
 use crate::config::{AuthenticationConfig, AuthorizationConfig, Mode};
 use crate::upstream::self_review::ResourceAttributes;
 
-/// An upstream permission of Weir's own identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Permission {
-    /// `tokenreviews`: to create token reviews.
-    TokenReviews,
-    /// `subjectaccessreviews`: to create access reviews.
-    SubjectAccessReviews,
-    /// `authentication-config`: to read the cluster's authentication settings.
-    AuthenticationConfig,
-    /// `resources`: to list and watch all resources.
-    Resources,
-    /// `definitions`: to list and watch CRDs and APIServices.
-    Definitions,
-    /// `rbac`: to list and watch roles and bindings.
-    Rbac,
-    /// `impersonate`: to impersonate all users and groups.
-    Impersonate,
-    /// `impersonate-credential-id`: to set the credential ID of an impersonated user, which
-    /// identifies the client certificate.
-    ImpersonateCredentialId,
+crate::api::labels! {
+    /// An upstream permission of Weir's own identity.
+    pub enum Permission {
+        /// `tokenreviews`: to create token reviews.
+        TokenReviews = "tokenreviews",
+        /// `subjectaccessreviews`: to create access reviews.
+        SubjectAccessReviews = "subjectaccessreviews",
+        /// `authentication-config`: to read the cluster's authentication settings.
+        AuthenticationConfig = "authentication-config",
+        /// `resources`: to list and watch all resources.
+        Resources = "resources",
+        /// `definitions`: to list and watch CRDs and APIServices.
+        Definitions = "definitions",
+        /// `rbac`: to list and watch roles and bindings.
+        Rbac = "rbac",
+        /// `impersonate`: to impersonate all users and groups.
+        Impersonate = "impersonate",
+        /// `impersonate-credential-id`: to set the credential ID of an impersonated user, which
+        /// identifies the client certificate.
+        ImpersonateCredentialId = "impersonate-credential-id",
+    }
 }
 
 /// A permission that the configuration specs.
@@ -39,22 +40,6 @@ pub(super) struct PermissionSpec {
     pub(super) effect: &'static str,
     /// The rule that grants the permission, for the log.
     pub(super) rule: &'static str,
-}
-
-impl Permission {
-    /// Returns the name in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::TokenReviews => "tokenreviews",
-            Self::SubjectAccessReviews => "subjectaccessreviews",
-            Self::AuthenticationConfig => "authentication-config",
-            Self::Resources => "resources",
-            Self::Definitions => "definitions",
-            Self::Rbac => "rbac",
-            Self::Impersonate => "impersonate",
-            Self::ImpersonateCredentialId => "impersonate-credential-id",
-        }
-    }
 }
 
 /// Returns the permissions that these settings need. Sidecar mode needs none for reviews: it makes

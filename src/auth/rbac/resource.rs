@@ -2,35 +2,21 @@
 
 use crate::api::resource::GroupVersionResource;
 
-/// One of these resources.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RbacResource {
-    /// `roles`.
-    Roles,
-    /// `clusterroles`.
-    ClusterRoles,
-    /// `rolebindings`.
-    RoleBindings,
-    /// `clusterrolebindings`.
-    ClusterRoleBindings,
+crate::api::labels! {
+    /// One of these resources.
+    pub enum RbacResource {
+        /// `clusterroles`.
+        ClusterRoles = "clusterroles",
+        /// `roles`.
+        Roles = "roles",
+        /// `clusterrolebindings`.
+        ClusterRoleBindings = "clusterrolebindings",
+        /// `rolebindings`.
+        RoleBindings = "rolebindings",
+    }
 }
 
 impl RbacResource {
-    /// All four resources. Roles come before the bindings that refer to them, so that decisions
-    /// start earlier.
-    pub const ALL: [Self; 4] =
-        [Self::ClusterRoles, Self::Roles, Self::ClusterRoleBindings, Self::RoleBindings];
-
-    /// Returns the plural name, used in paths and metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Roles => "roles",
-            Self::ClusterRoles => "clusterroles",
-            Self::RoleBindings => "rolebindings",
-            Self::ClusterRoleBindings => "clusterrolebindings",
-        }
-    }
-
     /// Returns the group, version and resource.
     pub fn gvr(self) -> GroupVersionResource {
         GroupVersionResource::new(GROUP, "v1", self.as_str())

@@ -2,61 +2,64 @@
 
 use std::time::Duration;
 
-use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
+use prometheus::{Histogram, IntCounter, IntGauge, Registry};
 
 use crate::telemetry::metrics::{
-    GaugeGuard, counter_vec, gauge, gauge_vec, histogram, saturating_i64,
+    GaugeGuard, Labelled, counter_vec, gauge, gauge_vec, histogram, saturating_i64,
 };
 
 /// Handles of the metrics of token reviews. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct TokenReviewMetrics {
-    reviews: [IntCounter; 4],
+    reviews: Labelled<ReviewResult, IntCounter>,
     duration: Histogram,
     in_flight: IntGauge,
-    lookups: [IntCounter; 4],
-    limited: [IntCounter; 4],
+    lookups: Labelled<LookupResult, IntCounter>,
+    limited: Labelled<ReviewLimit, IntCounter>,
     cached_tokens: [IntGauge; 2],
     cached_bytes: IntGauge,
 }
 
-/// The result of a review.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReviewResult {
-    /// The token belongs to a user.
-    Authenticated,
-    /// The token is invalid.
-    Refused,
-    /// The review failed or was not sent.
-    Unavailable,
-    /// An expired result was used because the upstream is down.
-    Stale,
+crate::api::labels! {
+    /// The result of a review.
+    pub enum ReviewResult {
+        /// The token belongs to a user.
+        Authenticated = "authenticated",
+        /// The token is invalid.
+        Refused = "refused",
+        /// The review failed or was not sent.
+        Unavailable = "unavailable",
+        /// An expired result was used because the upstream is down.
+        Stale = "stale",
+    }
 }
 
-/// The result of a cache lookup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LookupResult {
-    /// The token is good.
-    Authenticated,
-    /// The token was refused.
-    Refused,
-    /// A review of the token failed a moment ago.
-    Unavailable,
-    /// The cache holds nothing for the token.
-    Miss,
+crate::api::labels! {
+    /// The result of a cache lookup.
+    pub enum LookupResult {
+        /// The token is good.
+        Authenticated = "authenticated",
+        /// The token was refused.
+        Refused = "refused",
+        /// A review of the token failed a moment ago.
+        Unavailable = "unavailable",
+        /// The cache holds nothing for the token.
+        Miss = "miss",
+    }
 }
 
-/// A limit that prevented a review.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReviewLimit {
-    /// The token is too long.
-    TokenSize,
-    /// Too many reviews of the client address run and wait.
-    Address,
-    /// Too many reviews run and wait in total.
-    Total,
-    /// The review waited too long for its permit.
-    WaitTime,
+crate::api::labels! {
+    /// A limit that prevented a review.
+    pub enum ReviewLimit {
+        /// The token is too long.
+        TokenSize = "token-size",
+        /// Too many reviews of the client address run and wait.
+        Address = "address",
+        /// Too many reviews run and wait in total.
+        Total = "total",
+        /// The review waited too long for its permit.
+        WaitTime = "wait-time",
+    }
 }
 
 impl TokenReviewMetrics {
@@ -92,15 +95,12 @@ impl TokenReviewMetrics {
             "Tokens in the cache, by result, as of the last review. A good one is kept for an hour after its review.",
             &["result"],
         )?;
-        let children = |counters: &IntCounterVec, values: [&str; 4]| {
-            values.map(|value| counters.with_label_values(&[value]))
-        };
         Ok(Self {
-            reviews: children(&reviews, ["authenticated", "refused", "unavailable", "stale"]),
+            reviews: Labelled::new(&reviews),
             duration,
             in_flight: gauge("weir_token_reviews_in_flight", "Token reviews in flight.")?,
-            lookups: children(&lookups, ["authenticated", "refused", "unavailable", "miss"]),
-            limited: children(&limited, ["token-size", "address", "total", "wait-time"]),
+            lookups: Labelled::new(&lookups),
+            limited: Labelled::new(&limited),
             cached_tokens: ["authenticated", "failed"]
                 .map(|value| cached_tokens.with_label_values(&[value])),
             cached_bytes: gauge(
@@ -112,32 +112,17 @@ impl TokenReviewMetrics {
 
     /// Counts a review.
     pub fn reviewed(&self, result: ReviewResult) {
-        match result {
-            ReviewResult::Authenticated => self.reviews[0].inc(),
-            ReviewResult::Refused => self.reviews[1].inc(),
-            ReviewResult::Unavailable => self.reviews[2].inc(),
-            ReviewResult::Stale => self.reviews[3].inc(),
-        }
+        self.reviews.get(result).inc();
     }
 
     /// Counts a cache lookup.
     pub fn looked_up(&self, lookup: LookupResult) {
-        match lookup {
-            LookupResult::Authenticated => self.lookups[0].inc(),
-            LookupResult::Refused => self.lookups[1].inc(),
-            LookupResult::Unavailable => self.lookups[2].inc(),
-            LookupResult::Miss => self.lookups[3].inc(),
-        }
+        self.lookups.get(lookup).inc();
     }
 
     /// Counts a request whose token was not reviewed because of a limit.
     pub fn limited(&self, limit: ReviewLimit) {
-        match limit {
-            ReviewLimit::TokenSize => self.limited[0].inc(),
-            ReviewLimit::Address => self.limited[1].inc(),
-            ReviewLimit::Total => self.limited[2].inc(),
-            ReviewLimit::WaitTime => self.limited[3].inc(),
-        }
+        self.limited.get(limit).inc();
     }
 
     /// Counts a review as in flight while the guard lives.

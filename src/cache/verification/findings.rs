@@ -11,25 +11,15 @@ use parking_lot::Mutex;
 
 use crate::cache::core::page_comparison::KeyDifference;
 
-/// Who is wrong, as far as that was proved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WrongSide {
-    /// Etcd agrees with the upstream: the cache is wrong.
-    Cache,
-    /// Etcd agrees with the cache: the watch cache of an API server is wrong.
-    ApiServer,
-    /// The difference was not there again, or etcd did not say.
-    Unknown,
-}
-
-impl WrongSide {
-    /// Returns the word for operators.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Cache => "cache",
-            Self::ApiServer => "api-server",
-            Self::Unknown => "unknown",
-        }
+crate::api::labels! {
+    /// Who is wrong, as far as that was proved.
+    pub enum WrongSide {
+        /// Etcd agrees with the upstream: the cache is wrong.
+        Cache = "cache",
+        /// Etcd agrees with the cache: the watch cache of an API server is wrong.
+        ApiServer = "api-server",
+        /// The difference was not there again, or etcd did not say.
+        Unknown = "unknown",
     }
 }
 

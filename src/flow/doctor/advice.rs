@@ -2,34 +2,21 @@
 
 use crate::doctor::rule::Rule;
 
-/// A client library.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Library {
-    /// client-go.
-    ClientGo,
-    /// controller-runtime, which uses client-go.
-    ControllerRuntime,
-    /// kube-rs.
-    KubeRs,
-    /// The Python client.
-    Python,
+weir_api::labels! {
+    /// A client library.
+    pub enum Library {
+        /// client-go.
+        ClientGo = "client-go",
+        /// controller-runtime, which uses client-go.
+        ControllerRuntime = "controller-runtime",
+        /// kube-rs.
+        KubeRs = "kube-rs",
+        /// The Python client.
+        Python = "Python",
+    }
 }
 
 impl Library {
-    /// All.
-    pub const ALL: [Self; 4] =
-        [Self::ClientGo, Self::ControllerRuntime, Self::KubeRs, Self::Python];
-
-    /// Returns its name.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ClientGo => "client-go",
-            Self::ControllerRuntime => "controller-runtime",
-            Self::KubeRs => "kube-rs",
-            Self::Python => "Python",
-        }
-    }
-
     /// Returns the libraries that a program with this user agent may use. kube-rs sends none of
     /// its own; client-go names the commit of Kubernetes; the Python client says `python`.
     pub fn guess(agent: &str) -> &'static [Self] {

@@ -1,92 +1,54 @@
 //! The names of the rules, and of the weights of their findings.
 
-/// A habit that costs more than it must.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Rule {
-    /// The same list again and again, without a watch.
-    PollList,
-    /// A list without a resourceVersion.
-    UnsetList,
-    /// A large list without a limit, for which the API server reads etcd.
-    UnpagedList,
-    /// An informer that lists again and again.
-    RelistLoop,
-    /// The same object again and again, without a watch.
-    PollGet,
-    /// Watches that end after a short time.
-    WatchChurn,
-    /// Watches that are begun again at a resourceVersion that was answered with 410.
-    DeadWatch,
-    /// Several watches that show the same to one process.
-    TwinWatches,
-    /// A program on each node that reads the pods of all nodes.
-    NodeAgent,
-    /// Requests that come again before the `Retry-After` of their refusal is over.
-    Retries,
-    /// An API that the API server says is deprecated.
-    Deprecated,
-    /// Large lists that are not compressed.
-    NoGzip,
-    /// JSON where the client could read protobuf.
-    Json,
-    /// Whole objects, where metadata may be enough.
-    WholeObjects,
-    /// No user agent, or only that of a library.
-    NoAgent,
+weir_api::labels! {
+    /// A habit that costs more than it must.
+    pub enum Rule {
+        /// The same list again and again, without a watch.
+        PollList = "poll-list",
+        /// A list without a resourceVersion.
+        UnsetList = "unset-list",
+        /// A large list without a limit, for which the API server reads etcd.
+        UnpagedList = "unpaged-list",
+        /// An informer that lists again and again.
+        RelistLoop = "relist-loop",
+        /// The same object again and again, without a watch.
+        PollGet = "poll-get",
+        /// Watches that end after a short time.
+        WatchChurn = "watch-churn",
+        /// Watches that are begun again at a resourceVersion that was answered with 410.
+        DeadWatch = "dead-watch",
+        /// Several watches that show the same to one process.
+        TwinWatches = "twin-watches",
+        /// A program on each node that reads the pods of all nodes.
+        NodeAgent = "node-agent",
+        /// Requests that come again before the `Retry-After` of their refusal is over.
+        Retries = "retries",
+        /// An API that the API server says is deprecated.
+        Deprecated = "deprecated",
+        /// Large lists that are not compressed.
+        NoGzip = "no-gzip",
+        /// JSON where the client could read protobuf.
+        Json = "json",
+        /// Whole objects, where metadata may be enough.
+        WholeObjects = "whole-objects",
+        /// No user agent, or only that of a library.
+        NoAgent = "no-agent",
+    }
 }
 
-/// How much a finding matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Weight {
-    /// A hint.
-    Info,
-    /// It costs the API server something all the time.
-    Warning,
-    /// It costs the API server a good part of a processor.
-    Critical,
+weir_api::labels! {
+    /// How much a finding matters.
+    pub enum Weight {
+        /// A hint.
+        Info = "info",
+        /// It costs the API server something all the time.
+        Warning = "warning",
+        /// It costs the API server a good part of a processor.
+        Critical = "critical",
+    }
 }
 
 impl Rule {
-    /// All, in the order in which they are shown for equal weights.
-    pub const ALL: [Self; 15] = [
-        Self::PollList,
-        Self::UnsetList,
-        Self::UnpagedList,
-        Self::RelistLoop,
-        Self::PollGet,
-        Self::WatchChurn,
-        Self::DeadWatch,
-        Self::TwinWatches,
-        Self::NodeAgent,
-        Self::Retries,
-        Self::Deprecated,
-        Self::NoGzip,
-        Self::Json,
-        Self::WholeObjects,
-        Self::NoAgent,
-    ];
-
-    /// Returns the name, as in the metric.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::PollList => "poll-list",
-            Self::UnsetList => "unset-list",
-            Self::UnpagedList => "unpaged-list",
-            Self::RelistLoop => "relist-loop",
-            Self::PollGet => "poll-get",
-            Self::WatchChurn => "watch-churn",
-            Self::DeadWatch => "dead-watch",
-            Self::TwinWatches => "twin-watches",
-            Self::NodeAgent => "node-agent",
-            Self::Retries => "retries",
-            Self::Deprecated => "deprecated",
-            Self::NoGzip => "no-gzip",
-            Self::Json => "json",
-            Self::WholeObjects => "whole-objects",
-            Self::NoAgent => "no-agent",
-        }
-    }
-
     /// Returns what it is called for people.
     pub fn title(self) -> &'static str {
         match self {
@@ -111,19 +73,5 @@ impl Rule {
     /// Whether it is about all that a client does, not about one resource.
     pub(super) fn is_of_client(self) -> bool {
         self == Self::NoAgent
-    }
-}
-
-impl Weight {
-    /// All.
-    pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
-
-    /// Returns the name, as in the metric.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
     }
 }

@@ -87,15 +87,16 @@ pub struct Rejected {
     pub retry_after: Duration,
 }
 
-/// The reasons of rejections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RejectReason {
-    /// The level has no queue.
-    Concurrency,
-    /// The queue of the flow, of the level or of all levels is full.
-    QueueFull,
-    /// The wait would be too long.
-    TimeOut,
+weir_api::labels! {
+    /// The reasons of rejections.
+    pub enum RejectReason {
+        /// The level has no queue.
+        Concurrency = "concurrency-limit",
+        /// The queue of the flow, of the level or of all levels is full.
+        QueueFull = "queue-full",
+        /// The wait would be too long.
+        TimeOut = "time-out",
+    }
 }
 
 /// What became of a request that waited.
@@ -156,17 +157,6 @@ impl Rejected {
     /// Returns the rejection of a request that has waited as long as it may.
     pub fn timed_out(retry_after: Duration) -> Self {
         Self { reason: RejectReason::TimeOut, retry_after }
-    }
-}
-
-impl RejectReason {
-    /// Returns the label value in metrics, which is kube-apiserver's.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Concurrency => "concurrency-limit",
-            Self::QueueFull => "queue-full",
-            Self::TimeOut => "time-out",
-        }
     }
 }
 

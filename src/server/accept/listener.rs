@@ -18,25 +18,15 @@ use crate::server::accept::inherited::InheritedSockets;
 use crate::server::accept::tls::TlsSetup;
 use crate::server::accept::unix_socket::{self, SocketFile};
 
-/// The kind of a listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ListenerKind {
-    /// TLS on TCP.
-    Tls,
-    /// Plain HTTP on TCP.
-    Plain,
-    /// Plain HTTP on a Unix socket.
-    Unix,
-}
-
-impl ListenerKind {
-    /// Returns the label value of metrics, and the name in logs.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Tls => "tls",
-            Self::Plain => "plain",
-            Self::Unix => "unix",
-        }
+crate::api::labels! {
+    /// The kind of a listener.
+    pub enum ListenerKind {
+        /// TLS on TCP.
+        Tls = "tls",
+        /// Plain HTTP on TCP.
+        Plain = "plain",
+        /// Plain HTTP on a Unix socket.
+        Unix = "unix",
     }
 }
 

@@ -6,22 +6,23 @@ use std::time::Duration;
 
 use prometheus::{Histogram, Registry};
 
-use crate::telemetry::metrics::histogram_vec;
+use crate::telemetry::metrics::{Labelled, histogram_vec};
 
-/// The cause of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitCause {
-    /// Until a cache has its first state.
-    Warmup,
-    /// Until a cache is proved to be as fresh as the request requires.
-    Freshness,
-    /// Until a review of its credential or its permission is answered.
-    Review,
+crate::api::labels! {
+    /// The cause of a wait.
+    pub(crate) enum WaitCause {
+        /// Until a cache has its first state.
+        Warmup = "warmup",
+        /// Until a cache is proved to be as fresh as the request requires.
+        Freshness = "freshness",
+        /// Until a review of its credential or its permission is answered.
+        Review = "review",
+    }
 }
 
 /// The histograms of the causes.
 #[derive(Debug)]
-pub(super) struct Waits([Histogram; 3]);
+pub(super) struct Waits(Labelled<WaitCause, Histogram>);
 
 impl Waits {
     pub(super) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
@@ -32,28 +33,11 @@ impl Waits {
             &["cause"],
             WAIT_BUCKETS_SECONDS,
         )?;
-        let causes = [WaitCause::Warmup, WaitCause::Freshness, WaitCause::Review];
-        Ok(Self(causes.map(|cause| family.with_label_values(&[cause.as_str()]))))
+        Ok(Self(Labelled::new(&family)))
     }
 
     pub(super) fn observe(&self, cause: WaitCause, waited: Duration) {
-        let Self([warmup, freshness, review]) = self;
-        let histogram = match cause {
-            WaitCause::Warmup => warmup,
-            WaitCause::Freshness => freshness,
-            WaitCause::Review => review,
-        };
-        histogram.observe(waited.as_secs_f64());
-    }
-}
-
-impl WaitCause {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Warmup => "warmup",
-            Self::Freshness => "freshness",
-            Self::Review => "review",
-        }
+        self.0.get(cause).observe(waited.as_secs_f64());
     }
 }
 

@@ -17,33 +17,34 @@ pub(crate) enum Outcome {
     NotHeld(Reason),
 }
 
-/// Why an answer cannot be compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Cause {
-    /// Comparisons have used their share of the CPU, their memory or their places.
-    Busy,
-    /// The upstream answered 410.
-    Expired,
-    /// The upstream answered another error, or none.
-    UpstreamError,
-    /// The cache did not reach the state within the time for it.
-    Slow,
-    /// The cache began after the state, or its history no longer reaches it.
-    BeforeCache,
-    /// The cache listed again meanwhile, or the upstream's history was rewound.
-    Relist,
-    /// The client gave the answer up, or it broke off.
-    Cut,
-    /// The answer is longer than a copy may be.
-    TooLarge,
-    /// The answer names no state.
-    Malformed,
-    /// The answers differ, and the state could not be read again.
-    Unconfirmed,
-    /// It is a watch over a WebSocket.
-    WebSocket,
-    /// Weir would have refused the client because of a limit, or stops.
-    Refused,
+crate::api::labels! {
+    /// Why an answer cannot be compared.
+    pub(crate) enum Cause {
+        /// Comparisons have used their share of the CPU, their memory or their places.
+        Busy = "busy",
+        /// The upstream answered 410.
+        Expired = "expired",
+        /// The upstream answered another error, or none.
+        UpstreamError = "upstream-error",
+        /// The cache did not reach the state within the time for it.
+        Slow = "slow",
+        /// The cache began after the state, or its history no longer reaches it.
+        BeforeCache = "before-cache",
+        /// The cache listed again meanwhile, or the upstream's history was rewound.
+        Relist = "relist",
+        /// The client gave the answer up, or it broke off.
+        Cut = "cut",
+        /// The answer is longer than a copy may be.
+        TooLarge = "too-large",
+        /// The answer names no state.
+        Malformed = "malformed",
+        /// The answers differ, and the state could not be read again.
+        Unconfirmed = "unconfirmed",
+        /// It is a watch over a WebSocket.
+        WebSocket = "websocket",
+        /// Weir would have refused the client because of a limit, or stops.
+        Refused = "refused",
+    }
 }
 
 impl Outcome {
@@ -64,26 +65,6 @@ impl Outcome {
             Self::Equal | Self::Different | Self::UpstreamInconsistent => "",
             Self::NotComparable(cause) => cause.as_str(),
             Self::NotHeld(reason) => reason.as_str(),
-        }
-    }
-}
-
-impl Cause {
-    /// Returns the label value.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Busy => "busy",
-            Self::Expired => "expired",
-            Self::UpstreamError => "upstream-error",
-            Self::Slow => "slow",
-            Self::BeforeCache => "before-cache",
-            Self::Relist => "relist",
-            Self::Cut => "cut",
-            Self::TooLarge => "too-large",
-            Self::Malformed => "malformed",
-            Self::Unconfirmed => "unconfirmed",
-            Self::WebSocket => "websocket",
-            Self::Refused => "refused",
         }
     }
 }

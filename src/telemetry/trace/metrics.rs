@@ -1,38 +1,28 @@
 //! The metrics of the export of spans.
 
-use prometheus::{IntCounter, IntCounterVec, Registry};
+use prometheus::{IntCounter, Registry};
 
-use crate::telemetry::metrics::{counter, counter_vec};
+use crate::telemetry::metrics::{Labelled, counter, counter_vec};
 
 /// The metrics of the export of spans. Cheap to clone: all clones share the metrics.
 #[derive(Clone, Debug)]
 pub struct TracingMetrics {
     exported: IntCounter,
     dropped: IntCounter,
-    failed: IntCounterVec,
+    failed: Labelled<FailureCause, IntCounter>,
 }
 
-/// Why spans were sent, or taken to be sent, and the collector does not have them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FailureCause {
-    /// The collector took only others of the same request (partial success).
-    Rejected,
-    /// The collector refused the request, and no repetition would help.
-    Refused,
-    /// The collector was away or overloaded at each attempt.
-    Unavailable,
-    /// Weir stopped before.
-    Stopped,
-}
-
-impl FailureCause {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Rejected => "rejected",
-            Self::Refused => "refused",
-            Self::Unavailable => "unavailable",
-            Self::Stopped => "stopped",
-        }
+crate::api::labels! {
+    /// Why spans were sent, or taken to be sent, and the collector does not have them.
+    pub(super) enum FailureCause {
+        /// The collector took only others of the same request (partial success).
+        Rejected = "rejected",
+        /// The collector refused the request, and no repetition would help.
+        Refused = "refused",
+        /// The collector was away or overloaded at each attempt.
+        Unavailable = "unavailable",
+        /// Weir stopped before.
+        Stopped = "stopped",
     }
 }
 
@@ -45,14 +35,6 @@ impl TracingMetrics {
             "Spans that the collector does not have although they were sent or waited, by cause: rejected (partial success), refused, unavailable (at each attempt) or stopped (Weir ended before).",
             &["cause"],
         )?;
-        for cause in [
-            FailureCause::Rejected,
-            FailureCause::Refused,
-            FailureCause::Unavailable,
-            FailureCause::Stopped,
-        ] {
-            failed.with_label_values(&[cause.as_str()]);
-        }
         Ok(Self {
             exported: counter(
                 registry,
@@ -64,7 +46,7 @@ impl TracingMetrics {
                 "weir_tracing_spans_dropped_total",
                 "Spans that found the queue full, because the collector is slower than requests are sampled.",
             )?,
-            failed,
+            failed: Labelled::new(&failed),
         })
     }
 
@@ -77,13 +59,12 @@ impl TracingMetrics {
     }
 
     pub(super) fn failed(&self, cause: FailureCause, spans: usize) {
-        self.failed.with_label_values(&[cause.as_str()]).inc_by(spans as u64);
+        self.failed.get(cause).inc_by(spans as u64);
     }
 
     #[cfg(test)]
     pub(super) fn figures(&self) -> (u64, u64, u64) {
-        let causes = ["rejected", "refused", "unavailable", "stopped"];
-        let failed = causes.map(|cause| self.failed.with_label_values(&[cause]).get());
+        let failed = FailureCause::ALL.map(|cause| self.failed.get(cause).get());
         (self.exported.get(), self.dropped.get(), failed.iter().sum())
     }
 }

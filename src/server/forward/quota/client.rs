@@ -32,14 +32,15 @@ impl ClientIds {
     }
 }
 
-/// A kind of request. Each has a limit of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
-    Requests,
-    Streams,
-    Upgrades,
-    UnprovenRequests,
-    UnprovenStreams,
+crate::api::labels! {
+    /// A kind of request. Each has a limit of its own.
+    pub(super) enum Kind {
+        Requests = "forwarded requests",
+        Streams = "forwarded streams",
+        Upgrades = "upgrades",
+        UnprovenRequests = "forwarded requests without a proven credential",
+        UnprovenStreams = "forwarded streams without a proven credential",
+    }
 }
 
 impl Kind {
@@ -50,17 +51,6 @@ impl Kind {
             TrafficClass::Stream if unproven => Self::UnprovenStreams,
             TrafficClass::Stream => Self::Streams,
             TrafficClass::Upgrade => Self::Upgrades,
-        }
-    }
-
-    /// Returns its name in the log.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Requests => "forwarded requests",
-            Self::Streams => "forwarded streams",
-            Self::Upgrades => "upgrades",
-            Self::UnprovenRequests => "forwarded requests without a proven credential",
-            Self::UnprovenStreams => "forwarded streams without a proven credential",
         }
     }
 }
