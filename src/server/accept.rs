@@ -189,7 +189,10 @@ impl Acceptor {
         }
         let (io, permit) = self.try_permit(stream, listener, Some(peer.ip()), slot)?;
         if !proxies.0.is_empty() {
-            let checked = proxied::check_direct(io.get_ref()).await;
+            let checked = tokio::select! {
+                checked = proxied::check_direct(io.get_ref()) => checked,
+                () = io.evicted() => return None,
+            };
             checked.inspect_err(|error| self.misnamed(peer, error)).ok()?;
         }
         Some((io, permit, Some(peer)))

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use crate::config::FlowControlMode;
 use crate::flow::overload::{Signals, Stage};
@@ -132,9 +133,10 @@ impl Overload {
         self.stage() == Stage::VitalOnly
     }
 
-    /// Waits until only vital requests are answered. Returns at the next change to that stage.
-    pub(crate) async fn until_vital_only(&self) {
-        self.vital_only.notified().await;
+    /// Waits for the next change to the stage in which only vital requests are answered, also if
+    /// that comes before the first poll.
+    pub(crate) fn until_vital_only(&self) -> Notified<'_> {
+        self.vital_only.notified()
     }
 
     /// Returns the lane of the large answers of a flow.

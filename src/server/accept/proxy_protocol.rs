@@ -172,11 +172,10 @@ impl Head {
 }
 
 /// Whether bytes at the begin of a connection are those of a header, in either version. Neither TLS
-/// nor HTTP begins so.
+/// nor HTTP begins so. A request may follow empty lines (RFC 9112 §2.2), so that fewer than five
+/// bytes say nothing: HTTP refuses the rest of a header that comes so late.
 pub(crate) fn is_header(first: &[u8]) -> bool {
-    let shorter = first.len().min(SIGNATURE.len());
-    let is_version2 = !first.is_empty() && first.get(..shorter) == SIGNATURE.get(..shorter);
-    is_version2 || first.starts_with(VERSION1)
+    first.starts_with(SIGNATURE_BEGIN) || first.starts_with(VERSION1)
 }
 
 fn split(bytes: [u8; HEAD_BYTES]) -> ([u8; 12], [u8; 4]) {
@@ -194,6 +193,8 @@ pub(crate) const HEAD_BYTES: usize = 16;
 /// proxies, with a client certificate's names, some hundred.
 pub(crate) const REST_BYTES_MAX: usize = 2048;
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
+/// The first bytes of the signature that no HTTP request has.
+const SIGNATURE_BEGIN: &[u8] = b"\r\n\r\n\0";
 const VERSION1: &[u8] = b"PROXY ";
 /// The type of the field with the checksum (`PP2_TYPE_CRC32C`).
 const CHECKSUM: u8 = 0x03;
@@ -288,9 +289,12 @@ mod tests {
     #[test]
     fn neither_tls_nor_http_looks_like_a_header() {
         let (head, _) = header(0x21, 0x11, &IPV4);
-        assert!(is_header(&head[..1]) && is_header(&head) && is_header(b"PROXY UNKNOWN\r\n"));
+        assert!(is_header(&head[..5]) && is_header(&head) && is_header(b"PROXY UNKNOWN\r\n"));
         for other in [&b""[..], b"P", b"PUT /", b"PRI * HTTP/2.0", b"\x16\x03\x01", b"GET /"] {
             assert!(!is_header(other), "{other:?}");
+        }
+        for empty_lines in [&b"\r\n"[..], b"\r\n\r\n", b"\r\nGET /", b"\r\n\r\nGET /"] {
+            assert!(!is_header(empty_lines), "{empty_lines:?}");
         }
     }
 

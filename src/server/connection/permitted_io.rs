@@ -62,6 +62,11 @@ impl<I, P> PermittedIo<I, P> {
         Poll::Ready(())
     }
 
+    /// Completes when the connection is to be closed to make room, while nothing reads from it.
+    pub(crate) async fn evicted(&self) {
+        std::future::poll_fn(|context| self.eviction.poll_evicted(context)).await;
+    }
+
     /// Returns the socket.
     pub(crate) fn get_ref(&self) -> &I {
         &self.io

@@ -69,11 +69,13 @@ impl SendTimeouts {
     /// last stage, a body has a tenth of the time.
     pub(crate) async fn sweep(&self, overload: &Overload) -> Infallible {
         loop {
+            // Before the look at the stage, so that no change is lost in between.
+            let becomes_short = overload.until_vital_only();
             let is_short = overload.is_vital_only();
             let timeout = if is_short { self.0.timeout / SHORT_PART } else { self.0.timeout };
             tokio::select! {
                 () = tokio::time::sleep(timeout / 2) => {}
-                () = overload.until_vital_only(), if !is_short => continue,
+                () = becomes_short, if !is_short => continue,
             }
             let now = Instant::now() + (self.0.timeout - timeout);
             let tracked: Vec<_> = self.0.table.lock().bodies.values().map(Arc::clone).collect();

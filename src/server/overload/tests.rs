@@ -157,8 +157,10 @@ async fn those_who_wait_for_the_last_stage_are_woken() {
     overload.set(Stages { overall: Stage::InitialStates, space: Stage::Calm }, &Signals::default());
     tokio::task::yield_now().await;
     assert!(!woken.is_finished());
+    let before_the_first_poll = overload.until_vital_only();
     overload.set(Stages { overall: Stage::VitalOnly, space: Stage::Calm }, &Signals::default());
     woken.await.unwrap();
+    before_the_first_poll.await;
 }
 
 /// The log does not seem to say that an overload lasts.
