@@ -25,7 +25,7 @@ pub(in crate::server) async fn handshake<I>(
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
-    let shaken = match tokio::time::timeout(TIMEOUT, in_turn(tls, stream, client, gate)).await {
+    let shaken = match tokio::time::timeout(TIMEOUT, in_turn(tls, stream, gate)).await {
         Ok(shaken) => shaken?,
         Err(_) => return Ok(None),
     };
@@ -52,7 +52,6 @@ where
 async fn in_turn<I>(
     tls: &TlsAcceptor,
     stream: I,
-    client: Option<SocketAddr>,
     gate: &HandshakeGate,
 ) -> Result<std::io::Result<TlsStream<I>>, GateFull>
 where
@@ -62,7 +61,7 @@ where
         Ok(start) => start,
         Err(error) => return Ok(Err(error)),
     };
-    let place = gate.enter(client.map(|client| client.ip())).await?;
+    let place = gate.enter().await?;
     // Between the handshakes of two turns, everything else that is ready runs.
     tokio::task::yield_now().await;
     let mut accept = pin!(start.into_stream(Arc::clone(tls.config())));
