@@ -3,7 +3,7 @@
 //! (`docs/decisions/accepted-connections.md`; HAProxy, `doc/proxy-protocol.txt` §2.2).
 //!
 //! The header has a head of 16 bytes, which says how long the rest is: addresses, then fields of a
-//! type, a length and a value (TLVs). Those are skipped, but for the checksum, which is verified.
+//! type, a length and a value (TLVs). Those are skipped.
 //! Pure: [`proxied`](super::proxied) reads the bytes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,9 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 /// The head of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
-    bytes: [u8; HEAD_BYTES],
-    command: Command,
     family: Family,
+    rest_bytes: usize,
 }
 
 /// The client that a header names.
@@ -51,18 +50,9 @@ pub(crate) enum HeaderError {
     /// More bytes than any proxy needs.
     #[error("its PROXY header has {0} bytes behind the head, of at most {REST_BYTES_MAX}")]
     TooLong(usize),
-    /// Fewer bytes than the addresses need, or a field that ends behind the header.
-    #[error("its PROXY header ends within an address or a field")]
+    /// Fewer bytes than the addresses need.
+    #[error("its PROXY header ends within an address")]
     Truncated,
-    /// The checksum is wrong.
-    #[error("its PROXY header has a wrong checksum")]
-    Checksum,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Command {
-    Local,
-    Proxy,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,89 +74,47 @@ impl Head {
         if version_and_command >> 4 != 2 {
             return Err(HeaderError::Version(version_and_command >> 4));
         }
-        let command = match version_and_command & 0xf {
-            0 => Command::Local,
-            1 => Command::Proxy,
-            other => return Err(HeaderError::Command(other)),
-        };
-        let family = match (command, family) {
+        let family = match (version_and_command & 0xf, family) {
             // A proxy's own connection has no client, whatever the rest says.
-            (Command::Local, _) | (_, 0x00) => Family::Unspecified,
-            (_, 0x11) => Family::Ipv4,
-            (_, 0x21) => Family::Ipv6,
-            (_, 0x31) => Family::Unix,
-            (_, other) => return Err(HeaderError::Family(other)),
+            (0, _) | (1, 0x00) => Family::Unspecified,
+            (1, 0x11) => Family::Ipv4,
+            (1, 0x21) => Family::Ipv6,
+            (1, 0x31) => Family::Unix,
+            (1, other) => return Err(HeaderError::Family(other)),
+            (command, _) => return Err(HeaderError::Command(command)),
         };
-        let rest = usize::from(u16::from_be_bytes([high, low]));
-        if rest > REST_BYTES_MAX {
-            return Err(HeaderError::TooLong(rest));
+        let rest_bytes = usize::from(u16::from_be_bytes([high, low]));
+        if rest_bytes > REST_BYTES_MAX {
+            return Err(HeaderError::TooLong(rest_bytes));
         }
-        Ok(Self { bytes, command, family })
+        Ok(Self { family, rest_bytes })
     }
 
     /// Returns the number of bytes that follow the head, at most [`REST_BYTES_MAX`].
     pub(crate) fn rest_bytes(&self) -> usize {
-        let (_, [_, _, high, low]) = split(self.bytes);
-        usize::from(u16::from_be_bytes([high, low]))
+        self.rest_bytes
     }
 
     /// Returns the client that the header names. `rest` are the bytes behind the head.
     pub(crate) fn source(&self, rest: &[u8]) -> Result<Source, HeaderError> {
-        let (source, fields) = match self.family {
-            Family::Unspecified => return Ok(Source::Peer),
+        Ok(match self.family {
+            Family::Unspecified => Source::Peer,
             Family::Ipv4 => {
-                let (addresses, fields) =
-                    rest.split_first_chunk::<12>().ok_or(HeaderError::Truncated)?;
+                let addresses = rest.first_chunk::<12>().ok_or(HeaderError::Truncated)?;
                 let &[a, b, c, d, _, _, _, _, high, low, _, _] = addresses;
-                (address(Ipv4Addr::new(a, b, c, d).into(), [high, low]), fields)
+                address(Ipv4Addr::new(a, b, c, d).into(), [high, low])
             }
             Family::Ipv6 => {
                 let (address_bytes, more) =
                     rest.split_first_chunk::<16>().ok_or(HeaderError::Truncated)?;
-                let (ports, fields) =
-                    more.split_first_chunk::<20>().ok_or(HeaderError::Truncated)?;
+                let ports = more.first_chunk::<20>().ok_or(HeaderError::Truncated)?;
                 let &[.., high, low, _, _] = ports;
-                (address(Ipv6Addr::from(*address_bytes).into(), [high, low]), fields)
+                address(Ipv6Addr::from(*address_bytes).into(), [high, low])
             }
             Family::Unix => {
-                let (_, fields) = rest.split_first_chunk::<216>().ok_or(HeaderError::Truncated)?;
-                (Source::Socket, fields)
+                rest.first_chunk::<216>().ok_or(HeaderError::Truncated)?;
+                Source::Socket
             }
-        };
-        self.check_fields(rest, fields)?;
-        Ok(source)
-    }
-
-    /// Checks that the fields fill the rest of the header, and its checksum if it has one.
-    fn check_fields(&self, rest: &[u8], mut fields: &[u8]) -> Result<(), HeaderError> {
-        while let Some((&[kind, high, low], behind)) = fields.split_first_chunk::<3>() {
-            let length = usize::from(u16::from_be_bytes([high, low]));
-            let (value, next) = behind.split_at_checked(length).ok_or(HeaderError::Truncated)?;
-            if kind == CHECKSUM {
-                let expected: [u8; 4] = value.try_into().map_err(|_| HeaderError::Truncated)?;
-                let before = rest.len() - next.len() - expected.len();
-                let checksum = self.checksum(rest, before);
-                if checksum != u32::from_be_bytes(expected) {
-                    return Err(HeaderError::Checksum);
-                }
-            }
-            fields = next;
-        }
-        if fields.is_empty() { Ok(()) } else { Err(HeaderError::Truncated) }
-    }
-
-    /// Returns the CRC32C of the header, with zeros for the four bytes at `place`.
-    fn checksum(&self, rest: &[u8], place: usize) -> u32 {
-        let zeroed = |(index, byte): (usize, &u8)| {
-            if (place..place + 4).contains(&index) { 0 } else { *byte }
-        };
-        let bytes = self.bytes.into_iter().chain(rest.iter().enumerate().map(zeroed));
-        !bytes.fold(u32::MAX, |mut sum, byte| {
-            sum ^= u32::from(byte);
-            for _ in 0..8 {
-                sum = (sum >> 1) ^ (CASTAGNOLI & (sum & 1).wrapping_neg());
-            }
-            sum
         })
     }
 }
@@ -196,10 +144,6 @@ const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 /// The first bytes of the signature that no HTTP request has.
 const SIGNATURE_BEGIN: &[u8] = b"\r\n\r\n\0";
 const VERSION1: &[u8] = b"PROXY ";
-/// The type of the field with the checksum (`PP2_TYPE_CRC32C`).
-const CHECKSUM: u8 = 0x03;
-/// The polynomial of CRC32C, in reversed order of bits.
-const CASTAGNOLI: u32 = 0x82f6_3b78;
 
 #[cfg(test)]
 mod tests {
@@ -241,34 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_skipped_and_a_checksum_is_verified() {
-        let fields = |more: &[u8]| [&IPV4[..], more].concat();
-        let skipped = fields(&[0x04, 0, 2, 0, 0, 0xea, 0, 1, 9]);
-        assert!(parse(header(0x21, 0x11, &skipped)).is_ok());
-        let (head, mut rest) = header(0x21, 0x11, &fields(&[0x04, 0, 0, 0x03, 0, 4, 0, 0, 0, 0]));
-        let head = Head::parse(head).unwrap();
-        let checksum = head.checksum(&rest, rest.len() - 4);
-        assert_eq!(head.source(&rest), Err(HeaderError::Checksum));
-        rest.truncate(18);
-        rest.extend(checksum.to_be_bytes());
-        assert!(head.source(&rest).is_ok());
-        rest[3] ^= 1;
-        assert_eq!(head.source(&rest), Err(HeaderError::Checksum), "another address");
-        for broken in [&[0xea][..], &[0xea, 0], &[0xea, 0, 2, 0], &[0x03, 0, 3, 0, 0, 0]] {
-            let parsed = parse(header(0x21, 0x11, &fields(broken)));
-            assert_eq!(parsed, Err(HeaderError::Truncated), "{broken:?}");
+    fn fields_are_skipped() {
+        for fields in [&[0x04, 0, 2, 0, 0, 0xea, 0, 1, 9][..], &[0x03, 0, 4, 0, 0, 0, 0], &[0xea]] {
+            let parsed = parse(header(0x21, 0x11, &[&IPV4[..], fields].concat()));
+            assert_eq!(parsed, Ok(Source::Address("192.0.2.7:4660".parse().unwrap())));
         }
-    }
-
-    /// The check value of CRC32C (RFC 3720, appendix B.4: 32 bytes of zeros).
-    #[test]
-    fn the_checksum_is_crc32c() {
-        let head = Head { bytes: [0; HEAD_BYTES], command: Command::Proxy, family: Family::Ipv4 };
-        assert_eq!(head.checksum(&[0; 16], 16), 0x8a91_36aa);
-        let bytes: [u8; HEAD_BYTES] = std::array::from_fn(|index| index as u8);
-        let rest: [u8; 16] = std::array::from_fn(|index| 16 + index as u8);
-        let head = Head { bytes, ..head };
-        assert_eq!(head.checksum(&rest, 16), 0x46dd_794e);
     }
 
     #[test]
