@@ -21,7 +21,7 @@ use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::{accepts_gzip, name_dropped, set_gzip_headers};
 use crate::server::cached::watch_stream::{CacheBookmarks, Schedule, WatchEnd, WatchStream};
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
-use crate::server::http::body::{Body, FixedFrames};
+use crate::server::http::body::Body;
 use crate::server::http::{headers, response};
 use crate::server::metrics::{WaitCause, WatchOutcome};
 
@@ -341,6 +341,6 @@ fn expired(
     let status = Status::expired(requested, oldest);
     let frame = frame::encode_error(&status, read.target.form.encoding);
     read.context.metrics.delivered(0, frame.len());
-    let body = Body::Watch(Box::pin(FixedFrames(stream::iter([Rope::from(frame)]))));
+    let body = Body::Watch(Box::pin(stream::iter([Rope::from(frame)])));
     Begun::Expired(ok(read, handle, body))
 }

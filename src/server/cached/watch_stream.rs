@@ -58,7 +58,6 @@ pub(crate) use crate::server::cached::watch_stream::schedule::Schedule;
 use crate::server::cached::watch_stream::timers::Timers;
 pub(crate) use crate::server::cached::watch_stream::timers::WatchEnd;
 use crate::server::drain::WatchDrain;
-use crate::server::http::body::WatchFrames;
 use crate::server::metrics::ResourceMetrics;
 use crate::telemetry::metrics::GaugeGuard;
 
@@ -313,13 +312,6 @@ impl<B: Bookmarks + Unpin> Stream for WatchStream<B> {
                 }
             }
         }
-    }
-}
-
-impl<B: Bookmarks + Unpin> WatchFrames for WatchStream<B> {
-    fn leave(mut self: Pin<&mut Self>) {
-        self.schedule.leave(Instant::now());
-        (self.timers.needs_poll, self.timers.is_overloaded) = (true, true);
     }
 }
 

@@ -11,9 +11,8 @@
 //! keeps small. HTTP/1.1 has no such windows: there a socket that accepts nothing ends its
 //! connection ([`crate::server::connection::permitted_io`]).
 //!
-//! While Weir is overloaded to the last stage, a body has a tenth of the time. A watch of a cache
-//! then ends with a last bookmark instead, which its client finds when it reads again: it resumes
-//! there, and lists nothing.
+//! While Weir is overloaded to the last stage, a body has a tenth of the time. The client of a
+//! watch resumes at the last event that it has read.
 //!
 //! Locks: the table, then a body. Neither is held while a body is dropped.
 
@@ -55,8 +54,6 @@ pub(super) struct TrackedBody {
     pub(super) body: Option<Body>,
     /// `None` while hyper waits for the next piece.
     pub(super) deadline: Option<Instant>,
-    /// Whether the body is the rest of a watch that was ended.
-    is_rest: bool,
 }
 
 impl SendTimeouts {
@@ -80,7 +77,7 @@ impl SendTimeouts {
             let now = Instant::now() + (self.0.timeout - timeout);
             let tracked: Vec<_> = self.0.table.lock().bodies.values().map(Arc::clone).collect();
             for tracked in tracked {
-                let stalled = tracked.lock().take_stalled(now, is_short);
+                let stalled = tracked.lock().take_stalled(now);
                 if let Some(body) = stalled {
                     self.0.metrics.response_stalled();
                     tracing::debug!(?body, "dropped a response that its client did not read");
@@ -91,8 +88,7 @@ impl SendTimeouts {
 
     /// Tracks `body`, and returns the number under which it can be removed.
     pub(super) fn insert(&self, body: Body, deadline: Instant) -> (u64, Arc<Mutex<TrackedBody>>) {
-        let (body, deadline) = (Some(body), Some(deadline));
-        let tracked = TrackedBody { body, deadline, is_rest: false };
+        let tracked = TrackedBody { body: Some(body), deadline: Some(deadline) };
         let tracked = Arc::new(Mutex::new(tracked));
         let mut table = self.0.table.lock();
         table.last_id += 1;
@@ -120,19 +116,9 @@ impl SendTimeouts {
 }
 
 impl TrackedBody {
-    /// Takes the body out if its deadline has passed. If Weir is overloaded, the rest of a watch
-    /// stays, up to a last bookmark, until its deadline has passed without overload.
-    fn take_stalled(&mut self, now: Instant, is_overloaded: bool) -> Option<Body> {
-        let is_stalled =
-            |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline < now);
-        if self.is_rest && is_overloaded {
-            return None;
-        }
-        let mut stalled = self.body.take_if(|_| is_stalled(self.deadline))?;
-        if is_overloaded && let Some(rest) = stalled.leave() {
-            (self.body, self.is_rest) = (Some(rest), true);
-        }
-        Some(stalled)
+    /// Takes the body out if its deadline has passed.
+    fn take_stalled(&mut self, now: Instant) -> Option<Body> {
+        self.body.take_if(|_| self.deadline.is_some_and(|deadline| deadline < now))
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::vec;
 
 use bytes::{Buf, Bytes};
-use futures_util::Stream;
+use futures_util::stream::BoxStream;
 use http_body::{Frame, SizeHint};
 
 use crate::codec::held_bytes::HeldBytes;
@@ -38,29 +38,7 @@ pub(crate) enum Body {
 }
 
 /// The frames of a watch.
-pub(crate) type Frames = Pin<Box<dyn WatchFrames>>;
-
-/// The frames of a watch of a cache.
-pub(crate) trait WatchFrames: Stream<Item = Rope> + Send {
-    /// Has the watch end as soon as it has caught up, with a last bookmark: Weir is overloaded, and
-    /// the client does not read.
-    fn leave(self: Pin<&mut Self>);
-}
-
-/// Frames that end by themselves.
-pub(crate) struct FixedFrames<S>(pub(crate) S);
-
-impl<S: Stream<Item = Rope> + Unpin> Stream for FixedFrames<S> {
-    type Item = Rope;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Rope>> {
-        Pin::new(&mut self.0).poll_next(context)
-    }
-}
-
-impl<S: Stream<Item = Rope> + Unpin + Send> WatchFrames for FixedFrames<S> {
-    fn leave(self: Pin<&mut Self>) {}
-}
+pub(crate) type Frames = BoxStream<'static, Rope>;
 
 impl Body {
     /// Returns a body without bytes.
@@ -77,26 +55,6 @@ impl Body {
     /// count as held.
     pub(crate) fn long_chunks(chunks: Vec<Bytes>, held: HeldBytes) -> Self {
         Self::Chunks(Chunks { held: Some(held), ..Chunks::new(chunks) })
-    }
-
-    /// Ends a watch of a cache, and returns the rest of it up to a last bookmark. Returns `None` if
-    /// the watch is too far behind, and for other bodies.
-    pub(crate) fn leave(&mut self) -> Option<Self> {
-        let Self::Watch(frames) = self else { return None };
-        frames.as_mut().leave();
-        let mut context = Context::from_waker(Waker::noop());
-        let mut rest = Vec::new();
-        for _ in 0..REST_PIECES_MAX {
-            match frames.as_mut().poll_next(&mut context) {
-                Poll::Ready(Some(piece)) => rest.push(piece),
-                Poll::Ready(None) => {
-                    let frames = FixedFrames(futures_util::stream::iter(rest));
-                    return Some(Self::Watch(Box::pin(frames)));
-                }
-                Poll::Pending => {}
-            }
-        }
-        None
     }
 
     /// Returns a body that splices `list` while it is sent.
@@ -260,10 +218,6 @@ impl http_body::Body for Body {
         }
     }
 }
-
-/// A watch that has not caught up after these pieces is too far behind: its client resumes from the
-/// last event that it has read.
-const REST_PIECES_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests {

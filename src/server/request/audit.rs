@@ -17,7 +17,7 @@ use crate::auth::DecisionSource;
 use crate::auth::audit::{AuditLog, AuditResponse, AuditSubject, OpenWatch, Staleness};
 use crate::codec::rope::Rope;
 use crate::server::http::audit_id::AUDIT_ID;
-use crate::server::http::body::{Body, Frames, WatchFrames};
+use crate::server::http::body::{Body, Frames};
 use crate::server::request::auth::AuthContext;
 use crate::server::request::context::RequestContext;
 
@@ -119,11 +119,5 @@ impl Stream for LoggedFrames {
             self.open = None;
         }
         polled
-    }
-}
-
-impl WatchFrames for LoggedFrames {
-    fn leave(mut self: Pin<&mut Self>) {
-        self.frames.as_mut().leave();
     }
 }

@@ -354,23 +354,6 @@ async fn the_watch_ends_in_time_even_if_events_never_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_must_leave_ends_with_a_bookmark() {
-    let cache = cache();
-    let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
-    assert!(opened.stream.next().now_or_never().is_none());
-    tokio::time::sleep(Duration::from_secs(9)).await;
-    cache.apply(vec![Change::Upsert(object("z", 8))], Now::default());
-    cache.apply(vec![Change::Progress(ResourceVersion(9))], Now::default());
-    Pin::new(&mut opened.stream).leave();
-    // The client gets all events before the bookmark.
-    let event = text(&mut opened.stream).now_or_never().unwrap().unwrap();
-    assert!(event.starts_with(r#"{"type":"ADDED""#), "{event}");
-    assert_eq!(text(&mut opened.stream).now_or_never().unwrap().unwrap(), "BOOKMARK 9\n");
-    assert_eq!(text(&mut opened.stream).now_or_never().unwrap(), None);
-    assert_eq!(ended(opened), "overload");
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_delay_of_one_in_64_deliveries_is_observed() {
     let cache = cache();
     let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);

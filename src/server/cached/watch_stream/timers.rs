@@ -31,8 +31,6 @@ pub(super) struct Timers {
     pub(super) bookmark_due: bool,
     /// Whether the end has come.
     pub(super) expired: bool,
-    /// Whether the watch ends because Weir is overloaded.
-    pub(super) is_overloaded: bool,
 }
 
 impl Timers {
@@ -45,7 +43,6 @@ impl Timers {
             timer: None,
             bookmark_due: false,
             expired: false,
-            is_overloaded: false,
         }
     }
 
@@ -98,7 +95,6 @@ impl Timers {
     pub(super) fn cause(&self) -> &'static str {
         match self.drain_started {
             None => "shutdown",
-            Some(_) if self.is_overloaded => "overload",
             Some(_) => "deadline",
         }
     }

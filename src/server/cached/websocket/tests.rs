@@ -7,7 +7,6 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::*;
-use crate::server::http::body::FixedFrames;
 
 fn events(chunk: &'static [u8], encoding: Encoding) -> Vec<Bytes> {
     let mut chunk = Bytes::from_static(chunk);
@@ -28,11 +27,8 @@ fn a_chunk_is_split_into_its_events() {
 fn serve_chunks(chunks: Vec<&'static [u8]>, encoding: Encoding, open: bool) -> DuplexStream {
     let (client, server) = tokio::io::duplex(1 << 10);
     let chunks = stream::iter(chunks.into_iter().map(Bytes::from_static).map(Rope::from));
-    let frames: Frames = if open {
-        Box::pin(FixedFrames(chunks.chain(stream::pending())))
-    } else {
-        Box::pin(FixedFrames(chunks))
-    };
+    let frames: Frames =
+        if open { Box::pin(chunks.chain(stream::pending())) } else { Box::pin(chunks) };
     tokio::spawn(send_watch(server, frames, encoding, HeldBytes::new(usize::MAX)));
     client
 }
@@ -106,7 +102,7 @@ async fn the_watch_is_not_read_ahead_of_a_slow_client() {
         Rope::from(Bytes::from_static(b"{\"type\":\"ADDED\"}\n"))
     });
     let held = HeldBytes::new(usize::MAX);
-    tokio::spawn(send_watch(server, Box::pin(FixedFrames(frames)), Encoding::Json, held));
+    tokio::spawn(send_watch(server, Box::pin(frames), Encoding::Json, held));
     tokio::time::sleep(Duration::from_secs(60)).await;
     let taken = taken.load(std::sync::atomic::Ordering::Relaxed);
     assert!((10..200).contains(&taken), "{taken}");

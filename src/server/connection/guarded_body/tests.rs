@@ -9,7 +9,6 @@ use http_body_util::BodyExt;
 use super::*;
 use crate::flow::overload::{Signals, Stage};
 use crate::server::connection::activity::ConnActivity;
-use crate::server::http::body::{FixedFrames, WatchFrames};
 use crate::server::lanes::{self, Lanes};
 use crate::server::metrics::ServerMetrics;
 use crate::server::overload::{Overload, Stages};
@@ -54,55 +53,23 @@ async fn a_body_that_is_not_read_is_dropped_and_then_an_error() {
 async fn a_watch_may_be_silent_for_any_time() {
     let frames = futures_util::stream::iter([Rope::from(Bytes::from_static(b"event"))]);
     let frames = futures_util::StreamExt::chain(frames, futures_util::stream::pending());
-    let (timeouts, mut body) = guarded(Body::Watch(Box::pin(FixedFrames(frames))));
+    let (timeouts, mut body) = guarded(Body::Watch(Box::pin(frames)));
     body.frame().await.unwrap().unwrap();
     assert!(body.frame().now_or_never().is_none());
     sweep(&timeouts, TIMEOUT * 9).await;
     assert!(body.frame().now_or_never().is_none());
 }
 
-/// A watch that goes on until it is asked to leave.
-struct Endless {
-    is_leaving: bool,
-    is_over: bool,
-}
-
-impl futures_util::Stream for Endless {
-    type Item = Rope;
-
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Rope>> {
-        if self.is_over {
-            return Poll::Ready(None);
-        }
-        self.is_over = self.is_leaving;
-        let text: &[u8] = if self.is_leaving { b"bookmark" } else { b"event" };
-        Poll::Ready(Some(Rope::from(Bytes::from_static(text))))
-    }
-}
-
-impl WatchFrames for Endless {
-    fn leave(mut self: Pin<&mut Self>) {
-        self.is_leaving = true;
-    }
-}
-
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_not_read_ends_with_a_bookmark_while_weir_is_overloaded() {
-    let frames = Endless { is_leaving: false, is_over: false };
-    let (timeouts, mut body) = guarded(Body::Watch(Box::pin(frames)));
-    let mut next = async || {
-        let frame = body.frame().await?.unwrap().into_data().unwrap();
-        Some(frame.chunk().to_vec())
-    };
-    assert_eq!(next().await.unwrap(), b"event");
+async fn while_weir_is_overloaded_a_body_has_a_tenth_of_the_time() {
+    let (timeouts, mut body) = guarded(pieces(3));
+    body.frame().await.unwrap().unwrap();
     let overload = Overload::calm();
     let stages = Stages { overall: Stage::VitalOnly, space: Stage::Calm };
     overload.set(stages, &Signals::default());
-    // The bookmark stays for a client that reads later.
-    let swept = tokio::time::timeout(TIMEOUT / 2, timeouts.sweep(&overload));
+    let swept = tokio::time::timeout(TIMEOUT / 5, timeouts.sweep(&overload));
     assert!(swept.await.is_err());
-    assert_eq!(next().await.unwrap(), b"bookmark");
-    assert_eq!(next().await, None);
+    assert!(matches!(body.frame().await, Some(Err(BodyError::Stalled))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +79,7 @@ async fn an_http1_body_waits_until_its_pieces_were_written() {
     let frames =
         futures_util::stream::repeat_with(move || Rope::from(copied.hold(vec![7; PIECE_BYTES])));
     let request = ConnActivity::new().begin_request();
-    let body = Body::Watch(Box::pin(FixedFrames(frames)));
+    let body = Body::Watch(Box::pin(frames));
     let guards = BodyGuards { unwritten: Some(held.clone()), ..BodyGuards::default() };
     let mut body = GuardedBody::new(body, request, guards, None);
     let first = body.frame().await.unwrap().unwrap();
