@@ -22,7 +22,6 @@ mod request;
 use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
-use bytes::Bytes;
 use http::header::ETAG;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
@@ -251,26 +250,6 @@ impl Documents {
                 FetchOutcome::Other(Reply::error(&parts.headers, &status, REASON.as_str()))
             }
         }
-    }
-
-    /// Returns the body in memory that would be served with this ETag.
-    pub(crate) fn held(&self, request: &DocumentRequest, etag: &HeaderValue) -> Option<Bytes> {
-        match self.documents.get(&request.key)? {
-            Document::Stored(document) if document.etag == *etag => Some(document.bytes().clone()),
-            Document::Stored(_) | Document::Uncacheable => None,
-        }
-    }
-
-    /// Keeps the document of a 200 that was forwarded.
-    pub(crate) fn keep(&self, request: &DocumentRequest, headers: &HeaderMap, body: Bytes) {
-        let Some(etag) = StoredDocument::etag(StatusCode::OK, headers).cloned() else { return };
-        if body.len() > DOCUMENT_BYTES_MAX {
-            return;
-        }
-        let mut headers = headers.clone();
-        let _kept = headers::remove_hop_by_hop(&mut headers);
-        let document = StoredDocument::new(etag, &headers, body, self.held.clone());
-        self.store(&request.key, Document::Stored(Arc::new(document)));
     }
 
     fn store(&self, key: &Key, document: Document) {

@@ -5,20 +5,17 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use flate2::write::GzDecoder;
-use http::header::{CONTENT_ENCODING, ETAG};
+use http::header::CONTENT_ENCODING;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
-use crate::api::request_info::RequestInfo;
-use crate::cache::refusal::Refusal;
 use crate::server::cached::at_state::{StateAnswer, absent_since, get_at, list_at};
 use crate::server::cached::read::CachedRead;
-use crate::server::delegate::{CachedDecision, Reason};
-use crate::server::forward::documents::DocumentRequest;
+use crate::server::delegate::CachedDecision;
 use crate::server::http::body::Body;
 use crate::server::shadow::beside::{Beside, Compared};
-use crate::server::shadow::body::{Comparer, difference, header_difference, joined};
+use crate::server::shadow::body::{Comparer, header_difference, joined};
 use crate::server::shadow::copy::COPY_BYTES_MAX;
 use crate::server::shadow::ledger::{DifferingPart, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome};
@@ -42,14 +39,6 @@ impl Beside<'_> {
             upstream_end: Some(after),
             ..Measured::default()
         };
-        let head_parts = &self.request.parts;
-        let (path, query) = (head_parts.uri.path(), head_parts.uri.query().unwrap_or_default());
-        let info = RequestInfo::parse(&head_parts.method, path, query);
-        if let Some(document) = DocumentRequest::parse(head_parts, false, &info) {
-            let parts = chunks.iter().map(|chunk| chunk.bytes.clone()).collect();
-            let compared = self.compare_document(&document, &head, parts);
-            return compared.with(measured);
-        }
         let unusual = match head.status {
             StatusCode::GONE => Some(Cause::Expired),
             StatusCode::OK
@@ -77,42 +66,6 @@ impl Beside<'_> {
         match self.compare_whole(&whole, measured).await {
             Ok(compared) => compared,
             Err(outcome) => Compared::new(outcome).with(measured),
-        }
-    }
-
-    /// Compares a discovery or OpenAPI document with the one in memory, byte for byte as it was
-    /// sent. A new one is kept, as it would be by the request that fetches it.
-    fn compare_document(
-        &self,
-        document: &DocumentRequest,
-        head: &AnswerHead,
-        chunks: Vec<Bytes>,
-    ) -> Compared {
-        let documents = &self.router.documents;
-        let cold = Compared::new(Outcome::NotHeld(Reason::Refused(Refusal::NotReady)));
-        let etag = match head.status {
-            StatusCode::OK => head.headers.get(ETAG),
-            StatusCode::NOT_MODIFIED => document.client_etag.as_ref(),
-            _ => return Compared::new(Cause::UpstreamError),
-        };
-        let Some(etag) = etag else { return cold };
-        let held = documents.held(document, etag);
-        if head.status == StatusCode::NOT_MODIFIED {
-            return if held.is_some() { Compared::new(Outcome::Equal) } else { cold };
-        }
-        let Some(body) = joined(chunks, false, COPY_BYTES_MAX) else {
-            return Compared::new(Cause::TooLarge);
-        };
-        let Some(held) = held else {
-            documents.keep(document, &head.headers, body);
-            return cold;
-        };
-        match difference(&body, &held) {
-            None => Compared::new(Outcome::Equal),
-            Some(differs) => {
-                let what = Some(DifferingPart::Body(differs));
-                Compared { what, ..Compared::new(Outcome::Different) }
-            }
         }
     }
 

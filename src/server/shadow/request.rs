@@ -102,8 +102,8 @@ impl ReadKind {
             let (group, name) = (&resource.gvr.group, &resource.gvr.resource);
             if group.is_empty() { name.to_string() } else { format!("{name}.{group}") }
         });
-        let resource = resource.unwrap_or_else(|| "(a document)".to_owned());
-        Self { agent: agent.into(), verb: info.verb.as_str(), resource: resource.into() }
+        let resource = resource.unwrap_or_default().into();
+        Self { agent: agent.into(), verb: info.verb.as_str(), resource }
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crate::api::request_info::Verb;
 use crate::config::ConsistentLists;
 use crate::server::delegate::{self, CachedDecision, Freshness, Reason};
-use crate::server::forward::documents::DocumentRequest;
 use crate::server::http::headers;
 use crate::server::request::context::RequestContext;
 use crate::server::shadow::Shadow;
@@ -31,10 +30,7 @@ pub(crate) fn copy_answer(shadow: &Arc<Shadow>, context: &mut RequestContext<'_>
         _ => context.decision.clone(),
     };
     let forwards = forwards.filter(|reason| *reason == Reason::Consistent);
-    let is_document = DocumentRequest::parse(parts, context.has_body, info).is_some();
-    if let Err(reason) = decision
-        && !is_document
-    {
+    if let Err(reason) = decision {
         let is_counted =
             !matches!(reason, Reason::Write | Reason::NonResource | Reason::Subresource);
         if is_counted && is_read {
@@ -58,8 +54,5 @@ pub(crate) fn copy_answer(shadow: &Arc<Shadow>, context: &mut RequestContext<'_>
             context.holds.copy = Some(Box::new(copy));
         }
     }
-    match is_document {
-        true => Reason::NonResource,
-        false => forwards.unwrap_or(Reason::Shadow),
-    }
+    forwards.unwrap_or(Reason::Shadow)
 }

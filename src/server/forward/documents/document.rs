@@ -61,11 +61,6 @@ impl StoredDocument {
         self.body.bytes().len() + HEADERS_BYTES
     }
 
-    /// Returns the body.
-    pub(super) fn bytes(&self) -> &Bytes {
-        self.body.bytes()
-    }
-
     /// Counts the body as long as clients read it. Call this when it is no longer stored.
     pub(super) fn count_as_held(&self) {
         self.body.count_as_held(&self.held);
