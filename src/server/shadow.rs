@@ -28,7 +28,6 @@ mod path;
 pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod selection;
-pub(crate) mod spread;
 pub(crate) mod version;
 mod watch;
 

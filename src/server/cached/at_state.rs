@@ -41,14 +41,6 @@ pub(crate) struct StateAnswer {
     pub(crate) response: Response<Body>,
     /// Why a cache would have forwarded the read all the same.
     pub(crate) forwards: Option<Reason>,
-    /// How long it took to make the response without its body, once the cache had the state.
-    pub(crate) took: Duration,
-}
-
-impl StateAnswer {
-    fn new(response: Response<Body>, began: Instant) -> Self {
-        Self { response, forwards: None, took: began.elapsed() }
-    }
 }
 
 /// Returns the list at `at`, by the plan of the request.
@@ -66,9 +58,8 @@ pub(crate) async fn list_at(
     }
     cache_at(read, at, permits).await?;
     let plan = ListPlan { read_at: ReadAt::Exact(at), collection_only: false, ..plan.clone() };
-    let began = Instant::now();
     match list::serve(read, plan).await {
-        Ok(response) => Ok(StateAnswer { forwards, ..StateAnswer::new(response, began) }),
+        Ok(response) => Ok(StateAnswer { response, forwards }),
         Err(Reason::Exact | Reason::Continue) => Err(NoAnswer::BeforeCache),
         Err(reason) => Err(NoAnswer::Forwards(reason)),
     }
@@ -81,10 +72,9 @@ pub(crate) async fn get_at(
     permits: &Semaphore,
 ) -> Result<StateAnswer, NoAnswer> {
     let handle = cache_at(read, at, permits).await?;
-    let began = Instant::now();
     let object = version_of(&handle, &key_of(read), at).ok_or(NoAnswer::BeforeCache)?;
     let response = get::respond_with(read, &handle, &object).map_err(NoAnswer::Forwards)?;
-    Ok(StateAnswer::new(response, began))
+    Ok(StateAnswer { response, forwards: None })
 }
 
 /// Returns the 404 of a GET, if the object was absent at some moment since `since`; the object
@@ -102,7 +92,6 @@ pub(crate) async fn absent_since(
         let upstream = handle.upstream_resource_version(WAIT_MAX).await;
         reach(&handle, upstream.map_err(|_| NoAnswer::Late)?, permits).await?;
     }
-    let began = Instant::now();
     let object = handle.newest_state().and_then(|state| state.get(&key));
     let object = object.filter(|_| !was_absent(&handle, &key, since));
     if is_new && object.is_some() {
@@ -117,7 +106,8 @@ pub(crate) async fn absent_since(
         }
         None => not_found(read, &handle),
     };
-    Ok(StateAnswer::new(response.map_err(NoAnswer::Forwards)?, began))
+    let response = response.map_err(NoAnswer::Forwards)?;
+    Ok(StateAnswer { response, forwards: None })
 }
 
 /// Returns the objects that a watch from the state at `at` begins with, in order.

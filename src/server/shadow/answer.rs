@@ -1,14 +1,12 @@
 //! Compares a whole answer: of a GET or a LIST, or a refusal.
 
 use std::io::Write;
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use flate2::write::GzDecoder;
 use http::header::CONTENT_ENCODING;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
-use tokio::time::Instant;
 
 use crate::server::cached::at_state::{StateAnswer, absent_since, get_at, list_at};
 use crate::server::cached::read::CachedRead;
@@ -31,14 +29,9 @@ pub(super) struct WholeAnswer {
 impl Beside<'_> {
     /// Compares an answer with that of the cache.
     pub(super) async fn compare_answer(&self, answer: CopiedAnswer) -> Compared {
-        let CopiedAnswer { head, chunks, after } = answer;
+        let CopiedAnswer { head, chunks } = answer;
         let bytes: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
-        let measured = Measured {
-            bytes: bytes as u64,
-            upstream_head: Some(head.after),
-            upstream_end: Some(after),
-            ..Measured::default()
-        };
+        let measured = Measured { bytes: bytes as u64, ..Measured::default() };
         let unusual = match head.status {
             StatusCode::GONE => Some(Cause::Expired),
             StatusCode::OK
@@ -81,18 +74,16 @@ impl Beside<'_> {
         let held = self.shadow.made().clone();
         let read = self.read(&context, &held)?;
         let what = match refused {
-            Some(response) => compare_response(whole, response).await?.0,
+            Some(response) => compare_response(whole, response).await?,
             // Whoever may read from a cache is refused by the upstream.
             None if is_refused && context.auth.decision.is_some() => {
                 Some(DifferingPart::Status([status.as_u16(), StatusCode::OK.as_u16()]))
             }
             None if is_refused => return Err(Cause::UpstreamError.into()),
             None => {
-                let StateAnswer { response, forwards, took } = self.repeat(&read, whole).await?;
+                let StateAnswer { response, forwards } = self.repeat(&read, whole).await?;
                 measured.forwards = forwards;
-                let (what, made) = compare_response(whole, response).await?;
-                measured.cache = Some(took + made);
-                what
+                compare_response(whole, response).await?
             }
         };
         let outcome = match &what {
@@ -128,27 +119,23 @@ impl Beside<'_> {
     }
 }
 
-/// Compares two answers, and returns how long it took to make the cache's body.
+/// Compares two answers.
 async fn compare_response(
     whole: &WholeAnswer,
     response: Response<Body>,
-) -> Result<(Option<DifferingPart>, Duration), Outcome> {
+) -> Result<Option<DifferingPart>, Outcome> {
     let (parts, mut body) = response.into_parts();
     let WholeAnswer { head, body: upstream } = whole;
     if parts.status != head.status {
         let statuses = [head.status.as_u16(), parts.status.as_u16()];
-        return Ok((Some(DifferingPart::Status(statuses)), Duration::ZERO));
+        return Ok(Some(DifferingPart::Status(statuses)));
     }
     if let Some(name) = header_difference(&head.headers, &parts.headers) {
-        return Ok((Some(DifferingPart::Header(name)), Duration::ZERO));
+        return Ok(Some(DifferingPart::Header(name)));
     }
     let is_gzip = parts.headers.contains_key(CONTENT_ENCODING);
     let mut decoder = GzDecoder::new(Comparer::new(upstream));
-    let mut made = Duration::ZERO;
-    loop {
-        let began = Instant::now();
-        let Some(frame) = body.frame().await else { break };
-        made += began.elapsed();
+    while let Some(frame) = body.frame().await {
         // The state was lost meanwhile.
         let Ok(mut piece) = frame.map_err(|_| Cause::Relist)?.into_data() else { continue };
         while piece.has_remaining() {
@@ -168,5 +155,5 @@ async fn compare_response(
     } else {
         std::mem::replace(decoder.get_mut(), Comparer::new(&[]))
     };
-    Ok((comparer.finish().map(DifferingPart::Body), made))
+    Ok(comparer.finish().map(DifferingPart::Body))
 }

@@ -77,11 +77,7 @@ impl AnswerCopy {
     /// Takes the head of the answer.
     pub(crate) fn begin<B: Body>(&mut self, response: &Response<B>) {
         let Some(request) = &self.request else { return };
-        let head = AnswerHead {
-            status: response.status(),
-            headers: response.headers().clone(),
-            after: request.began.elapsed(),
-        };
+        let head = AnswerHead { status: response.status(), headers: response.headers().clone() };
         let is_watch = request.kind.verb == WATCH && head.status == StatusCode::OK;
         if is_watch && let Some(request) = self.request.take() {
             let (stream, receiver) = ChunkStream::open();
@@ -142,8 +138,8 @@ impl AnswerCopy {
     fn end(&mut self) {
         self.stream = None;
         let (Some(head), Some(request)) = (self.head.take(), self.request.take()) else { return };
-        let (chunks, after) = (std::mem::take(&mut self.chunks), request.began.elapsed());
-        let answer = Copied::Whole(CopiedAnswer { head, chunks, after });
+        let chunks = std::mem::take(&mut self.chunks);
+        let answer = Copied::Whole(CopiedAnswer { head, chunks });
         self.shadow.submit(Comparison { request, answer });
     }
 

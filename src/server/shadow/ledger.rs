@@ -2,14 +2,13 @@
 //! content of the cluster beyond the names in a request's path.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::flow::doctor::{SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST};
 use crate::server::delegate::Reason;
 use crate::server::shadow::body::BodyDifference;
 use crate::server::shadow::outcome::Outcome;
 use crate::server::shadow::request::ReadKind;
-use crate::server::shadow::spread::Spread;
 
 /// All counts.
 #[derive(Debug, Default)]
@@ -32,11 +31,6 @@ pub(crate) struct Counts {
     /// Events of watches that were equal.
     pub(crate) events: u64,
     pub(crate) saved: Saved,
-    /// The upstream's time to the head, and to the end.
-    pub(crate) upstream_head: Spread,
-    pub(crate) upstream_end: Spread,
-    /// The time for which the cache's answer was made, without waits.
-    pub(crate) cache: Spread,
 }
 
 /// The work that the upstream would have been spared, by estimate.
@@ -54,9 +48,6 @@ pub(crate) struct Measured {
     pub(crate) forwards: Option<Reason>,
     /// The bytes of the upstream's answer.
     pub(crate) bytes: u64,
-    pub(crate) upstream_head: Option<Duration>,
-    pub(crate) upstream_end: Option<Duration>,
-    pub(crate) cache: Option<Duration>,
 }
 
 /// One difference, without content.
@@ -110,13 +101,6 @@ impl Ledger {
             // The events of a watch have been counted by themselves.
             let bytes = if kind.verb == WATCH { 0.0 } else { measured.bytes as f64 };
             counts.saved.cpu_seconds += SECONDS_PER_REQUEST + bytes * SECONDS_PER_BYTE;
-        }
-        for (spread, time) in [
-            (&mut counts.upstream_head, measured.upstream_head),
-            (&mut counts.upstream_end, measured.upstream_end),
-            (&mut counts.cache, measured.cache),
-        ] {
-            time.into_iter().for_each(|time| spread.add(time));
         }
     }
 
@@ -175,9 +159,6 @@ impl Counts {
         ] {
             from.iter().for_each(|(reason, count)| *into.entry(*reason).or_default() += count);
         }
-        self.upstream_head.merge(&other.upstream_head);
-        self.upstream_end.merge(&other.upstream_end);
-        self.cache.merge(&other.cache);
     }
 }
 

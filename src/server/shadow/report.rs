@@ -67,22 +67,6 @@ fn write_text(out: &mut String, ledger: &Ledger, passed: Duration) -> std::fmt::
         saved.bytes as f64 / 1e6,
         saved.cpu_seconds
     )?;
-    writeln!(out, "\nTimes in ms: p50 / p99")?;
-    for (verb, counts) in by_verb(ledger) {
-        let times = |spread: &crate::server::shadow::spread::Spread| {
-            let part = |part| spread.quantile(part).map(|seconds| seconds * 1e3);
-            match (part(0.5), part(0.99)) {
-                (Some(half), Some(most)) => format!("{half:.2} / {most:.2}"),
-                _ => "-".to_owned(),
-            }
-        };
-        let (head, end) = (times(&counts.upstream_head), times(&counts.upstream_end));
-        let cache = times(&counts.cache);
-        writeln!(
-            out,
-            "  {verb:<6} upstream to first byte {head}, to end {end}; cache, to make it {cache}"
-        )?;
-    }
     write_clients(out, ledger)?;
     write_differences(out, ledger)?;
     let Verdict { missing } = Verdict::from_ledger(ledger);
@@ -187,7 +171,6 @@ fn reasons(counts: &BTreeMap<&'static str, u64>) -> String {
 }
 
 fn shown_counts(counts: &Counts) -> Map<String, Value> {
-    let times = |spread: &crate::server::shadow::spread::Spread| json!({"p50": spread.quantile(0.5), "p99": spread.quantile(0.99)});
     let fields = [
         ("seen", Value::from(counts.seen)),
         ("compared", counts.compared().into()),
@@ -200,9 +183,6 @@ fn shown_counts(counts: &Counts) -> Map<String, Value> {
         ("savedRequests", counts.saved.requests.into()),
         ("savedBytes", counts.saved.bytes.into()),
         ("savedCPUSeconds", counts.saved.cpu_seconds.into()),
-        ("upstreamFirstByteSeconds", times(&counts.upstream_head)),
-        ("upstreamEndSeconds", times(&counts.upstream_end)),
-        ("cacheSeconds", times(&counts.cache)),
     ];
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -3,7 +3,6 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, USER_AGENT};
@@ -49,8 +48,6 @@ pub(crate) enum Copied {
 pub(crate) struct CopiedAnswer {
     pub(crate) head: AnswerHead,
     pub(crate) chunks: Vec<CopiedChunk>,
-    /// How long it took after the request arrived.
-    pub(crate) after: Duration,
 }
 
 /// The head of an answer.
@@ -58,8 +55,6 @@ pub(crate) struct CopiedAnswer {
 pub(crate) struct AnswerHead {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// How long it took after the request arrived.
-    pub(crate) after: Duration,
 }
 
 impl AnswerHead {

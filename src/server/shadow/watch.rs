@@ -64,24 +64,21 @@ impl Beside<'_> {
         head: AnswerHead,
         chunks: mpsc::Receiver<CopiedChunk>,
     ) -> Compared {
-        let measured = Measured { upstream_head: Some(head.after), ..Measured::default() };
-        let compared = self.compare_allowed_watch(&head, chunks, measured).await;
-        compared.unwrap_or_else(|outcome| Compared::new(outcome).with(measured))
+        let compared = self.compare_allowed_watch(&head, chunks).await;
+        compared.unwrap_or_else(Compared::new)
     }
 
     async fn compare_allowed_watch(
         &self,
         head: &AnswerHead,
         chunks: mpsc::Receiver<CopiedChunk>,
-        measured: Measured,
     ) -> Result<Compared, Outcome> {
         let mut request_head = self.request.parts.clone();
         let (mut context, caller, refused) = self.begin(&mut request_head).await?;
         // The stream shows that the upstream allowed it.
         if let Some(refusal) = refused {
             let what = DifferingPart::Status([head.status.as_u16(), refusal.status().as_u16()]);
-            let outcome = Cause::Unconfirmed.into();
-            return Ok(Compared { outcome, what: Some(what), measured });
+            return Ok(Compared { what: Some(what), ..Compared::new(Cause::Unconfirmed) });
         }
         let held = self.shadow.made().clone();
         let read = self.read(&context, &held)?;
@@ -90,7 +87,7 @@ impl Beside<'_> {
         let members = head.is_gzip().then(MembersReader::default);
         let mut frames = UpstreamFrames { chunks, members, cutter, encoding, bytes: 0 };
         let end = self.follow(&read, &head.headers, &mut frames).await;
-        let measured = Measured { bytes: frames.bytes, ..measured };
+        let measured = Measured { bytes: frames.bytes, ..Measured::default() };
         let (outcome, what) = self.conclude(&mut context, &caller, encoding, end).await;
         Ok(Compared { outcome, what, measured })
     }

@@ -240,7 +240,7 @@ const LABELS: &str = "
 const REPLACED: &str = "
     accountedBytes actions address addresses admin-listen agent ageSeconds all allowed answer
     applied at attempts audit audit_id before behind body budgetShare bytes bytesPerSecond cache
-    caches cacheSeconds cause certificate certificates client code coefficients collection collector
+    caches cause certificate certificates client code coefficients collection collector
     compared compressedLists config configured conflict connection connections context cores count
     countsClients cpu cpuCores delay delaySeconds descriptors differences different discovery
     documents equal equalEvents err error errors errorsPerSecond events eventsPerSecond failure
@@ -250,7 +250,7 @@ const REPLACED: &str = "
     lagSeconds lastCheck lastDifference lastFailure lateness left_out limit limitBytes listen
     listeners log-filter log-format logLines lost max medianSeconds memory message
     missing_permissions mode most name namespace needs_restart NO_PROXY number object objects oldest
-    open openRequests overBudget owner p50 p99 parts path peer pendingFields permissions perSecond
+    open openRequests overBudget owner parts path peer pendingFields permissions perSecond
     perSecondOfMinute ping place priority_level product progressAgeSeconds quarantined ready refused
     refusedPerSecond rejected relists relistsPerHour request requests requestsPerSecond
     residentBytes resource_bytes_max responses saved savedBytes savedCPUSeconds savedRequests
@@ -258,7 +258,7 @@ const REPLACED: &str = "
     shareErrorMax shareOfRequests shutdown slowestCache span span_id spans spread stages
     stall_timeout started startup subject suppressed then through timesMet to tokens total
     total_bytes_max totals trace_id unaccountedBytes upstream upstreamBytesPerSecond upstreamCores
-    upstreamEndSeconds upstreamFirstByteSeconds upstreamInconsistent upstreamRequests
+    upstreamInconsistent upstreamRequests
     upstreamRequestsPerSecond upstreamSeats uptimeSeconds used usedBytes usedRatio user userAgent
     userAgents users verdict warm-caches watchBytesPerSecond watchers watchersBehind watches
     watchEvents WEIR_LOG what windows write-kubeconfig";
