@@ -38,7 +38,8 @@ crate::api::labels! {
         TooLarge = "too-large",
         /// The answer names no state.
         Malformed = "malformed",
-        /// The answers differ, and the state could not be read again.
+        /// The answers differ, and the state could not be read again, or it is an event of a
+        /// watch.
         Unconfirmed = "unconfirmed",
         /// It is a watch over a WebSocket.
         WebSocket = "websocket",

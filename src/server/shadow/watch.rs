@@ -22,8 +22,6 @@ use crate::codec::held_bytes::Claim;
 use crate::server::cached::at_state::{WAIT_MAX, begin, follow_from, start_at};
 use crate::server::cached::read::CachedRead;
 use crate::server::delegate::{CachedDecision, Start};
-use crate::server::request::auth::Caller;
-use crate::server::request::context::RequestContext;
 use crate::server::shadow::beside::{Beside, Compared};
 use crate::server::shadow::body::difference;
 use crate::server::shadow::events::{EventMatcher, Mismatch};
@@ -57,6 +55,26 @@ impl From<Mismatch> for End {
     }
 }
 
+impl End {
+    /// Returns the outcome, and what differs.
+    fn conclude(self) -> (Outcome, Option<DifferingPart>) {
+        let mismatch = match self {
+            Self::Outcome(outcome) => return (outcome, None),
+            Self::Start(what) | Self::Bookmark(what) => return (Outcome::Different, Some(what)),
+            Self::Event(mismatch) => mismatch,
+        };
+        let name = match &mismatch {
+            Mismatch::Bytes { .. } => "other bytes",
+            Mismatch::OnlyUpstream { .. } => "only the upstream sends it",
+            Mismatch::OnlyCache { .. } => "only the cache sends it",
+            Mismatch::BrokenClaim { .. } => "the upstream had claimed to be past it",
+        };
+        let (upstream, cache) = mismatch.frames();
+        let what = DifferingPart::Event(name, mismatch.at().0, difference(&upstream, &cache));
+        (Cause::Unconfirmed.into(), Some(what))
+    }
+}
+
 impl Beside<'_> {
     /// Compares a watch until it ends, or differs.
     pub(super) async fn compare_watch(
@@ -74,7 +92,7 @@ impl Beside<'_> {
         chunks: mpsc::Receiver<CopiedChunk>,
     ) -> Result<Compared, Outcome> {
         let mut request_head = self.request.parts.clone();
-        let (mut context, caller, refused) = self.begin(&mut request_head).await?;
+        let (context, _, refused) = self.begin(&mut request_head).await?;
         // The stream shows that the upstream allowed it.
         if let Some(refusal) = refused {
             let what = DifferingPart::Status([head.status.as_u16(), refusal.status().as_u16()]);
@@ -88,36 +106,8 @@ impl Beside<'_> {
         let mut frames = UpstreamFrames { chunks, members, cutter, encoding, bytes: 0 };
         let end = self.follow(&read, &head.headers, &mut frames).await;
         let measured = Measured { bytes: frames.bytes, ..Measured::default() };
-        let (outcome, what) = self.conclude(&mut context, &caller, encoding, end).await;
+        let (outcome, what) = end.conclude();
         Ok(Compared { outcome, what, measured })
-    }
-
-    async fn conclude(
-        &self,
-        context: &mut RequestContext<'_>,
-        caller: &Caller,
-        encoding: Encoding,
-        end: End,
-    ) -> (Outcome, Option<DifferingPart>) {
-        match end {
-            End::Outcome(outcome) => (outcome, None),
-            // The upstream sends no start twice, and no bookmark.
-            End::Start(what) | End::Bookmark(what) => (Outcome::Different, Some(what)),
-            End::Event(mismatch) => {
-                let (upstream, cache) = mismatch.frames();
-                let outcome =
-                    self.confirm_event(context, caller, encoding, (mismatch.at(), &upstream)).await;
-                let name = match &mismatch {
-                    Mismatch::Bytes { .. } => "other bytes",
-                    Mismatch::OnlyUpstream { .. } => "only the upstream sends it",
-                    Mismatch::OnlyCache { .. } => "only the cache sends it",
-                    Mismatch::BrokenClaim { .. } => "the upstream had claimed to be past it",
-                };
-                let what =
-                    DifferingPart::Event(name, mismatch.at().0, difference(&upstream, &cache));
-                (outcome, Some(what))
-            }
-        }
     }
 
     async fn follow(
