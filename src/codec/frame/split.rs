@@ -1,6 +1,6 @@
 //! Splits a stream of watch frames, wherever its chunks may be cut.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -16,6 +16,8 @@ pub struct RawFrame {
     /// keep it. In JSON it may be any text in the position of the object; its parser must check
     /// that it is exactly one value.
     pub object: Bytes,
+    /// The whole frame, with its length or its end of line.
+    pub bytes: Bytes,
 }
 
 impl std::fmt::Debug for RawFrame {
@@ -85,7 +87,7 @@ impl FrameSplitter {
             };
             self.check(line.len())?;
             if !line.trim_ascii().is_empty() {
-                frames.push(parse_line(&line)?);
+                frames.push(parse_line(line)?);
             }
         }
         self.partial.extend_from_slice(&chunk);
@@ -105,8 +107,8 @@ impl FrameSplitter {
             if self.partial.len() - size_of::<u32>() < length {
                 break;
             }
-            self.partial.advance(size_of::<u32>());
-            frames.push(parse_event(self.partial.split_to(length).freeze())?);
+            let frame = self.partial.split_to(size_of::<u32>() + length).freeze();
+            frames.push(parse_event(frame)?);
         }
         Ok(())
     }
@@ -118,9 +120,10 @@ impl FrameSplitter {
 
 /// Parses a JSON frame. The usual form, which every API server writes, is recognized by its
 /// beginning and end. Its object is not parsed here, so that it is parsed once.
-fn parse_line(line: &Bytes) -> Result<RawFrame, FrameError> {
-    if let Some((event, object)) = parse_canonical_line(line) {
-        return Ok(RawFrame { event: event.into(), object: line.slice_ref(object) });
+fn parse_line(line: Bytes) -> Result<RawFrame, FrameError> {
+    if let Some((event, object)) = parse_canonical_line(&line) {
+        let (event, object) = (event.into(), line.slice_ref(object));
+        return Ok(RawFrame { event, object, bytes: line });
     }
     parse_any_line(line)
 }
@@ -135,7 +138,7 @@ fn parse_canonical_line(line: &[u8]) -> Option<(&str, &[u8])> {
 }
 
 /// Parses a JSON frame in any other form.
-fn parse_any_line(line: &Bytes) -> Result<RawFrame, FrameError> {
+fn parse_any_line(line: Bytes) -> Result<RawFrame, FrameError> {
     // Reject unknown members: Weir would lose them.
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -145,15 +148,18 @@ fn parse_any_line(line: &Bytes) -> Result<RawFrame, FrameError> {
         #[serde(borrow)]
         object: &'a RawValue,
     }
-    let frame: Frame<'_> = serde_json::from_slice(line).map_err(|_| FrameError::Malformed)?;
-    Ok(RawFrame { event: frame.event, object: line.slice_ref(frame.object.get().as_bytes()) })
+    let frame: Frame<'_> = serde_json::from_slice(&line).map_err(|_| FrameError::Malformed)?;
+    let (event, object) = (frame.event, line.slice_ref(frame.object.get().as_bytes()));
+    Ok(RawFrame { event, object, bytes: line })
 }
 
-fn parse_event(message: Bytes) -> Result<RawFrame, FrameError> {
-    let [event, extension] = exact_fields(&message).ok_or(FrameError::Malformed)?;
+fn parse_event(frame: Bytes) -> Result<RawFrame, FrameError> {
+    let message = frame.get(size_of::<u32>()..).ok_or(FrameError::Malformed)?;
+    let [event, extension] = exact_fields(message).ok_or(FrameError::Malformed)?;
     let [object] = exact_fields(extension).ok_or(FrameError::Malformed)?;
     let event = std::str::from_utf8(event).map_err(|_| FrameError::Malformed)?;
-    Ok(RawFrame { event: event.into(), object: message.slice_ref(object) })
+    let (event, object) = (event.into(), frame.slice_ref(object));
+    Ok(RawFrame { event, object, bytes: frame })
 }
 
 /// Returns the first `N` fields of a message that has each of them once and no other: Weir would

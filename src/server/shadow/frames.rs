@@ -1,30 +1,27 @@
-//! The frames of the upstream's watch, cut from the copy of its body.
+//! The frames of the upstream's watch, from the copy of its body.
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-use crate::api::media_type::Encoding;
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::bookmark;
-use crate::codec::frame::RawFrame;
+use crate::codec::frame::{FrameSplitter, RawFrame};
 use crate::codec::gzip::MembersReader;
 use crate::server::shadow::outcome::Cause;
 use crate::server::shadow::request::CopiedChunk;
-use crate::server::shadow::version::{self, FrameCutter};
+use crate::server::shadow::version;
 
 /// The frames of the upstream's watch.
 pub(super) struct UpstreamFrames {
     pub(super) chunks: mpsc::Receiver<CopiedChunk>,
     /// Set if the body is compressed.
     pub(super) members: Option<MembersReader>,
-    pub(super) cutter: FrameCutter,
-    pub(super) encoding: Encoding,
+    pub(super) splitter: FrameSplitter,
     pub(super) bytes: u64,
 }
 
 /// A frame of the upstream's watch.
 pub(super) struct UpstreamFrame {
-    pub(super) bytes: Bytes,
     pub(super) raw: RawFrame,
     pub(super) at: Option<ResourceVersion>,
 }
@@ -43,16 +40,16 @@ impl UpstreamFrames {
                 None => Ok(chunk.bytes.clone()),
             };
             let plain = plain.map_err(|_| Cause::Malformed)?;
-            let cut = self.cutter.push(&plain).map_err(|_| Cause::Malformed)?;
-            let read = |bytes: Bytes| {
-                let raw = version::parse_frame(self.encoding, bytes.clone())?;
-                let at = version::identify(&raw.object).map(|object| object.at);
-                Some(UpstreamFrame { bytes, raw, at })
-            };
-            let frames: Option<Vec<_>> = cut.into_iter().map(read).collect();
-            let frames = frames.ok_or(Cause::Malformed)?;
+            // A copy, since frames may be kept longer than their chunk is counted.
+            let plain = Bytes::copy_from_slice(&plain);
+            let mut frames = Vec::new();
+            self.splitter.push(plain, &mut frames).map_err(|_| Cause::Malformed)?;
             if !frames.is_empty() {
-                return Ok(Some(frames));
+                let identify = |raw: RawFrame| UpstreamFrame {
+                    at: version::identify(&raw.object).map(|object| object.at),
+                    raw,
+                };
+                return Ok(Some(frames.into_iter().map(identify).collect()));
             }
         }
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::api::media_type::Encoding;
 use crate::api::resource_version::ResourceVersion;
-use crate::codec::frame::{FrameSplitter, RawFrame};
+use crate::codec::frame::FrameSplitter;
 use crate::codec::object::Key;
 use crate::codec::protobuf::wire::Fields;
 use crate::codec::protobuf::{ListMeta, decode_envelope, is_protobuf};
@@ -75,53 +75,9 @@ fn json(body: &[u8]) -> Option<JsonMeta<'_>> {
     serde_json::from_slice::<JsonBody<'_>>(body).ok().map(|body| body.metadata)
 }
 
-/// Cuts a watch's body into frames, each with its framing.
-#[derive(Debug)]
-pub(crate) struct FrameCutter {
-    encoding: Encoding,
-    partial: Vec<u8>,
-}
-
-/// The end of a frame is not found, or the frame is longer than any object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NotFrames;
-
-impl FrameCutter {
-    pub(crate) fn new(encoding: Encoding) -> Self {
-        Self { encoding, partial: Vec::new() }
-    }
-
-    /// Adds a chunk, and returns the frames that it completes.
-    pub(crate) fn push(&mut self, chunk: &[u8]) -> Result<Vec<Bytes>, NotFrames> {
-        self.partial.extend_from_slice(chunk);
-        let (mut frames, mut from) = (Vec::new(), 0);
-        while let Some(rest) = self.partial.get(from..) {
-            let Some(length) = frame_len(self.encoding, rest) else { break };
-            let Some(frame) = rest.get(..length).filter(|frame| !frame.is_empty()) else { break };
-            frames.push(Bytes::copy_from_slice(frame));
-            from += length;
-        }
-        self.partial.drain(..from);
-        if self.partial.len() > FRAME_BYTES_MAX { Err(NotFrames) } else { Ok(frames) }
-    }
-}
-
-/// Returns the length of the first frame with its framing, if that is known.
-fn frame_len(encoding: Encoding, bytes: &[u8]) -> Option<usize> {
-    match encoding {
-        Encoding::Json => memchr::memchr(b'\n', bytes).map(|end| end + 1),
-        Encoding::Protobuf => {
-            let length = u32::from_be_bytes(*bytes.first_chunk()?);
-            usize::try_from(length).ok()?.checked_add(size_of::<u32>())
-        }
-    }
-}
-
-/// Reads one frame.
-pub(crate) fn parse_frame(encoding: Encoding, frame: Bytes) -> Option<RawFrame> {
-    let mut frames = Vec::new();
-    FrameSplitter::new(encoding, FRAME_BYTES_MAX).push(frame, &mut frames).ok()?;
-    frames.pop().filter(|_| frames.is_empty())
+/// Returns what splits the body of a watch.
+pub(super) fn splitter(encoding: Encoding) -> FrameSplitter {
+    FrameSplitter::new(encoding, FRAME_BYTES_MAX)
 }
 
 const META: u32 = 1;
@@ -168,38 +124,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_are_cut_wherever_chunks_end(
-            bodies in prop::collection::vec("[a-z]{1,40}", 0..12),
-            size in 1..17_usize,
-            is_json in any::<bool>(),
-        ) {
-            let encoding = if is_json { Encoding::Json } else { Encoding::Protobuf };
-            let frames: Vec<Vec<u8>> = bodies
-                .iter()
-                .map(|body| match encoding {
-                    Encoding::Json => format!("{body}\n").into_bytes(),
-                    Encoding::Protobuf => {
-                        let length = u32::try_from(body.len()).unwrap().to_be_bytes();
-                        [&length, body.as_bytes()].concat()
-                    }
-                })
-                .collect();
-            let mut cutter = FrameCutter::new(encoding);
-            let cut: Vec<Bytes> = frames
-                .concat()
-                .chunks(size)
-                .flat_map(|chunk| cutter.push(chunk).unwrap())
-                .collect();
-            prop_assert_eq!(cut, frames);
-        }
-
-        #[test]
         fn any_bytes_are_accepted(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let body = Bytes::from(bytes);
             drop((list_version(&body), identify(&body)));
-            for encoding in [Encoding::Json, Encoding::Protobuf] {
-                drop((FrameCutter::new(encoding).push(&body), parse_frame(encoding, body.clone())));
-            }
         }
     }
 }

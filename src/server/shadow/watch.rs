@@ -11,12 +11,11 @@ use http::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::api::media_type::Encoding;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watcher::{Batch, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::codec::bookmark;
-use crate::codec::frame::{self, EventType};
+use crate::codec::frame::{self, EventType, FrameSplitter};
 use crate::codec::gzip::MembersReader;
 use crate::codec::held_bytes::Claim;
 use crate::server::cached::at_state::{WAIT_MAX, begin, follow_from, start_at};
@@ -29,7 +28,7 @@ use crate::server::shadow::frames::{UpstreamFrame, UpstreamFrames};
 use crate::server::shadow::ledger::{DifferingPart, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::request::{AnswerHead, CopiedChunk};
-use crate::server::shadow::version::{self, FrameCutter};
+use crate::server::shadow::version;
 
 /// Why the comparison of a watch ends.
 enum End {
@@ -101,9 +100,9 @@ impl Beside<'_> {
         let held = self.shadow.made().clone();
         let read = self.read(&context, &held)?;
         let encoding = read.target.form.encoding;
-        let cutter = FrameCutter::new(encoding);
+        let splitter = version::splitter(encoding);
         let members = head.is_gzip().then(MembersReader::default);
-        let mut frames = UpstreamFrames { chunks, members, cutter, encoding, bytes: 0 };
+        let mut frames = UpstreamFrames { chunks, members, splitter, bytes: 0 };
         let end = self.follow(&read, &head.headers, &mut frames).await;
         let measured = Measured { bytes: frames.bytes, ..Measured::default() };
         let (outcome, what) = end.conclude();
@@ -173,8 +172,8 @@ impl Beside<'_> {
                     break;
                 }
                 last_key = key.map(|key| key.as_str().to_owned());
-                let claim = self.shadow.claim(frame.bytes.len()).ok_or(Cause::Busy)?;
-                start.push((frame.bytes, claim));
+                let claim = self.shadow.claim(frame.raw.bytes.len()).ok_or(Cause::Busy)?;
+                start.push((frame.raw.bytes, claim));
             }
             if let Some(frame) = end {
                 let after = frame.position().ok_or(Cause::UpstreamError)?;
@@ -207,8 +206,7 @@ impl Beside<'_> {
             handle,
             watcher: watcher.with_view(read.target.form.view),
             matcher: EventMatcher::new(after),
-            cutter: FrameCutter::new(frames.encoding),
-            encoding: frames.encoding,
+            splitter: version::splitter(read.target.form.encoding),
             counted: 0,
             late_at: None,
             is_ended: false,
@@ -242,9 +240,8 @@ struct BothWatches {
     handle: CacheHandle,
     watcher: Watcher,
     matcher: EventMatcher,
-    /// Cuts the cache's frames, which come several at once.
-    cutter: FrameCutter,
-    encoding: Encoding,
+    /// Splits the cache's frames, which come several at once.
+    splitter: FrameSplitter,
     /// The equal events that were counted.
     counted: u64,
     /// The oldest event for which the cache is late, and from when on.
@@ -268,7 +265,7 @@ impl BothWatches {
                         .then(|| self.handle.bookmark(at, ends_start, read.target.form.view))
                         .flatten();
                     if let Some(differs) = own_bookmark
-                        .and_then(|own_bookmark| difference(&frame.bytes, &own_bookmark))
+                        .and_then(|own_bookmark| difference(&frame.raw.bytes, &own_bookmark))
                     {
                         let what =
                             DifferingPart::Event("other bytes of a bookmark", at.0, Some(differs));
@@ -276,7 +273,7 @@ impl BothWatches {
                     }
                     self.matcher.upstream_bookmark(at)?;
                 }
-                _ => self.matcher.upstream(frame.at.ok_or(Cause::Malformed)?, frame.bytes)?,
+                _ => self.matcher.upstream(frame.at.ok_or(Cause::Malformed)?, frame.raw.bytes)?,
             }
         }
         if self.matcher.behind() > PENDING_MAX {
@@ -299,12 +296,14 @@ impl BothWatches {
                     if self.watcher.take_bookmark_due() {
                         return Err(Cause::Relist.into());
                     }
+                    let mut frames = Vec::new();
                     for chunk in chunks {
-                        for frame in self.cutter.push(&chunk).map_err(|_| Cause::Malformed)? {
-                            let raw = version::parse_frame(self.encoding, frame.clone());
-                            let object = raw.and_then(|raw| version::identify(&raw.object));
-                            self.matcher.cache(object.ok_or(Cause::Malformed)?.at, frame)?;
-                        }
+                        let split = self.splitter.push(chunk, &mut frames);
+                        split.map_err(|_| Cause::Malformed)?;
+                    }
+                    for frame in frames {
+                        let object = version::identify(&frame.object).ok_or(Cause::Malformed)?;
+                        self.matcher.cache(object.at, frame.bytes)?;
                     }
                 }
                 Batch::InitialEvents { .. } | Batch::InitialEventsEnd(_) => {}

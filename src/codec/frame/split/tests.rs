@@ -49,8 +49,9 @@ fn a_frame_reads_the_same_in_any_json_layout() {
     ] {
         let mut frames = Vec::new();
         let mut splitter = FrameSplitter::new(Encoding::Json, 64);
-        splitter.push(Bytes::from_static(text.as_bytes()), &mut frames).unwrap();
-        let expected = RawFrame { event: "ADDED".into(), object: "{\"a\":{}}".into() };
+        splitter.push(text.into(), &mut frames).unwrap();
+        let (event, object) = ("ADDED".into(), "{\"a\":{}}".into());
+        let expected = RawFrame { event, object, bytes: text.into() };
         assert_eq!(frames, [expected], "{text}");
     }
 }
