@@ -20,13 +20,12 @@ mod document;
 mod request;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Duration;
 
 use http::header::ETAG;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use moka::Expiry;
 use moka::sync::Cache;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -52,7 +51,9 @@ use crate::upstream::pool;
 
 /// The discovery and OpenAPI documents in memory.
 pub(crate) struct Documents {
-    documents: Cache<Key, Document>,
+    documents: Cache<Key, Arc<StoredDocument>>,
+    /// The requests whose responses have no ETag, or are too large. They are forwarded for a while.
+    uncacheable: Cache<Key, ()>,
     /// Permits to read a document into memory.
     fetches: Semaphore,
     /// Counts documents that are no longer stored and that clients still read.
@@ -75,14 +76,6 @@ impl Fetcher<'_> {
     }
 }
 
-/// The value of a key.
-#[derive(Clone)]
-enum Document {
-    Stored(Arc<StoredDocument>),
-    /// The upstream's response has no ETag, or is too large. It is not fetched again for a while.
-    Uncacheable,
-}
-
 /// The result of the upstream's response to a request without a condition.
 enum FetchOutcome {
     /// A document to store, and the reply to the request that fetched it.
@@ -95,26 +88,23 @@ enum FetchOutcome {
 
 impl Documents {
     pub(crate) fn new(held: HeldBytes, metrics: ServerMetrics, registry: Registry) -> Self {
-        let weigh = |key: &Key, document: &Document| {
-            let document = match document {
-                Document::Stored(document) => document.weight(),
-                Document::Uncacheable => 0,
-            };
-            u32::try_from(key.weight() + document).unwrap_or(u32::MAX)
-        };
-        let evicted = |_, document, _| {
-            if let Document::Stored(document) = document {
-                document.count_as_held();
-            }
+        let weigh = |key: &Key, document: &Arc<StoredDocument>| {
+            u32::try_from(key.weight() + document.weight()).unwrap_or(u32::MAX)
         };
         let documents = Cache::builder()
             .name("documents")
             .max_capacity(DOCUMENTS_BYTES_MAX)
             .weigher(weigh)
-            .expire_after(UnusedDocuments)
-            .eviction_listener(evicted)
+            .time_to_idle(UNUSED_TIME_MAX)
+            .eviction_listener(|_, document: Arc<StoredDocument>, _| document.count_as_held())
             .build();
-        Self { documents, fetches: Semaphore::new(FETCHES_MAX), held, metrics, registry }
+        let uncacheable = Cache::builder()
+            .name("uncacheable-documents")
+            .max_capacity(UNCACHEABLE_MAX)
+            .time_to_live(UNCACHEABLE_FOR)
+            .build();
+        let fetches = Semaphore::new(FETCHES_MAX);
+        Self { documents, uncacheable, fetches, held, metrics, registry }
     }
 
     /// Replies from memory if the upstream revalidates the document, else with the upstream's
@@ -128,10 +118,11 @@ impl Documents {
         request: DocumentRequest,
     ) -> Reply {
         let fetcher = Fetcher { forwarder, prepared: &prepared, context };
-        let reply = match self.documents.get(&request.key) {
-            Some(Document::Uncacheable) => None,
-            Some(Document::Stored(document)) => self.ask(&fetcher, &request, Some(&document)).await,
-            None => self.ask(&fetcher, &request, None).await,
+        let reply = if self.uncacheable.contains_key(&request.key) {
+            None
+        } else {
+            let document = self.documents.get(&request.key);
+            self.ask(&fetcher, &request, document.as_deref()).await
         };
         match reply {
             Some(reply) => reply,
@@ -146,9 +137,7 @@ impl Documents {
         headers: &HeaderMap,
         request: &DocumentRequest,
     ) -> Option<Response<Body>> {
-        let Some(Document::Stored(document)) = self.documents.get(&request.key) else {
-            return None;
-        };
+        let document = self.documents.get(&request.key)?;
         let age = document.age();
         if self.registry.config().max_staleness.is_some_and(|max| age > max) {
             return None;
@@ -189,11 +178,13 @@ impl Documents {
         }
         match self.read(fetcher, response, request, permit).await {
             FetchOutcome::Stored(document, reply) => {
-                self.store(&request.key, Document::Stored(document));
+                self.documents.insert(request.key.clone(), document);
+                self.metrics.documents(self.documents.weighted_size());
                 Some(reply)
             }
             FetchOutcome::Uncacheable(reply) => {
-                self.store(&request.key, Document::Uncacheable);
+                self.documents.invalidate(&request.key);
+                self.uncacheable.insert(request.key.clone(), ());
                 reply
             }
             FetchOutcome::Other(reply) => Some(reply),
@@ -251,47 +242,6 @@ impl Documents {
             }
         }
     }
-
-    fn store(&self, key: &Key, document: Document) {
-        self.documents.insert(key.clone(), document);
-        self.metrics.documents(self.documents.weighted_size());
-    }
-}
-
-/// Removes documents that no client requests.
-struct UnusedDocuments;
-
-impl Expiry<Key, Document> for UnusedDocuments {
-    fn expire_after_create(&self, _: &Key, document: &Document, _: StdInstant) -> Option<Duration> {
-        Some(match document {
-            Document::Stored(_) => UNUSED_TIME_MAX,
-            Document::Uncacheable => UNCACHEABLE_FOR,
-        })
-    }
-
-    fn expire_after_read(
-        &self,
-        _: &Key,
-        document: &Document,
-        _: StdInstant,
-        left: Option<Duration>,
-        _: StdInstant,
-    ) -> Option<Duration> {
-        match document {
-            Document::Stored(_) => Some(UNUSED_TIME_MAX),
-            Document::Uncacheable => left,
-        }
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &Key,
-        document: &Document,
-        now: StdInstant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        self.expire_after_create(key, document, now)
-    }
 }
 
 /// The reason in responses: documents belong to no resource.
@@ -310,3 +260,5 @@ const FETCHES_MAX: usize = 4;
 const UNUSED_TIME_MAX: Duration = Duration::from_secs(3600);
 /// How long a document that cannot be stored is not read again.
 const UNCACHEABLE_FOR: Duration = Duration::from_secs(600);
+/// Limit on the requests that are remembered for it.
+const UNCACHEABLE_MAX: u64 = 1_000;
