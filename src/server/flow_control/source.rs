@@ -5,8 +5,7 @@
 //! the last plan stays, however long the API server is away. An object that is invalid keeps its
 //! last valid version.
 
-mod collection;
-
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,11 +19,11 @@ use crate::cache::core::watcher::{ObjectBatch, WatchStart};
 use crate::cache::handle::CacheHandle;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
+use crate::codec::object::Object;
 use crate::flow::level::PriorityLevel;
 use crate::flow::plan::Plan;
-use crate::flow::schema::FlowSchema;
+use crate::flow::schema::{FlowSchema, InvalidObject};
 use crate::server::flow_control::FlowControl;
-use crate::server::flow_control::source::collection::{Collection, Configured};
 
 /// Starts to follow both resources, until the guard is dropped or the registry stops. Must be
 /// called within a tokio runtime.
@@ -54,15 +53,24 @@ struct Objects {
 }
 
 /// An object of one of the two resources.
-trait Followed: Configured + Send + 'static {
+trait Followed: Clone + Send + 'static {
     /// The plural name of the resource.
     const RESOURCE: &'static str;
+    /// The number of objects that are used.
+    const COUNT_MAX: usize;
+
+    fn parse(json: &[u8]) -> Result<Self, InvalidObject>;
 
     fn collection(objects: &mut Objects) -> &mut Option<Collection<Self>>;
 }
 
 impl Followed for FlowSchema {
     const RESOURCE: &'static str = "flowschemas";
+    const COUNT_MAX: usize = 1_000;
+
+    fn parse(json: &[u8]) -> Result<Self, InvalidObject> {
+        Self::parse(json)
+    }
 
     fn collection(objects: &mut Objects) -> &mut Option<Collection<Self>> {
         &mut objects.schemas
@@ -71,6 +79,11 @@ impl Followed for FlowSchema {
 
 impl Followed for PriorityLevel {
     const RESOURCE: &'static str = "prioritylevelconfigurations";
+    const COUNT_MAX: usize = 256;
+
+    fn parse(json: &[u8]) -> Result<Self, InvalidObject> {
+        Self::parse(json)
+    }
 
     fn collection(objects: &mut Objects) -> &mut Option<Collection<Self>> {
         &mut objects.levels
@@ -154,6 +167,73 @@ impl Source {
         };
         flow.metrics.set_invalid(T::RESOURCE, invalid);
         self.changed.notify_one();
+    }
+}
+
+/// The valid objects of one resource, by name.
+struct Collection<T> {
+    valid: BTreeMap<Box<str>, T>,
+    /// The objects whose last version is not used.
+    invalid: BTreeSet<Box<str>>,
+}
+
+impl<T> Default for Collection<T> {
+    fn default() -> Self {
+        Self { valid: BTreeMap::new(), invalid: BTreeSet::new() }
+    }
+}
+
+impl<T: Followed> Collection<T> {
+    /// Returns the last valid version of each object.
+    fn valid(&self) -> Vec<T> {
+        self.valid.values().cloned().collect()
+    }
+
+    /// Returns the number of objects whose last version is not used.
+    fn invalid(&self) -> usize {
+        self.invalid.len()
+    }
+
+    /// Replaces all objects.
+    fn replace<'a>(&mut self, objects: impl Iterator<Item = &'a Object>) {
+        let before = std::mem::take(self);
+        for object in objects {
+            let name = object.key.name();
+            if let Some((name, earlier)) = before.valid.get_key_value(name) {
+                self.valid.insert(name.clone(), earlier.clone());
+            }
+            self.put(object);
+        }
+    }
+
+    /// Adds or replaces an object.
+    fn put(&mut self, object: &Object) {
+        let name = object.key.name();
+        let is_known = self.valid.contains_key(name);
+        let parsed = match T::parse(&object.body) {
+            Ok(_) if !is_known && self.valid.len() >= T::COUNT_MAX => {
+                Err("there are too many".to_owned())
+            }
+            Ok(parsed) => Ok(parsed),
+            Err(error) => Err(error.to_string()),
+        };
+        match parsed {
+            Ok(parsed) => {
+                self.invalid.remove(name);
+                self.valid.insert(name.into(), parsed);
+            }
+            Err(error) => {
+                tracing::warn!(name, error, "an object of priority and fairness is not used");
+                self.invalid.insert(name.into());
+            }
+        }
+    }
+
+    /// Removes an object.
+    fn remove(&mut self, object: &Object) {
+        let name = object.key.name();
+        self.valid.remove(name);
+        self.invalid.remove(name);
     }
 }
 
