@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -42,7 +41,6 @@ impl Measured {
     pub(super) async fn run(self, limits: Limits) -> Infallible {
         self.overload.show_memory_limit(limits.memory_bytes());
         let mut gauge = Gauge::new(limits);
-        let mut workers = Workers::new();
         let [mut overall, mut space, mut memory] = [StageMachine::default(); 3];
         let began = Instant::now();
         let mut due = began;
@@ -57,7 +55,6 @@ impl Measured {
                 self.overload.show_memory_limit(gauge.limits.memory_bytes());
                 gauge.measure_cpu();
                 gauge.count_descriptors();
-                self.overload.show_workers_busy(workers.busy());
                 self.flow_control.iter().for_each(|flow| flow.tend());
             }
             if tick.is_multiple_of(TICKS_PER_STAGE) {
@@ -148,33 +145,6 @@ impl Gauge {
     }
 }
 
-/// The workers of the runtime.
-struct Workers {
-    runtime: RuntimeMetrics,
-    /// The time for which all of them together had run tasks, as of an instant.
-    before: (Instant, Duration),
-}
-
-impl Workers {
-    fn new() -> Self {
-        let runtime = Handle::current().metrics();
-        Self { before: (Instant::now(), busy(&runtime)), runtime }
-    }
-
-    /// Returns the part of the time since the last call for which they ran tasks.
-    fn busy(&mut self) -> f64 {
-        let now = (Instant::now(), busy(&self.runtime));
-        let (since, before) = std::mem::replace(&mut self.before, now);
-        let ran = now.1.saturating_sub(before).as_secs_f64();
-        let available = (now.0 - since).as_secs_f64() * self.runtime.num_workers() as f64;
-        (ran / available.max(f64::EPSILON)).min(1.0)
-    }
-}
-
-fn busy(runtime: &RuntimeMetrics) -> Duration {
-    (0..runtime.num_workers()).map(|worker| runtime.worker_total_busy_duration(worker)).sum()
-}
-
 /// How late the timers of the last second fired.
 #[derive(Debug, Default)]
 struct Lateness(VecDeque<Duration>);
@@ -251,22 +221,6 @@ mod tests {
         assert!(lateness.high() > Duration::from_secs(2), "{:?}", lateness.high());
         (0..SAMPLES).for_each(|_| lateness.add(Duration::ZERO));
         assert_eq!(lateness.high(), Duration::ZERO);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn the_workers_are_busy_while_tasks_run() {
-        let measured = tokio::spawn(async {
-            let mut workers = Workers::new();
-            let until = Instant::now() + Duration::from_millis(50);
-            while Instant::now() < until {
-                std::hint::spin_loop();
-            }
-            // The time of a task counts at its end.
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            workers.busy()
-        });
-        let busy = measured.await.unwrap();
-        assert!(busy > 0.0 && busy <= 1.0, "{busy}");
     }
 
     #[tokio::test]

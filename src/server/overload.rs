@@ -108,11 +108,6 @@ impl Overload {
         }
     }
 
-    /// Shows the part of the time for which the runtime's workers ran tasks.
-    pub fn show_workers_busy(&self, part: f64) {
-        self.metrics.workers_busy(part);
-    }
-
     /// Shows the memory limit of this process, if it has one.
     pub fn show_memory_limit(&self, bytes: Option<u64>) {
         self.metrics.memory_limit(bytes);

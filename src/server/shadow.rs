@@ -114,9 +114,7 @@ impl Shadow {
     /// Counts bytes of a copy; `None` if there is no room for them.
     pub(crate) fn claim(&self, bytes: usize) -> Option<Claim> {
         let fits = self.held.bytes() + bytes <= HELD_BYTES_MAX;
-        let claim = fits.then(|| self.held.claim(bytes));
-        self.metrics.bytes.set(crate::telemetry::metrics::saturating_i64(self.held.bytes()));
-        claim
+        fits.then(|| self.held.claim(bytes))
     }
 
     /// Returns the account of the cache's answers.
@@ -161,16 +159,12 @@ impl Shadow {
     /// Counts equal events of a watch that goes on.
     pub(crate) fn record_events(&self, kind: &ReadKind, events: u64) {
         if events > 0 {
-            self.metrics.count_events(events);
             self.ledger.lock().count_events(kind, events);
         }
     }
 
     /// Keeps a difference.
     pub(crate) fn keep(&self, request: &ShadowRequest, outcome: Outcome, what: DifferingPart) {
-        if matches!(what, DifferingPart::Event(..)) {
-            self.metrics.count_event_difference();
-        }
         tracing::warn!(
             client = &*request.kind.agent,
             verb = request.kind.verb,
@@ -189,7 +183,6 @@ impl Shadow {
     }
 
     fn spend(&self, busy: Duration) {
-        self.metrics.spend(busy);
         self.pace.lock().spend(self.began.elapsed(), busy);
     }
 }

@@ -21,7 +21,6 @@ pub struct OverloadMetrics {
 struct Inner {
     stage: IntGaugeVec,
     lateness: Gauge,
-    workers_busy: Gauge,
     memory_limit: Gauge,
     used: [Gauge; 3],
     refused: IntCounterVec,
@@ -49,11 +48,6 @@ impl OverloadMetrics {
             "weir_runtime_lag_seconds",
             "How late timers of this process fire: the 90th percentile of the last second.",
         )?;
-        let workers_busy = float_gauge(
-            registry,
-            "weir_runtime_workers_busy_ratio",
-            "The part of the last second for which the runtime's workers ran tasks, on average.",
-        )?;
         let memory_limit = float_gauge(
             registry,
             "weir_memory_limit_bytes",
@@ -75,7 +69,6 @@ impl OverloadMetrics {
                 &["by"],
             )?,
             lateness,
-            workers_busy,
             memory_limit,
             used,
             refused: counter_vec(
@@ -123,10 +116,6 @@ impl OverloadMetrics {
         for (gauge, part) in self.inner.used.iter().zip([cpu, memory, descriptors]) {
             gauge.set(part);
         }
-    }
-
-    pub(super) fn workers_busy(&self, part: f64) {
-        self.inner.workers_busy.set(part);
     }
 
     pub(super) fn memory_limit(&self, bytes: Option<u64>) {
