@@ -82,7 +82,7 @@ use crate::server::request::trace::RequestTracer;
 use crate::server::router::Router;
 pub use crate::server::shadow::Shadow;
 use crate::server::shadow::beside;
-pub use crate::server::shadow::metrics::ShadowMetrics;
+pub use crate::server::shadow::outcome::ShadowMetrics;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::trace::Tracer;
 

@@ -5,7 +5,6 @@
 //! label values are constants of Weir. The counters of a request that a cache answered are resolved
 //! once per resource, so that this path looks up no label.
 
-mod cache_status;
 mod connections;
 mod families;
 pub(crate) mod figures;
@@ -21,7 +20,6 @@ use prometheus::{IntCounter, IntGauge, PullingGauge, Registry};
 use crate::api::resource::GroupVersionResource;
 use crate::codec::held_bytes::HeldBytes;
 use crate::server::appointments::AppointmentMetrics;
-pub(crate) use crate::server::metrics::cache_status::CacheStatus;
 use crate::server::metrics::connections::{ConnectionMetrics, LimitMetrics};
 use crate::server::metrics::families::ResourceFamilies;
 pub(crate) use crate::server::metrics::resource::ResourceMetrics;
@@ -170,6 +168,18 @@ impl ServerMetrics {
     fn other(&self) -> Arc<ResourceMetrics> {
         let make = || Arc::new(ResourceMetrics::new(&self.inner.families, ["", "", "other"]));
         Arc::clone(self.inner.other.get_or_init(make))
+    }
+}
+
+crate::api::labels! {
+    /// The cache status of a response: its origin.
+    pub(crate) enum CacheStatus {
+        /// A cache.
+        Hit = "hit",
+        /// The upstream.
+        Forward = "forward",
+        /// An error of Weir's own.
+        Error = "error",
     }
 }
 

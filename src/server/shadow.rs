@@ -21,7 +21,6 @@ pub(crate) mod copy;
 pub(crate) mod events;
 mod frames;
 pub(crate) mod ledger;
-pub(crate) mod metrics;
 pub(crate) mod outcome;
 mod pace;
 mod path;
@@ -45,8 +44,7 @@ use tokio::time::Instant;
 use crate::codec::held_bytes::{Claim, HeldBytes};
 use crate::config::ShadowConfig;
 use crate::server::shadow::ledger::{Difference, DifferingPart, Ledger, Measured};
-use crate::server::shadow::metrics::ShadowMetrics;
-use crate::server::shadow::outcome::{Cause, Outcome};
+use crate::server::shadow::outcome::{Cause, Outcome, ShadowMetrics};
 use crate::server::shadow::pace::Pace;
 use crate::server::shadow::request::{
     Comparison, ReadKind, ShadowRequest, report_target, shown_form,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::api::request_info::RequestScope;
 use crate::cache::core::store::ScanIndex;
-use crate::server::metrics::cache_status::CacheStatus;
+use crate::server::metrics::CacheStatus;
 use crate::server::metrics::families::ResourceFamilies;
 use crate::server::metrics::waits::WaitCause;
 use crate::telemetry::metrics::GaugeGuard;
