@@ -3,9 +3,9 @@
 //!
 //! [`selection`] says which reads are compared, [`copy`] copies an answer while it is relayed,
 //! [`request`] is what is kept of the read, and [`beside`] has the cache answer it again, for which
-//! [`answer`] and [`watch`] wait, and [`confirm`] asks the upstream twice. The comparison is pure:
-//! [`body`] and [`version`] for bodies, [`events`] for watches, [`path`] for the place of a
-//! difference. [`ledger`] counts, [`report`] shows, [`outcome`] names the outcomes.
+//! [`answer`] and [`watch`] wait. The comparison is pure: [`body`] and [`version`] for bodies,
+//! [`events`] for watches, [`path`] for the place of a difference. [`ledger`] counts, [`report`]
+//! shows, [`outcome`] names the outcomes.
 //!
 //! Invariants: the client's answer is the upstream's, and does not wait for a comparison. Copies
 //! have a bound in bytes, comparisons a share of the CPU; beyond them reads are counted and not
@@ -16,7 +16,6 @@
 mod answer;
 pub(crate) mod beside;
 pub(crate) mod body;
-mod confirm;
 pub(crate) mod copy;
 pub(crate) mod events;
 mod frames;

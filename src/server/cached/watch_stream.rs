@@ -32,7 +32,6 @@
 
 mod coalesce;
 mod schedule;
-mod timers;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -54,9 +53,8 @@ use crate::codec::frame;
 use crate::codec::gzip;
 use crate::codec::rope::{PIECE_BYTES, Rope};
 use crate::server::cached::watch_stream::coalesce::coalesce;
-pub(crate) use crate::server::cached::watch_stream::schedule::Schedule;
-use crate::server::cached::watch_stream::timers::Timers;
-pub(crate) use crate::server::cached::watch_stream::timers::WatchEnd;
+use crate::server::cached::watch_stream::schedule::Timers;
+pub(crate) use crate::server::cached::watch_stream::schedule::{Schedule, WatchEnd};
 use crate::server::drain::WatchDrain;
 use crate::server::metrics::ResourceMetrics;
 use crate::telemetry::metrics::GaugeGuard;
