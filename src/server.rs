@@ -49,7 +49,6 @@ pub use crate::server::accept::listener::{BoundListener, ListenerKind};
 use crate::server::accept::listener::{Listener, Socket};
 #[cfg(feature = "simulation")]
 pub use crate::server::accept::pipe::PipeListener;
-use crate::server::appointments::HerdAppointments;
 pub use crate::server::cached::compress::{Compressor, GzipMetrics};
 use crate::server::cached::drop_rules::DropRules;
 use crate::server::cached::read::CacheServices;
@@ -252,7 +251,7 @@ fn router(
             seams: services.seams.clone(),
             list_times: Arc::clone(list_times),
             overload: services.overload,
-            herd: HerdAppointments::new(services.metrics.appointments().clone()),
+            herd: services.metrics.appointments().clone(),
             drop_rules: DropRules::default(),
         },
         forwarder: Forwarder {

@@ -71,11 +71,6 @@ impl AccessReviews {
         self.inner.reviewer.admission.pending()
     }
 
-    /// Whether some reviews wait until others have ended.
-    pub(crate) fn some_wait(&self) -> bool {
-        self.pending() > REVIEWS_MAX
-    }
-
     /// Decides from the cache or by a review. Ignores cached decisions that allow and were reviewed
     /// before `last_revocation`, the last time that a permission was seen to be revoked.
     pub(crate) async fn decide(

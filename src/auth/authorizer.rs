@@ -127,11 +127,6 @@ impl Authorizer {
         self.reviews.pending()
     }
 
-    /// Whether some access reviews wait until others have ended.
-    pub(crate) fn reviews_wait(&self) -> bool {
-        self.reviews.some_wait()
-    }
-
     /// Returns whether roles allow a request of `user` with these attributes; `None` if Weir does
     /// not know the roles now. Unless it is `Some(true)`, [`authorize`](Self::authorize) decides.
     pub(crate) fn decision_of_roles(&self, user: &User, attributes: &Attributes) -> Option<bool> {

@@ -10,11 +10,9 @@
 //! request is sent next, and [`adaptive`] how many an API server gets at once. [`rules`] are
 //! operators' own, and [`rate_limit`] keeps their rates.
 //! [`read_pace`] finds the clients that do not read. [`lanes`] orders large answers, and
-//! [`overload`] has the stages of Weir's own overload. [`appointments`] say when a client that
-//! found no place is to come again.
+//! [`overload`] has the stages of Weir's own overload.
 
 pub mod adaptive;
-pub mod appointments;
 pub mod built_in;
 pub mod candidates;
 pub mod classify;

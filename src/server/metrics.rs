@@ -19,7 +19,7 @@ use prometheus::{IntCounter, IntGauge, PullingGauge, Registry};
 
 use crate::api::resource::GroupVersionResource;
 use crate::codec::held_bytes::HeldBytes;
-use crate::server::appointments::AppointmentMetrics;
+use crate::server::appointments::HerdAppointments;
 use crate::server::metrics::connections::{ConnectionMetrics, LimitMetrics};
 use crate::server::metrics::families::ResourceFamilies;
 pub(crate) use crate::server::metrics::resource::ResourceMetrics;
@@ -43,7 +43,7 @@ struct Inner {
     responses_stalled: IntCounter,
     upgrades: IntGauge,
     documents_bytes: IntGauge,
-    appointments: AppointmentMetrics,
+    appointments: HerdAppointments,
     held: Arc<OnceLock<HeldBytes>>,
     /// Replaced as a whole at the first request for a resource, so that no request waits for
     /// another.
@@ -74,7 +74,7 @@ impl ServerMetrics {
                 "weir_upgraded_connections",
                 "Client connections spliced to the upstream after an upgrade.",
             )?,
-            appointments: AppointmentMetrics::register(registry)?,
+            appointments: HerdAppointments::register(registry)?,
             documents_bytes: gauge(
                 registry,
                 "weir_documents_bytes",
@@ -155,8 +155,8 @@ impl ServerMetrics {
         self.inner.documents_bytes.set(saturating_i64(bytes));
     }
 
-    /// Returns the metrics of appointments.
-    pub(crate) fn appointments(&self) -> &AppointmentMetrics {
+    /// Returns what makes and counts the appointments of herds.
+    pub(crate) fn appointments(&self) -> &HerdAppointments {
         &self.inner.appointments
     }
 

@@ -96,10 +96,9 @@ impl ForwardClaim {
             return Ok(Self::without_permit(registry, context, reason));
         };
         let is_over_budget = reason == Reason::Refused(Refusal::OverBudget);
-        let served_gvr = registry.peek(&request.gvr).map(|_| &request.gvr);
         let exhausted = || {
             let waiting = registry.waiting(&request.gvr, &request.namespace);
-            let seconds = caches.herd.for_cache(served_gvr, waiting);
+            let seconds = caches.herd.for_cache(waiting);
             let status = Status { retry_after_seconds: Some(seconds), ..Status::initializing() };
             Rejection::new(status, RejectionCause::Forward(reason))
         };
@@ -116,7 +115,6 @@ impl ForwardClaim {
         };
         let permit = registry.forward_permit(&request.gvr, is_over_budget);
         let permit = Some(SharedPermit { _permit: permit.ok_or_else(exhausted)?, _share: share });
-        caches.herd.served(served_gvr);
         let watch = WatchRules::new(registry, context, request, (is_over_budget, false));
         Ok(Some(Self { permit, watch }))
     }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
-use crate::auth::DecisionSource;
 use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCredential};
 use crate::auth::authorizer::{Authorizer, NoDecision};
@@ -200,9 +199,6 @@ impl Access {
             }
             NoDecision::Limited | NoDecision::Unavailable => Bypass::from(Reason::Authorization),
         })?;
-        if decision.source == DecisionSource::Review {
-            herd.served_by_review(gateway.authorizer.reviews_wait());
-        }
         let decision = auth.decision.insert(decision);
         if !decision.allowed {
             let status = forbidden::forbidden(&identity.user, &attributes, &decision.reason);

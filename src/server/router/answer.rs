@@ -168,9 +168,6 @@ impl Router {
             CachedDecision::List(plan, _) => list::serve(&read, ListPlan::clone(plan)).await?,
             CachedDecision::Watch(plan, _) => watch::serve(read, plan).await?,
         };
-        if let (true, Some(request)) = (decision.options().is_some(), &context.info.resource) {
-            self.caches.herd.served(Some(&request.gvr));
-        }
         let Some(handshake) = handshake else {
             let code = response.status();
             let response = self.auditor.log_response(context, response, code).await;
