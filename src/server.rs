@@ -27,7 +27,6 @@ mod overload;
 pub(crate) mod request;
 mod router;
 pub(crate) mod shadow;
-pub(crate) mod watch_counter;
 
 use std::sync::Arc;
 use std::time::Duration;

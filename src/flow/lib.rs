@@ -18,7 +18,6 @@ pub mod candidates;
 pub mod classify;
 pub mod cost;
 pub mod costs;
-pub mod departures;
 pub mod deprecation;
 pub mod doctor;
 pub mod habit;

@@ -22,13 +22,13 @@ use crate::flow::rate_limit::{Bucket, Rate};
 use crate::flow::rules::Rule;
 use crate::server::flow_control::metrics::{FlowMetrics, RuleMetrics};
 use crate::server::http::refusal;
-use crate::server::watch_counter::{CountedWatch, WatchCounter};
+use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 
 /// Operators' rules, and what flows have used of their limits.
 pub(super) struct Rules {
     rules: Vec<ActiveRule>,
     flows: Cache<u64, Arc<FlowUse>>,
-    watches: WatchCounter<u64>,
+    watches: KeyedCounter<u64>,
     began: Instant,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Subject<'a> {
 #[derive(Default)]
 pub(crate) struct Admission {
     charged: Vec<(Arc<FlowUse>, Rate)>,
-    watches: Vec<CountedWatch<u64>>,
+    watches: Vec<Counted<u64>>,
     began: Option<Instant>,
 }
 
@@ -76,8 +76,8 @@ pub(crate) enum RuleRefusal {
     Rate(Rate, Duration),
     /// Too many bytes.
     Bytes(Rate, Duration),
-    /// Too many open watches; one of them will probably have ended after this time.
-    Watches(u32, Duration),
+    /// Too many open watches.
+    Watches(u32),
 }
 
 impl Rules {
@@ -87,7 +87,7 @@ impl Rules {
         Self {
             rules: rules.iter().map(active).collect(),
             flows: Cache::new(FLOWS_MAX),
-            watches: WatchCounter::default(),
+            watches: KeyedCounter::default(),
             began: Instant::now(),
         }
     }
@@ -145,8 +145,9 @@ impl Rules {
             return Err(RuleRefusal::Bytes(rate, wait));
         }
         if let Some(most) = limits.watches.filter(|_| subject.info.verb == Verb::Watch) {
-            let open = self.watches.open(flow, usize::try_from(most).unwrap_or(usize::MAX));
-            admission.watches.push(open.map_err(|wait| RuleRefusal::Watches(most, wait))?);
+            let open_max = usize::try_from(most).unwrap_or(usize::MAX);
+            let counted = self.watches.try_add_below(flow, open_max);
+            admission.watches.push(counted.ok_or(RuleRefusal::Watches(most))?);
         }
         if let Some((used, rate)) = used.as_ref().zip(limits.requests) {
             used.requests.take(rate, now).map_err(|wait| RuleRefusal::Rate(rate, wait))?;
@@ -208,9 +209,8 @@ impl RuleRefusal {
                 let what = format!("weir: more than {} bytes a second", rate.per_second);
                 refusal::limited(wait, what)
             }
-            Self::Watches(most, wait) => {
-                let what = format!("weir: more than {most} open watches");
-                refusal::limited(wait, what)
+            Self::Watches(most) => {
+                refusal::too_many_watches(format!("weir: more than {most} open watches"))
             }
         }
     }

@@ -57,6 +57,12 @@ pub(crate) fn limited(retry_after: Duration, message: String) -> Status {
     }
 }
 
+/// Returns a 429 for a watch beyond the open ones that its client may have. Nobody knows when one
+/// of them ends. The `Retry-After` is random in part, so that the refused come back apart.
+pub(crate) fn too_many_watches(message: String) -> Status {
+    limited(Duration::from_secs(fastrand::u64(WATCHES_RETRY_AFTER_SECONDS)), message)
+}
+
 /// Returns a 429 for a client that is to come again after `seconds`.
 pub(crate) fn come_again(seconds: u32, message: &str) -> Status {
     Status { retry_after_seconds: Some(seconds), ..too_many_requests(message) }
@@ -80,6 +86,8 @@ pub(crate) fn unreachable() -> Status {
 
 /// The range of `Retry-After` while no API server is usable.
 const UNREACHABLE_RETRY_AFTER_SECONDS: RangeInclusive<u32> = 1..=5;
+/// The range of `Retry-After` of a client with too many watches.
+const WATCHES_RETRY_AFTER_SECONDS: RangeInclusive<u64> = 24..=30;
 /// The words of kube-apiserver.
 const SHED: &str = "Too many requests, please try again later.";
 /// Estimates of more are worth little.
