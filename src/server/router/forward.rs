@@ -1,19 +1,17 @@
 //! A request that is forwarded: prepared, admitted, given seats, sent.
 //!
-//! A request may wait for seats for seconds, with thousands of others. So each step is a future of
-//! its own, which ends before the wait, and a request that has to wait is packed meanwhile
+//! A request may wait for seats for seconds, with thousands of others. So preparing it is a future
+//! of its own, which ends before the wait, and a request that has to wait is packed meanwhile
 //! (`docs/decisions/fair-queueing.md`).
 
 use std::pin::pin;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::{Forwarding, Router};
 use crate::server::delegate::Reason;
-use crate::server::flow_control::queue::SeatHold;
 use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::seats::Seats;
 use crate::server::forward::forwarder::PreparedRequest;
@@ -30,17 +28,6 @@ pub(super) struct Sendable<'a> {
     body: Incoming,
     /// Why it is forwarded.
     reason: Reason,
-}
-
-/// Seats, if a request needs any, or a refusal.
-type SeatResult = Result<Option<SeatHold>, Rejection>;
-
-/// The next step of a request that asks for seats.
-enum NextStep<'a, 'b> {
-    /// It is sent or refused by this.
-    Decided(BoxFuture<'a, Reply>),
-    /// It is packed until it gets its seats, or is refused.
-    Waits(&'a mut RequestContext<'b>, Box<Sendable<'a>>, BoxFuture<'static, SeatResult>),
 }
 
 impl Router {
@@ -91,71 +78,42 @@ impl Router {
         prepared.map_err(|status| Rejection::new(status, RejectionCause::Identity))
     }
 
-    /// Forwards a request as soon as there are seats for it.
-    ///
-    /// It is no `async fn`, which would have its arguments twice, and nothing larger than a pointer
-    /// lives beside the wait.
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` has its arguments twice")]
-    pub(super) fn forward<'a, 'b: 'a>(
-        &'a self,
-        context: &'a mut RequestContext<'b>,
-        request: Box<Sendable<'a>>,
-    ) -> impl Future<Output = Reply> + Send + use<'a, 'b> {
-        async move {
-            let (context, mut request, seat) = match self.ask(context, request) {
-                NextStep::Decided(sent) => return sent.await,
-                NextStep::Waits(context, request, seat) => (context, request, seat),
-            };
-            let sent = {
-                let seat = seat.await;
-                request.prepared.unpack(context.parts);
-                context.ended_wait("seats", true);
-                self.decided(context, request, seat)
-            };
-            sent.await
-        }
-    }
-
-    /// Asks for the seats of a request, and packs it if it has to wait.
-    fn ask<'a, 'b: 'a>(
-        &'a self,
-        context: &'a mut RequestContext<'b>,
-        mut request: Box<Sendable<'a>>,
-    ) -> NextStep<'a, 'b> {
+    /// Forwards a request as soon as there are seats for it. Nothing larger than a pointer lives
+    /// beside the wait.
+    pub(super) async fn forward(
+        &self,
+        context: &mut RequestContext<'_>,
+        mut request: Box<Sendable<'_>>,
+    ) -> Reply {
+        let mut has_waited = false;
         let seat = match self.ask_for_seats(context) {
             Ok(Seats::Now(seat)) => Ok(seat),
             Ok(Seats::Later(wait)) => {
-                let mut seat = wait.wait().boxed();
+                let mut decided = wait.wait().boxed();
                 // It may have been decided at once.
-                match (&mut seat).now_or_never() {
+                match (&mut decided).now_or_never() {
                     Some(seat) => seat,
                     None => {
+                        has_waited = true;
                         request.prepared.pack(context.parts);
-                        return NextStep::Waits(context, request, seat);
+                        let seat = decided.await;
+                        request.prepared.unpack(context.parts);
+                        seat
                     }
                 }
             }
             Err(rejection) => Err(rejection),
         };
-        context.ended_wait("seats", false);
-        NextStep::Decided(self.decided(context, request, seat))
-    }
-
-    /// Sends a request that has its seats, or refuses it. Many are refused at once, so a refusal
-    /// has no room for the way to an API server.
-    fn decided<'a, 'b: 'a>(
-        &'a self,
-        context: &'a mut RequestContext<'b>,
-        request: Box<Sendable<'a>>,
-        seat: SeatResult,
-    ) -> BoxFuture<'a, Reply> {
-        match seat {
+        context.ended_wait("seats", has_waited);
+        // Many are refused at once, so a refusal has no room for the way to an API server.
+        let sent = match seat {
             Ok(seat) => {
                 context.holds.seats = seat.map(Box::new);
                 self.forward_seated(context, request).boxed()
             }
             Err(rejection) => async move { self.reject(context, &rejection).await }.boxed(),
-        }
+        };
+        sent.await
     }
 
     /// Sends a request that has its seats.
