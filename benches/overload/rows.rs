@@ -135,8 +135,6 @@ async fn bursts(what: &str, clients: &mut [Client], proc: &str, path: &str, code
     for connections in [1, clients.len()] {
         let mut took = Duration::ZERO;
         for _ in 0..BURSTS {
-            // A connection may have 200 refusals a second.
-            sleep(Duration::from_secs(1)).await;
             let before = cpu_of_threads(proc);
             let flood = clients.iter_mut().take(connections).map(|client| async move {
                 for _ in 0..BURST {
@@ -304,8 +302,7 @@ async fn fill(address: SocketAddr) {
 const RUN: Duration = Duration::from_secs(15);
 /// A list after more is of no use to its client.
 const IN_TIME: Duration = Duration::from_secs(10);
-/// How long a connection whose request was refused sends no other: Weir closes one that has more
-/// than 200 refusals a second.
+/// How long a connection whose request was refused sends no other.
 const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 const BURSTS: u32 = 10;
 const BURST: u32 = 150;

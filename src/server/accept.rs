@@ -38,7 +38,7 @@ use crate::server::connection::client::{Client, ConnectionStanding, next_number}
 use crate::server::connection::permits::{
     Acquired, AddressAtLimit, ConnectionCounts, ConnectionPermit,
 };
-use crate::server::connection::permitted_io::{PermittedIo, SocketControl};
+use crate::server::connection::permitted_io::PermittedIo;
 use crate::server::connection::{ConnectionServer, Protocol};
 use crate::server::drain::Drain;
 use crate::server::flow_control::memo::FlowMemo;
@@ -226,10 +226,8 @@ impl Acceptor {
         }
         let (permit, open) = (Arc::new(permit), self.metrics.connection(listener.as_str()));
         let eviction = Arc::clone(permit.eviction());
-        let refusal_pace = Arc::clone(permit.refusal_pace());
-        let control = SocketControl { eviction, refusal_pace };
         let of_client = Arc::downgrade(&permit);
-        Some((PermittedIo::new(io, (permit, open), control, self.stall_timeout), of_client))
+        Some((PermittedIo::new(io, (permit, open), eviction, self.stall_timeout), of_client))
     }
 
     /// Serves a connection without TLS of a client that is known by its listener. Returns whether

@@ -21,11 +21,9 @@
 
 use std::sync::Arc;
 
-use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Version};
 
 use crate::api::request_info::Verb;
-use crate::auth::user::Credential;
 use crate::codec::held_bytes::HeldBytes;
 use crate::flow::rules::rank;
 use crate::server::cached::response_budget::too_much_held;
@@ -186,7 +184,6 @@ impl Router {
         let mut reply = Reply::refusal(&parts.headers, &info.query, status, cause.as_str());
         if let Some(shed) = rejection.shed() {
             self.mark_shed(context, shed, reply.response.headers_mut());
-            self.hold_back(context, reply.response.headers_mut()).await;
         }
         let audit_id = reply.response.headers().get(AUDIT_ID).cloned();
         self.auditor.log_refusal(context, status, audit_id).await;
@@ -201,28 +198,6 @@ impl Router {
         let names = [FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID].into_iter();
         for (name, uid) in names.zip(uids.into_iter().flatten()) {
             uid.map(|uid| headers.insert(name, uid));
-        }
-    }
-
-    /// Holds back a client that has too many requests refused: the next ones are read later, and it
-    /// is asked to use another connection. A proxy's connection is that of many clients, who are
-    /// not held back for one.
-    async fn hold_back(&self, context: &RequestContext<'_>, headers: &mut HeaderMap) {
-        let client = context.client;
-        let identity = context.auth.identity.as_ref();
-        let is_proxied =
-            identity.is_some_and(|identity| identity.credential == Credential::FrontProxy);
-        if is_proxied || client.standing.is_shared() {
-            return;
-        }
-        let Some(pace) = client.standing.refusal_pace() else { return };
-        let Some(pause) = pace.refuse() else { return };
-        self.metrics.limits().connections_slowed.inc();
-        if context.version == Version::HTTP_2 {
-            pace.ask_to_leave();
-        } else {
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-            tokio::time::sleep(pause).await;
         }
     }
 }

@@ -22,7 +22,6 @@ mod large_heads;
 pub(crate) mod list;
 pub(crate) mod permits;
 pub(crate) mod permitted_io;
-pub(crate) mod refusal_pace;
 pub(crate) mod send_timeouts;
 pub(crate) mod stall_timeout;
 pub(crate) mod wire;
@@ -52,7 +51,6 @@ use crate::server::connection::cork::Cork;
 use crate::server::connection::http_limits::{HEAD_BYTES_MAX, IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
 use crate::server::connection::large_heads::LargeHeads;
 use crate::server::connection::list::ConnectionList;
-use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::connection::send_timeouts::SendTimeouts;
 use crate::server::lanes;
 use crate::server::overload::Overload;
@@ -115,7 +113,6 @@ impl ConnectionServer {
         let io = TokioIo::new(cork.clone());
         let router = Arc::clone(&self.router);
         let draining = client.drain.started().clone();
-        let refusal_pace = client.standing.refusal_pace();
         let send_timeouts = SendTimeouts::new(self.stall_timeout, router.metrics.clone());
         let (requests, timeouts) = (activity.clone(), send_timeouts.clone());
         let overload = Arc::clone(&router.caches.overload);
@@ -142,7 +139,7 @@ impl ConnectionServer {
             header_read_timeout,
             (send_timeouts, overload),
             activity,
-            (draining, refusal_pace),
+            draining,
         );
         match protocol {
             Protocol::Http1 => {
@@ -175,7 +172,7 @@ fn spawn_timeouts(
     header_read_timeout: Duration,
     (send_timeouts, overload): (SendTimeouts, Arc<Overload>),
     activity: ConnActivity,
-    (draining, refusal_pace): (CancellationToken, Option<Arc<RefusalPace>>),
+    draining: CancellationToken,
 ) {
     streams.spawn_aux(async move { match send_timeouts.sweep(&overload).await {} });
     let heads = activity.clone();
@@ -184,15 +181,8 @@ fn spawn_timeouts(
         CloseReason::HeaderTimeout
     });
     streams.spawn_aux(async move {
-        let asked = async {
-            match refusal_pace {
-                Some(pace) => pace.until_asked_to_leave().await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = draining.cancelled() => {}
-            () = asked => {}
             () = activity.idle_timeout(IDLE_TIMEOUT) => {}
         }
         CloseReason::Graceful

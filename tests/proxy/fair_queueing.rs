@@ -4,10 +4,8 @@
 use std::net::SocketAddr;
 
 use http::HeaderMap;
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use weir::config::seams::Seams;
 use weir::config::{Config, FlowControlConfig, FlowControlMode};
 use weir::simulator::{Action, Simulator, SimulatorOptions};
 
@@ -204,46 +202,4 @@ async fn a_sidecar_keeps_to_the_seats_although_flow_control_is_off() {
         proxy.metric("weir_flowcontrol_seats", &[]).await == 0.0
     })
     .await;
-}
-
-/// The refusal waits to hold back a client that does not heed refusals. Others get the seats of its
-/// request meanwhile.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_the_forward_budget_refuses_has_no_seats_while_its_refusal_waits() {
-    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
-    seed(&upstream);
-    let seams = Seams { over_budget_forwards: 1, ..Seams::default() };
-    let proxy = Proxy::before_with(seams, upstream, "", |config| {
-        config.flow_control.mode = FlowControlMode::Enforce;
-        config.cache.resource_bytes_max = 2_000;
-    })
-    .await;
-    let list = "/api/v1/configmaps?resourceVersion=0";
-    eventually("the budget binds", async || {
-        proxy.get(list).await.cache() == "forward; reason=over-budget"
-    })
-    .await;
-    proxy.upstream.faults().add("list", "configmaps", 1, Action::Hang);
-    let address = proxy.plain();
-    let hanging = tokio::spawn(async move { client::fetch(address, &Call::get(list)).await });
-    let seats = async || proxy.metric("weir_flowcontrol_seats", &[]).await;
-    eventually("a list takes the budget", async || seats().await == 1.0).await;
-    let flood = format!("GET {list} HTTP/1.1\r\nhost: localhost\r\n\r\n").repeat(2_000);
-    let mut connection = tokio::spawn(async {});
-    eventually("a refusal waits", async || {
-        if connection.is_finished() {
-            let flood = flood.clone();
-            connection = tokio::spawn(async move {
-                let mut socket = TcpStream::connect(address).await.unwrap();
-                let (mut reader, mut writer) = socket.split();
-                let mut answers = tokio::io::sink();
-                let read = tokio::io::copy(&mut reader, &mut answers);
-                drop(tokio::join!(writer.write_all(flood.as_bytes()), read));
-            });
-        }
-        proxy.metric("weir_connections_slowed_total", &[]).await > 0.0
-    })
-    .await;
-    assert_eq!(seats().await, 1.0, "only the list that the API server has");
-    hanging.abort();
 }

@@ -1,7 +1,7 @@
 //! The client of a connection, as its requests see it.
 
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
@@ -13,7 +13,6 @@ use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::client_id::ClientId;
 use crate::server::connection::list::ListedConnection;
 use crate::server::connection::permits::{ConnectionPermit, UserAtLimit};
-use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::drain::ConnectionDrain;
 use crate::server::flow_control::memo::FlowMemo;
 
@@ -44,11 +43,6 @@ pub(crate) struct ConnectionStanding {
     /// Whether the connection counts for a user. Never false again, so that later requests take no
     /// lock.
     is_moved: AtomicBool,
-    /// The first user.
-    first: OnceLock<Arc<User>>,
-    /// Whether several users have sent requests over the connection, as through a proxy. Never
-    /// false again.
-    is_shared: AtomicBool,
     last: Mutex<Option<LastAccount>>,
 }
 
@@ -66,7 +60,6 @@ impl Client {
     /// address. A front proxy's connection has many users and stays with its address. If the user
     /// has too many connections, this one is closed after its open requests.
     pub(crate) fn prove(&self, identity: &Identity) -> Result<(), UserAtLimit> {
-        self.standing.note_user(&identity.user);
         let is_own = matches!(identity.credential, Credential::Certificate | Credential::Token);
         if self.standing.is_moved() || !is_own || identity.user.is_anonymous() {
             return Ok(());
@@ -113,11 +106,6 @@ impl Client {
 }
 
 impl ConnectionStanding {
-    /// Returns the pace of the connection's refusals; `None` if its socket is closed.
-    pub(crate) fn refusal_pace(&self) -> Option<Arc<RefusalPace>> {
-        Some(Arc::clone(self.permit.upgrade()?.refusal_pace()))
-    }
-
     /// Returns the standing of a connection that counts for its address.
     pub(crate) fn new(permit: Weak<ConnectionPermit>) -> Self {
         Self { permit, ..Self::default() }
@@ -130,19 +118,6 @@ impl ConnectionStanding {
         }
     }
 
-    /// Whether several users have sent requests over the connection, as through a proxy.
-    pub(crate) fn is_shared(&self) -> bool {
-        self.is_shared.load(Ordering::Relaxed)
-    }
-
-    /// Notes the user of a request. One user may have several tokens, with other fields.
-    fn note_user(&self, user: &Arc<User>) {
-        let first = self.first.get_or_init(|| Arc::clone(user));
-        if first.key() != user.key() && first.name != user.name {
-            self.is_shared.store(true, Ordering::Relaxed);
-        }
-    }
-
     fn is_moved(&self) -> bool {
         self.is_moved.load(Ordering::Relaxed)
     }
@@ -152,25 +127,4 @@ impl ConnectionStanding {
 pub(crate) fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_connection_with_users_of_several_names_is_shared() {
-        let user = |name: &str, uid: &str| {
-            Arc::new(User::new(name.to_owned(), uid.to_owned(), Vec::new(), [].into()))
-        };
-        let standing = ConnectionStanding::default();
-        for user in [user("jane", "1"), user("jane", "2"), user("jane", "1")] {
-            standing.note_user(&user);
-            assert!(!standing.is_shared());
-        }
-        for user in [user("joe", "1"), user("jane", "1")] {
-            standing.note_user(&user);
-            assert!(standing.is_shared());
-        }
-    }
 }

@@ -25,7 +25,6 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::auth::peer::client_key;
 use crate::auth::user::UserKey;
 use crate::server::connection::eviction::{Eviction, Unproven};
-use crate::server::connection::refusal_pace::RefusalPace;
 use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 use crate::telemetry::log_throttle::LogThrottle;
 
@@ -72,7 +71,6 @@ pub(crate) struct ConnectionPermit {
     /// Counts the connection for the user that it was moved to, and for this user at the address.
     user: Mutex<Option<Box<[Counted<ProvenKey>; 2]>>>,
     eviction: Arc<Eviction>,
-    refusal_pace: Arc<RefusalPace>,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -132,9 +130,7 @@ impl ConnectionCounts {
             evicted.wake();
         }
         let (counts, user) = (self.clone(), Mutex::default());
-        let refusal_pace = Arc::new(RefusalPace::new());
-        let permit =
-            ConnectionPermit { counts, address: key, user, eviction, refusal_pace, _slot: slot };
+        let permit = ConnectionPermit { counts, address: key, user, eviction, _slot: slot };
         Ok(Acquired { permit, made_room: evicted.is_some() })
     }
 
@@ -171,11 +167,6 @@ impl ConnectionPermit {
     /// Returns whether the connection may be closed to make room for others.
     pub(crate) fn eviction(&self) -> &Arc<Eviction> {
         &self.eviction
-    }
-
-    /// Returns the pace of the connection's refusals.
-    pub(crate) fn refusal_pace(&self) -> &Arc<RefusalPace> {
-        &self.refusal_pace
     }
 
     /// Moves the connection from its address to the user that its request has proved. Does nothing

@@ -1,5 +1,5 @@
 //! The socket of a client connection, with its permit and a time-out for stalled writes. Its reads
-//! fail once the connection is closed to make room for others, and pause after many refusals.
+//! fail once the connection is closed to make room for others.
 //!
 //! A stall is detected where bytes leave: while the socket accepts none of the bytes that are
 //! written, a timer runs, and a write after it has elapsed fails. A connection with nothing to
@@ -10,14 +10,12 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep_until};
 
 use crate::server::connection::eviction::Eviction;
-use crate::server::connection::refusal_pace::RefusalPace;
 use crate::server::connection::stall_timeout::StallTimeout;
 
 /// A client's socket, with the permits that it holds until it is closed.
@@ -25,41 +23,15 @@ use crate::server::connection::stall_timeout::StallTimeout;
 pub(crate) struct PermittedIo<I, P> {
     io: I,
     stall: StallTimeout,
-    eviction: Arc<Eviction>,
-    refusal_pace: Arc<RefusalPace>,
-    /// Fires when reading goes on after a pause.
-    resumes: Option<Pin<Box<Sleep>>>,
-    _permits: P,
-}
-
-/// The decisions about a connection that its socket carries out.
-#[derive(Clone, Debug)]
-pub(crate) struct SocketControl {
     /// Whether it is closed to make room for others.
-    pub(crate) eviction: Arc<Eviction>,
-    /// Whether reading pauses.
-    pub(crate) refusal_pace: Arc<RefusalPace>,
+    eviction: Arc<Eviction>,
+    _permits: P,
 }
 
 impl<I, P> PermittedIo<I, P> {
     /// Wraps `io`. Writes fail once the socket has accepted nothing for `stall_timeout`.
-    pub(crate) fn new(io: I, permits: P, control: SocketControl, stall_timeout: Duration) -> Self {
-        let SocketControl { eviction, refusal_pace } = control;
-        let (stall, resumes) = (StallTimeout::new(stall_timeout), None);
-        Self { io, stall, eviction, refusal_pace, resumes, _permits: permits }
-    }
-
-    /// Completes once reading does not pause.
-    fn poll_unpaused(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        while let Some(until) = self.refusal_pace.paused_until() {
-            let resumes = self.resumes.get_or_insert_with(|| Box::pin(sleep_until(until)));
-            if resumes.deadline() != until {
-                resumes.as_mut().reset(until);
-            }
-            ready!(resumes.as_mut().poll(context));
-        }
-        self.resumes = None;
-        Poll::Ready(())
+    pub(crate) fn new(io: I, permits: P, eviction: Arc<Eviction>, stall_timeout: Duration) -> Self {
+        Self { io, stall: StallTimeout::new(stall_timeout), eviction, _permits: permits }
     }
 
     /// Completes when the connection is to be closed to make room, while nothing reads from it.
@@ -94,7 +66,6 @@ impl<I: AsyncRead + Unpin, P: Unpin> AsyncRead for PermittedIo<I, P> {
         if self.eviction.poll_evicted(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        ready!(self.poll_unpaused(context));
         Pin::new(&mut self.io).poll_read(context, buffer)
     }
 }
@@ -141,27 +112,10 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
-    fn control() -> SocketControl {
-        SocketControl { eviction: Arc::default(), refusal_pace: Arc::new(RefusalPace::new()) }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn after_many_refusals_nothing_is_read_for_a_second() {
-        let (client, mut server) = tokio::io::duplex(8);
-        let control = control();
-        let mut permitted = PermittedIo::new(client, (), control.clone(), TIMEOUT);
-        server.write_all(b"ab").await.unwrap();
-        assert_eq!(permitted.read_u8().await.unwrap(), b'a');
-        while control.refusal_pace.refuse().is_none() {}
-        let paused = Instant::now();
-        assert_eq!(permitted.read_u8().await.unwrap(), b'b');
-        assert_eq!(paused.elapsed().as_millis(), 1000);
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_stalled_client_is_disconnected_and_a_slow_one_is_not() {
         let (client, mut server) = tokio::io::duplex(8);
-        let mut permitted = PermittedIo::new(client, (), control(), TIMEOUT);
+        let mut permitted = PermittedIo::new(client, (), Arc::default(), TIMEOUT);
         permitted.write_all(b"12345678").await.unwrap();
         tokio::time::sleep(TIMEOUT * 9).await;
         let slow = tokio::spawn(async move {

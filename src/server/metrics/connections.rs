@@ -18,8 +18,6 @@ pub(super) struct ConnectionMetrics {
 pub(crate) struct LimitMetrics {
     /// Watches of users who have as many as they may.
     pub(crate) watches_refused: IntCounter,
-    /// Connections with too many refusals in a second.
-    pub(crate) connections_slowed: IntCounter,
 }
 
 impl ConnectionMetrics {
@@ -59,11 +57,6 @@ impl LimitMetrics {
                 registry,
                 "weir_user_watches_refused_total",
                 "Watches that were refused because their user has as many open as 32 times server.connectionsPerAddressMax allows.",
-            )?,
-            connections_slowed: counter(
-                registry,
-                "weir_connections_slowed_total",
-                "How often a client connection was read more slowly and asked to close, because many of its requests were refused within a second.",
             )?,
         })
     }

@@ -1,10 +1,8 @@
 //! Tests of Weir's own overload: refusals, and large answers that share slots.
 
 use http_body_util::BodyExt;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::harness::{Settings, Weir, echo, get, http2_on};
-use crate::cache::script::upsert;
+use super::harness::{Settings, Weir, echo, get};
 use crate::config::FlowControlMode;
 use crate::flow::overload::{Signals, Stage};
 use crate::server::Stages;
@@ -75,74 +73,3 @@ async fn large_lists_are_whole_however_many_there_are() {
     assert!(unread.into_body().collect().await.unwrap().to_bytes() == whole);
     eventually("no list waits", || weir.overload.waiting() == 0).await;
 }
-
-/// Starts a server that refuses lists.
-async fn refusing() -> Weir {
-    let weir = Weir::start(echo).await;
-    let _feed = weir.fill([("cm".to_owned(), 3)]);
-    assert_eq!(weir.get(LIST).await.header("x-weir-cache"), "hit");
-    set(&weir, Stage::VitalOnly);
-    weir
-}
-
-fn slowed(weir: &Weir) -> bool {
-    !weir.scrape().contains("weir_connections_slowed_total 0")
-}
-
-/// A client that sends on after refusals is disconnected. The last request asks for the end, so
-/// that it comes in any case, also on a machine that is too slow for a flood of refusals.
-#[tokio::test]
-async fn after_many_refusals_an_http1_connection_ends() {
-    let weir = refusing().await;
-    let one = format!("GET {LIST} HTTP/1.1\r\nhost: localhost\r\n");
-    let flood = format!("{one}\r\n").repeat(FLOOD) + &one + "connection: close\r\n\r\n";
-    for _ in 0..TRIES {
-        let mut socket = weir.tcp().await;
-        let (mut reader, mut writer) = socket.split();
-        let mut answers = Vec::new();
-        let (_written, _read) =
-            tokio::join!(writer.write_all(flood.as_bytes()), reader.read_to_end(&mut answers));
-        let answers = String::from_utf8_lossy(&answers).matches("HTTP/1.1 429").count();
-        assert_eq!(answers <= FLOOD, slowed(&weir), "{answers} answers");
-        if answers <= FLOOD {
-            return;
-        }
-    }
-    panic!("no connection was ended");
-}
-
-/// A client over HTTP/2 gets a GOAWAY, and its watch goes on.
-#[tokio::test]
-async fn after_many_refusals_an_http2_client_is_asked_to_use_another_connection() {
-    let weir = Weir::start(echo).await;
-    let feed = weir.fill([("cm".to_owned(), 3)]);
-    for _ in 0..TRIES {
-        set(&weir, Stage::Calm);
-        let mut client = http2_on(weir.tcp().await).await;
-        let watch = format!("{LIST}&watch=1");
-        let mut watch = client.send_request(get(&watch)).await.unwrap().into_body();
-        set(&weir, Stage::VitalOnly);
-        for _ in 0..FLOOD / 50 {
-            if client.ready().await.is_err() {
-                break;
-            }
-            let sent: Vec<_> = (0..50).map(|_| client.send_request(get(LIST))).collect();
-            futures::future::join_all(sent).await;
-        }
-        if slowed(&weir) {
-            eventually("the client is asked to leave", || client.is_closed()).await;
-            feed.send(vec![upsert("later", 9)]);
-            let mut seen = String::new();
-            while !seen.contains("later") {
-                let frame = watch.frame().await.expect("the watch goes on").unwrap();
-                seen += std::str::from_utf8(&frame.into_data().unwrap()).unwrap();
-            }
-            return;
-        }
-    }
-    panic!("no connection was slowed");
-}
-
-/// Refusals of a flood: more than a connection may have in a second.
-const FLOOD: usize = 2_000;
-const TRIES: usize = 10;

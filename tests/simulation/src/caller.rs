@@ -196,7 +196,7 @@ impl Caller {
     }
 
     /// Sends a request, and once more on a new connection if the first one closed before it took
-    /// the request, as Go's client does: Weir sends GOAWAY to clients that ignore its refusals.
+    /// the request, as Go's client does.
     async fn send_on(
         &self,
         sender: &mut Sender,
