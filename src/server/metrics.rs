@@ -23,7 +23,7 @@ use crate::server::appointments::HerdAppointments;
 use crate::server::metrics::connections::{ConnectionMetrics, LimitMetrics};
 use crate::server::metrics::families::ResourceFamilies;
 pub(crate) use crate::server::metrics::resource::ResourceMetrics;
-pub(crate) use crate::server::metrics::resource::{AnsweredRequest, WatchOutcome};
+pub(crate) use crate::server::metrics::resource::{AnsweredRequest, CacheStatus, WatchOutcome};
 pub(crate) use crate::server::metrics::waits::WaitCause;
 use crate::telemetry::metrics::register;
 use crate::telemetry::metrics::{GaugeGuard, counter, gauge, saturating_i64};
@@ -168,18 +168,6 @@ impl ServerMetrics {
     fn other(&self) -> Arc<ResourceMetrics> {
         let make = || Arc::new(ResourceMetrics::new(&self.inner.families, ["", "", "other"]));
         Arc::clone(self.inner.other.get_or_init(make))
-    }
-}
-
-crate::api::labels! {
-    /// The cache status of a response: its origin.
-    pub(crate) enum CacheStatus {
-        /// A cache.
-        Hit = "hit",
-        /// The upstream.
-        Forward = "forward",
-        /// An error of Weir's own.
-        Error = "error",
     }
 }
 

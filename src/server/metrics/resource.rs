@@ -13,10 +13,21 @@ use tokio::time::Instant;
 
 use crate::api::request_info::RequestScope;
 use crate::cache::core::store::ScanIndex;
-use crate::server::metrics::CacheStatus;
 use crate::server::metrics::families::ResourceFamilies;
 use crate::server::metrics::waits::WaitCause;
 use crate::telemetry::metrics::GaugeGuard;
+
+crate::api::labels! {
+    /// The cache status of a response: its origin.
+    pub(crate) enum CacheStatus {
+        /// A cache.
+        Hit = "hit",
+        /// The upstream.
+        Forward = "forward",
+        /// An error of Weir's own.
+        Error = "error",
+    }
+}
 
 /// The metrics of one resource.
 #[derive(Debug)]
