@@ -91,9 +91,10 @@ async fn the_limit_of_connections_is_that_of_the_named_address() {
 
 #[tokio::test]
 async fn a_trusted_proxy_must_send_version_2() {
-    for first in
-        [&b""[..], b"PROXY TCP4 192.0.2.7 127.0.0.1 4660 443\r\n", &header("192.0.2.7:1")[..20]]
-    {
+    let mut short = header("192.0.2.7:1");
+    // Fewer bytes than an address has.
+    short[15] = 8;
+    for first in [&b""[..], b"PROXY TCP4 192.0.2.7 127.0.0.1 4660 443\r\n", &short] {
         let weir = start(&["127.0.0.1"]).await;
         let read = answer(&weir, first).await;
         assert!(!read.contains("192.0.2.7") && !read.starts_with("HTTP/1.1 200"), "{read}");

@@ -127,7 +127,6 @@ fn no_planted_name_is_left_in_any_file() {
         "\"rule\": \"poll-list\"",
         "\"resource\": \"pods\"",
         "\"upstreamCores\": 0.5",
-        "\"server.listeners\": \"file\"",
         "\"shutdownDelay\": \"5s\"",
         "\"mode\": \"observe\"",
         "\"kind\": \"User\"",
