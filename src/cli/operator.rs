@@ -138,8 +138,8 @@ pub(super) async fn doctor(args: DoctorArgs) -> Result<(), Failure> {
     }
 }
 
-/// Prints what each replica answers; several have a heading in a text. Fails if one does not answer,
-/// after the others are printed.
+/// Prints what each replica answers; several have a heading in a text. Fails if one does not
+/// answer, after the others are printed.
 async fn print_each(
     ask: &AskArgs,
     kinds: &[&str],

@@ -62,8 +62,8 @@ pub fn counters_of(
     Ok(family)
 }
 
-/// The series of a family with one label, whose values are those of an enum. Each is looked up once,
-/// so that counting costs one atomic operation. Cheap to clone: clones share the series.
+/// The series of a family with one label, whose values are those of an enum. Each is looked up
+/// once, so that counting costs one atomic operation. Cheap to clone: clones share the series.
 #[derive(Debug)]
 pub(crate) struct Labelled<L, M> {
     series: Arc<[M]>,

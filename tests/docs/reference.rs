@@ -10,15 +10,15 @@ use crate::root;
 /// The values that the code can give are in the reference, and no others.
 #[test]
 fn the_reasons_are_those_of_the_code() {
-    let mut expected = arms("src/server/delegate/reason.rs");
-    expected.extend(arms("src/cache/refusal.rs"));
+    let mut expected = texts("src/server/delegate/reason.rs");
+    expected.extend(texts("src/cache/refusal.rs"));
     assert_eq!(table("headers.md", "## Reasons"), expected);
 }
 
 #[test]
 fn the_values_of_the_shed_header_are_those_of_the_code() {
-    let mut expected = arms("src/flow/schedule/request.rs");
-    expected.extend(arms("src/server/flow_control/rules.rs"));
+    let mut expected = texts("src/flow/schedule/request.rs");
+    expected.extend(texts("src/server/flow_control/rules.rs"));
     // The refusals that are 429, of a table that is written from the code.
     let page = fs::read_to_string(root().join("docs/reference/headers.md")).unwrap();
     let limits = page.lines().filter(|line| line.contains(" (429). |"));
@@ -34,13 +34,13 @@ fn the_values_of_the_shed_header_are_those_of_the_code() {
 
 #[test]
 fn the_findings_are_those_of_the_code() {
-    let expected = arms("src/flow/doctor/rule.rs");
+    let expected = texts("src/flow/doctor/rule.rs");
     assert_eq!(table("findings.md", "# What"), expected);
 }
 
 #[test]
 fn the_kinds_of_events_are_those_of_the_code() {
-    let expected = arms("src/telemetry/events/kind.rs");
+    let expected = texts("src/telemetry/events/kind.rs");
     assert_eq!(table("admin.md", "## Events"), expected);
 }
 
@@ -151,16 +151,15 @@ fn table(page: &str, heading: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The values of the arms `Self::Name => "value"` that follow the first `fn as_str` of a file.
-fn arms(file: &str) -> BTreeSet<String> {
+/// The texts of the first enum of a file that has some: after `labels!`, or in `as_str`.
+fn texts(file: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join(file)).unwrap();
-    let (_, rest) = text.split_once("fn as_str").unwrap();
+    let (_, rest) = text.split_once("labels! {").or_else(|| text.split_once("fn as_str")).unwrap();
     let value = |line: &str| {
-        let (_, value) = line.trim().strip_prefix("Self::")?.split_once(" => \"")?;
+        let (_, value) = line.split_once(" => \"").or_else(|| line.split_once(" = \""))?;
         Some(value.split('"').next()?.to_owned())
     };
-    let arms = rest.lines().skip_while(|line| value(line).is_none()).map_while(value);
-    arms.collect()
+    rest.lines().take_while(|line| line.trim() != "}").filter_map(value).collect()
 }
 
 fn constant(file: &str, name: &str) -> String {

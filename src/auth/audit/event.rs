@@ -65,8 +65,8 @@ crate::api::labels! {
     pub(super) enum Stage {
         /// The response has ended.
         ResponseComplete = "ResponseComplete",
-        /// The head of a long-running response was sent. Also the only stage of a request that did not
-        /// authenticate.
+        /// The head of a long-running response was sent. Also the only stage of a request that did
+        /// not authenticate.
         ResponseStarted = "ResponseStarted",
     }
 }
