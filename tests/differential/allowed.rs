@@ -31,7 +31,7 @@ pub(crate) fn compared(answer: &Answer) -> Answer {
     if answer.header("content-encoding") == "gzip" {
         let mut plain = Vec::new();
         let read = std::io::Read::read_to_end(
-            &mut flate2::read::GzDecoder::new(&*answer.body),
+            &mut flate2::read::MultiGzDecoder::new(&*answer.body),
             &mut plain,
         );
         // One gzip member and nothing after it: some clients stop there.
