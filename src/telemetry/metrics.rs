@@ -73,11 +73,16 @@ pub(crate) struct Labelled<L, M> {
 impl<L: Label, M> Labelled<L, M> {
     /// Looks up the series of all values, so that all are shown from the start.
     pub(crate) fn new<B: MetricVecBuilder<M = M>>(family: &MetricVec<B>) -> Self {
-        let series = L::VALUES.iter().map(|value| family.with_label_values(&[value.text()]));
-        Self { series: series.collect(), label: PhantomData }
+        Self::of_each(|value| family.with_label_values(&[value.text()]))
+    }
+
+    /// Returns what `series` returns for all values.
+    pub(crate) fn of_each(series: impl FnMut(L) -> M) -> Self {
+        Self { series: L::VALUES.iter().copied().map(series).collect(), label: PhantomData }
     }
 
     /// Returns the series of a value.
+    #[expect(clippy::indexing_slicing, reason = "there is one for each value")]
     pub(crate) fn get(&self, value: L) -> &M {
         &self.series[value.index()]
     }

@@ -2,14 +2,13 @@
 
 use prometheus::{IntCounter, IntGaugeVec, Registry};
 
-use crate::api::labels::Label as _;
 use crate::auth::user::Credential;
 use crate::telemetry::metrics::{Labelled, counter_vec, gauge_vec};
 
 /// Handles of the metrics of authentication. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuthenticationMetrics {
-    attempts: [[IntCounter; AuthenticationResult::ALL.len()]; Credential::ALL.len()],
+    attempts: Labelled<Credential, Labelled<AuthenticationResult, IntCounter>>,
     ca_states: IntGaugeVec,
     ca_failures: Labelled<CaKind, IntCounter>,
 }
@@ -70,9 +69,10 @@ impl AuthenticationMetrics {
             &["ca"],
         )?;
         Ok(Self {
-            attempts: Credential::ALL.map(|credential| {
-                let series = |result: AuthenticationResult| [credential.as_str(), result.as_str()];
-                AuthenticationResult::ALL.map(|result| attempts.with_label_values(&series(result)))
+            attempts: Labelled::of_each(|credential: Credential| {
+                Labelled::of_each(|result: AuthenticationResult| {
+                    attempts.with_label_values(&[credential.as_str(), result.as_str()])
+                })
             }),
             ca_states,
             ca_failures: Labelled::new(&failures),
@@ -81,14 +81,13 @@ impl AuthenticationMetrics {
 
     /// Counts an authentication.
     pub fn authenticated(&self, credential: Credential, result: AuthenticationResult) {
-        self.attempts[credential.index()][result.index()].inc();
+        self.attempts.get(credential).get(result).inc();
     }
 
     /// Returns how many invalid credentials of a kind were counted.
     #[cfg(test)]
     pub(super) fn unauthorized(&self, credential: Credential) -> u64 {
-        let unauthorized = AuthenticationResult::Unauthorized.index();
-        self.attempts[credential.index()][unauthorized].get()
+        self.attempts.get(credential).get(AuthenticationResult::Unauthorized).get()
     }
 
     /// Sets the state of a CA.
