@@ -344,14 +344,17 @@ impl StreamCheck {
 
     /// Lets the next event be the first one after what a bookmark claims after a difference. What
     /// was shown before is replaced by it, also in an epoch in which some of that is lost.
+    ///
+    /// A Weir that has not noticed a restore yet claims what was the state in an epoch before. A
+    /// stream may go on from there into the later epochs: it gets no event of the difference if that
+    /// is empty under its selection.
     fn go_on_after(&mut self, inner: &Inner, revision: u64) {
-        let epochs = self.first_epoch()..self.epochs;
-        let candidates = epochs.filter_map(|number| {
-            let epoch = inner.write_log.epoch(number);
-            let log = epoch.log(self.selection.resource);
-            (epoch.began_at..=epoch.revision)
-                .contains(&revision)
-                .then(|| Candidate::new(number, log, revision))
+        let epochs = (self.first_epoch()..self.epochs)
+            .map(|number| (number, inner.write_log.epoch(number)))
+            .skip_while(|(_, epoch)| !(epoch.began_at..=epoch.revision).contains(&revision))
+            .filter(|(_, epoch)| revision <= epoch.revision);
+        let candidates = epochs.map(|(number, epoch)| {
+            Candidate::new(number, epoch.log(self.selection.resource), revision)
         });
         self.candidates = candidates.collect();
     }
