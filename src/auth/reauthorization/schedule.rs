@@ -100,8 +100,8 @@ impl RecheckSchedule {
         after + Duration::from_nanos(interval - late)
     }
 
-    /// Waits until the budget has a place for a question. Those who ask it meanwhile share the
-    /// place.
+    /// Waits until the budget has a place for a question. Others that ask it meanwhile
+    /// share the place.
     pub(super) async fn place(self: &Arc<Self>, question: Option<Question>) {
         let Some(question) = question else { return };
         let (place, first) = self.questions.join(&question);

@@ -342,12 +342,13 @@ impl StreamCheck {
         self.note(inner, revision);
     }
 
-    /// Lets the next event be the first one after what a bookmark claims after a difference. What
-    /// was shown before is replaced by it, also in an epoch in which some of that is lost.
+    /// Lets the next event be the first one after the state that a bookmark claims after a
+    /// difference. That state replaces the one before, also in an epoch in which some of it is
+    /// lost.
     ///
-    /// A Weir that has not noticed a restore yet claims what was the state in an epoch before. A
-    /// stream may go on from there into the later epochs: it gets no event of the difference if that
-    /// is empty under its selection.
+    /// A Weir that has not noticed a restore yet claims a state of an epoch before. A stream may go
+    /// on from there into the later epochs: it gets no event of the difference if that is empty
+    /// under its selection.
     fn go_on_after(&mut self, inner: &Inner, revision: u64) {
         let epochs = (self.first_epoch()..self.epochs)
             .map(|number| (number, inner.write_log.epoch(number)))
