@@ -1,6 +1,6 @@
 //! Metrics of authentication. Each child of a family is looked up once, at registration.
 
-use prometheus::{IntCounter, IntGaugeVec, Registry};
+use prometheus::{IntCounter, IntGauge, Registry};
 
 use crate::auth::user::Credential;
 use crate::telemetry::metrics::{Labelled, counter_vec, gauge_vec};
@@ -9,7 +9,7 @@ use crate::telemetry::metrics::{Labelled, counter_vec, gauge_vec};
 #[derive(Clone, Debug)]
 pub struct AuthenticationMetrics {
     attempts: Labelled<Credential, Labelled<AuthenticationResult, IntCounter>>,
-    ca_states: IntGaugeVec,
+    ca_states: Labelled<CaKind, Labelled<CaState, IntGauge>>,
     ca_failures: Labelled<CaKind, IntCounter>,
 }
 
@@ -56,7 +56,7 @@ impl AuthenticationMetrics {
             "Requests and open watches whose client Weir authenticated or tried to, by credential and result.",
             &["credential", "result"],
         )?;
-        let ca_states = gauge_vec(
+        let states = gauge_vec(
             registry,
             "weir_authentication_ca_state",
             "State of the client CA and of the request-header CA: 1 for the current state, 0 for the others.",
@@ -74,7 +74,11 @@ impl AuthenticationMetrics {
                     attempts.with_label_values(&[credential.as_str(), result.as_str()])
                 })
             }),
-            ca_states,
+            ca_states: Labelled::of_each(|ca: CaKind| {
+                Labelled::of_each(|state: CaState| {
+                    states.with_label_values(&[ca.as_str(), state.as_str()])
+                })
+            }),
             ca_failures: Labelled::new(&failures),
         })
     }
@@ -93,8 +97,7 @@ impl AuthenticationMetrics {
     /// Sets the state of a CA.
     pub fn set_ca_state(&self, ca: CaKind, state: CaState) {
         for one in CaState::ALL {
-            let series = self.ca_states.with_label_values(&[ca.as_str(), one.as_str()]);
-            series.set(i64::from(one == state));
+            self.ca_states.get(ca).get(one).set(i64::from(one == state));
         }
     }
 
@@ -112,10 +115,8 @@ mod tests {
     fn a_ca_is_in_one_state() {
         let metrics = AuthenticationMetrics::register(&Registry::new()).unwrap();
         let states = |metrics: &AuthenticationMetrics| {
-            let value = |state: CaState| {
-                metrics.ca_states.with_label_values(&["request-header", state.as_str()]).get()
-            };
-            CaState::ALL.map(value)
+            let series = metrics.ca_states.get(CaKind::RequestHeader);
+            CaState::ALL.map(|state| series.get(state).get())
         };
         metrics.set_ca_state(CaKind::RequestHeader, CaState::Unknown);
         metrics.set_ca_state(CaKind::RequestHeader, CaState::Set);
