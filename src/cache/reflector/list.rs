@@ -93,23 +93,31 @@ impl Driver {
     /// cache then starts as usual.
     async fn list_at_requested(&mut self) -> Option<State> {
         let first = self.options.list_at.take()?;
-        let cached = self.cached.clone();
-        let at = cached.lifecycle.lowest_start().min(first);
-        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
-        let mut pages = 0;
-        match self.pages(self.exact_list(at), &mut pages, |object| accumulator.push(object)).await {
-            Ok(listed_at) if listed_at == at => {
-                self.commit(accumulator.take(), at).await.ok()?;
-                let verify =
-                    if self.byte_checks.are_due() { Verify::Bytes } else { Verify::History };
-                Some(State::Resuming(verify))
-            }
-            Ok(_) => None,
+        let at = self.cached.lifecycle.lowest_start().min(first);
+        match self.list_and_watch_at(at).await {
+            Ok(next) => Some(next),
             Err(failure) => {
                 tracing::debug!(%at, error = failure.cause(), "no list at a watcher's resourceVersion");
                 None
             }
         }
+    }
+
+    /// Lists at exactly `at`, after a watch from there has begun: an API server may show a state
+    /// and no longer have the events after it. A list that follows such a state would refuse the
+    /// watchers between the two with 410.
+    async fn list_and_watch_at(&mut self, at: ResourceVersion) -> Result<State, Failure> {
+        let mut running = self.open_watch(at).await?;
+        let cached = self.cached.clone();
+        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
+        let walk = self.pages(self.exact_list(at), &mut 0, |object| accumulator.push(object)).await;
+        if walk? != at {
+            return Err(Failure::Expired);
+        }
+        running.read_ahead()?;
+        self.commit(accumulator.take(), at).await?;
+        let verify = if self.byte_checks.are_due() { Verify::Bytes } else { Verify::History };
+        Ok(State::Verifying(running, verify))
     }
 
     /// Whether the upstream writes the held state in the held bytes. Returns false also if the

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::reflector::event_order::EventOrder;
+use crate::cache::reflector::failure::Failure;
 use crate::upstream::lister_watcher::{UpstreamEvent, WatchStream};
 
 /// An open watch.
@@ -36,6 +38,19 @@ impl RunningWatch {
         let deadline = opened + Duration::from_secs(timeout_seconds.into()) + DEADLINE_GRACE;
         let order = EventOrder::after(from);
         Self { watch, opened, deadline, received_any: false, order, pending: Vec::new() }
+    }
+
+    /// Reads what has arrived, and keeps it for later. Fails if the watch has failed, which an
+    /// upstream says at once.
+    pub(super) fn read_ahead(&mut self) -> Result<(), Failure> {
+        // Not for long: the first events of a quiet resource may be hours away.
+        let Some(read) = self.watch.next().now_or_never() else { return Ok(()) };
+        self.pending =
+            read?.ok_or_else(|| Failure::Retry("the watch ended at once".to_owned(), None))?;
+        match self.pending.first() {
+            Some(UpstreamEvent::Error(error)) => Err(error.clone().into()),
+            _ => Ok(()),
+        }
     }
 
     /// Whether it ends too early for its own time-out to be the reason.

@@ -34,17 +34,8 @@ impl Driver {
     /// Opens a watch from the held resourceVersion.
     pub(super) async fn resume(&mut self, verify: Verify) -> Result<State, Refusal> {
         let Some(held) = self.held() else { return Ok(State::Listing(ListCause::Retry)) };
-        let timeout_seconds = random_timeout_seconds();
-        let request = WatchRequest {
-            resource_version: Some(held),
-            timeout_seconds,
-            ..WatchRequest::default()
-        };
-        let opened = Instant::now();
-        match with_timeout(RESPONSE_TIMEOUT, self.cached.upstream.watch(request)).await {
-            Ok(watch) => {
-                self.learn_warnings();
-                let running = RunningWatch::new(watch, opened, timeout_seconds, held);
+        match self.open_watch(held).await {
+            Ok(running) => {
                 // Only a probe shows how far a cache that began in the past has to go.
                 let is_behind = self.cached.gate.is_behind();
                 let verify = match verify {
@@ -53,8 +44,22 @@ impl Driver {
                 };
                 Ok(State::Verifying(running, verify))
             }
-            Err(error) => self.watch_failed(error.into()),
+            Err(failure) => self.watch_failed(failure),
         }
+    }
+
+    /// Opens a watch of the events after `from`.
+    pub(super) async fn open_watch(&self, from: ResourceVersion) -> Result<RunningWatch, Failure> {
+        let timeout_seconds = random_timeout_seconds();
+        let request = WatchRequest {
+            resource_version: Some(from),
+            timeout_seconds,
+            ..WatchRequest::default()
+        };
+        let opened = Instant::now();
+        let watch = with_timeout(RESPONSE_TIMEOUT, self.cached.upstream.watch(request)).await?;
+        self.learn_warnings();
+        Ok(RunningWatch::new(watch, opened, timeout_seconds, from))
     }
 
     /// Verifies that the held state is still the upstream's, before an event of the new watch is

@@ -5,6 +5,7 @@
 //! `lists` are the requests that the upstream received.
 
 use super::*;
+use crate::cache::core::refusal::WatchRefusal;
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_list_provides_the_state_and_continues_as_the_watch() {
@@ -221,8 +222,11 @@ async fn a_cache_that_began_in_the_past_opens_when_it_lists_after_a_410() {
     context.watch_list.set_supported(Some(false));
     let rig = Rig::with(context, Some(5));
     rig.cached.gate.begin_in_the_past();
+    let first = rig.script.on_watch();
     rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
-    rig.script.on_watch_fail(status(410, "too old"));
+    rig.script.on_probe(8);
+    rig.reaches(5).await;
+    first.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
     let feed = rig.script.on_watch();
     feed.send(vec![bookmark(50, true)]);
     rig.reaches(50).await;
@@ -234,11 +238,29 @@ async fn an_expired_exact_list_falls_back_to_a_watch_list() {
     let context = context(config());
     context.watch_list.set_supported(Some(false));
     let rig = Rig::with(context, Some(5));
+    let _open = rig.script.on_watch();
     rig.script.on_list(Err(status(410, "too old")));
     let feed = rig.script.on_watch();
     feed.send(vec![bookmark(50, true)]);
     rig.reaches(50).await;
-    assert!(rig.script.watches.lock().first().unwrap().send_initial_events);
+    assert!(rig.script.watches.lock().last().unwrap().send_initial_events);
+}
+
+/// Else the relist after the 410 would refuse every watcher from before it.
+#[tokio::test(start_paused = true)]
+async fn a_state_without_the_events_after_it_is_no_beginning() {
+    let context = context(config());
+    context.watch_list.set_supported(Some(false));
+    let rig = Rig::with(context, Some(5));
+    let lost = rig.script.on_watch();
+    lost.send(vec![UpstreamEvent::Error(status(410, "too old"))]);
+    rig.script.on_list(Ok(page(5, "", vec![object("a", 3)])));
+    rig.script.on_watch_at(50);
+    eventually("a state", || rig.held().is_some()).await;
+    assert_eq!(rig.held(), Some(50));
+    let after = WatchStart::After(ResourceVersion(20));
+    let refused = rig.cached.watch_cache.watch(WatchFilter::default(), after).err();
+    assert!(matches!(refused, Some(WatchRefusal::Expired { began_after: true, .. })));
 }
 
 #[tokio::test(start_paused = true)]
