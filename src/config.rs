@@ -122,7 +122,7 @@ section! {
         /// The clients that may see details, which name users: the live page and /api/. local:
         /// those on 127.0.0.1 and ::1, such as kubectl port-forward, with localhost as the Host.
         /// none: nobody. With hostNetwork every process of the node is local.
-        // As through `kubectl port-forward`: the cluster's RBAC on that is the login.
+        // The login is the cluster's RBAC on `kubectl port-forward`.
         restart detail: AdminDetail = AdminDetail::Local, Word;
     }
 }
@@ -193,7 +193,7 @@ impl Config {
     }
 }
 
-/// Who may see the details of the admin listener, which name users.
+/// The clients that may see the details of the admin listener, which name users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminDetail {
     /// Clients on 127.0.0.1 and ::1, such as `kubectl port-forward`.

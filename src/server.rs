@@ -126,8 +126,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds every listener. From then on clients may connect, but wait until [`Server::serve`].
-    /// Must be called in a tokio runtime. In gateway mode TLS clients are asked for certificates.
+    /// Binds every listener. Clients may connect afterwards, but wait until [`Server::serve`]. Must
+    /// be called in a tokio runtime. In gateway mode TLS clients are asked for certificates.
     pub fn bind(
         config: &ServerConfig,
         services: Services,

@@ -120,7 +120,7 @@ impl<T> Future for Running<T> {
     }
 }
 
-/// How much work is left for the current turn.
+/// The work that is left for the current turn.
 struct Budget {
     starts: usize,
     ends: usize,
@@ -278,12 +278,12 @@ impl<T> ConnectionTasks<T> {
     }
 }
 
-/// How many streams may begin, and how many may end, in one turn. Without this limit a client that
+/// The most streams that may begin, and that may end, in one turn. Without this limit a client that
 /// sends requests without waiting for responses would occupy the thread for as long as it likes.
 const TURN_MAX: usize = 32;
 
-/// How often streams may be polled in one turn. While the socket accepts everything, a large
-/// response makes its stream ready again and again. An event takes two rounds.
+/// The most polls of the streams in one turn. While the socket accepts everything, a large response
+/// makes its stream ready again and again. An event takes two rounds.
 const ROUNDS_MAX: usize = 8;
 
 /// A queued future holds a [`Spawner`], so the queue would keep itself alive if it were not

@@ -32,7 +32,7 @@ pub(crate) struct ConsistentRow {
     rate: f64,
     /// Lists per second that are forwarded.
     forwarded_rate: f64,
-    /// What is written meanwhile, and how often in a second.
+    /// The objects that are written meanwhile, and the writes per second.
     writes: Option<(Watchable, f64)>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) async fn compare(
     }
 }
 
-/// What was sent, and what it cost.
+/// The requests that were sent, and their costs.
 struct Sent {
     latency: Vec<f64>,
     hits: usize,

@@ -1,5 +1,6 @@
-//! What flow control adds to a request, by itself: without sockets, and without tasks that a clock
-//! starts. A difference between whole requests shows less, since it varies by ten times as much.
+//! The cost of flow control for a request, by itself: without sockets, and without tasks that a
+//! clock starts. A difference between whole requests shows less, since it varies by ten times as
+//! much.
 
 use std::rc::Rc;
 use std::time::Duration;

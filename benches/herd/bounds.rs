@@ -13,7 +13,7 @@ pub(crate) struct Bounds {
     may_end: bool,
 }
 
-/// What a restart did cost the API server.
+/// The costs of a restart for the API server.
 pub(crate) struct Costs {
     /// Whole lists and watches of each of [`RESOURCES`]; a list in pages is one.
     pub(crate) of_resources: [u64; RESOURCES.len()],

@@ -18,10 +18,10 @@ pub(crate) const POD: &str = "/api/v1/namespaces/default/pods/pod-00042?resource
 pub(crate) const LIST: &str = "/api/v1/pods?resourceVersion=0";
 pub(crate) const LIST_FORWARDED: &str = "/api/v1/pods";
 pub(crate) const POD_FORWARDED: &str = "/api/v1/namespaces/default/pods/pod-00042";
-/// The bytes that the kernel holds for a client that has not read them. By itself the kernel holds
-/// up to 32 MiB for each. Clients of other machines have memory of their own for that; here 200 of
-/// them would fill the one that Weir's connections use, and the kernel would drop everybody's
-/// segments.
+/// The bytes that the kernel holds for a client that has not read them. Without this limit, the
+/// kernel holds up to 32 MiB for each. Clients of other machines have memory of their own for that;
+/// here 200 of them would fill the one that Weir's connections use, and the kernel would drop
+/// everybody's segments.
 const RECEIVED_BYTES_MAX: u32 = 256 << 10;
 /// A request that is sent later than this after it was due counts from then.
 const TIMER: Duration = Duration::from_millis(2);

@@ -1,5 +1,5 @@
 //! The memory of requests that wait in a server that does nothing else: hyper, as a process of its
-//! own. What Weir's requests need beyond it is Weir's.
+//! own. Weir itself takes all memory that its requests need beyond that.
 
 use std::convert::Infallible;
 use std::future::pending;

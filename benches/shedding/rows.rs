@@ -97,7 +97,7 @@ async fn beside(
         let alone = victim(TIME).await;
         let tokens: Vec<String> = (1..=users).map(user_token).collect();
         let crowd = Crowd::start(weir.address, path, &tokens, at_once);
-        // The row `lender` shows that the others give back borrowed seats when their requests end.
+        // The row `lender` shows that the others return borrowed seats when their requests end.
         drop(victim(Duration::from_secs(3)).await);
         let _before = upstream.work.take_highest();
         let before: usize = crowd.counts().iter().sum();

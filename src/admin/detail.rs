@@ -1,5 +1,5 @@
-//! Who may see details, which name users: clients on this machine, by exact addresses
-//! (`docs/decisions/operators-views.md`).
+//! The check of who may see details, which name users: only clients on this machine, by exact
+//! addresses (`docs/decisions/operators-views.md`).
 //!
 //! `kubectl port-forward` arrives from the pod's own loopback, so that the cluster's RBAC on
 //! `pods/portforward` is the login. Not all of 127.0.0.0/8 is accepted: a mesh's proxy delivers

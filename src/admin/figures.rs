@@ -20,7 +20,7 @@ pub struct Figures {
     pub gzip: [f64; 2],
     /// The configuration in use.
     pub configuration: ConfigurationFigures,
-    /// When certificates expire, in seconds since 1970, by their use.
+    /// The expiries of certificates, in seconds since 1970, by their use.
     pub certificates: Vec<(&'static str, i64)>,
 }
 

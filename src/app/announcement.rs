@@ -16,7 +16,7 @@ use crate::config::{Config, Mode};
 use crate::server::BoundListener;
 use crate::upstream::Upstream;
 
-/// What the line is made of.
+/// The sources of the line.
 pub(super) struct Announcement {
     probe: Probe,
     upstream: Upstream,

@@ -37,7 +37,7 @@ pub(super) fn expiries(
     Ok(expiries)
 }
 
-/// How near the expiry of a certificate is. The alerts have the same bounds.
+/// The nearness of the expiry of a certificate. The alerts have the same bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Far,

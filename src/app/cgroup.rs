@@ -94,7 +94,7 @@ fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Where the tree of groups is mounted.
+/// The mount point of the tree of groups.
 const TREE: &str = "sys/fs/cgroup";
 /// Below this part the statistics of a group are not worth their reading.
 const STATISTICS_FROM: f64 = 0.75;

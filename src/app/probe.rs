@@ -28,7 +28,7 @@ pub(crate) struct Probe {
     events: Events,
 }
 
-/// What the results until now say.
+/// The state that follows from the results until now.
 struct State {
     /// The latest result.
     health: Health,

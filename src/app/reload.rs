@@ -49,11 +49,11 @@ pub struct ConfigSource {
     pub text: String,
     /// The flags.
     pub overrides: Overrides,
-    /// How often the file is read; [`POLL_INTERVAL`] but in tests.
+    /// The interval of reading the file; [`POLL_INTERVAL`] but in tests.
     pub poll_interval: Duration,
 }
 
-/// Why a file is not taken over.
+/// The reason why a file is not taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// The file cannot be read, or is no configuration.

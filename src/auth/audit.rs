@@ -193,7 +193,7 @@ pub struct OpenWatch {
     buffer: AuditBuffer,
     /// The line of the end, complete except for its time. Small, because there may be many watches.
     line: Box<[u8]>,
-    /// Where the time is in the line.
+    /// The offset of the time in the line.
     time_offset: usize,
     started: bool,
 }

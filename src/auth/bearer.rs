@@ -36,8 +36,8 @@ enum Text {
 /// The bearer token of a request, or why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bearer {
-    /// No token: no header, another scheme, or nothing after the scheme. For kube-apiserver the
-    /// request has no credential.
+    /// No token: no header, another scheme, or nothing after the scheme. kube-apiserver then treats
+    /// the request as one without a credential.
     None,
     /// One token.
     Token(BearerToken),

@@ -43,7 +43,7 @@ pub struct Reauthorization {
     pub identity: Identity,
     /// The attributes of the watch request.
     pub attributes: Attributes,
-    /// When the watch is checked.
+    /// The schedule of the checks.
     pub schedule: Arc<RecheckSchedule>,
     /// Authenticates the client again.
     pub authenticator: Arc<Authenticator>,
@@ -180,7 +180,7 @@ impl Reauthorization {
     }
 }
 
-/// When a credential expires, by both clocks: the system clock may be set, and the monotonic clock
+/// The expiry of a credential, by both clocks: the system clock may be set, and the monotonic clock
 /// may stand still while the machine sleeps.
 #[derive(Clone, Copy)]
 struct CredentialExpiry(Option<(SystemTime, Instant)>);

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::auth::user::User;
 use crate::auth::x509::{Bundle, PresentedChain, add_authenticated, common_name};
 
-/// Which peers are front proxies, and by which headers they name a user.
+/// The rules by which peers are front proxies, and the headers by which these name a user.
 #[derive(Debug)]
 pub(crate) struct RequestHeaderRules {
     /// The CA of the front proxies.
@@ -30,7 +30,7 @@ pub(crate) struct RequestHeaderNames {
     username: Vec<HeaderName>,
     uid: Vec<HeaderName>,
     group: Vec<HeaderName>,
-    /// In lower case, as header names are in `http`.
+    /// The prefixes of the headers of extra fields, in lower case, as header names are in `http`.
     extra_prefixes: Vec<String>,
 }
 

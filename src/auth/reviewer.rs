@@ -1,13 +1,13 @@
-//! What token reviews and access reviews have in common: how a review is shared, admitted, sent and
-//! given up.
+//! The common part of token reviews and access reviews: sharing, admitting, sending and giving up a
+//! review.
 //!
 //! Concurrent callers with the same key share one review. It runs in a task of its own, so that a
 //! cancelled caller does not cancel it for the others. The reviews that run and wait are bounded,
 //! in total and for one flow ([`admission`]). After failures the upstream counts as down, or gets
 //! no review for a while ([`backoff`]), and a review that failed is not repeated at once. All of
-//! this ends when it comes back.
+//! this ends when the upstream comes back.
 //!
-//! What a verdict means, and for how long it is kept, is that of each kind:
+//! Each kind decides what a verdict means, and for how long it is kept:
 //! [`token_review`](super::token_review) and [`access_review`](super::access_review).
 //!
 //! Lock order: the map of reviews in flight, then the counters of the admission. The lock of the
@@ -44,7 +44,7 @@ pub(super) struct Reviewer<K, V, F> {
     pub(super) backoff: ReviewBackoff<K>,
     /// The reviews that failed a moment ago.
     failed: Cache<K, FailedReview>,
-    /// How often the upstream had come back when `backoff` was last asked.
+    /// The number of returns of the upstream when `backoff` was last asked.
     returns: AtomicU64,
 }
 
@@ -53,9 +53,9 @@ pub(super) struct Reviewer<K, V, F> {
 struct FailedReview {
     /// Whether the upstream was down.
     is_down: bool,
-    /// How often the upstream had come back before.
+    /// The number of returns of the upstream before the review.
     returns: u64,
-    /// Until when it is not repeated. moka's own expiry only frees memory.
+    /// The time until which it is not repeated. moka's own expiry only frees memory.
     until: Instant,
 }
 
@@ -63,7 +63,7 @@ struct FailedReview {
 pub(super) type PostReview =
     Arc<dyn Fn(Bytes) -> BoxFuture<'static, Result<Bytes, UpstreamError>> + Send + Sync>;
 
-/// What happens to a review that waits for its permit while nobody waits for its verdict any more.
+/// The fate of a review that waits for its permit while nobody waits for its verdict any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WhenAbandoned {
     /// It is dropped.

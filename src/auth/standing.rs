@@ -50,7 +50,8 @@ impl Standing {
     }
 
     /// Returns the user of the request's token, as a review named it not long ago, or a part of the
-    /// token's keyed hash. `None` if the request has no token. For accounting: it grants nothing.
+    /// token's keyed hash. `None` if the request has no token. It is for accounting: it grants
+    /// nothing.
     pub(crate) fn token_user(&self) -> Option<Result<&Arc<User>, u32>> {
         self.token.as_ref().map(TokenStanding::named)
     }

@@ -48,7 +48,7 @@ pub(crate) struct ClusterIdentity {
 #[derive(Debug, Default)]
 struct KnownUid {
     uid: Option<String>,
-    /// Since when the uid may not be read.
+    /// The time in which the uid could not be read, for lack of permission.
     refused: Option<Refused>,
     is_refusal_logged: bool,
 }
@@ -59,7 +59,7 @@ struct Refused {
     last: Instant,
 }
 
-/// Why it is not known which cluster the upstream is.
+/// The reason why it is not known which cluster the upstream is.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdentityError {
     /// The uid could be read before, and is refused now.

@@ -45,9 +45,9 @@ pub(crate) struct CacheContext {
     pub(crate) proof_watches: Semaphore,
     /// The detected rewinds of the upstream's history. After each, every cache starts again.
     pub(crate) history: Arc<UpstreamHistory>,
-    /// Which cluster the upstream is.
+    /// The identity of the upstream's cluster.
     pub(crate) cluster: ClusterIdentity,
-    /// How far the caches of each resource have come.
+    /// The progress of the caches of each resource.
     pub(crate) floors: Floors,
     /// All tasks of the caches.
     pub(crate) tasks: TaskTracker,

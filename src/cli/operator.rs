@@ -132,7 +132,7 @@ pub(super) async fn doctor(args: DoctorArgs) -> Result<(), Failure> {
     // The rule and the exit code are about all findings.
     let printed = print_each(&args.ask, &["findings"], FINDINGS_MAX.max(limit), render).await;
     match warnings {
-        // What a replica that did not answer would have found is unknown.
+        // The findings of a replica that did not answer are unknown.
         0 => printed,
         count => Err(Failure::findings(count)),
     }

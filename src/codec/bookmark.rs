@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// As far as their metadata go, they are the API server's.
+    /// The metadata of a minimal template are those of the API server's bookmarks.
     #[test]
     fn a_minimal_template_has_the_metadata_alone() {
         let gvr = |text: (&str, &str)| GroupVersionResource::new(text.0, text.1, "things");

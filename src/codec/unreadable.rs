@@ -16,7 +16,8 @@ use crate::protobuf::wire::Fields;
 use weir_api::media_type::Encoding;
 use weir_api::resource_version::ResourceVersion;
 
-/// What is known of an object that cannot be read. `Debug` shows it all: it has no data.
+/// An object that cannot be read: its identity and resourceVersion, no data. So `Debug` shows it
+/// all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableObject {
     /// Its namespace; empty if it has none, or an unknown one.
@@ -37,7 +38,7 @@ impl UnreadableObject {
     }
 
     /// Describes an object, in the form of GET and WATCH or of a LIST. Returns `None` if its uid or
-    /// resourceVersion cannot be read: nobody could tell when it changes or is gone.
+    /// resourceVersion cannot be read: its changes and its end could not be noticed.
     pub fn describe(bytes: &[u8], encoding: Encoding) -> Option<Self> {
         let metadata = match encoding {
             Encoding::Json => in_json(bytes),

@@ -1,5 +1,5 @@
-//! `flowControl`. What its rules share with FlowSchemas has their field names; unlike there, an
-//! unknown field is an error.
+//! `flowControl`. The parts of its rules that FlowSchemas have, too, have the same field names;
+//! unlike there, an unknown field is an error.
 
 use std::sync::Arc;
 
@@ -217,7 +217,7 @@ pub enum RuleScope {
 
 words!(RuleScope { All: "all", Upstream: "upstream" });
 
-/// What a rule does besides its limits.
+/// The action of a rule besides its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleAction {
     /// Requests get 403.

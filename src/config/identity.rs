@@ -180,7 +180,7 @@ fn not_empty(text: &str) -> Result<String, String> {
 
 /// Decisions of the API server are cached for at most an hour.
 const HOUR: Duration = Duration::from_secs(3600);
-/// As long as delegated API servers cache a denial.
+/// The time for which delegated API servers cache a denial.
 pub(super) const DENY_TTL: Duration = Duration::from_secs(10);
 
 /// The headers of a file's front proxies: the names that the Kubernetes documentation and its

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use crate::config::file::{Located, Node};
 use crate::config::reader::Reader;
 
-/// What a value looks like in the file.
+/// The form of a value in the file.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
     Text,

@@ -10,14 +10,14 @@ use strsim::levenshtein;
 
 use crate::config::file::Node;
 
-/// What is wrong with a configuration; never empty.
+/// The problems of a configuration; never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Line and column, counted from 1; `None` for what stands nowhere in the file.
+    /// Line and column, counted from 1; `None` for a problem that has no place in the file.
     pub place: Option<(u64, u64)>,
     /// The field, such as `server.listeners[0].listen`.
     pub path: String,
@@ -105,7 +105,7 @@ impl<'a> Reader<'a> {
         self.root.get(path).is_some()
     }
 
-    /// The number of problems so far.
+    /// Returns the number of problems so far.
     pub(super) fn count(&self) -> usize {
         self.problems.len()
     }

@@ -1,5 +1,6 @@
-//! What is written from the settings: the JSON Schema of the file, for editors and for the Helm
-//! chart; the rows of the reference; and config/weir.yaml (`docs/decisions/configuration.md`).
+//! The texts that are written from the settings: the JSON Schema of the file, for editors and for
+//! the Helm chart; the rows of the reference; and config/weir.yaml
+//! (`docs/decisions/configuration.md`).
 
 use serde_json::{Map, Value, json};
 
@@ -18,7 +19,7 @@ pub struct Setting {
     pub is_live: bool,
     /// Whether it has settings of its own.
     pub is_section: bool,
-    /// What it is, with the values that it may have.
+    /// The description, with the values that it may have.
     pub about: String,
 }
 
@@ -201,8 +202,8 @@ mod tests {
     use crate::config::units::{format_duration, parse_bytes, parse_duration};
 
     proptest! {
-        /// What matches the schema's pattern of a duration is one for the parser, and the other way
-        /// round; a pattern cannot say that a part is less than a nanosecond.
+        /// The parsers accept a text if and only if it matches the schema's pattern; but a pattern
+        /// cannot express that a part is less than a nanosecond.
         #[test]
         fn the_patterns_match_what_the_parsers_read(text in "[0-9.hmsunkKMGTi]{0,6}") {
             let matches = |pattern: &str| Regex::new(pattern).unwrap().is_match(&text);

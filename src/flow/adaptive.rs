@@ -47,9 +47,9 @@ pub struct AdaptiveLimit {
     knee: Option<f64>,
     /// The state before the limit was lowered.
     cut: Option<Cut>,
-    /// Since when the limit is at its floor, with the answers and the errors since then.
+    /// The time since which the limit is at its floor, with the answers and the errors since then.
     at_floor: Option<(Duration, Outcomes)>,
-    /// Since when nothing was slow, and few seats were in use.
+    /// The time since which nothing was slow, and few seats were in use.
     idle_since: Option<Duration>,
     /// The mean latency of the last window.
     latency: Duration,

@@ -25,19 +25,19 @@ use crate::spread::Spread;
 /// The sender and the subject of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The user's name, or what stands for it.
+    /// The user's name, or its substitute.
     pub user: Text,
     /// The User-Agent.
     pub agent: Text,
     /// The FlowSchema; `None` without a user.
     pub schema: Option<Arc<str>>,
-    /// What distinguishes the flow.
+    /// The distinguisher of the flow.
     pub flow: Text,
     /// The resource, with its group and subresource.
     pub resource: Text,
     /// The verb.
     pub verb: &'static str,
-    /// How a list or a watch was asked for.
+    /// The way in which a list or a watch was asked for.
     pub habit: Habit,
 }
 
@@ -52,7 +52,7 @@ pub struct Text {
 #[derive(Debug)]
 pub struct Batch {
     slots: Vec<Slot>,
-    /// By a part of the hash: the place of a slot, plus one; 0 if there is none.
+    /// The place of a slot, plus one, by a part of the hash; 0 if there is none.
     table: [u8; TABLE_LENGTH],
 }
 
@@ -64,13 +64,13 @@ struct Slot {
 }
 
 weir_api::labels! {
-    /// What costs are added up by.
+    /// A dimension by which costs are added up.
     pub enum Dimension {
         /// The user.
         User = "users",
         /// The user agent.
         Agent = "userAgents",
-        /// The FlowSchema and what distinguishes the flow in it.
+        /// The FlowSchema and the distinguisher of the flow in it.
         Flow = "flows",
         /// The user (in a sidecar the user agent), the resource and the verb.
         Action = "actions",
@@ -91,7 +91,7 @@ pub struct HabitKey {
     pub resource: Box<str>,
     /// The verb: `list` or `watch`; another one where a request showed a habit.
     pub verb: &'static str,
-    /// How it is asked for.
+    /// The way in which it is asked for.
     pub habit: Habit,
 }
 
@@ -356,7 +356,7 @@ pub const HABITS_MAX: usize = 1_000;
 pub const KEY_BYTES_MAX: usize = 2 * TEXT_BYTES_MAX + 16;
 /// The bytes of a text that a client chose. A longer one is cut.
 const TEXT_BYTES_MAX: usize = 120;
-/// Stands at the end of a text that was cut.
+/// The mark at the end of a text that was cut.
 const CUT: &str = "…";
 /// Deprecated APIs of a cluster are fewer.
 const WARNINGS_MAX: usize = 32;

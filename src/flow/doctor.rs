@@ -32,7 +32,7 @@ use crate::doctor::sums::{ALL_RESOURCES, Who, collect};
 pub struct Finding {
     /// The rule.
     pub rule: Rule,
-    /// How much it matters.
+    /// The weight of the finding.
     pub weight: Weight,
     /// The user; empty in a sidecar.
     pub user: Box<str>,

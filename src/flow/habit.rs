@@ -5,7 +5,7 @@ use memchr::memmem;
 /// How a list or a watch is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Habit {
-    /// Where it starts.
+    /// The start of the list or watch.
     pub start: Start,
     /// Whether it has a limit.
     pub is_limited: bool,

@@ -27,11 +27,11 @@ pub struct Lanes {
     flows: HashMap<u64, Flow>,
     /// The flows of which an answer waits, by the time they were served for.
     queue: BTreeSet<(Duration, u64)>,
-    /// What a flow was served for that was chosen last.
+    /// The time for which the flow that was chosen last had been served.
     served: Duration,
-    /// Granted and not taken, oldest first; some of them were taken meanwhile.
+    /// The slots that were granted and not taken, oldest first; some of them were taken meanwhile.
     granted: VecDeque<(SlotId, Duration)>,
-    /// Granted since the last [`Self::take_granted`].
+    /// The slots that were granted since the last [`Self::take_granted`].
     news: Vec<SlotId>,
     waiting: usize,
     next: u64,
@@ -66,9 +66,9 @@ struct Request {
 /// A flow of which something waits or is served.
 #[derive(Debug)]
 struct Flow {
-    /// The time for which it was served. What is being served counts by the guess.
+    /// The time for which it was served. A slot in use counts by the guess.
     served: Duration,
-    /// What one slot is expected to take.
+    /// The time that one slot is expected to take.
     guess: Duration,
     waiting: VecDeque<SlotId>,
     /// The bytes of the answers that wait.
@@ -77,7 +77,7 @@ struct Flow {
     held: usize,
 }
 
-/// How many bytes are sent in a second while answers wait.
+/// The bytes that are sent in a second while answers wait.
 #[derive(Debug, Default)]
 struct SendRate {
     bytes: u64,
@@ -276,13 +276,13 @@ impl SendRate {
 /// A granted slot is withdrawn after this time. The task that takes it waits for a turn on a
 /// processor before, among a few others that have slots.
 const TAKEN_AFTER: Duration = Duration::from_millis(20);
-/// What a slot of a flow without a history takes: four pieces of 64 KiB, encrypted and written.
+/// The guess for a flow without a history: four pieces of 64 KiB, encrypted and written.
 const FIRST_GUESS: Duration = Duration::from_micros(400);
-/// The rate is measured over so much time in which answers wait.
+/// The time in which answers wait over which the rate is measured.
 const RATE_TIME: Duration = Duration::from_millis(250);
-/// An estimate of more says no more.
+/// The longest estimate: a longer one has no use.
 const SECONDS_MAX: f64 = 3600.0;
-/// Slots that were granted and taken are forgotten when there are so many.
+/// The length of `granted` at which slots that were granted and taken are forgotten.
 const GRANTED_MAX: usize = 64;
 
 #[cfg(test)]

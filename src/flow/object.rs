@@ -1,4 +1,4 @@
-//! What FlowSchemas and PriorityLevelConfigurations have in common as JSON.
+//! The parts that FlowSchemas and PriorityLevelConfigurations have in common as JSON.
 //!
 //! Unknown fields are ignored and `null` is an empty list, as in kube-apiserver.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 
-/// Why an object is left out of the plan.
+/// The reason why an object is left out of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidObject {
     /// It is not the JSON of such an object.
@@ -18,7 +18,7 @@ pub enum InvalidObject {
     Rejected {
         /// The path of the field.
         field: &'static str,
-        /// What is wrong with it.
+        /// The reason why the field is rejected.
         problem: &'static str,
     },
 }

@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-/// How much Weir refuses. A higher stage does all that a lower one does.
+/// The stage of overload, which decides about refusals. A higher stage does all that a lower one
+/// does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Nothing is refused.
@@ -28,7 +29,7 @@ pub enum Stage {
 /// The measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Signals {
-    /// How late timers fire, the 90th percentile of the last second.
+    /// The lateness of timers, the 90th percentile of the last second.
     pub lateness: Duration,
     /// The part of the CPU that this process may use and has used in the last second.
     pub cpu: f64,
@@ -43,7 +44,7 @@ pub struct Signals {
 pub struct StageMachine {
     stage: Stage,
     changed: Duration,
-    /// Since when the lateness is so high that it counts without the CPU.
+    /// The time since which the lateness is so high that it counts without the CPU.
     very_late_since: Option<Duration>,
 }
 
@@ -116,7 +117,7 @@ impl StageMachine {
 /// Parts of the stages' entries.
 struct Parts {
     lateness: f64,
-    /// Of memory and file descriptors.
+    /// The part of memory and file descriptors.
     space: f64,
 }
 

@@ -18,7 +18,7 @@ use crate::schema::{EXEMPT, FlowSchema};
 /// All FlowSchemas and priority levels.
 #[derive(Debug)]
 pub struct Plan {
-    /// In the order of matching.
+    /// The FlowSchemas in the order of matching.
     schemas: Vec<FlowSchema>,
     levels: HashMap<Arc<str>, PriorityLevel>,
     /// The place of `catch-all` among the schemas.

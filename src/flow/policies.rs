@@ -23,7 +23,7 @@ impl Policies {
         Ok(Self(compiled))
     }
 
-    /// Whether one of them matches. Of an unknown user only those match that are about everybody.
+    /// Whether one of them matches. Only policies about everybody match an unknown user.
     pub fn match_request(&self, user: KnownUser<'_>, info: &RequestInfo) -> bool {
         self.0.iter().any(|policy| {
             let is_about = match user {

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How much is allowed: so many units a second, and so many at once.
+/// The allowed units: a number for each second, and a number at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Units a second; at least 1.
@@ -17,7 +17,7 @@ pub struct Rate {
     pub burst: u64,
 }
 
-/// How much of a rate is used.
+/// The used part of a rate.
 #[derive(Debug, Default)]
 pub struct Bucket(AtomicU64);
 
@@ -62,7 +62,7 @@ impl Bucket {
 }
 
 impl Rate {
-    /// Returns the nanoseconds in which so many units become free.
+    /// Returns the nanoseconds in which this number of units becomes free.
     fn time_of(self, units: u64) -> u64 {
         let nanos = u128::from(units) * NANOS_PER_SECOND / u128::from(self.per_second.max(1));
         u64::try_from(nanos).unwrap_or(u64::MAX)

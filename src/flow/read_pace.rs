@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-/// How fast a client reads.
+/// The pace at which a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pace {
     /// It reads all that the API server sends.
@@ -19,7 +19,7 @@ pub enum Pace {
     Stalled,
 }
 
-/// What a client has read.
+/// The observation of how fast a client reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadPace {
     /// The begin of a window of slow reading, and the bytes that were read before.
@@ -50,11 +50,12 @@ impl ReadPace {
     }
 }
 
-/// What a client reads in a second at least: less than any network where clients list much.
+/// The bytes a second below which a client is slow: less than networks carry where clients list
+/// much.
 pub const RATE_BYTES_MIN: u64 = 16 << 10;
-/// A client that reads less for so long is slow.
+/// The time of reading less after which a client is slow.
 pub const SLOW_AFTER: Duration = Duration::from_secs(10);
-/// A client that was slow for so long is stalled.
+/// The time of being slow after which a client is stalled.
 pub const STALLED_AFTER: Duration = Duration::from_secs(30);
 const WINDOW_BYTES: u64 = RATE_BYTES_MIN * SLOW_AFTER.as_secs();
 
@@ -62,7 +63,8 @@ const WINDOW_BYTES: u64 = RATE_BYTES_MIN * SLOW_AFTER.as_secs();
 mod tests {
     use super::*;
 
-    /// Returns the pace in each second of a client that reads so much of a response in each.
+    /// Returns the pace of a client in each second. `reads` are the arguments of
+    /// [`ReadPace::observe`].
     fn paces(reads: impl IntoIterator<Item = (u64, bool)>) -> Vec<Pace> {
         let mut pace = ReadPace::default();
         let mut read = 0;

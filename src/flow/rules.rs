@@ -19,7 +19,7 @@ use weir_api::request_info::{RequestInfo, Verb};
 pub struct Rule {
     /// Its name, which metrics and logs show, and no client.
     pub name: Arc<str>,
-    /// What it matches, as `spec.rules` of a FlowSchema; `None` for every request.
+    /// The requests that it matches, as `spec.rules` of a FlowSchema; `None` for every request.
     pub policies: Option<Policies>,
     /// The user agents that it matches; none for all.
     pub agents: Box<[AgentPattern]>,
@@ -31,7 +31,7 @@ pub struct Rule {
     pub denies: bool,
     /// Its limits for each flow.
     pub limits: Limits,
-    /// What divides the requests that it matches into flows.
+    /// The distinguisher by which the requests that it matches are divided into flows.
     pub flow_by: FlowBy,
     /// The priority level that forwarded requests get.
     pub level: Option<Arc<str>>,
@@ -50,7 +50,7 @@ pub struct Limits {
     pub unpaged_bytes: Option<u64>,
 }
 
-/// What divides requests into flows.
+/// The distinguisher by which requests are divided into flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowBy {
     /// The name of the user; of unknown ones, the credential and the address.
@@ -65,7 +65,7 @@ pub enum FlowBy {
     Nothing,
 }
 
-/// A user agent, or what one begins with.
+/// A user agent, or the beginning of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentPattern {
     /// This product, such as `kubectl/v1.36.0`.
@@ -82,8 +82,8 @@ impl Rule {
             && self.policies.as_ref().is_none_or(|policies| policies.match_request(user, info))
     }
 
-    /// Whether it refuses a list of a collection of so many bytes, if they are known. An unknown
-    /// collection may be listed, unless none may.
+    /// Whether it refuses a list of a collection of `bytes` bytes, if this size is known. An
+    /// unknown collection may be listed, unless none may.
     pub fn forbids_list(&self, info: &RequestInfo, bytes: Option<u64>) -> bool {
         let Some(most) = self.limits.unpaged_bytes else { return false };
         is_unpaged_list(info) && (most == 0 || bytes.is_some_and(|bytes| bytes > most))

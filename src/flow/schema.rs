@@ -22,12 +22,12 @@ pub struct FlowSchema {
     pub precedence: i32,
     /// The name of its priority level.
     pub level: Arc<str>,
-    /// What divides its requests into flows; `None` if all are one flow.
+    /// The distinguisher that divides its requests into flows; `None` if all are one flow.
     pub distinguisher: Option<Distinguisher>,
     pub(super) policies: Box<[Policy]>,
 }
 
-/// What divides the requests of a FlowSchema into flows.
+/// The attribute of a request that divides the requests of a FlowSchema into flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinguisher {
     /// The name of the user.
@@ -44,7 +44,7 @@ pub(super) struct Policy {
     pub(super) paths: Box<[PathRule]>,
 }
 
-/// Whom a policy is about.
+/// A subject of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// Every user: the user `*`, or the group `*`.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// When requests of one kind came.
+/// The times at which requests of one kind came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
     last: Duration,

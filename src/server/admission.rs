@@ -14,8 +14,8 @@
 //! | seats of the API server ([`Router::ask_for_seats`]) | | yes |
 //! | the forward budget of a cache that is missing ([`Router::draw_on_budget`]) | | yes |
 //!
-//! What a request takes from others is in its [`Holds`], which move into the body of its response.
-//! Invariant: those of a refused request are given back before anything is awaited.
+//! The limited resources that a request takes are in its [`Holds`], which move into the body of its
+//! response. Invariant: those of a refused request are released before anything is awaited.
 //!
 //! [`Holds`]: crate::server::request::holds::Holds
 

@@ -5,11 +5,11 @@
 //! drains, each connection starts to drain at a moment of its own ([`crate::server::drain`]): it
 //! sends GOAWAY, and its watches end. Everything that is left at the deadline is aborted.
 //!
-//! What a client sends is read by [`wire`] before hyper reads it. [`http_limits`] has the limits
+//! [`wire`] reads the bytes of a client before hyper reads them. [`http_limits`] has the limits
 //! that hyper enforces. The time-outs that hyper lacks are those of [`activity`] (request heads and
 //! idle connections), [`send_timeouts`] (stalled response bodies) and [`permitted_io`] (stalled
 //! sockets). [`cork`] coalesces writes, [`permits`] limits connections per client, and
-//! [`large_heads`] what the heads of a connection take.
+//! [`large_heads`] limits the memory for the heads of a connection.
 
 pub(crate) mod activity;
 pub(crate) mod client;
@@ -256,7 +256,7 @@ where
     }
 }
 
-/// Why Weir closes a connection.
+/// The reason why Weir closes a connection.
 enum CloseReason {
     /// The head of a request took too long.
     HeaderTimeout,

@@ -28,14 +28,14 @@ pub(crate) use crate::server::delegate::target::Target;
 pub(crate) use crate::server::delegate::watch::{Start, WatchPlan};
 use crate::server::http::headers::{self, bypasses_cache};
 
-/// How a cache answers a read.
+/// The decision that a cache answers a read, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CachedDecision {
-    /// With one object.
+    /// A response with one object.
     Get(Freshness),
-    /// With a list.
+    /// A response with a list.
     List(Box<ListPlan>, Box<ListOptions>),
-    /// With a watch.
+    /// A watch.
     Watch(Box<WatchPlan>, Box<ListOptions>),
 }
 

@@ -1,9 +1,9 @@
-//! Who costs what, and who is next: classifies requests as the API server's priority and fairness
-//! does, adds up what they cost, by client (`docs/decisions/client-costs.md`), and lets those
-//! that are forwarded wait for seats of the API server (`docs/decisions/fair-queueing.md`).
+//! Flow control: classifies requests as the API server's priority and fairness does, adds up their
+//! costs, by client (`docs/decisions/client-costs.md`), and lets those that are forwarded wait for
+//! seats of the API server (`docs/decisions/fair-queueing.md`).
 //!
 //! The plan of FlowSchemas is replaced as a whole ([`source`]); a request sees one plan. [`meter`]
-//! counts what a response costs while it is sent. [`report`] is what operators see, on the admin
+//! counts what a response costs while it is sent. [`report`] is for operators, on the admin
 //! listener only; [`metrics`] name no client.
 //!
 //! Costs are added to one of several batches, so that threads do not wait for each other, and a
@@ -71,7 +71,7 @@ pub struct FlowControl {
     batches: Box<[Mutex<Batch>]>,
     costs: Mutex<Costs>,
     doctor: Mutex<Doctor>,
-    /// When counting began.
+    /// The start of counting.
     started: Instant,
     hasher: BuildKeyedHash,
     /// Whether users are known, so that requests have levels.
@@ -97,11 +97,11 @@ pub struct FlowControl {
 /// A request, classified.
 struct Classified {
     class: Arc<Class>,
-    /// Stands for the client, the verb and the resource.
+    /// The hash of the client, the verb and the resource.
     origin: u64,
-    /// Stands for these and the habit.
+    /// The hash of these and the habit.
     hash: u64,
-    /// How it is asked for.
+    /// The way in which it is asked for.
     habit: Habit,
 }
 
@@ -149,7 +149,7 @@ impl FlowControl {
         self.activate(&sources);
     }
 
-    /// Replaces operators' rules. What flows have used of rules with the same names still counts.
+    /// Replaces operators' rules. The use of the limits still counts for rules with the same names.
     pub(crate) fn set_rules(&self, rules: Vec<Rule>) {
         let mut sources = self.sources.lock();
         if sources.1 != rules {

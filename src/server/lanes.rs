@@ -279,7 +279,7 @@ fn end_with_poll(slot: Slot) {
     TAKEN.with_borrow_mut(|taken| taken.push(slot));
 }
 
-/// Gives back the slots that were taken since the last call on this thread. Each task that polls
+/// Releases the slots that were taken since the last call on this thread. Each task that polls
 /// bodies calls this at the end of its own poll.
 pub(crate) fn end_poll() {
     let taken = TAKEN.with_borrow_mut(|taken| match taken.is_empty() {
@@ -289,7 +289,7 @@ pub(crate) fn end_poll() {
     drop(taken);
 }
 
-/// A body of so many bytes waits for nothing: it is a single piece.
+/// The longest body that waits for nothing: it is a single piece.
 const FREE_BYTES: usize = PIECE_BYTES;
 /// The bytes of one part, if others wait.
 const PART_BYTES: usize = 4 * PIECE_BYTES;

@@ -63,7 +63,7 @@ pub(crate) struct Router {
     pub(crate) access: Access,
     pub(crate) auditor: Auditor,
     pub(crate) tracer: RequestTracer,
-    /// Adds up what clients cost; `None` if flow control is off.
+    /// Adds up the costs of clients; `None` if flow control is off.
     pub(crate) flow_control: Option<Arc<FlowControl>>,
     /// The open watches of each user; `None` in a sidecar.
     pub(crate) watches: Option<Arc<OpenWatches>>,
@@ -71,7 +71,7 @@ pub(crate) struct Router {
     pub(crate) shadow: Option<Arc<Shadow>>,
 }
 
-/// What becomes of a request.
+/// The reply to a request, or its forwarding.
 enum Answer {
     /// Weir answers it.
     Own(Box<Reply>),
@@ -89,7 +89,7 @@ impl From<Reply> for Answer {
 struct Forwarding {
     caller: Caller,
     body: Incoming,
-    /// Why it is forwarded.
+    /// The reason why it is forwarded.
     reason: Reason,
 }
 
@@ -103,8 +103,8 @@ struct OpenRequest<'a> {
     span: Span,
 }
 
-/// What the connection of a request gives to its body: the guard of the request, and time-outs for
-/// a stream of HTTP/2.
+/// The parts that the connection of a request gives to its body: the guard of the request, and
+/// time-outs for a stream of HTTP/2.
 type ConnectionPart = (RequestGuard, Option<SendTimeouts>);
 
 impl Router {

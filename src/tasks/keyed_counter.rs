@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Counts by key. Cheap to clone: clones share the counts. `N` is what is noted of a key for as
+/// Counts by key. Cheap to clone: clones share the counts. `N` is the note that a key has for as
 /// long as it has a count.
 pub(crate) struct KeyedCounter<K, N = ()>(Arc<Mutex<Counts<K, N>>>);
 
@@ -43,7 +43,7 @@ pub(crate) struct Before<'a, N> {
     pub(crate) total: usize,
     /// The number of keys that have a count.
     pub(crate) keys: usize,
-    /// What is noted of the key; new if it has no count, and then kept only if one is added.
+    /// The note of the key; new if the key has no count, and then kept only if one is added.
     pub(crate) note: &'a mut N,
 }
 

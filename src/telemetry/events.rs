@@ -136,10 +136,10 @@ impl State {
     }
 }
 
-/// What an event says about a state of its subject.
+/// The place of an event in a state of its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// Nothing.
+    /// The event is about no state.
     Single,
     Begin,
     End,

@@ -44,7 +44,7 @@ where
         let [target, file, number] =
             ["log.target", "log.file", "log.line"].map(|name| line.0.remove(name));
         line.0.remove("log.module_path");
-        // Of a line of the crate `log`, the fields have the place.
+        // A line of the crate `log` has its place in fields.
         let caller = match (&file, &number) {
             (Some(Value::String(file)), Some(number)) => caller((
                 file,

@@ -1,20 +1,20 @@
-//! What this process takes of its host, as the system shows it. `/metrics` has the same figures,
-//! from Prometheus' own collector.
+//! The resources of the host that this process uses, as the system shows them. `/metrics` has the
+//! same figures, from Prometheus' own collector.
 
 use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 
-/// What this process takes. A figure that cannot be read is `None`.
+/// The resources that this process uses. A figure that cannot be read is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct ProcessFigures {
     /// The resident memory in bytes.
     pub(crate) resident: Option<f64>,
-    /// The part of it that are mapped files, such as the binary.
+    /// The part of the resident memory that is mapped files, such as the binary.
     pub(crate) files: Option<f64>,
     /// The open file descriptors.
     pub(crate) descriptors: Option<f64>,
-    /// The most of them.
+    /// The limit on open file descriptors.
     pub(crate) descriptors_max: Option<f64>,
 }
 

@@ -340,7 +340,7 @@ fn is_refused_read(
 
 /// Whether an API server refuses a request because it shuts down and no longer accepts any:
 /// `apiserver/pkg/server/filters/waitgroup.go`. Its body would have to be read to be sure; a read
-/// of what is unavailable for another reason is repeated once without need, within the budget.
+/// that is refused for another reason is repeated once without need, within the budget.
 fn is_shutting_down<B>(response: &Response<B>) -> bool {
     response.status() == StatusCode::SERVICE_UNAVAILABLE
         && response.headers().contains_key(RETRY_AFTER)
@@ -354,5 +354,5 @@ fn is_failure(status: StatusCode) -> bool {
 /// The most attempts to send a request. An API server sends a GOAWAY with each response to an
 /// unknown user, so that the next connection may get one, too.
 const ATTEMPTS_MAX: usize = 3;
-/// What a check requests. kube-apiserver's flow control never delays this path.
+/// The path that a check requests. kube-apiserver's flow control never delays it.
 const CHECK_PATH: &str = "/livez";

@@ -39,7 +39,7 @@ pub struct Availability {
 
 struct Inner {
     is_usable: AtomicBool,
-    /// How often the upstream became usable again.
+    /// The number of times that the upstream became usable again.
     returns: AtomicU64,
     state: watch::Sender<State>,
     /// Notified when the outcome of a request asks for a check.
@@ -278,7 +278,7 @@ pub(crate) fn is_gateway_error(status: StatusCode) -> bool {
 
 /// The upstream is away when no API server was usable for this time. A failover is shorter.
 pub(crate) const AWAY_AFTER: Duration = Duration::from_secs(1);
-/// How often the time of an absence is added to its metric.
+/// The interval of adding the time of an absence to its metric.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why a check is due.

@@ -46,8 +46,8 @@ use crate::config::UpstreamConfig;
 use crate::tasks::spawn_blocking;
 use crate::upstream::error::UpstreamError;
 
-/// How often the files are compared. A kubelet refreshes mounted tokens and ConfigMaps about once a
-/// minute, long before they expire, so that this interval adds little delay.
+/// The interval of comparing the files. A kubelet refreshes mounted tokens and ConfigMaps about
+/// once a minute, long before they expire, so that this interval adds little delay.
 const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// How often an exec plugin that returned a certificate is run again, whatever expiry it states.
 /// Plugins have caches, and a certificate that lives less than twice this interval would be

@@ -4,9 +4,9 @@
 //!
 //! Discovery documents list the resources. APIServices show which of them an aggregated server
 //! serves; these are never cached, since that server may answer each user differently, and nothing
-//! is known about its consistency. Of the others, CRDs show which are custom (kube-apiserver
-//! encodes these differently, `docs/semantics.md` §3.6). What is not known to be the API server's
-//! own counts as aggregated (`docs/decisions/aggregated-apis.md`).
+//! is known about its consistency. CRDs show which of the others are custom (kube-apiserver encodes
+//! these differently, `docs/semantics.md` §3.6). A resource that is not known to be the API
+//! server's own counts as aggregated (`docs/decisions/aggregated-apis.md`).
 //!
 //! A failed refresh keeps the previous resources. So does a refusal of CRDs and APIServices that
 //! does not last, and a custom resource stays while its definition does: an API server that starts,
@@ -62,14 +62,14 @@ struct Inner {
     /// One refresh runs at a time. `refresher` is locked before and after its requests, and alone.
     refreshes: SinglePermit,
     refresher: Mutex<Refresher>,
-    /// What the documents list.
+    /// The resources that the documents list.
     served: Mutex<Option<ServedResources>>,
     custom: watch::Receiver<InformerState<CustomResource>>,
     services: watch::Receiver<InformerState<ApiService>>,
     /// Whether the watch of the APIServices is open.
     watches_services: Arc<AtomicBool>,
     aggregated: AggregatedVersions,
-    /// How often the informers were asked to list again.
+    /// The number of times that the informers were asked to list again.
     doubts: watch::Sender<u64>,
     version: watch::Receiver<Option<UpstreamVersion>>,
     version_changes: watch::Receiver<u64>,
@@ -183,9 +183,9 @@ impl Discovery {
     }
 
     /// Whether the API server itself answers for a resource that counts as its own, as of this
-    /// call. What was received before is then the API server's own, too. Asks the upstream; an
-    /// APIService that gives the resource to an aggregated API server is noted. Without an answer,
-    /// the open watch of the APIServices has to do.
+    /// call. If so, objects that were received before are the API server's own, too. Asks the
+    /// upstream; an APIService that gives the resource to an aggregated API server is noted.
+    /// Without an answer, the open watch of the APIServices has to do.
     pub async fn is_local(&self, gvr: &GroupVersionResource) -> bool {
         let inner = &self.inner;
         if self.is_aggregated(gvr) {
@@ -222,8 +222,8 @@ impl Discovery {
         self.inner.version_changes.clone()
     }
 
-    /// Returns the upstream's version; `None` until it is known. Of instances with different
-    /// versions it is the oldest.
+    /// Returns the upstream's version; `None` until it is known. It is the oldest one if instances
+    /// have different versions.
     pub fn version(&self) -> watch::Receiver<Option<UpstreamVersion>> {
         self.inner.version.clone()
     }

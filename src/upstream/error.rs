@@ -21,7 +21,7 @@ pub enum UpstreamError {
     Exhausted {
         /// The upstream's address.
         address: String,
-        /// How long the request waited at most.
+        /// The longest time that the request waited.
         timeout: std::time::Duration,
     },
     /// The connection broke after the request was sent, at least in part.

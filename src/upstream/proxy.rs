@@ -3,8 +3,8 @@
 //! (`docs/decisions/kubeconfig.md`).
 //!
 //! All proxies become a tunnel: `http` and `https` proxies by CONNECT, `socks5` by its own
-//! handshake. What is sent through the tunnel is what would be sent without a proxy, TLS with the
-//! upstream included. A proxy's credentials come from its URL, and no error or log contains them.
+//! handshake. The same bytes are sent through the tunnel as without a proxy, TLS with the upstream
+//! included. A proxy's credentials come from its URL, and no error or log contains them.
 
 mod exclusions;
 mod http_connect;

@@ -43,7 +43,7 @@ crate::api::labels! {
     }
 }
 
-/// How a request uses the connections. The default is that of Weir's own requests.
+/// The use of the connections by a request. The default is that of Weir's own requests.
 #[derive(Clone, Default)]
 pub struct SendOptions {
     /// The purpose of the request.
@@ -64,14 +64,14 @@ pub struct SendOptions {
     /// The path of the collection, for reads and watches that may show an older state. With several
     /// API servers, the one that gets it must be as far as the client's last one was.
     pub collection: Option<Arc<str>>,
-    /// Until when the request waits for an API server if none could be reached; `None` for not at
-    /// all.
+    /// The time until which the request waits for an API server if none could be reached; `None`
+    /// for not at all.
     pub wait_until: Option<Instant>,
     /// The longest wait for the head of the response over HTTP/1.1, and the longest pause in the
     /// body of a response that is no stream. There, nothing shows whether the connection lives.
     /// `None` for no limit.
     pub(crate) answer_timeout: Option<Duration>,
-    /// Which of several API servers gets the request.
+    /// The choice of the API server that gets the request.
     pub(crate) choice: Choice,
     /// Learns if the request's stream is reset.
     pub reset_observer: Option<Arc<dyn ResetObserver>>,
@@ -86,7 +86,7 @@ impl SendOptions {
     }
 }
 
-/// How one of several API servers is chosen (`docs/decisions/several-api-servers.md`).
+/// The choice of one of several API servers (`docs/decisions/several-api-servers.md`).
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Choice {
     /// By load: for writes, consistent reads, and everything that all servers answer equally.

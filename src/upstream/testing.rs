@@ -157,7 +157,7 @@ async fn serve(
         let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_concurrent_streams(options.max_streams)
-            // As kube-apiserver.
+            // This is kube-apiserver's limit.
             .max_header_list_size(1 << 20)
             .serve_connection(TokioIo::new(io), service);
         drop(served.await);

@@ -292,8 +292,8 @@ const KUBE_SYSTEM: &str = "/api/v1/namespaces/kube-system";
 const SEEN_FOR: Duration = Duration::from_secs(600);
 /// The largest number of versions at the same time.
 const SEEN_MAX: usize = 8;
-/// How often the version is read. All caches list again after a change. Few objects are encoded
-/// differently by another release, so that a minute is soon enough.
+/// The interval of reading the version. All caches list again after a change. Few objects are
+/// encoded differently by another release, so that a minute is soon enough.
 const INTERVAL: Duration = Duration::from_secs(60);
 /// The delay after a failure before the first success.
 const RETRY_DELAY: Duration = Duration::from_secs(2);

@@ -28,7 +28,7 @@ pub(crate) enum WatchForm {
     Path,
     /// Both.
     PathAndParameter,
-    /// Over a WebSocket.
+    /// A watch over a WebSocket.
     WebSocket,
 }
 
@@ -40,9 +40,9 @@ pub(crate) enum Version {
     Zero,
     /// Zero, but not the string `0`.
     ZeroZero,
-    /// From before the caches began.
+    /// A resourceVersion from before the caches began.
     Old,
-    /// From after the caches began, with another state than the present one.
+    /// A resourceVersion from after the caches began, with another state than the present one.
     Recent,
     /// The resourceVersion of the resource's last write.
     Current,
@@ -195,9 +195,10 @@ impl ReadRequest {
 /// Values that only the running upstream has: the resourceVersions of its writes, and its tokens.
 #[derive(Default)]
 pub(crate) struct Marks {
-    /// By resource and version.
+    /// The resourceVersions of writes, by resource and version.
     pub(crate) versions: HashMap<(&'static str, &'static str), u64>,
-    /// By path and version: the token of a first page of one object of the collection at that path.
+    /// The tokens of the first page, of one object, of the collection at a path, by path and
+    /// version.
     pub(crate) tokens: HashMap<(&'static str, &'static str), String>,
     /// Whether the upstream reads pages from its cache instead of its store, as its tokens show.
     pub(crate) pages_cached: bool,

@@ -237,7 +237,7 @@ fn missing_tool(text: &str) -> Option<&str> {
     })
 }
 
-/// What a machine may lack.
+/// The programs that a machine may lack.
 const TOOLS: [&str; 7] = ["kubectl", "curl", "openssl", "jq", "promtool", "helm", "awk"];
 
 fn wait_for<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {

@@ -77,18 +77,18 @@ pub(crate) async fn expired_certificate(world: &World) {
     Held::open(world, &user).await.lost(401, "an expired certificate", bounds).await;
 }
 
-/// How long a revoked permission may still work.
+/// The times for which a revoked permission may still work.
 #[derive(Clone, Copy)]
 struct Bounds {
-    /// For a get and a list from the cache.
+    /// The bound for a get and a list from the cache.
     read: Duration,
-    /// For an open watch.
+    /// The bound for an open watch.
     watch: Duration,
 }
 
 impl Bounds {
-    /// Where Weir caches decisions. A watch is re-authorized every `watchRecheck`, the first time
-    /// after up to half an interval more.
+    /// Returns the bounds where Weir caches decisions. A watch is re-authorized every
+    /// `watchRecheck`, the first time after up to half an interval more.
     fn with_cache_ttl(Setting { cache_ttl, watch_recheck, .. }: Setting) -> Self {
         Self { read: cache_ttl + SLACK, watch: watch_recheck.mul_f64(1.5) + cache_ttl + SLACK }
     }

@@ -104,7 +104,7 @@ async fn metrics_follow_prometheus_conventions() {
     promtool(&text);
 }
 
-/// What operators alert on, and what the pages show, comes from the running process.
+/// The metrics for alerts, and the contents of the pages, come from the running process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn metrics_and_z_pages_show_the_running_process() {
     let proxy = Proxy::seeded().await;

@@ -1,5 +1,5 @@
-//! What clients cost, as operators see it: by user also where tokens are only forwarded, with the
-//! seats of the API server, and for local clients only.
+//! The costs of clients, as operators see them: by user also where tokens are only forwarded, with
+//! the seats of the API server, and for local clients only.
 
 use http::Method;
 use serde_json::Value;

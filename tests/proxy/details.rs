@@ -45,7 +45,7 @@ async fn the_page_and_its_data_are_for_local_clients() {
     }
     assert!(!policy.contains("unsafe") && !policy.contains('*'), "{policy}");
     assert_eq!(page.headers["x-content-type-options"], "nosniff");
-    // Whoever is no browser gets the list of paths.
+    // A client that is no browser gets the list of paths.
     assert!(call(&proxy, "/", &[]).await.text().contains("/readyz"));
     let mut files = vec!["/page.js".to_owned(), "/page.css".to_owned(), "/icon.svg".to_owned()];
     files.extend(KINDS.map(|kind| format!("/api/{kind}")));

@@ -126,7 +126,7 @@ async fn a_cache_that_begins_in_the_past_answers_other_reads_when_it_has_caught_
     proxy.warm("/api/v1/nodes").await;
     let before = proxy.upstream.store().revision();
     proxy.upstream.store().create(configmap("ns1", "shown", 1)).unwrap();
-    // What follows is on its way for a second.
+    // The events after that are on their way for a second.
     let delay = Action::Delay(Duration::from_secs(1));
     proxy.upstream.faults().add("watch", "configmaps", 1, delay);
     let plain = proxy.plain();

@@ -1,5 +1,5 @@
-//! Whatever fails at the upstream and its streams, informers through Weir get every event once and
-//! in order, and end with the true state.
+//! Informers through Weir get every event once and in order, and end with the true state, whatever
+//! fails at the upstream and its streams.
 
 use std::time::Duration;
 

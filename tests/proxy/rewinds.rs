@@ -1,5 +1,5 @@
-//! What the upstream has shown after a restore of etcd is never joined with the history that the
-//! caches still hold.
+//! Events and states after a restore of etcd are never joined with the history that the caches
+//! still hold.
 
 use weir::simulator::Action;
 

@@ -33,7 +33,7 @@ async fn report(proxy: &Proxy) -> Value {
     proxy.admin("/api/shadow").await.json()
 }
 
-/// Waits until so many reads have an outcome, and returns the report.
+/// Waits until this number of reads have an outcome, and returns the report.
 async fn after(proxy: &Proxy, reads: u64) -> Value {
     eventually("all reads have an outcome", async || {
         report(proxy).await["total"]["seen"].as_u64() >= Some(reads)
@@ -102,7 +102,7 @@ async fn equal_answers_are_equal_in_every_form() {
     let report = after(&proxy, before["seen"].as_u64().unwrap() + sent).await;
     assert_equal(&report, before["equal"].as_u64().unwrap() + sent);
     assert!(report["total"]["savedRequests"].as_u64() > Some(0), "{report:#}");
-    // What a cache would have forwarded is compared all the same, and counted.
+    // A read that a cache would have forwarded is compared all the same, and counted.
     assert!(report["total"]["notHeld"]["consistent"].as_u64() > Some(0), "{report:#}");
     assert_eq!(report["ready"], false, "ten thousand comparisons are not there yet");
 }

@@ -106,7 +106,7 @@ async fn a_field_that_is_not_utf8_equals_no_selector() {
             let items = || list.json()["items"].as_array().map(Vec::len);
             assert!(accept == PROTOBUF || items() == Some(count), "{selector}");
         }
-        // In JSON it may stand for anything.
+        // The replacement character may stand for anything in JSON.
         let path = format!("{SECRETS}?resourceVersion=0&fieldSelector=type%3D%EF%BF%BD%EF%BF%BD");
         let forwarded = proxy.call(&Call::get(&path).header("accept", accept)).await;
         assert_eq!(forwarded.cache(), "forward; reason=selector");
@@ -151,7 +151,7 @@ async fn objects_whose_names_seem_the_same_are_left_to_the_api_server() {
     store.create(role("ns2", "second")).unwrap();
     let present = store.revision();
 
-    // What could show them ends, and its clients resume at the API server.
+    // Watches that could show the unreadable roles end, and their clients resume at the API server.
     assert_eq!(of_cluster.rest().await.len(), 2, "the first role of each namespace");
     assert_eq!(of_ns1.rest().await.len(), 1);
     of_ns2.until("second").await;

@@ -1,5 +1,5 @@
-//! An API that an aggregated API server takes over from a CustomResourceDefinition, and gives back,
-//! in several orders, before and after Weir's start. That server has an answer of its own for each
+//! An API that an aggregated API server takes over from a CustomResourceDefinition, and returns, in
+//! several orders, before and after Weir's start. That server has an answer of its own for each
 //! user, so each user must get through Weir what they get directly, and never anybody else's.
 
 mod server;

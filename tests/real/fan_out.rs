@@ -1,4 +1,4 @@
-//! What a thousand clients cost the upstream, by the upstream's own metrics.
+//! The cost of a thousand clients for the upstream, by the upstream's own metrics.
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;

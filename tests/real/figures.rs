@@ -1,5 +1,6 @@
-//! What takes too long to run always: the truth under fire for ten minutes, and figures of failures
-//! and of hostile loads. Figures are printed, and nothing is asserted but that the load ran.
+//! The tests that take too long to run always: the truth under fire for ten minutes, and figures of
+//! failures and of hostile loads. Figures are printed, and nothing is asserted but that the load
+//! ran.
 //!
 //! Run one with `cargo test --test real -- --ignored NAME`, with `$WEIR_BINARY` set to an optimized
 //! build of Weir.

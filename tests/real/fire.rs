@@ -1,13 +1,15 @@
 //! The truth under fire: several API servers on one etcd, which break in turn while clients of all
-//! kinds read through Weir. What the clients were shown is compared with every change in etcd.
+//! kinds read through Weir. The states and events that the clients were shown are compared with
+//! every change in etcd.
 //!
 //! Weir reaches the API servers behind a balancer that knows nothing of them, or as a list of
 //! addresses. Its identity has its permissions by a role, which is revoked for a time.
 //!
-//! What must hold: each state that a client was shown is one of etcd; each informer's events are a
-//! contiguous part of its history; in the end all informers have etcd's objects; no resourceVersion
-//! that a client is shown falls, but into a new history; a consistent read has what was committed
-//! before; no object is created twice. Durations are printed, and not asserted.
+//! The guarantees are: each state that a client was shown is one of etcd; each informer's events
+//! are a contiguous part of its history; in the end all informers have etcd's objects; no
+//! resourceVersion that a client is shown falls, but into a new history; a consistent read has
+//! every write that was committed before; no object is created twice. Durations are printed, and
+//! not asserted.
 
 mod check;
 mod client;
@@ -90,9 +92,9 @@ struct Pace {
 struct Fire {
     runtime: Runtime,
     cluster: Cluster,
-    /// What Weir connects to: one balancer, or one relay for each API server.
+    /// The relays that Weir connects to: one balancer, or one relay for each API server.
     doors: Vec<Relay>,
-    /// For writers that do not use Weir.
+    /// The relay for writers that do not use Weir.
     direct: Relay,
     form: Form,
     pace: Pace,
@@ -290,7 +292,8 @@ impl Fire {
     }
 }
 
-/// Starts informers that read each collection: so many with a list first, and as many with a watch.
+/// Starts informers that read each collection: `of_each_form` with a list first, and as many with a
+/// watch.
 async fn start_informers(
     world: &Arc<World>,
     of_each_form: usize,

@@ -193,7 +193,7 @@ impl Sample {
         self.answer.map(|(_, took)| self.at + took)
     }
 
-    /// Whether the API server answered. What is deleted does not exist.
+    /// Whether the API server answered. A deletion gets 404, since its object does not exist.
     fn is_good(&self) -> bool {
         let expected = if self.kind == "delete" { 404 } else { 200 };
         self.answer.is_some_and(|(status, _)| status == expected)

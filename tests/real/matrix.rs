@@ -125,7 +125,7 @@ const SETTING: Setting = Setting {
     authorization: "",
 };
 
-/// For TTLs and intervals that a test waits for.
+/// The length of TTLs and intervals that a test waits for.
 const SHORT_PERIOD: Duration = Duration::from_secs(2);
 
 /// RBAC decisions by Weir, with every allow checked, and TTLs longer than any test.

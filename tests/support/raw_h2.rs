@@ -1,11 +1,11 @@
-//! An HTTP/2 client that writes its frames and header blocks byte for byte: what no library sends.
+//! An HTTP/2 client that writes its frames and header blocks byte for byte, as no library does.
 
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// What a server does with one request.
+/// The outcome of one request at a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// A whole response.

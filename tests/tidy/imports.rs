@@ -81,7 +81,7 @@ impl Library {
         self.modules.keys().map(String::as_str)
     }
 
-    /// What a module uses of other files.
+    /// Returns the parts of other files that a module uses.
     pub(crate) fn imports(&self, name: &str) -> Vec<Import> {
         let Some(module) = self.modules.get(name) else { return Vec::new() };
         let relative = module.relative.iter().filter_map(|(line, path)| {

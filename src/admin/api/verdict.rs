@@ -50,7 +50,7 @@ pub(super) struct MissingCache {
     pub(super) page: &'static str,
 }
 
-/// How bad it is.
+/// The severity of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Well,
@@ -61,11 +61,11 @@ pub(super) enum Level {
 /// The sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Which case it is: the same as long as the same is wrong.
+    /// The name of the case: the same as long as the same is wrong.
     pub(super) case: &'static str,
     pub(super) level: Level,
     pub(super) text: String,
-    /// What to do or to look at; empty if nothing.
+    /// The advice: what to do or to look at; empty if there is none.
     pub(super) deed: &'static str,
     /// The page of the documentation about it; empty if there is none.
     pub(super) page: &'static str,

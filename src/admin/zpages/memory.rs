@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::telemetry::process::ProcessFigures;
 
-/// What takes memory.
+/// The memory of this process, by its uses.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFigures {
     /// The bytes of each part, by its name.

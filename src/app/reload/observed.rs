@@ -18,7 +18,7 @@ pub(super) struct ObservedFile {
     reported: Option<String>,
 }
 
-/// What follows from a read.
+/// The step that follows from a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<E> {
     /// Take over this text.
@@ -35,7 +35,7 @@ impl ObservedFile {
         Self { settled: Some(text), news: None, reported: None }
     }
 
-    /// Returns what follows from a read that was asked for.
+    /// Returns the step that follows from a read that was asked for.
     pub(super) fn asked<E: ToString>(&mut self, read: Result<String, E>) -> Step<E> {
         self.news = None;
         match read {

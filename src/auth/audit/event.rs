@@ -38,7 +38,7 @@ pub struct AuditResponse<'a> {
     /// Whether the request was allowed, and the upstream's reason; `None` if authorization did not
     /// take place.
     pub decision: Option<(bool, &'a str)>,
-    /// Which expired results the response is based on.
+    /// The expired results that the response is based on.
     pub stale: Staleness,
     /// The HTTP status.
     pub code: StatusCode,
@@ -50,7 +50,7 @@ pub struct AuditResponse<'a> {
     pub received: SystemTime,
 }
 
-/// Which results were used after they expired, because the upstream was down
+/// The results that were used after they expired, because the upstream was down
 /// (`staleDecisionGrace`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Staleness {

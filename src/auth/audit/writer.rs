@@ -7,8 +7,8 @@
 //! outage is logged once.
 //!
 //! Rotation is left to the platform. Before each batch the path is checked, and reopened if it
-//! leads to another file, so that `logrotate` needs no signal. For copy-and-truncate, the file is
-//! only appended to.
+//! leads to another file, so that `logrotate` needs no signal. The file is only appended to, so
+//! that copy-and-truncate works, too.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Write};

@@ -22,11 +22,11 @@ pub(in crate::auth) struct ReviewBackoff<K> {
 
 #[derive(Debug)]
 struct State<K> {
-    /// Until when the upstream is considered down.
+    /// The end of the time for which the upstream is considered down.
     down_until: Option<Instant>,
     /// The review that the upstream's being down made fail last, if none was answered since.
     last_lost: Option<K>,
-    /// Until when no review is sent.
+    /// The end of the time in which no review is sent.
     paused_until: Option<Instant>,
     /// Whether a review failed and none was answered since.
     is_failing: bool,
@@ -37,7 +37,7 @@ struct State<K> {
 pub(in crate::auth) struct Failure {
     /// The upstream was down for this review; `None` if it answered.
     pub(in crate::auth) outage: Option<Outage>,
-    /// How long to send no review at all.
+    /// The time in which no review is sent.
     pub(in crate::auth) pause: Option<Duration>,
 }
 
@@ -46,7 +46,7 @@ pub(in crate::auth) struct Failure {
 pub(in crate::auth) struct Outage {
     /// Whether the cause is certainly not this review, such as a failed connection.
     pub(in crate::auth) is_certain: bool,
-    /// How long the upstream is considered down.
+    /// The time for which the upstream is considered down.
     pub(in crate::auth) remember_for: Duration,
 }
 

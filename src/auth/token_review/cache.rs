@@ -1,10 +1,10 @@
 //! Cache of reviewed tokens, by keyed hash.
 //!
 //! Good tokens and refused ones are bounded separately, so that a flood of bad tokens evicts no
-//! good one. What is known of a good token is used in three ways, each for a shorter time than the
-//! next: its user is fresh and decides; decides while the upstream is down; and says only which
-//! limit applies to the next review, which connections forwarded requests use and whom they count
-//! for (`docs/decisions/client-costs.md`).
+//! good one. The verdict on a good token has three uses, each for a shorter time than the next: its
+//! user decides while the verdict is fresh; its user decides while the upstream is down; and it
+//! only selects the limit of the next review, the connections of forwarded requests and whom they
+//! count for (`docs/decisions/client-costs.md`).
 //!
 //! The deadlines that decide are stored in the values; moka's expiry only frees memory. An
 //! `Instant` does not advance while a machine sleeps, so a token's own expiry is also checked
@@ -23,14 +23,14 @@ use crate::auth::user::{Credential, Identity, User, UserKey};
 #[derive(Clone, Debug)]
 pub(super) struct TokenCache {
     good: Cache<TokenKey, GoodToken>,
-    /// The refused tokens, and until when they are.
+    /// The refused tokens, and the ends of their refusals.
     refused: Cache<TokenKey, Instant>,
     ttl: Duration,
     failure_ttl: Duration,
     stale_grace: Duration,
 }
 
-/// Stands for a token in the cache: a keyed hash, so that neither the memory of the cache nor its
+/// The key of a token in the cache: a keyed hash, so that neither the memory of the cache nor its
 /// timing reveals the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct TokenKey([u8; 32]);
@@ -57,9 +57,9 @@ pub(super) struct Expired;
 struct GoodToken {
     /// Its user; `None` if only the response to a request proved it.
     identity: Option<Arc<CachedIdentity>>,
-    /// When it expires, if known.
+    /// The expiry of the token, if known.
     not_after: Option<SystemTime>,
-    /// Until when it counts as recently good.
+    /// The time until which it counts as recently good.
     good_until: Instant,
 }
 

@@ -149,8 +149,8 @@ impl TokenReviewMetrics {
     }
 }
 
-/// In seconds. Service account tokens take about a millisecond, webhooks and identity providers up
-/// to the time-out of 10 s.
+/// The buckets of a review's duration, in seconds. Service account tokens take about a millisecond,
+/// webhooks and identity providers up to the time-out of 10 s.
 const DURATION_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 3.0, 10.0];
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(crate) struct Reloader {
     /// Whether the last attempt to read the config map failed, which is logged once.
     is_failing: bool,
     failures: u32,
-    /// Since when every attempt to read the config map was refused, before it was read once.
+    /// The first refusal to read the config map, if it was never read and each attempt was refused.
     refused_since: Option<Instant>,
 }
 

@@ -3,9 +3,9 @@
 //! Invariant: nothing that a client was shown is taken back (`docs/decisions/shown-states.md`).
 //! Reads get the newest state that any of them was shown: the cache's own, or one that a proof
 //! listed beside it. While the cache is behind what a probe or another cache of the resource has
-//! shown, it answers only watches that start at a resourceVersion. What it has shown when it ends
-//! is left in the [floors](crate::cache::floors), so that no later cache goes back behind it. A
-//! quarantine (`src/cache/registry/quarantines.rs`) hides a cache altogether.
+//! shown, it answers only watches that start at a resourceVersion. When it ends, the newest state
+//! that it has shown stays in the [floors](crate::cache::floors), so that no later cache goes back
+//! behind it. A quarantine (`src/cache/registry/quarantines.rs`) hides a cache altogether.
 //!
 //! Lock order: a shard of the floors, `behind`, and the generation of the writer, each alone.
 
@@ -21,7 +21,7 @@ use crate::cache::core::watch_cache::{CacheReader, State};
 use crate::cache::proof::listed_state::ListedState;
 use crate::cache::reflector::writer::Writer;
 
-/// What clients may see of a cache.
+/// The gate of a cache.
 pub(crate) struct Gate {
     gvr: GroupVersionResource,
     context: Arc<CacheContext>,
@@ -56,7 +56,7 @@ impl Behind {
         }
     }
 
-    /// Whether a state at `at` ends it. What was needed in another history has no meaning.
+    /// Whether a state at `at` ends it. `needed` in another history has no meaning.
     fn ends_at(self, at: Option<ResourceVersion>, generation: u64, is_present: bool) -> bool {
         match self {
             Self::No => false,

@@ -27,7 +27,7 @@ pub(crate) struct Lifecycle {
     was_over_budget: AtomicBool,
     ready: AtomicBool,
     watching: watch::Sender<bool>,
-    /// Since when the watch is closed, if it was open or the first list is complete.
+    /// The time at which the watch was closed, if it was open or the first list is complete.
     unwatched_since: Mutex<Option<Instant>>,
     /// Whether the reflector has failed since the watch was last open.
     has_failed: AtomicBool,

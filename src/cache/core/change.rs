@@ -15,7 +15,7 @@ pub enum Change {
     Delete(Object),
     /// An object that cannot be read was created, changed or deleted.
     Unreadable {
-        /// What is known of it.
+        /// The identity and the resourceVersion of the object.
         object: UnreadableObject,
         /// Whether it was deleted.
         is_deletion: bool,

@@ -1,6 +1,6 @@
 //! Why a watch ended.
 
-/// Why a watch ended.
+/// The reason why a watch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndCause {
     /// A new list replaced the state.

@@ -18,8 +18,8 @@ use crate::codec::frame::{self, EventType};
 use crate::codec::gzip;
 use crate::codec::object::Object;
 
-/// Which watchers an event is for. A relist makes two events of one changed object: the first, for
-/// the watchers whose selector no longer matches, comes before everything that is new.
+/// The watchers that an event is for. A relist makes two events of one changed object: the first,
+/// for the watchers whose selector no longer matches, comes before everything that is new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Audience {
     /// All watchers.

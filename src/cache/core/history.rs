@@ -44,7 +44,7 @@ use crate::cache::core::relist::RelistSpan;
 pub struct HistoryBaseline {
     /// The number of the next event.
     pub next_seq: u64,
-    /// The current capacity of the window, in events. As in kube-apiserver, a relist keeps it.
+    /// The current capacity of the window, in events. A relist keeps it, as in kube-apiserver.
     pub capacity: usize,
     /// The resourceVersion of the first list that the cache ever held. The cache knows nothing
     /// older.
@@ -259,8 +259,8 @@ impl History {
         (from..to).zip(self.events.focus().narrow(start..end))
     }
 
-    /// Returns whether `resource_version` may belong to a lost history of the upstream, and
-    /// nothing in this cache can tell.
+    /// Returns whether `resource_version` may belong to a lost history of the upstream, as far as
+    /// this cache knows.
     pub fn may_be_lost(&self, resource_version: ResourceVersion) -> bool {
         resource_version < self.first_list && self.rewound_from >= Some(resource_version)
     }

@@ -2,7 +2,7 @@
 
 use crate::api::resource_version::ResourceVersion;
 
-/// Why the cache refuses a watch.
+/// The reason why the cache refuses a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchRefusal {
     /// The cache has no complete state.

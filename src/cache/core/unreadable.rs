@@ -1,10 +1,10 @@
 //! The objects that a cache cannot read, and leaves to the API server
 //! (`docs/decisions/unreadable-objects.md`).
 //!
-//! They are a part of the cache's state, and change together with it. What is known of each is its
-//! namespace and, as far as it is text, its name. A read that could show one of them is not
-//! answered; all others are. The history has no events of them either, so that a watch must not
-//! start before the last change of one that it could match.
+//! They are a part of the cache's state, and change together with it. The cache knows the namespace
+//! of each and, as far as it is text, its name. A read that could show one of them is not answered;
+//! all others are. The history has no events of them either, so that a watch must not start before
+//! the last change of one that it could match.
 //!
 //! Clients can create such objects, so there is no limit on their number: they weigh as much as
 //! they take, and count against the byte budgets as other objects do. Only the namespaces are
@@ -125,8 +125,8 @@ impl UnreadableObjects {
         }
     }
 
-    /// Returns the state after a list at `at`, which continues the history. Whatever is or was
-    /// there may have changed since.
+    /// Returns the state after a list at `at`, which continues the history. Every object that is or
+    /// was unreadable may have changed since.
     pub(super) fn relisted(&self, listed: &Self, at: ResourceVersion) -> Self {
         let (objects, weight) = (listed.objects.clone(), listed.weight);
         let mut next = Self { objects, weight, ..self.clone() };

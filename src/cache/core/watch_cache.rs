@@ -199,8 +199,7 @@ impl WatchCache {
         self.reset(cause, None);
     }
 
-    /// Drops the state for good and ends every watcher with `cause`. What is listed later is
-    /// ignored.
+    /// Drops the state for good and ends every watcher with `cause`. Later lists are ignored.
     pub fn close(&self, cause: EndCause) {
         self.inner.close();
         self.reset(cause, None);

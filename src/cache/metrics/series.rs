@@ -40,7 +40,7 @@ pub struct CacheSeries {
     listed: AtomicU64,
     /// The number and the bytes of events, by [`EventLabel`], from the first event on.
     events: [OnceLock<(IntCounter, IntCounter)>; EVENT_LABELS.len()],
-    /// How often it has listed again.
+    /// The relists of the cache.
     relists: Mutex<Relists>,
     resource_version: IntGauge,
     last_progress: Gauge,
@@ -80,9 +80,9 @@ pub struct CacheFigures {
     pub last_progress: Option<SystemTime>,
     /// The longest delay of an event in the last one to two minutes, in seconds.
     pub lag: f64,
-    /// How often it has listed again.
+    /// The number of relists.
     pub relists: u64,
-    /// How often it has listed again in the last hour: at most [`RELISTS_MAX`].
+    /// The number of relists in the last hour: at most [`RELISTS_MAX`].
     pub relists_of_hour: usize,
 }
 

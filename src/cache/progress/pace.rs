@@ -7,7 +7,7 @@ use tokio::time::Instant;
 /// The pace of the probes of a cache.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// When the last probe was sent.
+    /// The time of the last probe.
     sent: Option<Instant>,
     /// The mean duration of the last probes, and when the last one was answered.
     answered: Option<(Duration, Instant)>,

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// The demand for consistent lists of one cache.
 #[derive(Debug, Default)]
 pub(crate) struct Demand {
-    /// When the present interval began.
+    /// The start of the present interval.
     began: Option<Instant>,
     /// The lists that arrived in the present interval.
     arrived: u32,
@@ -20,16 +20,16 @@ pub(crate) struct Demand {
     arrived_before: u32,
     /// The lists in a row that found no proof in time.
     misses: u32,
-    /// Until when a list that is alone does not try.
+    /// The end of the pause in which a list that is alone does not try.
     paused_until: Option<Instant>,
 }
 
-/// What a list would cost if it were forwarded, and what its proof is expected to cost.
+/// The cost of a list if it were forwarded, and the expected cost of its proof.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
-    /// How long the same list took when it was forwarded; `None` if that is not known.
+    /// The time that the same list took when it was forwarded; `None` if that is not known.
     pub(crate) forwarding: Option<Duration>,
-    /// How long the next probe takes, with the gap before it.
+    /// The time that the next probe takes, with the gap before it.
     pub(crate) probe: Duration,
     /// The gap between two probes.
     pub(crate) gap: Duration,
@@ -56,7 +56,7 @@ impl Demand {
         (!is_paused && wait_max >= costs.probe.max(WAIT_MIN)).then_some(wait_max)
     }
 
-    /// Whether so many lists arrive that a proof may ask the upstream for more than a probe.
+    /// Whether enough lists arrive that a proof may ask the upstream for more than a probe.
     pub(crate) fn is_crowd(&mut self, now: Instant, costs: Costs) -> bool {
         let during = costs.forwarding.unwrap_or_default().max(costs.gap);
         self.arriving(now, during) >= CROWD_MIN
@@ -78,7 +78,7 @@ impl Demand {
         }
     }
 
-    /// Returns how many lists arrive `during` such a time, by the present rate.
+    /// Returns how many lists arrive in the time `during`, by the present rate.
     fn arriving(&mut self, now: Instant, during: Duration) -> u32 {
         self.turn(now);
         let lists = u64::from(self.arrived.max(self.arrived_before));
@@ -127,7 +127,7 @@ mod tests {
         Costs { forwarding: forwarding.map(|ms| MS * ms), probe: 2 * MS, gap: 20 * MS }
     }
 
-    /// Returns the demand after lists that arrived `every` so often for a second, and the time.
+    /// Returns the demand after lists that arrived at this interval for a second, and the time.
     fn arriving(every: Duration) -> (Demand, Instant) {
         let (mut demand, mut now) = (Demand::default(), Instant::now());
         let end = now + 1000 * MS;
@@ -144,7 +144,7 @@ mod tests {
         demand.arrive(now);
         for (forwarding, expected) in [
             (None, None),
-            // As cheap as the proof.
+            // Forwarding is as cheap as the proof.
             (Some(3), None),
             (Some(10), Some(5)),
             (Some(300), Some(150)),

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 /// The checks that are still to be made.
 #[derive(Debug, Default)]
 pub(super) struct ByteChecks {
-    /// How many more lists are verified.
+    /// The number of lists that are still to be verified.
     checks_left: u32,
-    /// When an open watch verifies the bytes once more.
+    /// The time of the next verification of the bytes by an open watch.
     next_check: Option<Instant>,
 }
 
@@ -55,8 +55,8 @@ impl ByteChecks {
     }
 }
 
-/// How many lists in a row are verified. Instances of different versions may write different bytes
-/// for as long as they run side by side; the cache must not list for ever.
+/// The number of lists in a row that are verified. Instances of different versions may write
+/// different bytes for as long as they run side by side; the cache must not list for ever.
 const CHECKS_MAX: u32 = 4;
 /// The delay of the second verification of an open watch.
 const LATE_CHECK_DELAY: Duration = Duration::from_secs(30);

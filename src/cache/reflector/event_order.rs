@@ -2,8 +2,8 @@
 //!
 //! An API server sends the events of a resource by ascending resourceVersion (`docs/semantics.md`
 //! §5.11). The cache ignores an event that is not newer than its state. So it ignores an event that
-//! comes too late, and lacks what that event says. The pages of the cache are then compared with
-//! the API server at once (`docs/decisions/verified-caches.md`).
+//! comes too late, and lacks the change in that event. The pages of the cache are then compared
+//! with the API server at once (`docs/decisions/verified-caches.md`).
 //!
 //! An API server may send the same event twice in a row, and an old bookmark. Neither changes
 //! anything. The events after a bookmark are newer than the bookmark.
@@ -23,7 +23,7 @@ pub(super) struct EventOrder {
     pub(super) is_reported: bool,
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Debug, PartialEq, Eq)]
 enum Subject {
     /// No object: a bookmark, or the start.

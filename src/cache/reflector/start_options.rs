@@ -2,7 +2,7 @@
 
 use crate::api::resource_version::ResourceVersion;
 
-/// How the reflector of a new cache starts.
+/// The start of the reflector of a new cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StartOptions {
     /// The resourceVersion from which the first watcher wants to begin. The first list is tried at

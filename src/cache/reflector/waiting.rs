@@ -15,7 +15,7 @@ pub(super) struct Waiting {
     pub(super) early_resume_at: Option<Instant>,
     /// When a wait last ended early.
     pub(super) resumed_early: Option<Instant>,
-    /// Until when the upstream asked for no request.
+    /// The time until which the upstream asked for no request.
     pub(super) quiet_until: Option<Instant>,
     /// When the history must be verified; `None` if no wait has begun.
     pub(super) verify_at: Option<Instant>,

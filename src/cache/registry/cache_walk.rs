@@ -17,7 +17,7 @@ pub(super) struct CacheWalk {
     walk: Walk,
     /// The comparisons of the next page's bytes in a row that proved nothing.
     byte_failures: u32,
-    /// Since when its bytes differ under one resourceVersion.
+    /// The time since which its bytes differ under one resourceVersion.
     unsettled_since: Option<Duration>,
     /// Whether it is read from another API server.
     asks_other: bool,

@@ -176,8 +176,8 @@ impl Inner {
     }
 
     /// Requests a new list of every cache when the version of the upstream changed, because another
-    /// version may write the same objects in other bytes (`docs/decisions/upstream-bytes.md`).
-    /// What is known of the features of the upstream is learned again.
+    /// version may write the same objects in other bytes (`docs/decisions/upstream-bytes.md`). The
+    /// features of the upstream are learned again, too.
     fn follow_version(&self) {
         let text = "The version of the upstream changed; all caches list again.";
         self.context.metrics.events().notable(EventKind::Version, "", text, |left_out| {

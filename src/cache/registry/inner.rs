@@ -39,7 +39,7 @@ pub(super) struct Inner {
     pub(super) over_budget: OverBudget,
     /// The warm resources that are not ready yet and have not been refused finally.
     pub(super) warming: DashMap<GroupVersionResource, ()>,
-    /// Why warm resources have had no cache since they last had one.
+    /// The reasons why warm resources have had no cache since they last had one.
     pub(super) warm_refusals: DashMap<GroupVersionResource, Refusal>,
     pub(super) negative_cache: NegativeCache,
     /// The caches that were proved wrong.

@@ -25,7 +25,7 @@ pub struct CacheDescription {
     pub representation: &'static str,
     /// The state of its reflector, one of [`STATES`](crate::cache::metrics::STATES), or `starting`.
     pub state: &'static str,
-    /// Since when the reflector is in this state.
+    /// The time since which the reflector is in this state.
     pub since: SystemTime,
     /// The last failure of the reflector.
     pub failure: Option<LastFailure>,

@@ -93,7 +93,7 @@ impl NegativeCache {
     }
 }
 
-/// How long the first of some equal refusals is kept, and the longest time for a later one.
+/// The times for which the first of equal refusals is kept, and a later one at most.
 #[derive(Clone, Copy)]
 struct Durations {
     min: Duration,
@@ -120,8 +120,8 @@ const UNREADABLE_DURATIONS: Durations = Durations {
 const NOT_WATCHABLE_DURATION: Duration = Duration::from_secs(300);
 /// Long enough that a large resource is not listed again and again without success.
 const OVER_BUDGET_DURATION: Duration = Duration::from_secs(60);
-/// How often that time doubles while the resource stays large: each attempt may read as much of it
-/// as a cache may hold.
+/// The number of doublings of that time while the resource stays large: each attempt may read as
+/// much of it as a cache may hold.
 const OVER_BUDGET_DOUBLINGS: u32 = 3;
 /// Discovery and the upstream disagree only for a moment, while a CRD is created or deleted.
 const UNKNOWN_DURATION: Duration = Duration::from_secs(5);

@@ -22,9 +22,9 @@ pub(super) struct OverBudget {
 }
 
 struct Excess {
-    /// How often in a row a cache of the key was stopped.
+    /// The number of times in a row that a cache of the key was stopped.
     attempts: u32,
-    /// When a cache was stopped, or not started, for the last time.
+    /// The last time at which a cache was stopped, or not started.
     last: Instant,
 }
 

@@ -433,7 +433,7 @@ async fn a_reload_limits_the_histories_of_running_caches() {
     assert!(history() <= limit, "{} of {limit}", history());
 }
 
-/// What a shorter history frees counts before a smaller total does: no cache is stopped that fits.
+/// Shorter histories free bytes before a smaller total applies: no cache that fits is stopped.
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_lowers_histories_and_the_total_stops_no_cache_that_fits() {
     let script = Arc::new(Script::default());

@@ -281,8 +281,8 @@ fn report(
     log(&cached.key, at, wrong, compared);
 }
 
-/// Logs how many objects differ, and at debug their keys and resourceVersions, never values. The
-/// log is read by more people than may read the objects, and the name of a Secret may already tell
+/// Logs how many objects differ, and at debug their keys and resourceVersions, never values. More
+/// people read the log than may read the objects, and the name of a Secret may already reveal
 /// something: such names are only in `/api/caches`.
 fn log(key: &CacheKey, at: ResourceVersion, wrong: WrongSide, compared: &PageComparison) {
     let PageComparison { count, differences, .. } = compared;

@@ -30,7 +30,7 @@ use crate::codec::object::{Key, Object};
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::{ExactPart, ExactRequest, ExactServer};
 
-/// How a check ended.
+/// The end of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Checked {
     /// The page and the cache have the same objects.
@@ -63,12 +63,12 @@ impl Checked {
     }
 }
 
-/// When a page has whole objects.
+/// The condition under which a page has whole objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WholeObjects {
     /// Always.
     Always,
-    /// If they are so few bytes that they cost hardly more than their metadata.
+    /// If the objects are so few bytes that they cost hardly more than their metadata.
     IfSmall,
     /// Never: their bytes prove nothing now.
     Never,
@@ -259,8 +259,8 @@ pub(crate) fn page_objects(collection: usize) -> u32 {
     part.clamp(PAGE_OBJECTS, PAGE_OBJECTS_MAX)
 }
 
-/// Returns the pages of a round through a collection. One in `whole_every` of its bytes is compared
-/// in each round, and all of them in so many rounds; `None` if none is.
+/// Returns the pages of a round through a collection. A `whole_every`th part of its bytes is
+/// compared in each round, so that all of them are in `whole_every` rounds; `None` if none is.
 pub(crate) fn pages(objects: usize, weight: usize, whole_every: Option<u32>) -> RoundPages {
     let parts = |whole: usize, part: usize| u32::try_from(whole / part).unwrap_or(u32::MAX);
     let least = parts(objects, page_objects(objects) as usize);

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::cache::core::page_comparison::KeyDifference;
 
 crate::api::labels! {
-    /// Who is wrong, as far as that was proved.
+    /// The side that is wrong, as far as that was proved.
     pub enum WrongSide {
         /// Etcd agrees with the upstream: the cache is wrong.
         Cache = "cache",
@@ -26,26 +26,26 @@ crate::api::labels! {
 /// A difference between a cache and the upstream.
 #[derive(Clone, Debug)]
 pub struct CacheDifference {
-    /// When it was found.
+    /// The time at which it was found.
     pub at: SystemTime,
-    /// Who is wrong.
+    /// The side that is wrong.
     pub wrong: WrongSide,
     /// The number of keys that differ on the page.
     pub count: usize,
-    /// The first of them.
+    /// The first keys that differ.
     pub keys: Vec<KeyDifference>,
 }
 
-/// What the checks of a cache have found.
+/// The last check of a cache, and the last difference.
 #[derive(Clone, Debug, Default)]
 pub struct CheckReport {
-    /// When a page was last compared.
+    /// The time of the last comparison of a page.
     pub checked: Option<SystemTime>,
     /// The last difference.
     pub difference: Option<CacheDifference>,
 }
 
-/// What the checks of a cache have found, shared between the checks and the operators' pages.
+/// The findings of the checks of a cache, shared between the checks and the operators' pages.
 #[derive(Debug, Default)]
 pub(crate) struct CheckFindings {
     report: Mutex<CheckReport>,

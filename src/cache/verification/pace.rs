@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// How a check ended, as far as the pace depends on it.
+/// The end of a check, as far as the pace depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CheckEnd {
     /// It proved something.

@@ -26,7 +26,7 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug)]
 pub(crate) struct Quarantine {
     phase: Phase,
-    /// When caches of the key were proved wrong.
+    /// The times at which caches of the key were proved wrong.
     proofs: Vec<Duration>,
     /// The resourceVersion of the last wrong state.
     through: ResourceVersion,

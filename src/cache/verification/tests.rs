@@ -398,7 +398,7 @@ fn objects_that_cannot_be_read_are_not_compared() {
     };
     rig.cache.apply(vec![Change::Unreadable { object, is_deletion: false }], NOW);
     let state = rig.cache.state().unwrap();
-    // In their order: 1, 2, 0.
+    // The order of the keys is 1, 2, 0.
     let compared = |after, objects: &[Object], has_more| {
         let (after, has_unreadable) = (key(after), true);
         let after = Some(&after);

@@ -79,9 +79,9 @@ impl Walk {
 /// The pages of a round through one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoundPages {
-    /// Their number, at least one.
+    /// The number of pages, at least one.
     pub(crate) total: u32,
-    /// Those that have whole objects.
+    /// The pages that have whole objects.
     pub(crate) whole: WholePages,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct RoundPages {
 pub(crate) enum WholePages {
     /// None: bytes would prove nothing now.
     None,
-    /// The run, which has so many pages, and pages of few bytes.
+    /// The run, which has this number of pages, and pages of few bytes.
     Run(u32),
     /// All.
     All,

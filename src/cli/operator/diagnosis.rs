@@ -219,7 +219,7 @@ const MINOR_OLDEST: u32 = 30;
 const MINOR_NEWEST: u32 = 36;
 /// The Date has whole seconds, and the answer takes time. Tokens are refused from ten seconds on.
 const SKEW_SECONDS_MAX: f64 = 5.0;
-/// As the alert WeirCertificateExpiring.
+/// The threshold of the alert WeirCertificateExpiring.
 const EXPIRY_DAYS_MIN: f64 = 7.0;
 const DAY_SECONDS: f64 = 86_400.0;
 

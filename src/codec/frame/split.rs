@@ -26,7 +26,7 @@ impl std::fmt::Debug for RawFrame {
     }
 }
 
-/// Why a stream of frames ended with an error.
+/// The reason why a stream of frames ended with an error.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
     /// A frame is not a watch event.

@@ -23,7 +23,7 @@ struct Cap {
     most: f64,
     /// It never falls below this, so that it can grow again.
     least: f64,
-    /// Until when further 429s do not count.
+    /// The time until which further 429s do not count.
     heeded_until: Duration,
 }
 

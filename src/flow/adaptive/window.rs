@@ -16,7 +16,7 @@ pub(super) struct Outcomes {
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) began: Duration,
-    /// Until when `seat_seconds` are counted.
+    /// The time until which `seat_seconds` are counted.
     pub(super) counted: Duration,
     pub(super) seat_seconds: f64,
     pub(super) peak: u64,

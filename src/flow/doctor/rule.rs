@@ -37,7 +37,7 @@ weir_api::labels! {
 }
 
 weir_api::labels! {
-    /// How much a finding matters.
+    /// The weight of a finding.
     pub enum Weight {
         /// A hint.
         Info = "info",

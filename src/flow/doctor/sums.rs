@@ -28,11 +28,11 @@ pub(super) struct Sums {
     pub(super) early: Cost,
     /// Those of a deprecated API.
     pub(super) deprecated: Cost,
-    /// How long ago the last list came.
+    /// The time since the last list.
     pub(super) list_age: Option<Duration>,
-    /// How long ago the last of [`Self::gets`] came.
+    /// The time since the last of [`Self::gets`].
     get_age: Option<Duration>,
-    /// How long ago a watch began, or brought something.
+    /// The time since a watch began, or brought something.
     watch_age: Option<Duration>,
     /// The parts of the last hour in which lists came that no connection has repeated, as bits.
     begins: u16,
@@ -44,7 +44,7 @@ pub(super) struct Sums {
     pub(super) addresses: usize,
     /// The API server's warning that the API is deprecated.
     pub(super) warning: Option<Box<str>>,
-    /// Since when it is counted.
+    /// The seconds for which it has been counted.
     pub(super) seconds: f64,
 }
 
@@ -175,7 +175,7 @@ fn who(key: &HabitKey) -> Who {
 
 /// A watch lasts an hour at most, unless its client asks for more.
 const WATCHED_WITHIN: Duration = Duration::from_secs(2 * 3600);
-/// Stands for all resources of a client.
+/// The name for all resources of a client.
 pub(super) const ALL_RESOURCES: &str = "(all)";
 /// The resource that node agents read.
 const PODS: &str = "pods";

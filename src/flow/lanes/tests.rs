@@ -57,7 +57,7 @@ impl Load {
             let (end, id, flow) = self.running.pop().unwrap();
             self.now = end;
             *self.served.entry(flow).or_default() += self.part[&flow];
-            // A task asks for its next slot before it gives back the last one.
+            // A task asks for its next slot before it returns the last one.
             self.ask(flow);
             self.lanes.sent(256 << 10);
             self.lanes.end(self.now, id);

@@ -1,4 +1,4 @@
-//! What rules match and refuse.
+//! The requests that rules match and refuse.
 
 use http::Method;
 

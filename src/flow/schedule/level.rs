@@ -36,9 +36,9 @@ pub(super) struct Level {
     waiting: usize,
     /// The start tag of the last start.
     virtual_time: i128,
-    /// Since when requests wait without a break.
+    /// The time since which requests wait without a break.
     backlogged: Option<Duration>,
-    /// Until when a flow that is alone leaves a part to others: these come back.
+    /// The time until which a flow that is alone leaves a part to others: these come back.
     contended_until: Duration,
 }
 

@@ -1,14 +1,14 @@
-//! What goes into the scheduler, and what comes out: levels, requests, and what becomes of them.
+//! The input of the scheduler, and its output: levels, requests, and their outcomes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::share::LevelShare;
 
-/// How a level treats requests that find no seats.
+/// The treatment of requests that find no seats in a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// Nothing waits, and nothing is rejected.
+    /// They are sent: nothing waits, and nothing is rejected.
     Exempt,
     /// They are rejected.
     Reject,
@@ -21,7 +21,7 @@ pub enum Manner {
     },
 }
 
-/// What a level is given.
+/// The configuration of a level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LevelSpec {
     /// The name, which is the level's identity when the levels change.
@@ -35,13 +35,13 @@ pub struct LevelSpec {
 /// A request that arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct Arriving {
-    /// Tells flows of a level apart.
+    /// A number that distinguishes the flows of a level.
     pub flow: u64,
     /// The seats that it takes; at least 1.
     pub seats: u64,
-    /// For how long it is expected to take them.
+    /// The time for which it is expected to take them.
     pub guess: Duration,
-    /// How long it may wait.
+    /// The longest time that it may wait.
     pub wait_max: Duration,
     /// Whether it may be rejected early after a long backlog: reads of one seat.
     pub is_short_read: bool,
@@ -65,25 +65,25 @@ pub struct WaitingId {
     pub(super) number: u64,
 }
 
-/// What becomes of a request at its arrival.
+/// The outcome of the arrival of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// It may be sent.
     Started(Ticket),
     /// It may be sent, although it would have to wait if it were not forced.
     Forced(Ticket),
-    /// It waits for so long at most.
+    /// It waits for at most this time.
     Waits(WaitingId, Duration),
     /// It is refused.
     Rejected(Rejected),
 }
 
-/// Why a request is refused.
+/// The rejection of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rejected {
     /// The reason.
     pub reason: RejectReason,
-    /// When a request of this flow may find seats.
+    /// The time after which a request of this flow may find seats.
     pub retry_after: Duration,
 }
 
@@ -99,12 +99,12 @@ weir_api::labels! {
     }
 }
 
-/// What became of a request that waited.
+/// The outcome of a request that waited.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The request.
     pub id: WaitingId,
-    /// Its seats, or why it is refused.
+    /// Its seats, or its rejection.
     pub result: Result<Ticket, Rejected>,
 }
 

@@ -3,7 +3,7 @@
 /// The part of all seats that a level is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LevelShare {
-    /// By shares, as of a PriorityLevelConfiguration.
+    /// A part in proportion to shares, as that of a PriorityLevelConfiguration.
     Shares {
         /// `nominalConcurrencyShares`.
         shares: u32,
@@ -24,11 +24,11 @@ pub enum LevelShare {
 /// The seats of a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// By its share.
+    /// The seats that are the level's by its share.
     pub nominal: u64,
-    /// What others cannot borrow.
+    /// The seats that others cannot borrow.
     pub least: u64,
-    /// With what it may borrow.
+    /// The most seats that it may have, with those that it borrows.
     pub most: u64,
 }
 
@@ -44,9 +44,9 @@ impl Limits {
 /// The seats of a level in the sums over all levels, which say what may be borrowed; or the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SeatSums {
-    /// Those that others cannot have.
+    /// The seats that others cannot have.
     pub(super) claimed: u64,
-    /// Those in use beyond the nominal ones.
+    /// The seats in use beyond the nominal ones.
     pub(super) borrowed: u64,
     /// The part of the borrowed ones that stays borrowed when all but long requests have ended.
     pub(super) borrowed_long: u64,

@@ -29,7 +29,7 @@ fn request(flow: u64, seats: u64, guess_ms: u32) -> Arriving {
     Arriving { flow, seats, guess: MS * guess_ms, wait_max, is_short_read: false }
 }
 
-/// What a test drives: a scheduler, and all requests that it holds.
+/// The objects that a test drives: a scheduler, and all requests that it holds.
 struct Rig {
     scheduler: Scheduler,
     ids: Vec<LevelId>,
@@ -147,7 +147,7 @@ impl Rig {
 fn a_level_takes_what_others_do_not_claim_and_gives_it_back_within_one_service_time() {
     let specs = [level("a", shares(50, 50, None)), level("b", shares(50, 0, None))];
     let mut rig = Rig::new(40, &specs);
-    // What b does not claim is nothing: it lends nothing.
+    // The level b claims all its seats: it lends nothing.
     rig.crowd(0, 0..60, 10);
     assert_eq!(rig.in_use(0), 20);
     rig.run_until(Duration::from_secs(1));
@@ -285,7 +285,7 @@ fn a_level_that_is_gone_ends_what_it_has_and_takes_nothing_new() {
     assert!(rig.arrive(0, request(1, 1, 1), MS) && rig.arrive(0, request(1, 1, 1), MS));
 }
 
-/// What happens in a random run.
+/// A step of a random run.
 #[derive(Clone, Debug)]
 enum Step {
     Arrive { level: usize, flow: u64, seats: u64, holds: u32 },
@@ -313,8 +313,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Whatever comes: seats are counted, limits hold where they are not lowered meanwhile, and in
-    /// the end everything has ended.
+    /// In any run, seats are counted, limits hold where they are not lowered meanwhile, and in the
+    /// end everything has ended.
     #[test]
     fn every_request_ends_once_and_no_seat_is_lost(steps in steps()) {
         let specs: Vec<LevelSpec> =

@@ -17,18 +17,18 @@ fn the_seats_of_a_request_are_those_of_kube_apiserver() {
     for (path, expected) in [
         ("/api/v1/namespaces/a/pods/b", 1),
         ("/version", 1),
-        // From the watch cache at most a megabyte is in memory at once.
+        // A list from the watch cache has at most a megabyte in memory at once.
         ("/api/v1/pods", 10),
         ("/api/v1/pods?resourceVersion=0", 10),
         ("/api/v1/namespaces/a/pods?resourceVersion=0", 10),
         ("/api/v1/pods?resourceVersion=0&limit=10", 1),
         ("/api/v1/pods?resourceVersion=0&limit=50", 5),
         ("/api/v1/pods?resourceVersion=5&resourceVersionMatch=NotOlderThan&limit=5000", 10),
-        // From etcd all of it is.
+        // A list from etcd has all of it in memory.
         ("/api/v1/pods?resourceVersion=5&limit=500", 50),
         ("/api/v1/pods?resourceVersion=5&resourceVersionMatch=Exact", 60),
         ("/api/v1/pods?limit=500&continue=abc", 50),
-        // With a selector at least half of the objects are read.
+        // A list with a selector reads at least half of the objects.
         ("/api/v1/pods?limit=100&continue=abc&labelSelector=a%3Db", 50),
         ("/api/v1/pods?limit=100&continue=abc&fieldSelector=spec.nodeName%3Db", 50),
         ("/api/v1/pods?fieldSelector=metadata.name%3Db", 1),

@@ -6,7 +6,7 @@
 //!
 //! One piece of the watch is buffered, and counts as held. While a client does not read, nothing
 //! more is taken from the stream, which eventually falls out of the history, as it does behind an
-//! HTTP body. What a client sends is read and discarded.
+//! HTTP body. The frames of a client are read and discarded.
 
 mod frames;
 mod handshake;

@@ -45,13 +45,13 @@ struct ConnState {
 /// The request heads of HTTP/1.1.
 #[derive(Debug)]
 struct Heads {
-    /// When a head began of which bytes are missing; at first when the connection was accepted.
+    /// The start of a head of which bytes are missing; at first the start of the connection.
     since: Option<Instant>,
-    /// How many heads hyper may have.
+    /// The number of heads that hyper may have.
     read: u64,
-    /// How many requests hyper has made of them.
+    /// The number of requests that hyper has made of them.
     begun: u64,
-    /// What belongs to heads beside their bytes, with their numbers.
+    /// The parts of heads that hyper cannot read, with the numbers of the heads.
     asides: VecDeque<(u64, Aside)>,
 }
 

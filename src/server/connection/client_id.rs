@@ -1,4 +1,4 @@
-//! Whom the limits of the server count a request for (`docs/decisions/limits-by-user.md`).
+//! The client for whom the limits count a request (`docs/decisions/limits-by-user.md`).
 //!
 //! A user is a name, whatever the token and the address: all users behind a load balancer have its
 //! address. A request whose user is not known, or who is nobody (`system:anonymous`), counts for
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use crate::auth::peer::client_key;
 use crate::auth::user::{User, UserKey};
 
-/// Whom a request counts for.
+/// The client for whom a request counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ClientId {
     /// An address; `None` for all Unix sockets together.

@@ -16,8 +16,8 @@
 //! [`crate::server::connection::permitted_io`] sees it. An error of the last write of a poll ends
 //! the connection at once. An idle connection holds no buffer.
 //!
-//! What is read passes through [`Inbound`]. The cork writes nothing long while [`ConnActivity`]
-//! says that a large response of HTTP/1.1 waits for its turn ([`crate::server::lanes`]).
+//! Reads pass through [`Inbound`]. The cork writes nothing long while [`ConnActivity`] says that a
+//! large response of HTTP/1.1 waits for its turn ([`crate::server::lanes`]).
 //!
 //! Lock: that of the connection, held during one I/O call and never contended. The lock of
 //! [`ConnActivity`] is taken under it, and a thread's spare buffer is taken and returned under it.

@@ -40,7 +40,7 @@ pub(crate) struct GuardedBody {
     request: RequestGuard,
 }
 
-/// What watches over a body while it is sent.
+/// The guards of a body while it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct BodyGuards {
     /// `None` for HTTP/1.1: it never times out.
@@ -63,7 +63,7 @@ enum Source {
 }
 
 impl GuardedBody {
-    /// Wraps `body`. In a `lane` it takes turns with others, if it is longer than a piece.
+    /// Wraps `body`. If it is longer than a piece and has a `lane`, it takes turns with others.
     pub(crate) fn new(
         body: Body,
         request: RequestGuard,

@@ -1,12 +1,12 @@
-//! What a client sends, byte for byte, before hyper and h2 read it.
+//! The bytes that a client sends, before hyper and h2 read them.
 //!
 //! hyper gives Weir no request as it was sent: `http::Uri` cuts a target at `#`, and what it cannot
 //! carry, hyper and h2 refuse without a body. So the bytes of a connection pass through
 //! [`inbound`], which finds the heads of requests. [`http1`] frames HTTP/1.1, with [`head`] for
 //! heads and [`chunks`] for chunked bodies. [`http2`] reads the frames of HTTP/2, and
 //! [`header_block`] what matters in them, with [`hpack`]. [`target`] writes request targets in a
-//! form that `http::Uri` carries without a change. What cannot be carried through hyper goes around
-//! it, beside its request ([`aside`]). [`linger`] lets the client of a refused request read why.
+//! form that `http::Uri` carries without a change. Parts that hyper cannot carry go around it,
+//! beside their request ([`aside`]). [`linger`] lets the client of a refused request read why.
 //!
 //! `docs/decisions/raw-targets.md` says why this is needed, and what remains.
 
@@ -21,7 +21,7 @@ pub(crate) mod inbound;
 pub(crate) mod linger;
 pub(crate) mod target;
 
-/// What becomes of bytes that came.
+/// A step in the treatment of bytes that came.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// The first bytes pass.
@@ -30,11 +30,11 @@ enum Step {
     Replace { taken: usize, by: Vec<u8> },
     /// The same, and no other step is taken until all before was delivered.
     Part { taken: usize, by: Vec<u8> },
-    /// More is needed to tell.
+    /// More bytes are needed to decide.
     Withhold,
 }
 
-/// How a stream of bytes ends of which nothing passes any more.
+/// The end of a stream of bytes of which nothing passes any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// Weir closes the connection after the response to the last request that has passed.

@@ -4,7 +4,7 @@
 use crate::api::resource_version::ResourceVersion;
 use crate::server::delegate::reason::Reason;
 
-/// How fresh a response must be.
+/// The required freshness of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
     /// Any state of the cache.

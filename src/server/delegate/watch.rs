@@ -94,7 +94,7 @@ impl WatchPlan {
 
 /// Returns the time-out that kube-apiserver makes of `timeoutSeconds`; `None` for its own. Its
 /// `time.Duration(seconds) * time.Second` wraps around 64 bits (`docs/semantics.md` §1.2), so that
-/// a large number may become a short time-out or a negative one. What is left of less than a second
+/// a large number may become a short time-out or a negative one. A time-out of less than a second
 /// is forwarded too: there the end and the first events race.
 fn timeout(seconds: i64) -> Result<Option<Duration>, Reason> {
     match seconds.wrapping_mul(NANOSECONDS) {

@@ -1,9 +1,9 @@
-//! The last GETs of a connection that a cache answered, by what they have in common.
+//! The last GETs of a connection that a cache answered, by their common attributes.
 //!
-//! To classify a GET takes some 2,000 instructions, 4 % of what the whole GET takes. So a
-//! connection remembers its last [`Pattern`]s: a GET of the same sender, user agent, resource and
-//! namespace has the same class, flow and origin. Nothing is a sample.
-//! [`hit_charges`](super::hit_charges) charges them.
+//! To classify a GET takes some 2,000 instructions, 4 % of those of the whole GET. So a connection
+//! remembers its last [`Pattern`]s: a GET of the same sender, user agent, resource and namespace
+//! has the same class, flow and origin. Nothing is a sample. [`hit_charges`](super::hit_charges)
+//! charges them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::server::flow_control::requester::Requester;
 #[derive(Default)]
 pub(super) struct LastHits(pub(super) Vec<Pattern>);
 
-/// What GETs have in common that are charged alike.
+/// The common attributes of GETs that are charged alike.
 pub(super) struct Pattern {
     /// The number of the plan.
     pub(super) plan: u64,
     pub(super) sender: Requester,
     pub(super) agent: Option<HeaderValue>,
-    /// As discovery described it: the same one until discovery changes.
+    /// The resource as discovery described it: the same one until discovery changes.
     pub(super) resource: Arc<ApiResource>,
     pub(super) namespace: Arc<str>,
     pub(super) class: Arc<Class>,
-    /// Stand for the origins of objects that were not read just before, and of the others.
+    /// The hashes of the origins of objects that were not read just before, and of the others.
     pub(super) origins: [u64; 2],
     pub(super) objects: LastObjects,
 }
@@ -51,7 +51,7 @@ impl LastHits {
 }
 
 impl Pattern {
-    /// Counts a GET of an object, which arrived at `now`. Returns what stands for its origin, and
+    /// Counts a GET of an object, which arrived at `now`. Returns the hash of its origin, and
     /// whether the object was read just before.
     pub(super) fn add(&mut self, object: u64, now: Instant, bytes: u64) -> (u64, bool) {
         self.class.metrics.add_hit(bytes);

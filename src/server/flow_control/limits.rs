@@ -52,7 +52,7 @@ struct Inner {
 #[derive(Debug)]
 struct Limited {
     limit: AdaptiveLimit,
-    /// Since it is in the set; requests may reach a server before that, and after.
+    /// `None` unless the server is in the set; requests may reach it before that, and after.
     published: Option<Published>,
 }
 

@@ -40,7 +40,7 @@ struct KnownList {
     list: u64,
     /// When it was asked for last, in seconds since any moment.
     second: u32,
-    /// How often it was repeated.
+    /// The number of repetitions.
     repeats: u8,
 }
 
@@ -51,7 +51,7 @@ struct Refusal {
     request: u64,
     /// When the response was made.
     refused: Instant,
-    /// When it may come again.
+    /// The time from which it may come again.
     until: Instant,
 }
 

@@ -33,7 +33,7 @@ use crate::server::http::body::Body;
 use crate::server::metrics::CacheStatus;
 use crate::server::request::context::RequestContext;
 
-/// Counts what a response costs that is longer than one piece.
+/// Counts the cost of a response that is longer than one piece.
 #[derive(Debug)]
 pub(crate) struct Meter {
     flow: Arc<FlowControl>,
@@ -44,7 +44,7 @@ pub(crate) struct Meter {
     upstream: Option<(Work, Instant)>,
     /// The bytes of the response so far.
     bytes: u64,
-    /// Polls of the body so far.
+    /// The polls of the body so far.
     polls: u32,
     /// The API server's CPU seconds for a byte, by estimate; 0 if the cache answers.
     seconds_per_byte: f64,
@@ -54,28 +54,28 @@ pub(crate) struct Meter {
     watch: Option<MeteredWatch>,
     /// The part that is not charged yet.
     cost: Cost,
-    /// What operators' rules have counted.
+    /// The part that operators' rules have counted.
     admission: Option<Box<Admission>>,
 }
 
 /// The parts of a meter that only a watch has.
 #[derive(Debug)]
 struct MeteredWatch {
-    /// When it began.
+    /// The start of the watch.
     began: Instant,
     /// Cancelled when Weir ends it. `None` if it does not matter that it is short.
     drained: Option<CancellationToken>,
-    /// Stands for the address from which it watches the pods of all nodes.
+    /// The hash of the address from which it watches the pods of all nodes.
     reader: Option<u64>,
     /// Counts it among the open watches of its process.
     _twin: Option<OpenTwin>,
 }
 
-/// How a request was answered.
+/// The answer to a request.
 pub(crate) struct Answered<'a> {
     pub(crate) response: &'a Response<Body>,
     pub(crate) status: CacheStatus,
-    /// For how long Weir worked for it.
+    /// The time for which Weir worked for it.
     pub(crate) busy: Duration,
     /// The size of its collection, if known.
     pub(crate) size: Option<CollectionSize>,
@@ -264,12 +264,12 @@ pub(super) fn short_body(response: &Response<Body>) -> Option<u64> {
     response.body().size_hint().exact().filter(|bytes| *bytes <= PIECE_BYTES as u64)
 }
 
-/// For how long a request has waited, while its own code did not run. The clock is read where the
-/// code waits, and never for a request that does not wait.
+/// The time for which a request has waited, while its own code did not run. The clock is read where
+/// the code waits, and never for a request that does not wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Busy {
     waited: Duration,
-    /// Since when the code waits; `None` while it runs.
+    /// The time since which the code waits; `None` while it runs.
     since: Option<Instant>,
     is_measured: bool,
 }
@@ -328,7 +328,7 @@ impl<F: Future + Unpin> Future for Timed<F> {
 const WATCH_SAMPLE: u32 = 16;
 /// client-go's watches last five minutes and more.
 const SHORT_WATCH: Duration = Duration::from_secs(60);
-/// A meter charges when it has counted so many bytes...
+/// A meter charges when it has counted this number of bytes...
 const FLUSH_BYTES: f64 = 1_048_576.0;
-/// ...or so many polls: a watch of which little is sent.
+/// ...or this number of polls, for a watch of which little is sent.
 const FLUSH_POLLS: u32 = 64;

@@ -27,7 +27,7 @@ pub(super) struct ActivePlan {
     level_rules: Vec<Arc<LevelRule>>,
 }
 
-/// What requests of one FlowSchema have in common, or those to which a rule gives another level.
+/// The class of the requests of one FlowSchema, or of those to which a rule gives another level.
 #[derive(Debug)]
 pub(super) struct Class {
     /// The name of the schema or the rule; `None` for requests whose user is unknown.

@@ -1,10 +1,10 @@
 //! Lets forwarded requests wait for their turn: the tasks behind a [`Scheduler`].
 //!
-//! A request asks for seats before it is sent, and holds them until its response has ended; a
-//! watch until it has begun. In the mode `observe` nobody waits, and what would have waited is
+//! A request asks for seats before it is sent, and holds them until its response has ended; a watch
+//! until it has begun. In the mode `observe` nobody waits, and a request that would have waited is
 //! counted.
 //!
-//! A seat is given back when its [`SeatHold`] is dropped, however the request ends. A request whose
+//! A seat is released when its [`SeatHold`] is dropped, however the request ends. A request whose
 //! client goes away while it waits is taken out of its queue.
 //!
 //! One lock, never held across an await. Nothing is called under it but the scheduler, channels
@@ -77,19 +77,19 @@ pub(super) struct Allotment {
 pub(super) struct SeatRequest<'a> {
     /// The name of its priority level.
     pub(super) level: &'a Arc<str>,
-    /// A hash that tells the flows of a level apart.
+    /// A hash that distinguishes the flows of a level.
     pub(super) flow: u64,
     /// The seats; at least 1.
     pub(super) seats: u64,
-    /// A hash of what determines how long it takes.
+    /// A hash of the attributes that determine how long it takes.
     pub(super) kind: u64,
-    /// How long it may wait.
+    /// The longest time that it may wait.
     pub(super) wait_max: Duration,
     /// Whether it is a read of one seat.
     pub(super) is_short_read: bool,
 }
 
-/// Seats of the API server, which are given back when it is dropped.
+/// Seats of the API server, which are released when this hold is dropped.
 pub(crate) struct SeatHold {
     queue: Arc<Queue>,
     ticket: Ticket,

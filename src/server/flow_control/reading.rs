@@ -35,7 +35,7 @@ pub(super) struct SeatedReading {
     pub(super) reading: Arc<Reading>,
     pub(super) pace: ReadPace,
     pub(super) ticket: Ticket,
-    /// Whether it has given back all seats but one.
+    /// Whether it has released all seats but one.
     pub(super) is_narrow: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Applies operators' rules to requests (`docs/decisions/flow-rules.md`).
 //!
-//! What a flow has used is kept in a bounded map. A flow that is forgotten because others take its
-//! place begins again with half of its burst, so that a flood of flows gains little.
+//! The use of limits by flows is kept in a bounded map. A flow that is forgotten because others
+//! take its place begins again with half of its burst, so that a flood of flows gains little.
 //!
 //! A watch is counted until its response is dropped, and a response's bytes are charged as they are
 //! sent: the request that passes a limit of bytes is not cut, the next one waits for it.
@@ -24,7 +24,7 @@ use crate::server::flow_control::metrics::{FlowMetrics, RuleMetrics};
 use crate::server::http::refusal;
 use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 
-/// Operators' rules, and what flows have used of their limits.
+/// Operators' rules, and the use of their limits by flows.
 pub(super) struct Rules {
     rules: Vec<ActiveRule>,
     flows: Cache<u64, Arc<FlowUse>>,
@@ -37,14 +37,14 @@ struct ActiveRule {
     metrics: RuleMetrics,
 }
 
-/// What a flow has used of a rule's limits.
+/// The use of a rule's limits by a flow.
 #[derive(Debug)]
 struct FlowUse {
     requests: Bucket,
     bytes: Bucket,
 }
 
-/// What rules look at.
+/// The attributes of a request that rules look at.
 pub(super) struct Subject<'a> {
     pub(super) user: KnownUser<'a>,
     pub(super) agent: &'a str,
@@ -57,7 +57,7 @@ pub(super) struct Subject<'a> {
     pub(super) is_known: bool,
 }
 
-/// What a request holds that rules have let pass.
+/// The charges and counted watches of a request that rules have let pass.
 #[derive(Default)]
 pub(crate) struct Admission {
     charged: Vec<(Arc<FlowUse>, Rate)>,
@@ -65,7 +65,7 @@ pub(crate) struct Admission {
     began: Option<Instant>,
 }
 
-/// Why a rule refuses a request.
+/// The reason why a rule refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleRefusal {
     /// The rule refuses all requests.

@@ -1,5 +1,5 @@
-//! What a forwarded request asks of the queue: its level, its flow, its seats, and how long it may
-//! wait.
+//! The request for seats that a forwarded request makes to the queue: its level, its flow, its
+//! seats, and how long it may wait.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -93,8 +93,8 @@ impl FlowControl {
         self.has_rules.load(Ordering::Acquire)
     }
 
-    /// Applies operators' rules to a request. `bytes` is the size of its collection, if known. Of
-    /// a request that is answered here, `is_forwarded` is false. Charges no limit twice.
+    /// Applies operators' rules to a request. `bytes` is the size of its collection, if known.
+    /// `is_forwarded` is false for a request that is answered here. Charges no limit twice.
     pub(crate) fn apply_rules(
         &self,
         context: &mut RequestContext<'_>,

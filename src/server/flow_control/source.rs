@@ -45,7 +45,7 @@ struct Source {
     changed: Notify,
 }
 
-/// What was read; `None` before the first whole list.
+/// The objects that were read; `None` before the first whole list.
 #[derive(Default)]
 struct Objects {
     schemas: Option<Collection<FlowSchema>>,

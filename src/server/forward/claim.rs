@@ -19,10 +19,10 @@
 //!   a cache may be ready. It ends after a while, when a cache can take over: then the client is
 //!   reviewed again.
 //!
-//! A watch must not end where its client could not resume it. With initial events that is before
-//! the bookmark after them. Without bookmarks that moment is unknown, and without initial events
-//! and a resourceVersion the client has nothing to resume from. Such a watch goes on when a cache
-//! can take over, and only releases its permit.
+//! A watch must not end where its client could not resume it. It could not do so before the
+//! bookmark after the initial events, if it receives these. Without bookmarks that moment is
+//! unknown, and without initial events and a resourceVersion the client has nothing to resume from.
+//! Such a watch goes on when a cache can take over, and only releases its permit.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -67,7 +67,7 @@ pub(crate) struct Forwarder {
     pub(crate) stall_timeout: Duration,
     /// Limits the log lines of upstream failures.
     pub(crate) failures: LogThrottle,
-    /// How long consistent lists take.
+    /// The durations of consistent lists.
     pub(crate) list_times: Arc<ListTimes>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct PreparedRequest<'a> {
     packed: Option<PackedHeaders>,
 }
 
-/// Which of the connections, and of several API servers, a request uses.
+/// The choice of connections, and among several API servers, for a request.
 struct Place {
     /// The client as a number, for what stays at one of them.
     pin: Option<u64>,
@@ -274,7 +274,7 @@ impl Forwarder {
                 let drain = is_watch.then(|| context.client.drain.watch(false));
                 let timer = timer.filter(|_| response.status() == StatusCode::OK);
                 let mut holds = context.holds.take_for_body();
-                // As in kube-apiserver, a watch takes seats until it has begun.
+                // A watch takes seats until it has begun, as in kube-apiserver.
                 holds.seats.take_if(|_| is_watch);
                 holds.timer = timer.map(Box::new);
                 if let Some(copy) = &mut holds.copy {
@@ -320,9 +320,9 @@ impl Forwarder {
         Ok(response)
     }
 
-    /// Returns the status for a request that could not be forwarded, and logs it. Of an error that
-    /// the client caused, only the client is informed. If nothing was sent, the client may retry.
-    /// If the request was sent and lost, only the client knows whether it may.
+    /// Returns the status for a request that could not be forwarded, and logs it. Only the client
+    /// is informed of an error that it caused. If nothing was sent, the client may retry. If the
+    /// request was sent and lost, only the client knows whether it may.
     fn failed(&self, error: &UpstreamError) -> Status {
         if error.is_request_error() {
             tracing::debug!(%error, "a request could not be forwarded");

@@ -1,4 +1,4 @@
-//! How long consistent lists take that are forwarded (`docs/decisions/proofs-of-freshness.md`).
+//! The durations of consistent lists that are forwarded (`docs/decisions/proofs-of-freshness.md`).
 //!
 //! A time is that of one request: its path, its query and the form of its response. It is measured
 //! from the sending to the end of the response, without the time in which the client read nothing.
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::config::ConsistentLists;
 
-/// How long consistent lists take, by request.
+/// The durations of consistent lists, by request.
 #[derive(Debug)]
 pub(crate) struct ListTimes {
     hasher: RandomState,
@@ -36,15 +36,15 @@ pub(crate) struct ListTimes {
     places: OnceLock<Box<[Mutex<Option<ListTime>>]>>,
 }
 
-/// How long a list takes.
+/// The duration of a list.
 #[derive(Clone, Copy, Debug)]
 struct ListTime {
     request: u64,
-    /// How long the last ones took, and when the last of them ended.
+    /// The duration of the last ones, and the end of the last of them.
     measured: Option<(Duration, Instant)>,
     /// The lists that wait for the head of their response.
     waiting: u32,
-    /// Since when all of them have waited.
+    /// The time since which all of them have waited.
     all_wait_since: Instant,
 }
 
@@ -160,9 +160,9 @@ pub(crate) struct ListTimer {
     request: u64,
     /// Whether no part of the response has been asked for yet.
     waits_for_head: bool,
-    /// Since when the upstream is waited for, if it is.
+    /// The time since which the upstream is waited for, if it is.
     waits_since: Option<Instant>,
-    /// How long it was waited for before.
+    /// The time for which it was waited for before.
     waited: Duration,
 }
 

@@ -18,9 +18,9 @@ pub(crate) struct PackedHeaders {
     /// First those of the client alone, then those of both, then those to send alone. All values
     /// of a name from the client are in one part, and so are those to send.
     fields: Box<[(HeaderName, HeaderValue)]>,
-    /// How many fields are of the client alone.
+    /// The number of fields that are of the client alone.
     of_client: usize,
-    /// How many fields are to send alone.
+    /// The number of fields that are to send alone.
     to_send: usize,
 }
 

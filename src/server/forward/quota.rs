@@ -49,7 +49,7 @@ struct Inner {
 /// A client and a kind of request.
 type CountedAs = (ClientId, Kind);
 
-/// How often clients have cancelled requests lately.
+/// The numbers of requests that clients have cancelled lately.
 #[derive(Debug, Default)]
 struct Cancelled {
     counts: HashMap<CountedAs, RecentCount>,
@@ -57,7 +57,7 @@ struct Cancelled {
     sweep_at: usize,
 }
 
-/// How much of a resource all clients have together.
+/// The capacity that all clients have together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capacity {
     /// The requests that can be open.

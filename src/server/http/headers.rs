@@ -33,7 +33,7 @@ pub(crate) const FLOW_SCHEMA_UID: HeaderName =
 /// The uid of the priority level of a request; kube-apiserver's.
 pub(crate) const PRIORITY_LEVEL_UID: HeaderName =
     HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
-/// Why flow control refused a request.
+/// The header with the reason why flow control refused a request.
 pub(crate) const SHED_HEADER: HeaderName = HeaderName::from_static("x-weir-shed");
 
 /// Whether a body is compressed with gzip.
@@ -94,7 +94,7 @@ pub(crate) fn impersonates(headers: &HeaderMap) -> bool {
 /// An extension of responses from memory while the upstream is away, or cannot be followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StateAge {
-    /// How long ago the state of the response was last known to be current.
+    /// The time since the state of the response was last known to be current.
     pub(crate) age: Duration,
     /// Whether the upstream is away.
     pub(crate) is_away: bool,

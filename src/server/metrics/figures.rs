@@ -4,7 +4,7 @@ use crate::codec::held_bytes::HeldBytes;
 use crate::server::metrics::ServerMetrics;
 use crate::telemetry::metrics::{labelled, sum};
 
-/// What the server has counted.
+/// The counts of the server.
 #[derive(Clone, Debug, Default)]
 pub struct ServerFigures {
     /// Requests.
@@ -27,7 +27,7 @@ pub struct ServerFigures {
     pub documents: f64,
 }
 
-/// How many requests were alike.
+/// The number of requests that were alike.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RequestCount {
     /// The verb.
@@ -40,7 +40,7 @@ pub struct RequestCount {
     pub reason: Box<str>,
     /// The status code.
     pub code: Box<str>,
-    /// How many.
+    /// The number of these requests.
     pub count: f64,
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::api::request_info::RequestScope;
 use crate::cache::core::store::ScanIndex;
 
-/// What the reference of metrics says.
+/// The most codes, as documented in the reference of metrics.
 const CODES_MAX: usize = 64;
 
 fn text(registry: &Registry) -> String {

@@ -1,10 +1,10 @@
 //! Access control in front of the caches: authentication, authorization, and the identity of
 //! forwarded requests (`docs/semantics.md` §12).
 //!
-//! In sidecar mode there is none: every client acts as Weir. In gateway mode no response comes from
-//! a cache before [`Access::authorize`] has allowed it, and no request is forwarded but with the
-//! identity that [`Access::forwarded_identity`] returns. Both use the one parse of the request's
-//! path ([`Resolved::info`]), so that what is authorized is what is served.
+//! Sidecar mode has none: every client acts as Weir. In gateway mode no response comes from a cache
+//! before [`Access::authorize`] has allowed it, and no request is forwarded but with the identity
+//! that [`Access::forwarded_identity`] returns. Both use the one parse of the request's path
+//! ([`Resolved::info`]), so that the authorized request is the one that is served.
 //!
 //! If a review fails, the request is neither allowed nor denied here. It is forwarded with the
 //! client's own credential, and the API server decides. A wrong credential is a 401 wherever the
@@ -48,21 +48,21 @@ pub struct Gateway {
     pub authenticator: Arc<Authenticator>,
     /// Authorizes requests.
     pub authorizer: Arc<Authorizer>,
-    /// How requests without a credential are treated.
+    /// The treatment of requests without a credential.
     pub anonymous: Anonymous,
-    /// When open watches are authorized again; `None` for never.
+    /// The schedule by which open watches are authorized again; `None` for never.
     pub rechecks: Option<Arc<RecheckSchedule>>,
-    /// How users are asserted upstream whose credential cannot be forwarded.
+    /// The way in which users are asserted upstream whose credential cannot be forwarded.
     pub user_assertion: Option<UserAssertion>,
 }
 
-/// How a user is asserted upstream whose credential ends at Weir (a certificate, or the headers of
-/// a front proxy).
+/// The way in which a user is asserted upstream whose credential ends at Weir (a certificate, or
+/// the headers of a front proxy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserAssertion {
-    /// By `X-Remote-*` headers on connections with Weir's front-proxy certificate.
+    /// `X-Remote-*` headers on connections with Weir's front-proxy certificate.
     FrontProxy,
-    /// By impersonation with Weir's own identity.
+    /// Impersonation with Weir's own identity.
     Impersonate,
 }
 
@@ -153,9 +153,9 @@ impl Access {
         gateway.authorizer.learn_allowed(&identity.user, &attributes, context.started);
     }
 
-    /// Authenticates and authorizes a request that a cache could answer. For a watch it returns how
-    /// the watch is authorized again. Call this before a cache is used, so that no client starts a
-    /// cache that it may not read.
+    /// Authenticates and authorizes a request that a cache could answer. Returns how a watch is
+    /// authorized again. Call this before a cache is used, so that no client starts a cache that it
+    /// may not read.
     pub(crate) async fn authorize(
         &self,
         context: &mut RequestContext<'_>,
@@ -239,5 +239,5 @@ fn cannot_assert_user() -> Status {
 }
 
 const TOO_MANY_REVIEWS: &str = "weir: too many permissions are under review";
-/// Of one address, which are not known yet.
+/// The tokens are those of one address that are not known yet.
 const TOO_MANY: &str = "weir: too many tokens of this address are under review";

@@ -20,7 +20,7 @@ use crate::server::request::resolved::Resolved;
 use crate::server::request::trace::{AnswerSummary, RequestTrace, UpstreamCall};
 use crate::upstream::error::UpstreamError;
 
-/// One request, and what Weir has learnt about it. It derefs to what the request is.
+/// One request, and the facts that Weir has learnt about it. It derefs to the resolved request.
 pub(crate) struct RequestContext<'a> {
     pub(crate) resolved: Resolved<'a>,
     /// Its head, which lies where the request does and not a second time in each future that has a
@@ -36,11 +36,11 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) explanation: Option<Box<Explanation>>,
     /// Its trace, if it is sampled.
     pub(crate) trace: Option<Box<RequestTrace>>,
-    /// What it holds since it was admitted.
+    /// The limited resources that it holds since it was admitted.
     pub(crate) holds: Holds,
-    /// When it was forwarded; `None` before.
+    /// The time at which it was forwarded; `None` before.
     pub(crate) forwarded: Option<Instant>,
-    /// For how long the API server had it, until the head of the response; `None` if it sent none.
+    /// The time that the API server took until the head of its response; `None` if it sent none.
     pub(crate) upstream_time: Option<Duration>,
 }
 

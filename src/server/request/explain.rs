@@ -107,13 +107,13 @@ impl Explanation {
     }
 }
 
-/// How the request ended.
+/// The end of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
     pub(crate) status: CacheStatus,
-    /// Why the request was forwarded or refused.
+    /// The reason why the request was forwarded or refused.
     pub(crate) reason: &'static str,
-    /// For how long the API server had it.
+    /// The time for which the API server had it.
     pub(crate) upstream: Option<Duration>,
     /// Whether an access decision was used beyond its time.
     pub(crate) is_stale: bool,
@@ -148,11 +148,11 @@ fn describe(steps: &Steps, ending: &Ending) -> String {
     text
 }
 
-/// A request asks with it, and the response has the answer. It never goes to the API server.
+/// The header that asks for an explanation, and has it in the response. It is never forwarded.
 pub(crate) const EXPLAIN_HEADER: HeaderName = HeaderName::from_static("x-weir-explain");
-/// Of the W3C; browsers' developer tools show it.
+/// A header of the W3C; browsers' developer tools show it.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-/// A request goes through no more.
+/// The most stages of a request.
 const STAGES_MAX: usize = 12;
 
 #[cfg(test)]

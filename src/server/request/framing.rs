@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_name_with_a_quotation_mark_is_refused() {
         let code = |name: &[u8]| {
-            // As h2 makes names.
+            // h2 makes names in this way.
             let name = HeaderName::from_lowercase(name).unwrap();
             let request = Request::builder().version(Version::HTTP_2).uri("/api").header(name, "x");
             let (parts, ()) = request.body(()).unwrap().into_parts();

@@ -1,5 +1,5 @@
-//! What a request takes from others since it was admitted ([`server::admission`]), in one guard: it
-//! moves into the body of the response.
+//! The limited resources that a request takes since it was admitted ([`server::admission`]), in one
+//! guard: it moves into the body of the response.
 //!
 //! [`server::admission`]: crate::server::admission
 
@@ -17,12 +17,12 @@ use crate::server::forward::share::SharedPermit;
 use crate::server::open_watches::CountedWatch;
 use crate::server::shadow::copy::AnswerCopy;
 
-/// What a request holds until its response has ended.
+/// The limited resources that a request holds until its response has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     /// Whether the present stage of overload has admitted it, as a request for a cache.
     pub(crate) passed_overload: bool,
-    /// What operators' rules count; `None` before they were applied, and without rules.
+    /// The part that operators' rules count; `None` before they were applied, and without rules.
     pub(crate) rules: Option<Box<Admission>>,
     /// Counts a watch among the open ones of its client.
     pub(crate) watch: Option<Arc<CountedWatch>>,
@@ -39,8 +39,8 @@ pub(crate) struct Holds {
 }
 
 impl Holds {
-    /// Takes what the body of a forwarded response holds. What rules count stays for the meter of
-    /// its bytes.
+    /// Takes the part that the body of a forwarded response holds. The part that rules count stays
+    /// for the meter of its bytes.
     pub(crate) fn take_for_body(&mut self) -> Box<Self> {
         let rules = self.rules.take();
         let holds = std::mem::take(self);
@@ -48,15 +48,15 @@ impl Holds {
         Box::new(holds)
     }
 
-    /// Takes what an upgraded connection holds until it is closed. It needs neither seats nor a
-    /// budget any more.
+    /// Takes the part that an upgraded connection holds until it is closed. It needs neither seats
+    /// nor a budget any more.
     pub(crate) fn take_for_upgrade(&mut self) -> Self {
         let mut holds = std::mem::take(self);
         (holds.seats, holds.budget) = (None, None);
         holds
     }
 
-    /// Gives everything back. The account of rules stays: the refusal itself is charged.
+    /// Releases everything. The account of rules stays: the refusal itself is charged.
     pub(crate) fn release(&mut self) {
         let mut rules = self.rules.take();
         rules.iter_mut().for_each(|rules| rules.end_watches());

@@ -151,7 +151,7 @@ fn bad_request(message: &str) -> Status {
     refusal::bad_request(message.to_owned())
 }
 
-/// What Go's server takes in a `Host` besides letters and digits.
+/// The bytes that Go's server accepts in a `Host` besides letters and digits.
 const HOST_MARKS: &[u8] = b"!$%&()*+,-.:;=[]'_~";
 
 /// How the site of the page that caused a request relates to that of its target, as the browser

@@ -17,7 +17,7 @@ pub(crate) struct Rejection {
     pub(crate) cause: RejectionCause,
 }
 
-/// Why a request is not answered from a cache.
+/// The reason why a request is not answered from a cache.
 #[derive(Debug)]
 pub(crate) enum Bypass {
     /// The upstream answers it.

@@ -1,9 +1,8 @@
-//! What a request is: resolved once, when its head has arrived.
+//! A request, resolved once, when its head has arrived.
 //!
 //! Only the sender becomes known later, by a review of its token. Then [`Resolved::identify`]
-//! replaces it, and its placement with it. What takes time, the placement and the size of the
-//! collection, is looked up when it is first needed, and kept: most reads from a cache need
-//! neither.
+//! replaces it, and its placement with it. The placement and the size of the collection take time,
+//! and are looked up when they are first needed, and kept: most reads from a cache need neither.
 
 use std::sync::{Arc, OnceLock};
 
@@ -22,23 +21,23 @@ use crate::server::delegate::{self, CachedDecision, Reason};
 use crate::server::flow_control::Placement;
 use crate::server::flow_control::requester::Requester;
 
-/// What a request is.
+/// A resolved request.
 pub(crate) struct Resolved<'a> {
-    /// When its head was read.
+    /// The time at which its head was read.
     pub(crate) started: Instant,
     /// The client that sent it.
     pub(crate) client: &'a Arc<Client>,
-    /// The one parse of its path and query, which is what is authorized and what is served.
+    /// The one parse of its path and query, which is both authorized and served.
     pub(crate) info: RequestInfo,
     /// Whether it has a body.
     pub(crate) has_body: bool,
     /// The version of HTTP. Forwarding takes the head out.
     pub(crate) version: Version,
-    /// How a cache answers it, or why the API server does.
+    /// The way in which a cache answers it, or the reason why the API server does.
     pub(crate) decision: Result<CachedDecision, Reason>,
     /// Its User-Agent, if clients' costs are added up. Forwarding takes the head out.
     pub(crate) agent: Option<HeaderValue>,
-    /// How a list or a watch is asked for, if clients' costs are added up.
+    /// The way in which a list or a watch is asked for, if clients' costs are added up.
     pub(crate) habit: Habit,
     sender: Requester,
     placement: OnceLock<Placement>,

@@ -117,7 +117,7 @@ enum StageKind {
 #[must_use]
 pub(crate) struct UpstreamCall(SpanId);
 
-/// How a request was answered.
+/// The answer to a request.
 pub(crate) struct AnswerSummary<'a> {
     pub(crate) code: u16,
     pub(crate) status: CacheStatus,

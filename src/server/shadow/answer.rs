@@ -88,7 +88,7 @@ impl Beside<'_> {
         let read = self.read(&context, &held)?;
         let what = match refused {
             Some(response) => compare_response(whole, response).await?,
-            // Whoever may read from a cache is refused by the upstream.
+            // The upstream refuses a client that Weir lets read from a cache.
             None if is_refused && context.auth.decision.is_some() => {
                 Some(DifferingPart::Status([status.as_u16(), StatusCode::OK.as_u16()]))
             }

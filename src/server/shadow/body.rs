@@ -10,7 +10,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 
 use crate::server::shadow::path::path_at;
 
-/// How two bodies differ, without their content.
+/// The difference between two bodies, without their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BodyDifference {
     /// The first byte that differs.

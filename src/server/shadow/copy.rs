@@ -26,11 +26,11 @@ pub(crate) struct AnswerCopy {
     head: Option<AnswerHead>,
     chunks: Vec<CopiedChunk>,
     bytes: usize,
-    /// Where the chunks of a watch go.
+    /// The stream of the chunks of a watch.
     stream: Option<ChunkStream>,
 }
 
-/// Where the chunks of a watch go.
+/// The sending side of the chunks of a watch.
 struct ChunkStream {
     sender: mpsc::Sender<CopiedChunk>,
     /// The room for the news that a chunk was lost.

@@ -27,7 +27,7 @@ struct Side {
     claim: ResourceVersion,
 }
 
-/// How the watches differ.
+/// The difference between the watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
     /// Both show an event at this resourceVersion, with other bytes.
@@ -165,7 +165,7 @@ mod tests {
         format!("frame {at}").into()
     }
 
-    /// What one watch shows: events, and bookmarks at numbers between them.
+    /// Returns the frames of one watch: events, and bookmarks at numbers between them.
     fn frames_of(events: &[u64], bookmarks: &[u64]) -> Vec<(u64, bool)> {
         let mut frames: Vec<_> = events.iter().map(|at| (*at, true)).collect();
         frames.extend(bookmarks.iter().map(|at| (*at, false)));

@@ -62,7 +62,7 @@ pub(crate) struct Difference {
     pub(crate) what: DifferingPart,
 }
 
-/// In what two answers differ.
+/// The part in which two answers differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DifferingPart {
     /// The status codes of the upstream and the cache.

@@ -58,7 +58,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever arrives, no more is spent than the share, the burst and one comparison.
+        /// No more is spent than the share, the burst and one comparison, whatever arrives.
         #[test]
         fn the_share_bounds_what_is_spent(
             share in 0.01..1.0_f64,

@@ -14,7 +14,7 @@ pub(crate) fn path_at(body: &[u8], offset: usize) -> String {
 /// One level of nesting in JSON.
 enum Level {
     Object {
-        /// Where the key of the present member is.
+        /// The range of the key of the present member.
         key: Option<(usize, usize)>,
         /// Whether the next string is a key.
         expects_key: bool,

@@ -244,7 +244,7 @@ impl Verdict {
                     "{name} {verb}: {unconfirmed} differences that the upstream did not confirm"
                 ));
             }
-            // What a cache would forward changes nothing for its client.
+            // A request that a cache would forward changes nothing for its client.
             let forwarded: u64 = counts.not_held.values().sum();
             let is_only_forwarded = forwarded >= counts.seen && counts.events == 0;
             if counts.compared() < ENOUGH && !is_only_forwarded {

@@ -143,7 +143,7 @@ impl Beside<'_> {
             Start::State(_) | Start::ConsistentState => self.compare_start(read, frames).await?,
             Start::Now | Start::ConsistentNow => {
                 let begun = frames.next().await?.ok_or(Outcome::Equal)?;
-                // What comes before the first frame cannot be compared.
+                // Events before the first frame cannot be compared.
                 let after = begun.first().and_then(UpstreamFrame::position);
                 (after.ok_or(Cause::UpstreamError)?, begun)
             }

@@ -263,8 +263,8 @@ async fn unambiguous_requests_are_forwarded_once_and_never_cached() {
     }
 }
 
-/// Go's server refuses it on HTTP/2 by a reset, after which Weir could not distinguish it from a
-/// broken upstream. In a query it is only an odd parameter.
+/// Go's server refuses such a path on HTTP/2 by a reset, after which Weir could not distinguish it
+/// from a broken upstream. A bad escape in a query is only an odd parameter.
 #[tokio::test]
 async fn a_path_with_a_bad_escape_is_a_bad_request_on_either_protocol() {
     let (recorder, weir) = recorded().await;

@@ -71,7 +71,7 @@ pub(super) struct Settings {
     pub(super) response_bytes_max: usize,
     /// Whether the upstream speaks HTTP/2.
     pub(super) http2: bool,
-    /// What adds up clients' costs.
+    /// The flow control, which adds up clients' costs.
     pub(super) flow_control: Option<Arc<FlowControl>>,
     /// Decides whether the stages of overload are acted upon.
     pub(super) flow_control_mode: FlowControlMode,

@@ -14,11 +14,11 @@ use crate::telemetry::events::EventKind;
 pub struct NotableEvent {
     /// Larger for each later event, also for a repetition.
     pub number: u64,
-    /// When it happened first.
+    /// The time at which it happened first.
     pub first: SystemTime,
-    /// When it happened last.
+    /// The time at which it happened last.
     pub last: SystemTime,
-    /// How often it happened.
+    /// The number of times that it happened.
     pub count: u64,
     /// Its kind.
     pub kind: EventKind,
@@ -131,7 +131,7 @@ pub const EVENTS_MAX: usize = 200;
 pub(super) const KIND_MAX: usize = 40;
 /// The most subjects that a person looks at one by one.
 pub(super) const SUBJECTS_MAX: usize = 5;
-/// What happens later has another cause.
+/// The longest time between events that are folded: a later one has another cause.
 pub(super) const FOLD_WITHIN: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use rustls::SignatureScheme;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
-/// When the certificates of an identity expire, in seconds since 1970.
+/// The expiries of the certificates of an identity, in seconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CertificateExpiries {
     /// The client certificate that the upstream sees; `None` without one.

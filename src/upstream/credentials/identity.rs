@@ -25,7 +25,7 @@ pub(crate) struct Identity {
     pub(crate) tls_http2: Option<Arc<rustls::ClientConfig>>,
     /// TLS for connections that must speak HTTP/1.1.
     pub(crate) tls_http1: Option<Arc<rustls::ClientConfig>>,
-    /// When the certificates expire.
+    /// The expiries of the certificates.
     pub(crate) expiries: CertificateExpiries,
     /// Incremented when certificates or authorities change.
     pub(crate) tls_generation: u64,

@@ -77,7 +77,7 @@ impl Facts for ApiService {
     }
 }
 
-/// What is known of the APIServices.
+/// The APIServices, as far as they are known.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ApiServices<'a> {
     /// All of them, by name.
@@ -115,7 +115,7 @@ impl<'a> ApiServices<'a> {
         })
     }
 
-    /// Returns who made the APIService of a version that the API server serves itself.
+    /// Returns the maker of the APIService of a version that the API server serves itself.
     pub(super) fn manager(self, group: &str, version: &str) -> Manager {
         let Self::Listed(services) = self else { return Manager::Unknown };
         let service = services.get(&name(group, version));
@@ -127,7 +127,7 @@ impl<'a> ApiServices<'a> {
     }
 }
 
-/// Who made an APIService, by a label.
+/// The maker of an APIService, by a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Manager {
     /// kube-apiserver, for a version of its own.

@@ -74,7 +74,7 @@ impl<T> InformerState<T> {
 pub(super) struct Informer<T> {
     upstream: Upstream,
     collection: Collection,
-    /// Which API server is watched.
+    /// The API server that is watched.
     pin: Arc<Pin>,
     state: watch::Sender<InformerState<T>>,
     /// Changes when the collection must be listed again.

@@ -68,7 +68,7 @@ struct CrdNames {
     list_kind: Box<str>,
 }
 
-/// Who reads from the caches.
+/// The clients that read from the caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// All have Weir's identity: sidecar mode.
@@ -77,7 +77,7 @@ pub enum Readers {
     Many,
 }
 
-/// What decides which server answers for a resource, and how that server writes its objects.
+/// The facts that decide which server answers for a resource, and how it writes the objects.
 #[derive(Clone, Copy)]
 pub(super) struct Sources<'a> {
     /// The definitions of custom resources, by name; `None` if they are not known.
@@ -86,11 +86,11 @@ pub(super) struct Sources<'a> {
     pub(super) services: ApiServices<'a>,
     /// The versions that aggregated API servers serve, or served a moment ago.
     pub(super) aggregated: &'a AggregatedVersions,
-    /// Who reads from the caches.
+    /// The clients that read from the caches.
     pub(super) readers: Readers,
 }
 
-/// How the API server itself writes the objects of a resource.
+/// The form in which the API server itself writes the objects of a resource.
 enum Local<'a> {
     Custom(&'a CustomResource, &'a CrdVersion),
     BuiltIn,
@@ -139,7 +139,7 @@ impl Sources<'_> {
         });
         let is_built_in = is_built_in_group(group);
         match (definition, self.services.manager(group, version)) {
-            // kube-apiserver does not look at definitions of what it has itself.
+            // kube-apiserver ignores definitions of resources that it has itself.
             (Some(_), Manager::ApiServer) => is_built_in.then_some(Local::BuiltIn),
             // It may have the version itself, or not.
             (Some(_), _) if is_built_in => None,
@@ -159,7 +159,7 @@ impl Sources<'_> {
         }
         match self.services {
             ApiServices::Listed(_) | ApiServices::Absent => true,
-            // What an aggregated API server shows to Weir, it shows to the only reader, too. Custom
+            // The only reader may see all that an aggregated API server shows to Weir. Custom
             // resources are left out, because their groups are the ones that change their server.
             ApiServices::Unknown => self.readers == Readers::One && is_built_in_group(group),
         }

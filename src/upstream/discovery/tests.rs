@@ -320,7 +320,7 @@ async fn an_aggregated_server_that_takes_over_is_noticed_without_the_documents()
     assert!(find(&discovery, &widgets()).await.unwrap().aggregated);
 }
 
-/// What a cache received counts only once the APIService was read after it.
+/// The objects that a cache received count only once the APIService was read after them.
 #[tokio::test]
 async fn an_aggregated_server_is_noticed_before_a_list_counts() {
     let (script, _server, discovery) = with_services().await;

@@ -1,12 +1,12 @@
-//! How far the watch caches of one API server are, for reads that may show an older state.
+//! The progress of the watch caches of one API server, for reads that may show an older state.
 //!
 //! Such reads of a client stay at one server ([`sticky`]). When the client is given another one,
-//! that one may lag behind what the first has shown. So before the first such read there, Weir
-//! reads the collection twice with its own identity: one object consistently, which tells etcd's
-//! present resourceVersion, and then a list not older than that, for which the server waits until
-//! its watch cache is there. What any server has shown before the first of the two was sent is
-//! older than that. One check is enough for all clients that were given the server before it
-//! began (`docs/decisions/several-api-servers.md`).
+//! that one may lag behind the state that the first has shown. So before the first such read there,
+//! Weir reads the collection twice with its own identity: one object consistently, which shows
+//! etcd's present resourceVersion, and then a list not older than that, for which the server waits
+//! until its watch cache is there. A state that any server has shown before the first of the two
+//! was sent is older than that. One check is enough for all clients that were given the server
+//! before it began (`docs/decisions/several-api-servers.md`).
 //!
 //! Reads wait in [`CatchUps::reached`]; [`catch_up_checks`] does the checks, in a whole Weir only.
 //!
@@ -37,13 +37,13 @@ pub(crate) struct CatchUps {
 #[derive(Debug, Default)]
 struct Collection {
     is_wanted: bool,
-    /// When the latest check began that found the server up to date.
+    /// The start of the latest check that found the server up to date.
     reached: Option<Instant>,
     /// The outcome of the latest check that did not, and until when it is believed.
     failed: Option<(CatchUp, Instant)>,
 }
 
-/// What is known about a server's watch cache of a collection.
+/// The state of a server's watch cache of a collection, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CatchUp {
     /// It has reached what other servers had shown.

@@ -21,7 +21,7 @@ pub(crate) struct Load {
     latency_bits: AtomicU64,
     /// When the latency was updated, in nanoseconds after `created`.
     updated_nanos: AtomicU64,
-    /// Until when other servers are preferred, in nanoseconds after `created`.
+    /// The time until which other servers are preferred, in nanoseconds after `created`.
     avoid_until_nanos: AtomicU64,
 }
 

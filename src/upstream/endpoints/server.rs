@@ -21,7 +21,7 @@ use super::load::Load;
 use super::metrics::ServerMetrics;
 use crate::upstream::credentials::Endpoint;
 
-/// Where an address comes from.
+/// The origin of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The server of the kubeconfig or of the service account. If there are other API servers, it
@@ -60,7 +60,7 @@ pub(crate) struct ApiServer {
     /// Notified when the server should be probed at once.
     pub(crate) suspected: Notify,
     pub(crate) metrics: ServerMetrics,
-    /// How far its watch caches are.
+    /// The progress of its watch caches.
     pub(crate) catch_ups: CatchUps,
     health: Mutex<HealthRecord>,
     /// One permit for each watch of a reflector that may leave the draining server now.

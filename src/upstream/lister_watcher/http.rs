@@ -49,7 +49,7 @@ const PARSE_INLINE_MAX_BYTES: usize = 1024 * 1024;
 /// Lists and watches one resource in one representation and scope.
 pub struct HttpListWatch {
     pub(super) upstream: Upstream,
-    /// Which API server the reflector uses.
+    /// The API server that the reflector uses.
     pub(super) pin: Arc<Pin>,
     resource: Arc<ApiResource>,
     path: String,

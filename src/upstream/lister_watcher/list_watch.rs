@@ -100,7 +100,7 @@ pub enum UpstreamEvent {
     Delete(Object),
     /// ADDED, MODIFIED or DELETED of an object that cannot be read.
     Unreadable {
-        /// What is known of it.
+        /// The identity and the resourceVersion of the object.
         object: UnreadableObject,
         /// Whether it was deleted.
         is_deletion: bool,
@@ -166,8 +166,8 @@ pub trait ListWatch: Send + Sync + 'static {
     }
 
     /// Fetches a list from other API servers than the one that lists and watches use, or over a new
-    /// connection if there is one address, behind which there may be several. Of several lists,
-    /// returns the newest one.
+    /// connection if there is one address, behind which there may be several. Returns the newest
+    /// one of several lists.
     fn list_elsewhere(&self, request: ListRequest) -> Answer<'_, ListPage> {
         self.list(request)
     }

@@ -55,7 +55,7 @@ pub(super) struct Connections {
 struct Idle {
     sender: SendRequest<RequestBody>,
     tls_generation: u64,
-    /// When it was opened, or the last exchange on it ended.
+    /// The time at which it was opened, or at which the last exchange on it ended.
     idle_since: Instant,
     is_reused: bool,
     /// The client whose stale reads use it. Only they use it then.
@@ -94,7 +94,7 @@ pub(super) struct Lease {
     pub(super) sender: SendRequest<RequestBody>,
     tls_generation: u64,
     is_reused: bool,
-    /// Until the head of the response has arrived.
+    /// `None` once the head of the response has arrived.
     waiting: Option<Waiting>,
     pin: Option<PinGuard>,
     _permit: OwnedSemaphorePermit,

@@ -15,11 +15,11 @@ pub(crate) struct SendError {
     pub(crate) unprocessed: bool,
     /// Whether a GOAWAY of the API server ended the request.
     pub(crate) by_goaway: bool,
-    /// Why Weir gave a read up. The repetition was taken from the budget before.
+    /// The reason why Weir gave a read up. The repetition was taken from the budget before.
     pub(crate) left: Option<Left>,
 }
 
-/// Why Weir gave a read up.
+/// The reason why Weir gave a read up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// The API server hangs, and another one may be asked.

@@ -145,5 +145,5 @@ impl AsyncWrite for Pipe {
     }
 }
 
-/// As much as a socket takes of a peer that does not read.
+/// The bytes that a socket takes for a peer that does not read.
 const PIPE_BYTES: usize = 1 << 20;

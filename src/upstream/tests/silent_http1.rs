@@ -45,7 +45,7 @@ async fn a_write_without_an_answer_ends_after_the_time_of_the_api_server() {
     assert_eq!(world.received("POST /write"), 1, "the first one was not sent again");
 }
 
-/// What froze the connection of a late request has frozen the idle ones, too.
+/// A fault that froze the connection of a late request has frozen the idle ones, too.
 #[tokio::test(start_paused = true)]
 async fn while_a_request_is_late_others_use_connections_that_answered_since() {
     let world = World::speaking(false).await;

@@ -55,7 +55,7 @@ async fn a_request_that_could_not_be_sent_waits_for_an_api_server() {
     });
     eventually("the dial fails", || network.dials.load(Ordering::SeqCst) == 2).await;
     network.allowed.store(usize::MAX, Ordering::SeqCst);
-    // What a check does. It was sent after the dial had failed.
+    // The test reports an API server as a check does. The check was sent after the dial had failed.
     eventually("the request is sent", || {
         upstream.availability().note_check(Instant::now(), true);
         waiting.is_finished()

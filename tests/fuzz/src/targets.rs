@@ -60,7 +60,7 @@ fn check_object(object: &Object, resource: &ApiResource, representation: Represe
     }
 }
 
-/// What can be read is no unreadable object; of one that cannot, the identity is known.
+/// An object that can be read is no unreadable one; the uid of an unreadable object is known.
 fn check_any(data: &[u8], resource: &ApiResource, representation: Representation) {
     let read = ingest::object(data, resource, representation);
     match (ingest::any_object(data, resource, representation), read) {

@@ -50,8 +50,8 @@ fn a_notification_is_seen_in_the_turn_or_wakes_the_task() {
     });
 }
 
-/// As `ConnectionTasks` ends a turn with two parts. If the first is idle and the second is not, the
-/// turn goes on, and a notification of the first may wake the task for nothing.
+/// The turn has two parts, and ends as in `ConnectionTasks`. If the first is idle and the second is
+/// not, the turn goes on, and a notification of the first may wake the task for nothing.
 #[test]
 fn two_parts_of_a_task_lose_no_notification() {
     model(|| {

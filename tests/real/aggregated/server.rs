@@ -26,7 +26,7 @@ pub(crate) struct AggregatedServer {
     state: Arc<State>,
 }
 
-/// What the connections share.
+/// The state that the connections share.
 struct State {
     /// Whether it closes connections without an answer.
     is_down: AtomicBool,

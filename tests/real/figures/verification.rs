@@ -1,4 +1,4 @@
-//! What the comparison of a cache with the API server costs the API server.
+//! The cost of the comparison of a cache with the API server for the API server.
 //!
 //! `WEIR_OBJECTS` is the number of config maps (100,000), `WEIR_SECONDS` how long Weir compares
 //! them at its usual pace (600).

@@ -104,8 +104,8 @@ impl Timeline {
         if run.events == expected {
             return Verdict::Complete;
         }
-        // Weir's own list after a 410 leaves out states in between. Whatever was left out, at each
-        // bookmark the objects must be those of etcd.
+        // Weir's own list after a 410 leaves out states in between. The objects must still be those
+        // of etcd at each bookmark.
         for (at, digest) in &run.bookmarks {
             if self.digest_at(*at) != Some(*digest) {
                 return Verdict::Wrong(format!("at the bookmark {at} the objects differ"));

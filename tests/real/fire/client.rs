@@ -1,5 +1,5 @@
-//! What all clients share: requests with their outcomes, and the resourceVersions that one client
-//! was shown, which must not fall.
+//! The parts that all clients share: requests with their outcomes, and the resourceVersions that
+//! one client was shown, which must not fall.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -50,7 +50,7 @@ pub(super) enum Bound {
     Any,
     /// This state or a later one.
     NotOlderThan(u64),
-    /// What was committed before the request.
+    /// A state with every write that was committed before the request.
     Consistent,
 }
 

@@ -15,7 +15,7 @@ use crate::control_plane::{
 /// One etcd with its API servers.
 pub(super) struct Cluster {
     pub(super) servers: Vec<ApiServer>,
-    /// From each API server to etcd.
+    /// The relays from each API server to etcd.
     links: Vec<Relay>,
     etcd: Etcd,
     assets: PathBuf,

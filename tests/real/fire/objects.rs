@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 pub(super) const COLLECTIONS: [&str; 3] =
     ["/api/v1/configmaps", "/api/v1/pods", "/apis/example.com/v1/widgets"];
 
-/// What their keys in etcd begin with.
+/// The prefixes of their keys in etcd.
 pub(super) const PREFIXES: [&str; 3] =
     ["/registry/configmaps/", "/registry/pods/", "/registry/example.com/widgets/"];
 

@@ -1,4 +1,4 @@
-//! What happened: violations, counts by phase, states that were listed, consistent starts.
+//! The report of a run: violations, counts by phase, states that were listed, consistent starts.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What clients, writers and the faults share.
+//! The state that clients, writers and the faults share.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use super::report::Report;
 
 /// The state of one run.
 pub(super) struct World {
-    /// Of Weir.
+    /// The kubeconfig of Weir.
     pub(super) kubeconfig: PathBuf,
-    /// Of the API servers themselves.
+    /// The kubeconfig of the API servers themselves.
     pub(super) direct: PathBuf,
     pub(super) reference: Arc<Reference>,
     pub(super) report: Report,

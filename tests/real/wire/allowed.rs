@@ -1,5 +1,5 @@
-//! The differences from the API server that are allowed, each with its reason. What a Weir leaves
-//! in its namespace is allowed to differ only where it refuses a write and so leaves nothing, and
+//! The differences from the API server that are allowed, each with its reason. The objects that a
+//! Weir leaves in its namespace may differ only where it refuses a write and so leaves nothing, and
 //! where a sidecar writes with its own identity.
 
 use super::case::{Case, Field};

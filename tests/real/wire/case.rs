@@ -35,9 +35,9 @@ pub(crate) struct Case {
     pub(crate) version: &'static str,
     pub(crate) fields: Vec<Field>,
     pub(crate) body: Vec<u8>,
-    /// Over HTTP/2, `:method` to `:path` that are left out.
+    /// The pseudo-header fields of HTTP/2, `:method` to `:path`, that are left out.
     pub(crate) left_out: Option<&'static str>,
-    /// What follows a 101.
+    /// The frames that follow a 101.
     pub(crate) script: Script,
 }
 

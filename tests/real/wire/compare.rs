@@ -1,9 +1,9 @@
-//! How two servers differ in what they did with one request.
+//! The differences between the outcomes of one request at two servers.
 
 use super::meaning::meaning;
 use super::outcome::{End, Outcome, Usable};
 
-/// What one server did with a request, and what that changed in its namespace.
+/// The outcome of a request at one server, and its changes in the server's namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) outcome: Outcome,
@@ -38,7 +38,7 @@ pub(crate) struct Difference {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Aspect {
-    /// What is left in the namespace.
+    /// The objects that are left in the namespace.
     Effect,
     /// The status, or how the exchange ended without one.
     End,

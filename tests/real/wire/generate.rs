@@ -126,7 +126,7 @@ fn mutate(rng: &mut Rng, target: &mut Vec<u8>, protocol: Protocol) {
         184..186 => vec![0x7f],
         186..190 => vec![b'y'; rng.usize(..3000)],
         190 => vec![b'y'; rng.usize(60_000..1_100_000)],
-        // What ends a line makes another request of HTTP/1.1.
+        // These bytes are for HTTP/2 only: the end of a line makes another request of HTTP/1.1.
         191..194 if protocol == Protocol::Http2 => {
             pick(rng, &[" ", "\r\n", "\0", "\n"]).as_bytes().to_vec()
         }

@@ -1,11 +1,11 @@
-//! What one server did with a request.
+//! The outcome of a request at one server.
 
 use crate::suite::wire::Answer;
 
-/// How an exchange ended.
+/// The end of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// With a response, which is whole unless its `broken` says otherwise.
+    /// A response, which is whole unless its `broken` says otherwise.
     Answer,
     /// The connection ended without a response.
     Closed,
@@ -26,11 +26,11 @@ pub(crate) enum Usable {
     Unclear,
 }
 
-/// What one server did with a request.
+/// The outcome of a request at one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) end: End,
-    /// How many 1xx responses came before.
+    /// The number of 1xx responses that came before.
     pub(crate) interim: usize,
     pub(crate) answer: Answer,
     pub(crate) usable: Usable,

@@ -19,12 +19,12 @@ struct Kind {
     example: String,
 }
 
-/// What a run has shown.
+/// The report of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     cases: usize,
     writes: usize,
-    /// How often the API server did what.
+    /// The number of cases for each outcome at the API server.
     labels: BTreeMap<String, usize>,
     kinds: BTreeMap<String, Kind>,
 }

@@ -13,10 +13,10 @@ use super::generate::pick;
 use super::http1::{BEARER, Connection};
 use super::peer::Protocol;
 
-/// What a client sends after a 101.
+/// The frames that a client sends after a 101.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Script {
-    /// How many events come by themselves, after which the client sends its frames.
+    /// The number of events that come by themselves, after which the client sends its frames.
     pub(crate) events: usize,
     pub(crate) frames: Vec<Vec<u8>>,
     /// Whether the client then ends its half of the connection.
@@ -186,7 +186,7 @@ pub(crate) async fn talk(connection: &mut Connection, script: &Script) -> Bytes 
     json!({"events": events, "others": others, "end": end}).to_string().into()
 }
 
-/// What a server has sent.
+/// The events and frames that a server has sent.
 #[derive(Default)]
 struct Transcript {
     events: Vec<Value>,

@@ -65,7 +65,8 @@ struct Inner {
     load: Load,
 }
 
-/// What a cache has shown: by target, resource, form, epoch and namespace, `None` for the cluster.
+/// The key of the revision that a cache has shown: target, resource, form, epoch and namespace,
+/// `None` for the cluster.
 type FloorKey = (String, &'static str, Form, usize, Option<&'static str>);
 
 /// A restart of a target.

@@ -84,7 +84,7 @@ pub(crate) fn allows(
     })
 }
 
-/// What the last guest watches.
+/// The watch of the last guest.
 pub(crate) const REVOKED_PATH: &str = "/api/v1/configmaps?watch=true&allowWatchBookmarks=true\
     &resourceVersion=0&timeoutSeconds=600";
 const ROLE: &str = "watch-config-maps";

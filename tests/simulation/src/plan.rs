@@ -24,7 +24,7 @@ use crate::guests::GUESTS;
 pub(crate) struct Plan {
     /// Decides what the plan does not: latencies, the sizes of reads, the order of hashes.
     pub(crate) seed: u64,
-    /// How long faults and writes last.
+    /// The time for which faults and writes last.
     pub(crate) duration: Duration,
     /// The number of API servers.
     pub(crate) servers: usize,
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     /// The Weirs have the API servers as a list; the balancer is the last resort.
     #[serde(default)]
     pub(crate) listed: bool,
-    /// What the history of a cache may weigh in Weir, in bytes; the default without.
+    /// The limit on the history of a cache in Weir, in bytes; `None` for the default.
     #[serde(default)]
     pub(crate) history_bytes: Option<usize>,
     /// The number of Weirs; 0 for clients of the API servers themselves.
@@ -183,7 +183,8 @@ impl Plan {
 
     /// Draws other faults, of these kinds only and often: for bugs that few kinds show. A crowd
     /// stays only where all of them are kinds for a crowd: it writes while others hold their
-    /// writes, and what it sent on a frozen connection arrives when its seat was given back.
+    /// writes, and a request that it sent on a frozen connection arrives when its seat was
+    /// released.
     pub(crate) fn with_faults(mut self, kinds: &[Fault]) -> Self {
         let is_for_crowds =
             |kind: &Fault| CROWD_FAULTS.contains(kind) || matches!(kind, Fault::ChangePlan);
@@ -232,8 +233,8 @@ impl Plan {
         self
     }
 
-    /// Revokes the permission to read the whole cluster now and then. What is forwarded then cannot
-    /// notice a lost history, as without Weir.
+    /// Revokes the permission to read the whole cluster now and then. A forwarded request then
+    /// cannot notice a lost history, as without Weir.
     fn revoke(&mut self) {
         self.faults.retain(|strike| !matches!(strike.fault, Fault::Restore | Fault::Swap));
         let mut rng = fastrand::Rng::with_seed(self.seed);

@@ -17,8 +17,8 @@ pub(crate) struct Resource {
     pub(crate) plural: &'static str,
     pub(crate) api_version: &'static str,
     kind: &'static str,
-    /// What each object in JSON begins with, and an item of a list does not: `None` for a custom
-    /// resource, whose items are whole objects.
+    /// The text with which each object in JSON begins, and an item of a list does not; `None` for a
+    /// custom resource, whose items are whole objects.
     lead: Option<&'static str>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Selection {
     pub(crate) namespace: Option<&'static str>,
     /// The name of the one object.
     pub(crate) name: Option<usize>,
-    /// What is required of the label `app`.
+    /// The requirement of the label `app`.
     pub(crate) label: Option<LabelTerm>,
     /// The required node, of pods.
     pub(crate) node: Option<&'static str>,
@@ -91,7 +91,7 @@ pub(crate) struct Selection {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LabelTerm {
     Is(&'static str),
-    /// Also of what has no label.
+    /// The label is not this one; an object without a label matches, too.
     IsNot(&'static str),
     OneOf([&'static str; 2]),
     Present,
@@ -270,7 +270,7 @@ pub(crate) fn definition(version: u32) -> Value {
 }
 
 /// Returns the JSON without the fields that a definition adds by default: they depend on the
-/// definition of the moment, and no resourceVersion tells which one that is.
+/// definition of the moment, and no resourceVersion shows which one that is.
 pub(crate) fn without_defaults(json: Bytes) -> Bytes {
     let start = format!(",\"{DEFAULTED}");
     let mut rest = &*json;

@@ -73,7 +73,7 @@ enum Task {
         /// Minutes of writes; six minutes of calm and checks follow.
         #[arg(long, default_value_t = 0.5)]
         minutes: f64,
-        /// Takes only each so many-th point.
+        /// Takes only every STEPth point.
         #[arg(long, default_value_t = 1)]
         step: usize,
     },
@@ -83,10 +83,10 @@ enum Task {
         count: u64,
         #[command(flatten)]
         options: Options,
-        /// Runs so many of the seeds twice: their traces must have the same hash.
+        /// Runs this number of the seeds twice: their traces must have the same hash.
         #[arg(long, default_value_t = 0)]
         twice: u64,
-        /// Runs so many processes at once; 0 for one on each processor.
+        /// Runs this number of processes at once; 0 for one on each processor.
         #[arg(long, default_value_t = 0)]
         jobs: usize,
         /// Writes the plan of each seed that fails to this directory.
@@ -299,7 +299,7 @@ fn enumerate(seed: u64, scenario: Scenario, minutes: f64, step: usize) -> bool {
         let words = [&seed, "--minutes", &minutes, "--scenario", &name, "--cut", &cut];
         words.iter().chain(&["--side", side]).map(|word| (*word).to_owned()).collect::<Vec<_>>()
     };
-    // No run has so many points, so that nothing is cut.
+    // No run has a point of this number, so that nothing is cut.
     let (output, is_success) = child("one", &arguments(u64::MAX, "before"));
     let Some(points) = number(&output, POINTS).filter(|_| is_success) else {
         print!("{output}");

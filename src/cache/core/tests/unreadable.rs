@@ -62,7 +62,7 @@ fn change(place: Place, resource_version: u64, is_deletion: bool) -> Change {
 struct Upstream {
     /// The objects at each resourceVersion, each with its own.
     states: BTreeMap<u64, BTreeMap<Place, u64>>,
-    /// What was changed at each resourceVersion.
+    /// The object that was changed at each resourceVersion.
     changed: BTreeMap<u64, Place>,
     pending: Vec<Change>,
 }

@@ -17,7 +17,7 @@ impl Rig {
         state.map(|state| state.resource_version().0)
     }
 
-    /// Sends a list `every` so often for a second.
+    /// Sends lists at intervals of `every` for a second.
     async fn lists_every(
         &self,
         every: Duration,

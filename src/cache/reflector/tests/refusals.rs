@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Where a reflector is when the refusals begin.
+/// The state of a reflector when the refusals begin.
 #[derive(Clone, Copy, Debug)]
 enum At {
     /// It opens a watch again.

@@ -17,7 +17,7 @@ use crate::upstream::version::UpstreamVersion;
 /// The objects of an upstream, by name, with their resourceVersions.
 type Objects = BTreeMap<String, u64>;
 
-/// What answers requests at one resourceVersion.
+/// The sources of the answers to requests at one resourceVersion.
 struct Answers {
     /// The objects in the API server's watch cache.
     cached: Objects,
@@ -29,7 +29,7 @@ struct Answers {
 }
 
 const ROUND: Duration = Duration::from_secs(30);
-/// The task looks each second.
+/// The interval in which the task looks for work.
 const STEP: Duration = Duration::from_secs(1);
 
 struct Checked {
@@ -181,7 +181,7 @@ async fn a_wrong_cache_is_quarantined_until_its_successor_was_checked_whole() {
     assert!(!rig.metric("weir_cache_quarantined{"));
     assert!(rig.registry.suspended().quarantined.is_empty());
     assert_eq!(checked.wrong(), Some(WrongSide::Cache), "the report stays");
-    // What clients of the wrong cache resume from is refused with 410.
+    // A resourceVersion from which clients of the wrong cache resume is refused with 410.
     assert!(handle.is_lost(ResourceVersion(1000), WAIT).await);
     assert!(!handle.is_lost(ResourceVersion(1002), WAIT).await);
 }

@@ -39,8 +39,8 @@ proptest! {
     /// SFQ(D) (Jin, Chase, Kaur 2004): over any interval in which two flows have requests that
     /// wait, what they get differs by at most D + 1 times the sum of their largest costs. This is
     /// for two flows of requests of one seat, or two of wider ones: these together have at most a
-    /// part of the level, and the largest cost is that of any flow. With fewer seats one
-    /// flow may have only a small part.
+    /// part of the level, and the largest cost is that of any flow. In a level with fewer seats,
+    /// one flow may have only a small part.
     #[test]
     fn two_flows_that_wait_differ_by_a_constant(
         seats in 10_u64..24,

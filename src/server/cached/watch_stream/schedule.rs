@@ -10,15 +10,15 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::server::drain::{WATCH_AGE_MIN, WatchDrain};
 
-/// When a watch gets bookmarks, and when it ends.
+/// The times at which a watch gets bookmarks, and at which it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     begun: Instant,
-    /// When the watch ends.
+    /// The end of the watch.
     pub(super) end: Instant,
     /// Whether the client wants bookmarks.
     pub(super) bookmarks: bool,
-    /// When the next bookmark is due; `None` for no more.
+    /// The time of the next bookmark; `None` for no more.
     pub(super) next_bookmark: Option<Instant>,
     /// When the watch ends because Weir drains, if it has caught up by then.
     leave: Option<Instant>,

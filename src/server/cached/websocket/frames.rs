@@ -11,7 +11,7 @@
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// What a client has sent that needs a reply.
+/// A frame of a client that needs a reply or ends the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Received {
     /// A ping with this payload.
@@ -26,7 +26,7 @@ pub(super) enum Received {
 #[derive(Debug)]
 pub(super) struct FrameReader<R> {
     io: R,
-    /// Read and not yet parsed.
+    /// The bytes that were read and not yet parsed.
     buffer: BytesMut,
     state: State,
 }
@@ -191,8 +191,8 @@ pub(super) const CLOSE: u8 = 8;
 pub(super) const PING: u8 = 9;
 pub(super) const PONG: u8 = 10;
 const FIN: u8 = 0x80;
-/// The longest payload of a control frame (RFC 6455 section 5.5). Of a longer ping, the upstream
-/// sends this much back.
+/// The longest payload of a control frame (RFC 6455 section 5.5). The upstream answers a longer
+/// ping with this many bytes of it.
 const CONTROL_BYTES_MAX: usize = 125;
 /// The upstream's limit on the payload of a data frame, `DefaultMaxPayloadBytes`.
 const DATA_BYTES_MAX: u64 = 32 << 20;

@@ -1,11 +1,11 @@
-//! What cannot pass through hyper, beside the request to which it belongs.
+//! The parts of a request that cannot pass through hyper, beside that request.
 
 use http::{HeaderMap, Request, StatusCode};
 
 use crate::api::status::Status;
 use crate::server::http::refusal;
 
-/// What a request head has that hyper cannot read.
+/// The part of a request head that hyper cannot read.
 #[derive(Debug)]
 pub(crate) enum Aside {
     /// The head is refused. hyper gets another one in its place.
@@ -14,7 +14,7 @@ pub(crate) enum Aside {
     Fields(Box<HeaderMap>),
 }
 
-/// Why a head is refused. An extension of the request that takes its place.
+/// The reason why a head is refused. An extension of the request that takes its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefusedHead(pub(crate) Status);
 

@@ -1,5 +1,5 @@
 //! One request head of HTTP/1.1, parsed as hyper parses it: with the same parser and the same rules
-//! for the length of the body. What the two could read differently is refused.
+//! for the length of the body. A head that the two could read differently is refused.
 
 use std::mem::MaybeUninit;
 
@@ -15,18 +15,18 @@ use crate::server::http::headers;
 /// A head that is complete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// Its length as the client sent it.
+    /// The length of the head as the client sent it.
     pub(super) length: usize,
-    /// What hyper gets in its place, where it may not have the head itself.
+    /// The bytes that hyper gets in place of the head, where it may not have the head itself.
     pub(super) replacement: Option<Vec<u8>>,
     /// The fields that are not in the replacement.
     pub(super) fields: Option<Box<HeaderMap>>,
     pub(super) body: BodyFraming,
-    /// Where its header block begins, if the same block belongs to no body in another head as well.
+    /// The start of its header block, if the same block belongs to no body in another head as well.
     pub(super) block: Option<usize>,
 }
 
-/// What follows a head.
+/// The framing of the body that follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFraming {
     Empty,
@@ -36,7 +36,7 @@ pub(super) enum BodyFraming {
     Upgrade,
 }
 
-/// Why there is no head.
+/// The reason why there is no head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoHead {
     Incomplete,
@@ -119,7 +119,7 @@ fn read_folded(bytes: &[u8]) -> Option<Result<Head, NoHead>> {
 /// Reads a whole head that was changed. hyper gets it in place of as many bytes as `taken`.
 fn read_changed(changed: &[u8], taken: usize) -> Result<Head, NoHead> {
     let head = read(changed)?;
-    // What follows the head was not changed.
+    // The bytes after the head were not changed.
     let length = taken - (changed.len() - head.length);
     let replacement = head.replacement.or_else(|| changed.get(..head.length).map(<[u8]>::to_vec));
     Ok(Head { length, replacement, block: None, ..head })
@@ -267,7 +267,7 @@ fn framing(is_http11: bool, fields: &[Header<'_>]) -> Result<(BodyFraming, bool)
             _ => {}
         }
     }
-    // As Go's server, which looks at the first value alone.
+    // Only the first value counts, as in Go's server.
     let is_token = |token: &[u8]| token.eq_ignore_ascii_case(b"100-continue");
     let separates = |byte: &u8| matches!(byte, b' ' | b'\t' | b',');
     if expectation.is_some_and(|expectation| {

@@ -12,7 +12,7 @@
 //!   handlers, which do not read it. An empty one is left out, as Go ignores it.
 //! * A `:scheme` but `http` and `https` has the stream reset, as by Go.
 //!
-//! What is rewritten is not in h2's dynamic table; [`table`](super::hpack::table) says why all
+//! A rewritten field is not in h2's dynamic table; [`table`](super::hpack::table) says why all
 //! other fields still are.
 
 use http::uri::Authority;

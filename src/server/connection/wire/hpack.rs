@@ -39,8 +39,8 @@ impl<'a> Cursor<'a> {
         self.rest = self.rest.get(1..).unwrap_or_default();
     }
 
-    /// Reads an integer whose first byte has `prefix` bits for it (§5.1). As h2, this accepts at
-    /// most four bytes more.
+    /// Reads an integer whose first byte has `prefix` bits for it (§5.1). Accepts at most four
+    /// bytes more, as h2 does.
     pub(super) fn integer(&mut self, prefix: u32) -> Result<usize, BadBlock> {
         let (first, mut rest) = self.rest.split_first().ok_or(BadBlock)?;
         let mask = (1_usize << prefix) - 1;

@@ -27,7 +27,7 @@ pub(super) struct RequestReader {
     usual_block: Vec<u8>,
     /// Whether a plain GET has come.
     had_plain: bool,
-    /// How many bytes of an incomplete head were searched for its end.
+    /// The bytes of an incomplete head that were searched for its end.
     searched: usize,
 }
 
@@ -96,7 +96,7 @@ impl RequestReader {
             activity.end_head(None);
             return Step::Pass(length);
         }
-        // What came first was parsed, and had no error up to its end.
+        // The bytes that came first were parsed, and had no error up to their end.
         let is_incomplete = self.searched > 0 && head::end(bytes, self.searched).is_none();
         let read = if is_incomplete { Err(NoHead::Incomplete) } else { head::read(bytes) };
         let head = match read {

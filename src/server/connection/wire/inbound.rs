@@ -4,8 +4,8 @@
 //! same bytes.
 //!
 //! Bytes stay in the reader's buffer while they need no change, so that a connection usually costs
-//! no copy, and no memory but its state. What is withheld or was rewritten lies in [`Pending`]
-//! until it was delivered.
+//! no copy, and no memory but its state. Withheld and rewritten bytes lie in [`Pending`] until they
+//! were delivered.
 
 use std::io;
 use std::pin::Pin;
@@ -40,11 +40,11 @@ enum Protocol {
 /// Bytes that are not in the buffer of a read.
 #[derive(Debug, Default)]
 struct Pending {
-    /// To be delivered before anything else.
+    /// The bytes that are delivered before anything else.
     ready: Vec<u8>,
-    /// How many bytes of `ready` were delivered.
+    /// The number of bytes of `ready` that were delivered.
     delivered: usize,
-    /// What came and is not complete, or waits for the delivery of what came before.
+    /// The bytes that came and are not complete, or that wait for the delivery of earlier ones.
     withheld: BytesMut,
     /// Whether a step is taken with `withheld` before more is read.
     resumes: bool,
@@ -212,7 +212,7 @@ impl Inbound {
             pending.withheld.advance(taken);
         }
         if pending.withheld.is_empty() {
-            // Its memory is given back.
+            // This frees the memory of the buffer.
             (pending.withheld, pending.resumes) = (BytesMut::new(), false);
         }
         let is_empty = pending.ready.is_empty() && pending.withheld.is_empty();

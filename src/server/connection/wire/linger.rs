@@ -41,7 +41,7 @@ impl Linger {
     }
 }
 
-/// As in Go's server (`rstAvoidanceDelay`).
+/// The longest time of lingering, as in Go's server (`rstAvoidanceDelay`).
 const LINGER: Duration = Duration::from_millis(500);
 /// Reads in one poll; other connections have their turn between.
 const READS_MAX: usize = 16;

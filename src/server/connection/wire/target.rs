@@ -151,8 +151,8 @@ mod tests {
     }
 
     proptest! {
-        /// What Go's handlers see: the path and the query split at the first `?`, the path decoded,
-        /// and the pairs of the query decoded.
+        /// The meaning is what Go's handlers see: the path and the query split at the first `?`,
+        /// the path decoded, and the pairs of the query decoded.
         #[test]
         fn an_escaped_target_means_the_same(
             tail in proptest::collection::vec(

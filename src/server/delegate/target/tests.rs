@@ -41,7 +41,7 @@ fn a_request_with_a_very_long_selector_is_forwarded() {
     }
 }
 
-/// In JSON it stands for any byte that is not UTF-8.
+/// The character stands in JSON for any byte that is not UTF-8.
 #[test]
 fn a_field_selector_with_the_replacement_character_is_forwarded() {
     let secrets = resource(("", "v1", "secrets"), true);

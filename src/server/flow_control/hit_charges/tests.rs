@@ -125,8 +125,8 @@ async fn a_long_user_agent_is_not_kept() {
 }
 
 proptest! {
-    /// Whoever sends what over which connection, each user is charged for his requests, and the
-    /// metrics have all of them.
+    /// Each user is charged for his own requests, whatever connections carry them, and the metrics
+    /// have all of them.
     #[test]
     fn each_user_is_charged_for_his_hits(
         come in prop::collection::vec((0_usize..2, 0_usize..3, 0_usize..3, 0_usize..2), 1..300),

@@ -161,7 +161,7 @@ fn refusal(status: StatusCode, headers: &HeaderMap, is_of_core: bool) -> Option<
 
 /// The reasons of another Weir that are about its load, or that of its API server.
 const LOAD_REASONS: [&str; 4] = ["concurrency-limit", "overload", "queue-full", "time-out"];
-/// A client that waited so long for a head has not just changed its mind.
+/// The wait for a head after which a client that goes away has not just changed its mind.
 const HEAD_LATE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::upstream::error::UpstreamError;
 
-/// What is kept of an object.
+/// The facts that are kept of an object.
 pub(in crate::upstream::discovery) trait Facts:
     DeserializeOwned + Clone + PartialEq + Send + Sync + 'static
 {

@@ -1,4 +1,4 @@
-//! Who serves a resource, for each state of what decides it, and after changes in any order.
+//! The server of a resource, for each state of the deciding facts, after changes in any order.
 
 use std::time::Duration;
 

@@ -185,8 +185,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Whatever happened: the next probe is never far away, and a healthy server is usable after
-    /// the probes of two minutes.
+    /// After any events, the next probe is never far away, and a healthy server is usable after the
+    /// probes of two minutes.
     #[test]
     fn a_healthy_server_always_comes_back(
         events in prop::collection::vec((event(), 0_u64..3000), 0..100),

@@ -23,7 +23,7 @@ pub(super) struct Connection {
     /// The streams that Weir reset lately. Its lock is taken while that of the pool's state is
     /// held.
     resets: Mutex<RecentCount>,
-    /// How many streams the peer allows.
+    /// The number of streams that the peer allows.
     peer_streams_max: Arc<AtomicUsize>,
     pub(super) tls_generation: u64,
     liveness: Arc<Liveness>,

@@ -130,8 +130,8 @@ impl ConnectionDriver {
         if let Err(error) = ended {
             tracing::debug!(error = chain(&error), "an HTTP/2 connection to the upstream ended");
         }
-        // It gives back the requests that it has not sent, and must not keep them until the last
-        // response has ended.
+        // The driver returns the requests that it has not sent, and must not keep them until the
+        // last response has ended.
         drop(driver);
         drop(accepting);
         tasks.finish().await;

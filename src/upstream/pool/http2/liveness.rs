@@ -29,15 +29,15 @@ use super::group_streams::GroupStreams;
 /// Whether one connection lives.
 pub(super) struct Liveness {
     start: Instant,
-    /// How long the answer to a ping may take.
+    /// The time that the answer to a ping may take.
     pong_time: Duration,
-    /// When the last bytes arrived.
+    /// The time at which the last bytes arrived.
     last_read: AtomicU64,
-    /// When the last ping was sent.
+    /// The time at which the last ping was sent.
     pinged_at: AtomicU64,
     /// The exchanges that wait for the peer.
     in_flight: AtomicUsize,
-    /// Since when there is at least one.
+    /// The time since which there is at least one.
     busy_since: AtomicU64,
     is_silent: AtomicBool,
     is_dead: AtomicBool,

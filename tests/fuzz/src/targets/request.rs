@@ -217,7 +217,7 @@ pub fn selectable_fields(data: &[u8]) {
     }
 }
 
-/// By parsing the whole value.
+/// Returns the expected text, by parsing the whole value.
 fn expected(rule: Rule, value: &Value, raw: &str) -> String {
     match (rule, value) {
         (Rule::Bool, value) => (*value == Value::Bool(true)).to_string(),

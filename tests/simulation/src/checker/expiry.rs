@@ -21,7 +21,7 @@ use crate::plan::Plan;
 use crate::resources::Selection;
 use crate::write_log::{Log, Moment};
 
-/// From where on every cache and every API server has all events.
+/// The history that every cache and every API server has.
 pub(super) struct RetainedHistory {
     /// The last writes of a resource that they have at least; `None` where nothing is promised.
     events: Option<usize>,
@@ -87,7 +87,8 @@ impl Checker {
     }
 }
 
-/// What a cache keeps at least, as far as the API servers have it.
+/// The least number of events that a cache keeps, as far as the API servers have them.
 const EVENTS_MIN: usize = 100;
-/// How long a reflector may have no watch while no fault loses history: the longest back-off.
+/// The longest time without a watch of a reflector while no fault loses history: the longest
+/// back-off.
 const WITHOUT_WATCH_MAX: Duration = Duration::from_secs(60);

@@ -25,9 +25,9 @@ pub(crate) struct ReadOperation {
     pub(crate) selection: Selection,
     pub(crate) read_at: ReadAt,
     pub(crate) form: Form,
-    /// When it was sent.
+    /// The moment at which it was sent.
     pub(crate) begun: Moment,
-    /// What the target's cache had shown by then.
+    /// The revision that the target's cache had shown by then.
     pub(crate) floor: u64,
 }
 
@@ -36,11 +36,11 @@ pub(crate) struct ReadOperation {
 pub(crate) struct Walk {
     /// The resourceVersion of all pages, and the epoch, once they are known.
     revision: Option<u64>,
-    /// How many objects came before.
+    /// The number of objects on the pages before.
     offset: usize,
 }
 
-/// What a list says about itself.
+/// The metadata of a list.
 pub(crate) struct ListInfo {
     pub(crate) revision: u64,
     pub(crate) token: String,
@@ -49,8 +49,8 @@ pub(crate) struct ListInfo {
 }
 
 impl Checker {
-    /// Checks one page of a list, which may be the only one. Returns what it says about itself, or
-    /// `None` if it cannot be used.
+    /// Checks one page of a list, which may be the only one. Returns its metadata, or `None` if it
+    /// cannot be used.
     pub(crate) fn list(
         &self,
         operation: &ReadOperation,
@@ -132,7 +132,7 @@ impl Checker {
         };
         inner.checked(guarantee);
         let ended = inner.write_log.now();
-        // What is forwarded may reach an API server whose cache lags.
+        // A forwarded read may reach an API server whose cache lags.
         let floor = if answer.is_hit() { operation.floor } else { 0 };
         let mut problem = String::new();
         for epoch in inner.write_log.candidates(operation.begun) {

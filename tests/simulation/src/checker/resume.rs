@@ -2,7 +2,8 @@
 //! first.
 //!
 //! W2 between two claims: a client can be cut after each event, and resume elsewhere from the
-//! resourceVersion of that event. What it holds and the events after it must give the right state.
+//! resourceVersion of that event. The objects that it holds and the events after that one must give
+//! the right state.
 //!
 //! This matters for the difference of a relist, whose events are at resourceVersions that the
 //! client's objects do not show.

@@ -19,14 +19,14 @@ use crate::write_log::Moment;
 
 pub(crate) use self::frame::Notice;
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// After a resourceVersion.
+    /// The events after a resourceVersion.
     After(u64),
-    /// With the state, whose end a bookmark marks. It is the latest, or not older than `least`.
+    /// The state, whose end a bookmark marks. It is the latest, or not older than `least`.
     State { consistent: bool, least: u64 },
-    /// With the events to come, after the cache's place or the latest revision.
+    /// The events to come, after the cache's place or the latest revision.
     Now { consistent: bool },
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct StreamCheck {
     /// The initial state, until its end.
     initial: Option<Vec<(String, ShownObject)>>,
     candidates: Vec<Candidate>,
-    /// How many epochs were looked at for `candidates`.
+    /// The number of epochs that were looked at for `candidates`.
     epochs: usize,
     /// Events since the last bookmark may be the difference of two states.
     is_relisted: bool,
@@ -52,7 +52,7 @@ pub(crate) struct StreamCheck {
     difference_at: Option<Instant>,
 }
 
-/// What held when a request was sent.
+/// The time at which a request was sent, and the floor at that time.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent {
     pub(crate) begun: Moment,
@@ -61,7 +61,7 @@ pub(crate) struct Sent {
 }
 
 impl Checker {
-    /// Notes what holds when the request of a stream is sent.
+    /// Notes the time and the floor when the request of a stream is sent.
     pub(crate) fn send(&self, target: &str, selection: &Selection, form: Form) -> Sent {
         Sent { begun: self.now(), floor: self.floor(target, selection, form) }
     }
@@ -76,7 +76,7 @@ impl Checker {
         frames: &Frames,
     ) -> StreamCheck {
         let is_hit = frames.is_hit();
-        // What is forwarded may reach an API server whose cache lags.
+        // A forwarded watch may reach an API server whose cache lags.
         let floor = if is_hit { floor } else { 0 };
         let mut inner = self.0.lock();
         let now = inner.write_log.now();
@@ -137,7 +137,7 @@ impl Checker {
         let epochs = inner.write_log.now().epoch + 1;
         stream.follow(&inner, epochs);
         let frame = frame::read(stream.form, stream.selection.resource, line);
-        // What is forwarded may be the garbage of a fault.
+        // A forwarded frame may be the garbage of a fault.
         if frame.is_none() && stream.is_hit {
             let (text, form) = (String::from_utf8_lossy(line), stream.form);
             let what = format!("{}: not an event in {form:?}: {text}", stream.target);
@@ -177,7 +177,7 @@ impl StreamCheck {
                 continue;
             };
             let log = epoch.log(self.selection.resource);
-            // What was shown before comes no more.
+            // Events that were shown before come no more.
             let newest_shown =
                 after.max(self.last_event).max(self.last_bookmark).min(restored_revision);
             let next = log.map_or(0, |log| next_after(log, newest_shown));

@@ -16,7 +16,7 @@ pub(super) async fn run(mut client: Client) {
         let now = client.setting.checker.now().revision;
         let read_at = match client.rng.u8(..4) {
             0 => ReadAt::Any,
-            // Whoever has just written knows it, and a cache may not have it yet.
+            // A client that has just written knows this revision, and a cache may not have it yet.
             1 if is_varied() && client.rng.bool() => ReadAt::NotOlderThan(now),
             1 if seen > 0 => ReadAt::NotOlderThan(seen),
             2 if seen > 0 => ReadAt::Exactly(seen),
@@ -98,7 +98,7 @@ fn draw_parameters(client: &mut Client, operation: &ReadOperation) -> (bool, Str
     let (read_at, parameters) = (operation.read_at, operation.read_at.parameters());
     let is_short = client.rng.bool();
     let parameters = match read_at {
-        // Of a single object, a page at N is the latest.
+        // A page at N of a single object is the latest, and is left out.
         ReadAt::Exactly(revision) if in_pages && is_short && operation.selection.name.is_none() => {
             format!("resourceVersion={revision}")
         }

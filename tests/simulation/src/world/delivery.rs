@@ -21,7 +21,7 @@ pub(super) async fn check(setting: &Setting, informers: &[Informer], mut rng: fa
     let written = setting.checker.now();
     sleep(BACKOFF_RESET).await;
     bookmarks_arrive(setting, informers, written);
-    // As at their time-out. No stream of a client ends for it (W6).
+    // The watches end as at their time-out. No stream of a client ends for it (W6).
     setting.trace.line("all watches end");
     setting.simulator.faults().cut_watches(None, Cut::Clean);
     sleep(RESUMED).await;
@@ -35,7 +35,8 @@ pub(super) async fn check(setting: &Setting, informers: &[Informer], mut rng: fa
     setting.phase.hold_requests(false);
 }
 
-/// W12: looks whether the streams that have been open for so long claim what was written then.
+/// W12: looks whether the streams that have been open since `written` claim the last write before
+/// it.
 fn bookmarks_arrive(setting: &Setting, informers: &[Informer], written: Moment) {
     for informer in informers {
         let progress = informer.progress.lock();
@@ -86,7 +87,7 @@ const SOON: Duration = Duration::from_secs(3);
 /// With the calm before, far more than the time after which a reflector's back-off is reset. Each
 /// stream gets a bookmark in it.
 const BACKOFF_RESET: Duration = Duration::from_secs(65);
-/// What was sent before is answered.
+/// The time in which requests that were sent before are answered.
 const ANSWERED: Duration = Duration::from_secs(5);
-/// The first wait of a back-off, and a proof that the history is the same.
+/// The time of the first wait of a back-off, and of a proof that the history is the same.
 const RESUMED: Duration = Duration::from_secs(10);

@@ -193,7 +193,7 @@ async fn change_state(fault: Fault, plan: &Plan, setting: &Setting, mut rng: fas
         tokio::time::sleep(Duration::from_millis(rng.u64(100..20_000))).await;
         snapshot
     };
-    // Where the new revision is also one of the lost history, nobody can tell them apart. A restore
+    // If the new revision is also one of the lost history, nobody can distinguish them. A restore
     // without a higher revision is noticed while writes are held.
     let lost = setting.checker.present_revisions();
     if (fault == Fault::Swap || bump > 0) && lost.contains(&(snapshot.revision() + bump)) {

@@ -20,14 +20,14 @@ pub(super) async fn check(
     mut rng: fastrand::Rng,
 ) {
     let Some(target) = setting.targets.first().filter(|_| plan.weirs > 0) else { return };
-    // Of these a selector matches few, and no regular bookmark follows so soon. An API server ends
-    // the watches that have not got what leaves its history (W6).
+    // A selector matches few of these writes, and no regular bookmark follows within `SOON`. An API
+    // server ends the watches that have not got the events that leave its history (W6).
     let writes = WRITES.min(plan.history_events / EVENTS_PER_WRITE);
     for resource in &RESOURCES {
         (0..writes).for_each(|_| write(setting, resource, &mut rng));
     }
     sleep(SOON).await;
-    // What is refused meanwhile is not judged.
+    // Requests that are refused meanwhile are not judged.
     setting.phase.unsettle();
     setting.trace.line("a Weir drains in the calm");
     let written = setting.checker.now();
@@ -56,9 +56,9 @@ pub(super) async fn check(
 }
 
 const WRITES: usize = 4;
-/// Those of a deletion and a creation.
+/// The events of a deletion and a creation.
 const EVENTS_PER_WRITE: usize = 2;
-/// Events arrive so soon (`world::delivery`).
+/// The time in which events arrive (`world::delivery`).
 const SOON: Duration = Duration::from_secs(3);
 const AWAY: Duration = Duration::from_secs(1);
 /// The first back-offs of an informer.

@@ -97,7 +97,7 @@ impl Weirs {
                 self.ended(running).await;
             }
         }
-        // What is left there does no harm.
+        // Files that are left there do no harm.
         drop(std::fs::remove_dir_all(&self.directory));
     }
 

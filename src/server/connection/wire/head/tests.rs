@@ -199,7 +199,7 @@ fn folded_fields_are_joined_with_a_blank() {
         let passed = passed(head(fields).as_bytes()).1;
         assert_eq!(String::from_utf8(passed).unwrap(), head(expected), "{fields:?}");
     }
-    // What follows the head stays.
+    // The bytes after the head stay.
     let read = read(b"GET /\xFF HTTP/1.1\r\nX: a\r\n b\r\n\r\nnext").unwrap();
     let replacement = b"GET /%FF HTTP/1.1\r\nX: a b\r\n\r\n".to_vec();
     assert_eq!((read.length, read.replacement), (29, Some(replacement)));

@@ -13,7 +13,7 @@ use super::super::target::is_foreign;
 #[error("a header block cannot be read")]
 pub(in super::super) struct BadBlock;
 
-/// What is known of a string without its bytes.
+/// The measure of a string, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Measure {
     /// The number of its bytes.
@@ -68,8 +68,7 @@ pub(super) fn decode(coded: &[u8]) -> Result<Vec<u8>, BadBlock> {
 
 /// The bits of a string that are not decoded yet.
 struct Bits<'a> {
-    /// The next bits, the first one highest. What is behind `count` bits is 0, or the bits of
-    /// `rest`.
+    /// The next bits, the first one highest. Behind `count` bits are zeros, or the bits of `rest`.
     next: u64,
     count: u32,
     rest: &'a [u8],
@@ -137,7 +136,7 @@ impl<'a> Bits<'a> {
 struct Codes {
     first: u32,
     count: u32,
-    /// Where their symbols begin in [`SORTED`].
+    /// The start of their symbols in [`SORTED`].
     sorted: u32,
 }
 
@@ -330,7 +329,7 @@ mod tests {
             prop_assert_eq!(measure(&coded), Ok(Measure { length: text.len(), has_foreign }));
         }
 
-        /// Whatever is decoded has no other code.
+        /// A decoded string has no other code.
         #[test]
         fn bytes_are_decoded_and_measured_alike(
             coded in proptest::collection::vec(prop_oneof![any::<u8>(), Just(0xFF)], 0..40)

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use super::Text;
 use super::huffman::BadBlock;
 
-/// The kinds of fields that h2 tells apart. The first six are pseudo-header fields.
+/// The kinds of fields that h2 distinguishes. The first six are pseudo-header fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum FieldKind {
     Authority,
@@ -84,7 +84,7 @@ impl FieldName {
     }
 }
 
-/// Where h2 has an entry of the client's tables.
+/// The place of an entry of the client's tables in those of h2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Place<'a> {
     /// At the same index.
@@ -103,7 +103,7 @@ pub(in super::super) struct Table {
     /// The sum of the sizes.
     size: usize,
     size_max: usize,
-    /// How many entries were ever inserted.
+    /// The number of entries that were ever inserted.
     inserted: u64,
     /// The oldest is the first one.
     absent: VecDeque<Absent>,
@@ -119,7 +119,7 @@ struct Entry {
 /// An entry that h2 does not have.
 #[derive(Debug)]
 struct Absent {
-    /// How many entries were inserted before it.
+    /// The number of entries that were inserted before it.
     number: u64,
     field: Box<[u8]>,
 }
@@ -207,7 +207,7 @@ impl Table {
 
 /// The size of the table that h2 announces to clients: the default, since Weir sets no other.
 const SIZE_MAX: usize = 4096;
-/// What an entry takes besides its name and its value (§4.1).
+/// The bytes that an entry takes besides its name and its value (§4.1).
 const ENTRY_OVERHEAD: usize = 32;
 /// The length of `transfer-encoding`, the longest name that is no regular one.
 const LONGEST_NAME: usize = 17;

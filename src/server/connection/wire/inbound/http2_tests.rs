@@ -25,7 +25,7 @@ struct Wire {
     answered: Arc<Mutex<Vec<u8>>>,
 }
 
-/// What a client sent, in the parts in which it comes.
+/// The bytes that a client sent, in the parts in which they come.
 struct Sent(Arc<Mutex<VecDeque<Vec<u8>>>>);
 
 impl AsyncRead for Sent {
@@ -75,7 +75,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// What h2 made of a connection.
+/// The requests and errors that h2 made of a connection.
 #[derive(Debug, Default)]
 struct Read {
     requests: HashMap<u32, Request<()>>,
@@ -193,7 +193,7 @@ proptest! {
         }
     }
 
-    /// Whatever a client sends, h2 reads nothing that it does not mean.
+    /// h2 reads nothing that the client's bytes do not mean, whatever bytes these are.
     #[test]
     fn h2_reads_nothing_else_from_damaged_bytes(
         requests in requests(),

@@ -32,9 +32,9 @@ pub(super) struct Frame {
 /// The object of a frame.
 pub(super) enum ShownObject {
     Json(Box<[u8]>),
-    /// Of another form, to be compared as an item of a list.
+    /// The object in another form, to be compared as an item of a list.
     Item(Item),
-    /// That of a bookmark or an error.
+    /// The object of a bookmark or an error.
     Other,
 }
 
@@ -45,7 +45,7 @@ struct JsonFrame<'a> {
     object: &'a RawValue,
 }
 
-/// What every frame with an object says, whatever its form.
+/// The parts that every frame with an object has, in each form.
 struct Head {
     kind: (String, String),
     key: Option<String>,

@@ -1,4 +1,4 @@
-//! What the bytes of a connection mean: HPACK with whole values, and the rules of Go's server
+//! The meaning of the bytes of a connection: HPACK with whole values, and the rules of Go's server
 //! (`net/http/internal/http2`), written as plainly as possible.
 
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use super::super::PREFACE;
 /// The name and the value of a header field.
 type Field = (Vec<u8>, Vec<u8>);
 
-/// What a header block means.
+/// The meaning of a header block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     Request {
