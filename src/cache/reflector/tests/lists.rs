@@ -5,7 +5,7 @@
 //! `lists` are the requests that the upstream received.
 
 use super::*;
-use crate::cache::core::refusal::WatchRefusal;
+use crate::cache::core::watch_cache::WatchRefusal;
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_list_provides_the_state_and_continues_as_the_watch() {
