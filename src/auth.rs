@@ -20,6 +20,7 @@ pub mod authenticator;
 pub mod authorizer;
 pub mod bearer;
 pub mod forbidden;
+pub mod impersonation;
 pub mod metrics;
 pub mod peer;
 pub mod permission_check;

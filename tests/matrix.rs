@@ -73,7 +73,11 @@ async fn a_revoked_permission_or_credential_is_refused_in_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn local_rbac_refuses_a_revoked_permission_with_the_event() {
     let (_upstream, world) = world(BY_ROLES).await;
-    tokio::join!(revocation::revoked_binding(&world), revocation::given_binding(&world));
+    tokio::join!(
+        revocation::revoked_binding(&world),
+        revocation::given_binding(&world),
+        revocation::revoked_impersonation(&world),
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -122,6 +122,11 @@ impl Authorizer {
         }
     }
 
+    /// Whether it decides by the cluster's roles first.
+    pub(crate) fn has_roles(&self) -> bool {
+        self.rbac.is_some()
+    }
+
     /// Returns the number of access reviews that run or wait.
     pub(crate) fn pending_reviews(&self) -> usize {
         self.reviews.pending()

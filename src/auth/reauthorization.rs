@@ -28,9 +28,10 @@ use tokio::time::{Instant, sleep_until};
 use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCredential};
 use crate::auth::authorizer::Authorizer;
+use crate::auth::impersonation::Impersonation;
 use crate::auth::peer::Peer;
 use crate::auth::reauthorization::schedule::{RecheckSchedule, question};
-use crate::auth::user::Identity;
+use crate::auth::user::{Identity, User};
 
 /// The re-authorization of one open watch.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub struct Reauthorization {
     pub peer: Peer,
     /// The identity at the start of the watch, then at the last check.
     pub identity: Identity,
+    /// The user that the client acts as, if that is another one.
+    pub impersonation: Option<Impersonation>,
     /// The attributes of the watch request.
     pub attributes: Attributes,
     /// The schedule of the checks.
@@ -99,8 +102,20 @@ impl Reauthorization {
             PresentedCredential::Token(token) => Some(question(user, token.as_bytes())),
             _ => None,
         };
-        let permission = (!is_by_roles).then(|| question(user, &self.attributes));
-        future::join(self.schedule.place(token), self.schedule.place(permission)).await;
+        let mut questions = vec![token];
+        if !is_by_roles {
+            let permissions = self.permissions();
+            questions.extend(permissions.map(|(user, at)| Some(question(user.key(), at))));
+        }
+        future::join_all(questions.into_iter().map(|asked| self.schedule.place(asked))).await;
+    }
+
+    /// Returns what must be allowed, and to whom: the watch, and each part of an impersonation.
+    fn permissions(&self) -> impl Iterator<Item = (&Arc<User>, &Attributes)> {
+        let sender = &self.identity.user;
+        let user = self.impersonation.as_ref().map_or(sender, |impersonation| &impersonation.user);
+        let parts = self.impersonation.iter().flat_map(|asked| asked.permissions.iter());
+        std::iter::once((user, &self.attributes)).chain(parts.map(move |part| (sender, part)))
     }
 
     /// Waits for `event`. Returns true as soon as the credential has expired, or as the user is
@@ -137,7 +152,9 @@ impl Reauthorization {
     }
 
     fn decision_of_roles(&self) -> Option<bool> {
-        self.authorizer.decision_of_roles(&self.identity.user, &self.attributes)
+        let decide = |(user, at): (&Arc<User>, _)| self.authorizer.decision_of_roles(user, at);
+        let decisions = self.permissions().map(decide).collect::<Option<Vec<_>>>()?;
+        Some(decisions.into_iter().all(|is_allowed| is_allowed))
     }
 
     /// Checks once whether the user is still authenticated and authorized.
@@ -171,12 +188,18 @@ impl Reauthorization {
     }
 
     async fn is_denied(&self) -> bool {
-        let decision = self.authorizer.authorize(&self.identity.user, &self.attributes).await;
-        decision.is_ok_and(|decision| !decision.allowed)
+        for (user, attributes) in self.permissions() {
+            let decision = self.authorizer.authorize(user, attributes).await;
+            if decision.is_ok_and(|decision| !decision.allowed) {
+                return true;
+            }
+        }
+        false
     }
 
+    /// Returns when the last of the cached decisions expires.
     fn fresh_until(&self) -> Option<Instant> {
-        self.authorizer.fresh_until(&self.identity.user, &self.attributes)
+        self.permissions().filter_map(|(user, at)| self.authorizer.fresh_until(user, at)).max()
     }
 }
 

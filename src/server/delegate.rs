@@ -67,12 +67,14 @@ impl CachedDecision {
     }
 }
 
-/// Decides by the request alone: how a cache answers it, or why it is forwarded.
+/// Decides by the request alone: how a cache answers it, or why it is forwarded. It is answered as
+/// another user's only if `may_impersonate`.
 pub(crate) fn decide(
     parts: &Parts,
     has_body: bool,
     info: &RequestInfo,
     consistent_lists: ConsistentLists,
+    may_impersonate: bool,
 ) -> Result<CachedDecision, Reason> {
     let (path, headers) = (parts.uri.path(), &parts.headers);
     let resource = info.resource.as_ref().ok_or(Reason::NonResource)?;
@@ -94,7 +96,7 @@ pub(crate) fn decide(
     {
         return Err(Reason::Upgrade);
     }
-    if headers::impersonates(headers) {
+    if !may_impersonate && headers::impersonates(headers) {
         return Err(Reason::Impersonation);
     }
     // A custom resource answers HEAD like GET, a built-in one returns 405. HEAD is too rare to

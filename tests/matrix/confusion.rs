@@ -19,7 +19,7 @@ pub(crate) async fn paths(world: &World) {
 /// Sends all paths as these users.
 pub(crate) async fn paths_of(world: &World, who: &[&str]) {
     let canary = Canary::new(&world.tokens.canary);
-    let users_of_world = users(&world.pki, &world.tokens);
+    let users_of_world = users(world);
     let asked = users_of_world.iter().filter(|user| who.contains(&user.name));
     let asked = asked.map(|user| wrongs(world, user, &canary));
     let wrong: Vec<Vec<String>> = futures::future::join_all(asked).await;
@@ -62,7 +62,7 @@ async fn wrongs(world: &World, user: &User, canary: &Canary) -> Vec<String> {
 
 /// Checks that the canary would be found in a response.
 async fn reaches(world: &World, canary: &Canary) {
-    let users_of_world = users(&world.pki, &world.tokens);
+    let users_of_world = users(world);
     let reader: &User =
         users_of_world.iter().find(|user| user.secrets && user.name == "sven").unwrap();
     let sides = world.sides(reader);

@@ -96,12 +96,18 @@ fn grants(impersonate: bool) -> Vec<(String, Value)> {
         json!([rule(&READ, "example.com", &["*"])]),
         &[group("system:serviceaccounts:a")],
     ));
-    roles.extend(role(
-        "",
-        "as-tom",
-        json!([named(rule(&["impersonate"], "", &["users"]), &["tom"])]),
-        &[user("ida")],
-    ));
+    let impersonate = |group: &str, resource: &str, names: &[&str]| {
+        named(rule(&["impersonate"], group, &[resource]), names)
+    };
+    let as_others = json!([
+        impersonate("", "users", &["tom", "system:anonymous"]),
+        impersonate("", "groups", &["devs", "readers"]),
+        impersonate("authentication.k8s.io", "uids", &["u-1"]),
+        impersonate("authentication.k8s.io", "userextras/a/scope", &["view"])
+    ]);
+    roles.extend(role("", "as-others", as_others, &[user("ida")]));
+    let as_robot = json!([impersonate("", "serviceaccounts", &["robot"])]);
+    roles.extend(role("a", "as-robot", as_robot, &[user("ida")]));
     roles.extend(role("", "odd", json!([rule(&["list"], "", &["pods"])]), &[user("<&>\"")]));
     // A binding of a role that does not exist, which the 403 mentions.
     let gone = role("", "gone", json!([]), &[user("mia")]);

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 
 use super::credentials::Certificate;
-use super::users::User;
+use super::users::{ROBOT, User};
 use super::world::{Setting, World, mint};
 use crate::suite::objects::create;
 use crate::suite::run::HIT;
@@ -24,7 +24,7 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/a/rolebind
 /// A binding is deleted: 403.
 pub(crate) async fn revoked_binding(world: &World) {
     let admin = world.admin();
-    bind(&admin, "User", "rita").await;
+    bind(&admin, "User", "rita", "devs").await;
     let user = holder("rita", world.tokens.token_of("rita"));
     let held = Held::open(world, &user).await;
     delete(&admin, &format!("{BINDINGS}/rita")).await;
@@ -36,6 +36,18 @@ pub(crate) async fn revoked_binding(world: &World) {
     held.lost(403, "a revoked binding", bounds).await;
 }
 
+/// A binding that allows an impersonation is deleted: 403, with the event of `authorization.rbac`.
+pub(crate) async fn revoked_impersonation(world: &World) {
+    let admin = world.admin();
+    bind(&admin, "User", "zoe", "as-robot").await;
+    let headers = vec![(ROBOT.0, ROBOT.1.to_owned())];
+    let user = User { headers, ..holder("zoe", world.tokens.token_of("zoe")) };
+    let held = Held::open(world, &user).await;
+    delete(&admin, &format!("{BINDINGS}/zoe")).await;
+    let bounds = Bounds::without_cache_ttl(world.setting);
+    held.lost(403, "a revoked impersonation", bounds).await;
+}
+
 /// A binding is created: the request is allowed once the cached denial has expired, and with
 /// `authorization.rbac` with the event.
 pub(crate) async fn given_binding(world: &World) {
@@ -45,7 +57,7 @@ pub(crate) async fn given_binding(world: &World) {
         world.direct.endpoint_of(&user).connection(),
     );
     assert_eq!(through.send(&Call::get(GET)).await.status, 403);
-    bind(&world.admin(), "User", "otto").await;
+    bind(&world.admin(), "User", "otto", "devs").await;
     eventually("the upstream allows", async || direct.send(&Call::get(GET)).await.status == 200)
         .await;
     let given = Instant::now();
@@ -62,7 +74,7 @@ pub(crate) async fn deleted_service_account(world: &World) {
     let admin = world.admin();
     let accounts = "/api/v1/namespaces/a/serviceaccounts";
     create(&mut admin.connection(), accounts, &json!({"metadata": {"name": "brief"}})).await;
-    bind(&admin, "ServiceAccount", "brief").await;
+    bind(&admin, "ServiceAccount", "brief", "devs").await;
     let user = holder("brief", mint(&admin, "a", "brief").await);
     let held = Held::open(world, &user).await;
     delete(&admin, &format!("{accounts}/brief")).await;
@@ -113,6 +125,7 @@ struct Held {
     connection: Connection,
     watch: tokio::task::JoinHandle<Instant>,
     direct: Endpoint,
+    user: User,
 }
 
 impl Held {
@@ -122,11 +135,11 @@ impl Held {
         let mut connection = through.connection();
         for path in [GET, LIST] {
             eventually(&format!("{} may {path}", user.name), async || {
-                connection.send(&Call::get(path)).await.cache() == HIT
+                connection.send(&call(user, path)).await.cache() == HIT
             })
             .await;
         }
-        let mut response = through.open(&Call::get(WATCH)).await.unwrap();
+        let mut response = through.open(&call(user, WATCH)).await.unwrap();
         assert_eq!(
             (response.status().as_u16(), &response.headers()["x-weir-cache"]),
             (200, &HIT.parse().unwrap())
@@ -137,21 +150,21 @@ impl Held {
             while let Some(Ok(_)) = response.body_mut().frame().await {}
             Instant::now()
         });
-        Self { connection, watch, direct }
+        Self { connection, watch, direct, user: user.clone() }
     }
 
     /// Waits until the upstream refuses, then until Weir does.
     async fn lost(mut self, status: u16, why: &str, bounds: Bounds) {
         let mut direct = self.direct.connection();
         eventually("the upstream refuses", async || {
-            direct.send(&Call::get(GET)).await.status == status
+            direct.send(&call(&self.user, GET)).await.status == status
         })
         .await;
         let lost = Instant::now();
         let mut times = Vec::new();
         for path in [GET, LIST] {
             eventually(&format!("{why}: {path} is lost"), async || {
-                let answer = self.connection.send(&Call::get(path)).await;
+                let answer = self.connection.send(&call(&self.user, path)).await;
                 if answer.status != status {
                     assert_eq!(answer.status, 200, "{why}: neither allowed nor refused");
                 }
@@ -173,20 +186,26 @@ impl Held {
         }
         let took = ended.saturating_duration_since(lost);
         within(&format!("{why}: the watch ends"), took, bounds.watch);
-        let (seen, expected) =
-            (self.connection.send(&Call::get(GET)).await, direct.send(&Call::get(GET)).await);
+        let get = call(&self.user, GET);
+        let (seen, expected) = (self.connection.send(&get).await, direct.send(&get).await);
         assert_eq!((seen.status, &seen.body), (expected.status, &expected.body), "{why}");
     }
 }
 
-async fn bind(admin: &Endpoint, kind: &str, name: &str) {
+fn call(user: &User, path: &str) -> Call {
+    let mut call = Call::get(path);
+    call.headers.extend(user.headers.iter().cloned());
+    call
+}
+
+async fn bind(admin: &Endpoint, kind: &str, name: &str, role: &str) {
     let group = "rbac.authorization.k8s.io";
     let subject = match kind {
         "ServiceAccount" => json!({"kind": kind, "name": name, "namespace": "a"}),
         kind => json!({"kind": kind, "name": name, "apiGroup": group}),
     };
     let binding = json!({"metadata": {"name": name}, "subjects": [subject],
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": "devs"}});
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": role}});
     create(&mut admin.connection(), BINDINGS, &binding).await;
 }
 

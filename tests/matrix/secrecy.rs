@@ -78,7 +78,7 @@ async fn errors(world: &World) -> String {
         Call::new(Method::TRACE, "/api/v1/namespaces/a/pods"),
     ];
     let (mut answers, mut count) = (String::new(), 0);
-    for user in users(&world.pki, &world.tokens) {
+    for user in users(world) {
         let mut through = world.through.endpoint_of(&user).connection();
         for call in &calls {
             let mut call = call.clone();

@@ -2,6 +2,7 @@
 //! permission or to lack it.
 
 use super::credentials::{Certificate, LONG, PROXY, Pki};
+use super::world::{ForwardedIdentity, World};
 
 /// A user with its credentials.
 #[derive(Clone)]
@@ -19,7 +20,7 @@ pub(crate) struct User {
 }
 
 /// A holder of a static token: the user's name, and a group.
-pub(crate) const HOLDERS: [(&str, &str); 16] = [
+pub(crate) const HOLDERS: [(&str, &str); 17] = [
     (ADMIN, "system:masters"),
     (WEIR, ""),
     ("tom", "readers"),
@@ -35,11 +36,12 @@ pub(crate) const HOLDERS: [(&str, &str); 16] = [
     ("dan", ""),
     ("rita", ""),
     ("otto", ""),
+    ("zoe", ""),
     ("<&>\"", ""),
 ];
 
 /// Users with other credentials, or outside the matrix.
-const APART: [&str; 4] = [ADMIN, WEIR, "sven", "otto"];
+const APART: [&str; 5] = [ADMIN, WEIR, "sven", "otto", "zoe"];
 /// The user with all permissions.
 pub(crate) const ADMIN: &str = "admin";
 /// Weir's own identity.
@@ -62,8 +64,9 @@ impl Tokens {
     }
 }
 
-/// All users.
-pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
+/// All users. With `authorization.rbac` Weir decides about impersonation, else it forwards it.
+pub(crate) fn users(World { pki, tokens, setting, .. }: &World) -> Vec<User> {
+    let rbac = setting.rbac();
     let nobody = User {
         name: "nobody",
         certificate: None,
@@ -131,10 +134,22 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
         mixed("front proxy with a token", &proxy, tokens.token_of("tom")),
         with(shows("", proxy), "asserted by a front proxy", &asserted),
         with(shows("", pki.proxies.client("other", "", LONG)), "asserted by another name", &remote),
-        forwarded(with(holder("ida"), "impersonates by permission", &as_tom)),
         forwarded(with(holder("noah"), "impersonates without", &as_tom_and_more)),
-        forwarded(with(holder("ida"), "impersonates too much", &remote_groups())),
     ];
+    for (name, hits, headers) in impersonations() {
+        users.push(User { hits: hits && rbac, ..with(holder("ida"), name, headers) });
+    }
+    // With Weir's own impersonation it cannot forward these.
+    if setting.forwarded_identity == ForwardedIdentity::FrontProxy {
+        let ida = shows("", pki.clients.client("ida", "", LONG));
+        let asserted = [("x-remote-user", "ida"), as_tom[0]];
+        users.push(User { hits: rbac, ..with(ida, "a certificate impersonates", &as_tom) });
+        let proxy = shows("", pki.proxies.client(PROXY, "", LONG));
+        users.push(User {
+            hits: rbac,
+            ..with(proxy, "a front proxy's user impersonates", &asserted)
+        });
+    }
     let rest = HOLDERS.iter().map(|(name, _)| *name).filter(|name| !APART.contains(name));
     users.extend(rest.map(holder));
     let certificates = users.iter().filter_map(|user| user.certificate.as_ref());
@@ -142,6 +157,37 @@ pub(crate) fn users(pki: &Pki, tokens: &Tokens) -> Vec<User> {
     users
 }
 
-fn remote_groups() -> [(&'static str, &'static str); 2] {
-    [("impersonate-user", "tom"), ("impersonate-group", "system:masters")]
+/// What `ida` sends: a name, whether all of it is allowed and decided by Weir, and the headers.
+fn impersonations() -> [(&'static str, bool, &'static [(&'static str, &'static str)]); 11] {
+    const TOM: (&str, &str) = ("impersonate-user", "tom");
+    [
+        ("impersonates by permission", true, &[TOM]),
+        ("impersonates groups", true, &[TOM, GROUP, ("impersonate-group", "readers")]),
+        ("impersonates all parts", true, &[TOM, GROUP, UID, EXTRA]),
+        ("impersonates an account", true, &[ROBOT]),
+        ("impersonates the anonymous user", true, &[("impersonate-user", "system:anonymous")]),
+        (
+            "impersonates another account",
+            false,
+            &[("impersonate-user", "system:serviceaccount:b:robot")],
+        ),
+        ("impersonates a node", false, &[("impersonate-user", "system:node:x")]),
+        ("impersonates too much", false, &[TOM, ("impersonate-group", "system:masters")]),
+        ("impersonates a group alone", false, &[GROUP]),
+        (
+            "impersonates many groups",
+            false,
+            &[
+                TOM, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP,
+                GROUP, GROUP, GROUP, GROUP, GROUP, GROUP,
+            ],
+        ),
+        ("impersonates another extra", false, &[TOM, ("impersonate-extra-other", "view")]),
+    ]
 }
+
+const GROUP: (&str, &str) = ("impersonate-group", "devs");
+const UID: (&str, &str) = ("impersonate-uid", "u-1");
+const EXTRA: (&str, &str) = ("impersonate-extra-a%2fscope", "view");
+/// The header of who acts as the service account `a/robot`.
+pub(crate) const ROBOT: (&str, &str) = ("impersonate-user", "system:serviceaccount:a:robot");

@@ -21,7 +21,7 @@ pub(crate) fn by_impersonation() {
 
 pub(crate) fn by_roles() {
     let setting = Setting { authorization: ", rbac: {enabled: true, checkOneIn: 2}", ..SETTING };
-    with(setting, async |world| run::matrix(&world, 3).await);
+    with(setting, async |world| run::matrix(&world, 1).await);
 }
 
 pub(crate) fn paths() {
@@ -42,7 +42,11 @@ pub(crate) fn revoked() {
 
 pub(crate) fn revoked_by_roles() {
     with(BY_ROLES, async |world| {
-        tokio::join!(revocation::revoked_binding(&world), revocation::given_binding(&world));
+        tokio::join!(
+            revocation::revoked_binding(&world),
+            revocation::given_binding(&world),
+            revocation::revoked_impersonation(&world),
+        );
     });
 }
 

@@ -19,7 +19,7 @@ fn decide_with(
     }
     let (parts, ()) = request.body(()).unwrap().into_parts();
     let info = info_of(&parts);
-    decide(&parts, false, &info, ConsistentLists::Forward)
+    decide(&parts, false, &info, ConsistentLists::Forward, false)
 }
 
 fn info_of(parts: &Parts) -> RequestInfo {
@@ -181,7 +181,7 @@ fn consistent_lists_may_come_from_the_cache() {
     for (query, expected) in rows {
         let uri = format!("/api/v1/pods?{query}");
         let (parts, ()) = Request::get(&uri).body(()).unwrap().into_parts();
-        let decided = decide(&parts, false, &info_of(&parts), ConsistentLists::Auto);
+        let decided = decide(&parts, false, &info_of(&parts), ConsistentLists::Auto, false);
         let is_consistent = decided.as_ref().is_ok_and(CachedDecision::is_consistent_list);
         assert_eq!(is_consistent, expected.is_ok(), "{uri}");
         let decided = match decided {
@@ -192,7 +192,7 @@ fn consistent_lists_may_come_from_the_cache() {
         assert_eq!(&decided, expected, "{uri}");
     }
     let (parts, ()) = Request::get("/api/v1/nodes/n").body(()).unwrap().into_parts();
-    let decided = decide(&parts, false, &info_of(&parts), ConsistentLists::Auto);
+    let decided = decide(&parts, false, &info_of(&parts), ConsistentLists::Auto, false);
     assert_eq!(decided, Err(Reason::Consistent));
 }
 
@@ -409,6 +409,6 @@ fn headers_that_require_the_upstream() {
 fn a_request_with_a_body_is_forwarded() {
     let request = Request::get("/api/v1/pods?resourceVersion=0").body(()).unwrap();
     let (parts, ()) = request.into_parts();
-    let decided = decide(&parts, true, &info_of(&parts), ConsistentLists::Forward);
+    let decided = decide(&parts, true, &info_of(&parts), ConsistentLists::Forward, false);
     assert_eq!(decided, Err(Reason::Request));
 }

@@ -13,16 +13,20 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
+
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
+use crate::auth::Decision;
 use crate::auth::attributes::Attributes;
 use crate::auth::authenticator::{AuthenticationError, Authenticator, PresentedCredential};
 use crate::auth::authorizer::{Authorizer, NoDecision};
 use crate::auth::forbidden;
+use crate::auth::impersonation::Impersonation;
 use crate::auth::reauthorization::Reauthorization;
 use crate::auth::reauthorization::schedule::RecheckSchedule;
 use crate::auth::standing::Standing;
-use crate::auth::user::Identity;
+use crate::auth::user::{Identity, User};
 use crate::auth::x509::handshake::Hints;
 use crate::config::Anonymous;
 use crate::server::appointments::HerdAppointments;
@@ -30,6 +34,7 @@ use crate::server::connection::client::Client;
 use crate::server::delegate::Reason;
 use crate::server::flow_control::requester::Requester;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames};
+use crate::server::http::headers;
 use crate::server::http::refusal;
 use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
@@ -89,6 +94,16 @@ impl Access {
             Some(gateway) => IdentityNames::new(gateway.authenticator.proxy_headers()),
             None => IdentityNames::default(),
         }
+    }
+
+    /// Returns the impersonation that a request asks for, if its permissions may be decided here:
+    /// with the cluster's roles in memory they cost a review only where no role allows them.
+    pub(crate) fn impersonation(&self, headers: &HeaderMap) -> Option<Impersonation> {
+        let has_roles = self.gateway.as_ref().is_some_and(|gateway| gateway.authorizer.has_roles());
+        if has_roles && headers::impersonates(headers) {
+            return Impersonation::from_headers(headers);
+        }
+        None
     }
 
     /// Finds the sender of a request, without a review.
@@ -185,12 +200,44 @@ impl Access {
         if !resolved.sender().is_user(&identity.user) {
             resolved.identify(Requester::User(Arc::clone(&identity.user)));
         }
-        let Resolved { client, info, .. } = &*resolved;
+        let Resolved { client, info, impersonation, .. } = &*resolved;
+        let mut user = &identity.user;
+        if let Some(impersonation) = impersonation {
+            for permission in &*impersonation.permissions {
+                let decision = gateway.decide(&identity.user, permission, info.verb, herd).await?;
+                if !decision.allowed {
+                    return Err(Reason::Impersonation.into());
+                }
+            }
+            user = auth.impersonated.insert(Arc::clone(&impersonation.user));
+        }
         let attributes = Attributes::from_request(info);
-        let decision = gateway.authorizer.authorize(&identity.user, &attributes).await;
-        let decision = decision.map_err(|failure| match failure {
-            NoDecision::Limited if matches!(info.verb, Verb::List | Verb::Watch) => {
-                let seconds = herd.for_review(gateway.authorizer.pending_reviews());
+        let decision = gateway.decide(user, &attributes, info.verb, herd).await?;
+        let decision = auth.decision.insert(decision);
+        if !decision.allowed {
+            let status = forbidden::forbidden(user, &attributes, &decision.reason);
+            return Err(Rejection::new(status, RejectionCause::Forbidden).into());
+        }
+        if info.verb != Verb::Watch {
+            return Ok(None);
+        }
+        let impersonation = impersonation.clone();
+        Ok(gateway.reauthorization(client, presented, identity, impersonation, attributes))
+    }
+}
+
+impl Gateway {
+    async fn decide(
+        &self,
+        user: &Arc<User>,
+        attributes: &Attributes,
+        verb: Verb,
+        herd: &HerdAppointments,
+    ) -> Result<Decision, Bypass> {
+        let decision = self.authorizer.authorize(user, attributes).await;
+        decision.map_err(|failure| match failure {
+            NoDecision::Limited if matches!(verb, Verb::List | Verb::Watch) => {
+                let seconds = herd.for_review(self.authorizer.pending_reviews());
                 Rejection::new(
                     refusal::come_again(seconds, TOO_MANY_REVIEWS),
                     RejectionCause::Reviews,
@@ -198,25 +245,15 @@ impl Access {
                 .into()
             }
             NoDecision::Limited | NoDecision::Unavailable => Bypass::from(Reason::Authorization),
-        })?;
-        let decision = auth.decision.insert(decision);
-        if !decision.allowed {
-            let status = forbidden::forbidden(&identity.user, &attributes, &decision.reason);
-            return Err(Rejection::new(status, RejectionCause::Forbidden).into());
-        }
-        if info.verb != Verb::Watch {
-            return Ok(None);
-        }
-        Ok(gateway.reauthorization(client, presented, identity, attributes))
+        })
     }
-}
 
-impl Gateway {
     fn reauthorization(
         &self,
         client: &Client,
         presented: &PresentedCredential,
         identity: &Identity,
+        impersonation: Option<Impersonation>,
         attributes: Attributes,
     ) -> Option<Reauthorization> {
         let schedule = Arc::clone(self.rechecks.as_ref()?);
@@ -224,6 +261,7 @@ impl Gateway {
             presented: presented.clone(),
             peer: client.peer.clone(),
             identity: identity.clone(),
+            impersonation,
             attributes,
             schedule,
             authenticator: Arc::clone(&self.authenticator),

@@ -84,11 +84,11 @@ fn audit_response<'a>(
     status: Option<&'a Status>,
     audit_id: &'a [u8],
 ) -> AuditResponse<'a> {
-    let AuthContext { identity, decision, received, .. } = &context.auth;
+    let AuthContext { identity, impersonated, decision, received } = &context.auth;
     AuditResponse {
         subject,
         peer: &context.client.peer,
-        impersonated: None,
+        impersonated: impersonated.as_deref(),
         decision: decision.as_ref().map(|decision| (decision.allowed, &*decision.reason)),
         stale: Staleness {
             identity: identity.as_ref().is_some_and(|identity| identity.stale),

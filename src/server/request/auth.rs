@@ -60,7 +60,9 @@ impl Caller {
 pub(crate) struct AuthContext {
     /// The authenticated client.
     pub(crate) identity: Option<Identity>,
-    /// Whether the client is allowed to read from a cache.
+    /// The user that the client may act as, and asked for.
+    pub(crate) impersonated: Option<Arc<User>>,
+    /// Whether the client, or the user that it acts as, is allowed to read from a cache.
     pub(crate) decision: Option<Decision>,
     /// When the request's head was read.
     pub(crate) received: SystemTime,
@@ -69,7 +71,7 @@ pub(crate) struct AuthContext {
 impl AuthContext {
     /// Returns the context of a request that was just received.
     pub(crate) fn new() -> Self {
-        Self { identity: None, decision: None, received: SystemTime::now() }
+        Self { identity: None, impersonated: None, decision: None, received: SystemTime::now() }
     }
 
     /// Whether the identity or the decision was used beyond its time because the upstream is

@@ -11,6 +11,7 @@ use http::{HeaderValue, Version};
 use tokio::time::Instant;
 
 use crate::api::request_info::{RequestInfo, Verb};
+use crate::auth::impersonation::Impersonation;
 use crate::auth::user::User;
 use crate::cache::registry::Registry;
 use crate::config::ConsistentLists;
@@ -33,6 +34,8 @@ pub(crate) struct Resolved<'a> {
     pub(crate) has_body: bool,
     /// The version of HTTP. Forwarding takes the head out.
     pub(crate) version: Version,
+    /// The user that it acts as in place of its sender, if a cache may answer that.
+    pub(crate) impersonation: Option<Impersonation>,
     /// The way in which a cache answers it, or the reason why the API server does.
     pub(crate) decision: Result<CachedDecision, Reason>,
     /// Its User-Agent, if clients' costs are added up. Forwarding takes the head out.
@@ -45,12 +48,14 @@ pub(crate) struct Resolved<'a> {
 }
 
 impl<'a> Resolved<'a> {
-    /// Resolves a request that has just arrived.
+    /// Resolves a request that has just arrived. `impersonation` is that of its headers, as far as
+    /// it may be decided here.
     pub(crate) fn new(
         client: &'a Arc<Client>,
         parts: &Parts,
         has_body: bool,
         consistent_lists: ConsistentLists,
+        impersonation: Option<Impersonation>,
     ) -> Self {
         let query = parts.uri.query().unwrap_or_default();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
@@ -59,7 +64,14 @@ impl<'a> Resolved<'a> {
             client,
             has_body,
             version: parts.version,
-            decision: delegate::decide(parts, has_body, &info, consistent_lists),
+            decision: delegate::decide(
+                parts,
+                has_body,
+                &info,
+                consistent_lists,
+                impersonation.is_some(),
+            ),
+            impersonation,
             info,
             agent: None,
             habit: Habit::default(),
@@ -134,7 +146,7 @@ mod tests {
             listed: None,
         });
         let (parts, ()) = Request::get("/api/v1/pods").body(()).unwrap().into_parts();
-        let mut request = Resolved::new(&client, &parts, false, ConsistentLists::Auto);
+        let mut request = Resolved::new(&client, &parts, false, ConsistentLists::Auto, None);
         assert_eq!(request.decision.as_ref().err(), None);
         assert_eq!((flow.rank(&request), flow.rank(&request)), (u8::MAX, u8::MAX));
         let groups = vec!["system:masters".to_owned()];

@@ -25,7 +25,7 @@ pub(crate) fn copy_answer(shadow: &Arc<Shadow>, context: &mut RequestContext<'_>
             Ok(CachedDecision::Get(Freshness::Any))
         }
         Some(Reason::Consistent) => {
-            delegate::decide(parts, context.has_body, info, ConsistentLists::Always)
+            delegate::decide(parts, context.has_body, info, ConsistentLists::Always, false)
         }
         _ => context.decision.clone(),
     };

@@ -104,7 +104,11 @@ pub(super) const FORWARDED: [Explanation; 34] = [
         "Look at the token reviews.",
         REVIEWS,
     ),
-    row("impersonation", "The client acts as another user.", NOTHING),
+    row(
+        "impersonation",
+        "The client acts as another user, and Weir does not know that it may.",
+        NOTHING,
+    ),
     row(
         "latest",
         "A list of a single object with a limit, which the API server reads from etcd.",
