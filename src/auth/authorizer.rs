@@ -82,28 +82,34 @@ impl Authorizer {
             self.metrics.unavailable();
             return Err(NoDecision::Unavailable);
         }
-        let decision = match self.rbac_allowing(user, attributes) {
-            Some(rbac) => {
-                if rbac.should_check() {
-                    self.check(rbac, user, attributes);
-                }
-                Decision { allowed: true, reason: Arc::default(), source: DecisionSource::Rbac }
+        if let Some(decision) = self.allow_by_roles(user, attributes) {
+            return Ok(decision);
+        }
+        let decided = self.reviews.decide(user, attributes, self.last_revocation()).await;
+        let decision = decided.map_err(|failure| {
+            self.metrics.unavailable();
+            match failure {
+                ReviewFailure::Limited => NoDecision::Limited,
+                ReviewFailure::UpstreamDown | ReviewFailure::Refused => NoDecision::Unavailable,
             }
-            None => {
-                let decided = self.reviews.decide(user, attributes, self.last_revocation()).await;
-                decided.map_err(|failure| {
-                    self.metrics.unavailable();
-                    match failure {
-                        ReviewFailure::Limited => NoDecision::Limited,
-                        ReviewFailure::UpstreamDown | ReviewFailure::Refused => {
-                            NoDecision::Unavailable
-                        }
-                    }
-                })?
-            }
-        };
+        })?;
         self.metrics.decided(decision.source, decision.allowed);
         Ok(decision)
+    }
+
+    /// Allows a request if roles do; `None` if something else must decide.
+    pub(crate) fn allow_by_roles(
+        &self,
+        user: &Arc<User>,
+        attributes: &Attributes,
+    ) -> Option<Decision> {
+        let rbac = self.rbac_allowing(user, attributes)?;
+        if rbac.should_check() {
+            self.check(rbac, user, attributes);
+        }
+        let (allowed, source) = (true, DecisionSource::Rbac);
+        self.metrics.decided(source, allowed);
+        Some(Decision { allowed, reason: Arc::default(), source })
     }
 
     /// Notes that the upstream allowed a request, which it answered itself. The request was sent
@@ -122,7 +128,7 @@ impl Authorizer {
         }
     }
 
-    /// Whether it decides by the cluster's roles first.
+    /// Whether it decides by the cluster's roles where it knows them.
     pub(crate) fn has_roles(&self) -> bool {
         self.rbac.is_some()
     }

@@ -2,15 +2,15 @@
 //! (`docs/semantics.md` §12.4, apiserver/pkg/endpoints/filters/impersonation).
 //!
 //! The sender needs the permission to impersonate each part of the user: the name, each group, the
-//! uid and each value of an extra field. That is the only rule of API servers before 1.36. Later
-//! ones try constrained modes first, which may also allow it, and name the same user but for nodes.
-//! So whoever has all these permissions acts as this user on every version. All else is forwarded:
-//! a denial, whose text the API server writes, a node, and every header that is not plain.
+//! uid and each value of an extra field. Newer API servers have constrained modes as well, which
+//! they try first and which ask for other permissions. A sender that has all of these acts as the
+//! same user in each mode, unless that user is a node. So a node is forwarded, and so is a request
+//! without these permissions, whose denial the API server writes, and any header that is not plain.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::api::query::percent_decode;
 use crate::api::resource::GroupVersionResource;
@@ -29,6 +29,11 @@ pub struct Impersonation {
 impl Impersonation {
     /// Returns the impersonation that the headers ask for. `None` if the API server must decide.
     pub fn from_headers(headers: &HeaderMap) -> Option<Self> {
+        let is_part = |name: &HeaderName| name.as_str().starts_with(PREFIX);
+        let parts = headers.iter().filter(|(name, _)| is_part(name));
+        if parts.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() > BYTES_MAX {
+            return None;
+        }
         let (mut name, mut uid) = (None, None);
         let mut groups = Vec::new();
         let mut extra = BTreeMap::<String, Vec<String>>::new();
@@ -98,13 +103,15 @@ impl Impersonation {
     }
 }
 
-/// Returns a value that means the same to the API server: text that is not empty.
+/// Returns a value that the API server reads in the same way: text that is not empty, without
+/// blanks at its ends.
 fn text(value: &HeaderValue) -> Option<String> {
     let text = std::str::from_utf8(value.as_bytes()).ok()?;
     (!text.is_empty() && text.trim() == text).then(|| text.to_owned())
 }
 
-/// Returns the key of an extra field, whose bytes outside of header names are percent-encoded.
+/// Returns the key of an extra field. Clients percent-encode what a header name cannot contain. The
+/// constrained modes refuse upper case, which only an encoding can bring here.
 fn extra_key(encoded: &str) -> Option<String> {
     let key = String::from_utf8(percent_decode(encoded.as_bytes(), false)?).ok()?;
     (!key.is_empty() && !key.bytes().any(|byte| byte.is_ascii_uppercase())).then_some(key)
@@ -139,8 +146,10 @@ fn permission(
 
 const PREFIX: &str = "impersonate-";
 const GROUP: &str = "authentication.k8s.io";
-/// The most groups and extra values. Each may cost a review.
+/// The most groups and extra values.
 const PARTS_MAX: usize = 16;
+/// The most bytes of names and values: an open watch keeps them.
+const BYTES_MAX: usize = 8 * 1024;
 
 #[cfg(test)]
 mod tests;

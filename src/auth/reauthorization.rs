@@ -86,7 +86,7 @@ impl Reauthorization {
                     return;
                 }
             }
-            let places = self.places(waiting.allowed_by_roles.is_some());
+            let places = self.places();
             if self.ends_before(places, &mut waiting).await || self.is_revoked().await {
                 return;
             }
@@ -95,19 +95,20 @@ impl Reauthorization {
         }
     }
 
-    /// Waits until the budget has a place for each question of the watch.
-    async fn places(&self, is_by_roles: bool) {
+    /// Waits until the budget has a place for each question of the watch that roles do not answer.
+    async fn places(&self) {
         let user = self.identity.user.key();
         let token = match &self.presented {
             PresentedCredential::Token(token) => Some(question(user, token.as_bytes())),
             _ => None,
         };
-        let mut questions = vec![token];
-        if !is_by_roles {
-            let permissions = self.permissions();
-            questions.extend(permissions.map(|(user, at)| Some(question(user.key(), at))));
-        }
-        future::join_all(questions.into_iter().map(|asked| self.schedule.place(asked))).await;
+        let needs_review = |(user, at): &(&Arc<User>, &Attributes)| {
+            self.authorizer.decision_of_roles(user, at) != Some(true)
+        };
+        let reviewed = self.permissions().filter(needs_review);
+        let permissions = reviewed.map(|(user, at)| Some(question(user.key(), at)));
+        let questions = std::iter::once(token).chain(permissions);
+        future::join_all(questions.map(|asked| self.schedule.place(asked))).await;
     }
 
     /// Returns what must be allowed, and to whom: the watch, and each part of an impersonation.
@@ -153,8 +154,8 @@ impl Reauthorization {
 
     fn decision_of_roles(&self) -> Option<bool> {
         let decide = |(user, at): (&Arc<User>, _)| self.authorizer.decision_of_roles(user, at);
-        let decisions = self.permissions().map(decide).collect::<Option<Vec<_>>>()?;
-        Some(decisions.into_iter().all(|is_allowed| is_allowed))
+        let mut decisions = self.permissions().map(decide);
+        decisions.try_fold(true, |is_allowed, decision| Some(is_allowed && decision?))
     }
 
     /// Checks once whether the user is still authenticated and authorized.

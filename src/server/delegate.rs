@@ -67,8 +67,8 @@ impl CachedDecision {
     }
 }
 
-/// Decides by the request alone: how a cache answers it, or why it is forwarded. It is answered as
-/// another user's only if `may_impersonate`.
+/// Decides by the request alone: how a cache answers it, or why it is forwarded. A read as another
+/// user is forwarded unless `may_impersonate`.
 pub(crate) fn decide(
     parts: &Parts,
     has_body: bool,

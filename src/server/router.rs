@@ -163,7 +163,7 @@ impl Router {
     ) -> RequestContext<'a> {
         let registry = &self.caches.registry;
         let consistent_lists = registry.config().consistent_lists;
-        let impersonation = self.access.impersonation(&parts.headers);
+        let impersonation = self.access.impersonation(parts);
         let mut resolved = Resolved::new(client, parts, has_body, consistent_lists, impersonation);
         let is_charged = self.charges();
         if is_charged {

@@ -9,7 +9,8 @@ use http_body_util::BodyExt;
 use serde_json::json;
 
 use super::credentials::Certificate;
-use super::users::{ROBOT, User};
+use super::impersonators::ROBOT;
+use super::users::User;
 use super::world::{Setting, World, mint};
 use crate::suite::objects::create;
 use crate::suite::run::HIT;

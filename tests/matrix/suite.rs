@@ -5,6 +5,7 @@
 pub(crate) mod confusion;
 pub(crate) mod credentials;
 mod grants;
+mod impersonators;
 mod requests;
 pub(crate) mod revocation;
 pub(crate) mod run;

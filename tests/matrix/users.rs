@@ -1,8 +1,9 @@
 //! The users: every kind of credential, valid, invalid and combined, and every way to have a
 //! permission or to lack it.
 
-use super::credentials::{Certificate, LONG, PROXY, Pki};
-use super::world::{ForwardedIdentity, World};
+use super::credentials::{Certificate, LONG, PROXY};
+use super::impersonators::impersonators;
+use super::world::World;
 
 /// A user with its credentials.
 #[derive(Clone)]
@@ -64,17 +65,22 @@ impl Tokens {
     }
 }
 
-/// All users. With `authorization.rbac` Weir decides about impersonation, else it forwards it.
-pub(crate) fn users(World { pki, tokens, setting, .. }: &World) -> Vec<User> {
-    let rbac = setting.rbac();
-    let nobody = User {
+/// A user without a credential.
+pub(super) fn nobody() -> User {
+    User {
         name: "nobody",
         certificate: None,
         token: String::new(),
         headers: Vec::new(),
         hits: true,
         secrets: false,
-    };
+    }
+}
+
+/// All users.
+pub(crate) fn users(world: &World) -> Vec<User> {
+    let World { pki, tokens, .. } = world;
+    let nobody = nobody();
     let holder = |name: &'static str| User { name, token: tokens.token_of(name), ..nobody.clone() };
     let shows = |name: &'static str, certificate: Certificate| User {
         name,
@@ -136,58 +142,10 @@ pub(crate) fn users(World { pki, tokens, setting, .. }: &World) -> Vec<User> {
         with(shows("", pki.proxies.client("other", "", LONG)), "asserted by another name", &remote),
         forwarded(with(holder("noah"), "impersonates without", &as_tom_and_more)),
     ];
-    for (name, hits, headers) in impersonations() {
-        users.push(User { hits: hits && rbac, ..with(holder("ida"), name, headers) });
-    }
-    // With Weir's own impersonation it cannot forward these.
-    if setting.forwarded_identity == ForwardedIdentity::FrontProxy {
-        let ida = shows("", pki.clients.client("ida", "", LONG));
-        let asserted = [("x-remote-user", "ida"), as_tom[0]];
-        users.push(User { hits: rbac, ..with(ida, "a certificate impersonates", &as_tom) });
-        let proxy = shows("", pki.proxies.client(PROXY, "", LONG));
-        users.push(User {
-            hits: rbac,
-            ..with(proxy, "a front proxy's user impersonates", &asserted)
-        });
-    }
+    users.extend(impersonators(world));
     let rest = HOLDERS.iter().map(|(name, _)| *name).filter(|name| !APART.contains(name));
     users.extend(rest.map(holder));
     let certificates = users.iter().filter_map(|user| user.certificate.as_ref());
     certificates.for_each(|certificate| pki.remember(certificate));
     users
 }
-
-/// What `ida` sends: a name, whether all of it is allowed and decided by Weir, and the headers.
-fn impersonations() -> [(&'static str, bool, &'static [(&'static str, &'static str)]); 11] {
-    const TOM: (&str, &str) = ("impersonate-user", "tom");
-    [
-        ("impersonates by permission", true, &[TOM]),
-        ("impersonates groups", true, &[TOM, GROUP, ("impersonate-group", "readers")]),
-        ("impersonates all parts", true, &[TOM, GROUP, UID, EXTRA]),
-        ("impersonates an account", true, &[ROBOT]),
-        ("impersonates the anonymous user", true, &[("impersonate-user", "system:anonymous")]),
-        (
-            "impersonates another account",
-            false,
-            &[("impersonate-user", "system:serviceaccount:b:robot")],
-        ),
-        ("impersonates a node", false, &[("impersonate-user", "system:node:x")]),
-        ("impersonates too much", false, &[TOM, ("impersonate-group", "system:masters")]),
-        ("impersonates a group alone", false, &[GROUP]),
-        (
-            "impersonates many groups",
-            false,
-            &[
-                TOM, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP, GROUP,
-                GROUP, GROUP, GROUP, GROUP, GROUP, GROUP,
-            ],
-        ),
-        ("impersonates another extra", false, &[TOM, ("impersonate-extra-other", "view")]),
-    ]
-}
-
-const GROUP: (&str, &str) = ("impersonate-group", "devs");
-const UID: (&str, &str) = ("impersonate-uid", "u-1");
-const EXTRA: (&str, &str) = ("impersonate-extra-a%2fscope", "view");
-/// The header of who acts as the service account `a/robot`.
-pub(crate) const ROBOT: (&str, &str) = ("impersonate-user", "system:serviceaccount:a:robot");

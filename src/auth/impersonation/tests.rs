@@ -96,4 +96,6 @@ fn what_is_not_plain_is_left_to_the_api_server() {
     };
     assert!(groups(PARTS_MAX).is_some());
     assert!(groups(PARTS_MAX + 1).is_none());
+    let long = vec![b'g'; BYTES_MAX];
+    assert!(impersonation(&[jane, ("impersonate-group", &long)]).is_none());
 }

@@ -24,7 +24,7 @@ pub(crate) enum Reason {
     /// The request is an upgrade, or a watch over a WebSocket whose handshake is not the plain
     /// form.
     Upgrade,
-    /// The client impersonates another user, and no roles in memory allow it.
+    /// The client acts as another user, and roles in memory do not allow it.
     Impersonation,
     /// The upstream refuses the options, or answers them in its own way.
     Options,

@@ -13,7 +13,8 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::Method;
+use http::request::Parts;
 
 use crate::api::request_info::Verb;
 use crate::api::status::Status;
@@ -96,14 +97,14 @@ impl Access {
         }
     }
 
-    /// Returns the impersonation that a request asks for, if its permissions may be decided here:
-    /// with the cluster's roles in memory they cost a review only where no role allows them.
-    pub(crate) fn impersonation(&self, headers: &HeaderMap) -> Option<Impersonation> {
-        let has_roles = self.gateway.as_ref().is_some_and(|gateway| gateway.authorizer.has_roles());
-        if has_roles && headers::impersonates(headers) {
-            return Impersonation::from_headers(headers);
+    /// Returns the impersonation that a read asks for, if roles may decide about it.
+    pub(crate) fn impersonation(&self, parts: &Parts) -> Option<Impersonation> {
+        let gateway = self.gateway.as_ref()?;
+        let is_asked = parts.method == Method::GET && headers::impersonates(&parts.headers);
+        if !is_asked || !gateway.authorizer.has_roles() {
+            return None;
         }
-        None
+        Impersonation::from_headers(&parts.headers)
     }
 
     /// Finds the sender of a request, without a review.
@@ -201,18 +202,19 @@ impl Access {
             resolved.identify(Requester::User(Arc::clone(&identity.user)));
         }
         let Resolved { client, info, impersonation, .. } = &*resolved;
-        let mut user = &identity.user;
-        if let Some(impersonation) = impersonation {
-            for permission in &*impersonation.permissions {
-                let decision = gateway.decide(&identity.user, permission, info.verb, herd).await?;
-                if !decision.allowed {
-                    return Err(Reason::Impersonation.into());
-                }
-            }
-            user = auth.impersonated.insert(Arc::clone(&impersonation.user));
-        }
         let attributes = Attributes::from_request(info);
-        let decision = gateway.decide(user, &attributes, info.verb, herd).await?;
+        let (user, decision) = match impersonation {
+            Some(asked) => {
+                let decision = gateway.allow_impersonation(&identity.user, asked, &attributes);
+                let decision = decision.ok_or(Reason::Impersonation)?;
+                (&*auth.impersonated.insert(Arc::clone(&asked.user)), decision)
+            }
+            None => {
+                let decision = gateway.authorizer.authorize(&identity.user, &attributes).await;
+                let no_decision = |failure| gateway.without_decision(failure, info.verb, herd);
+                (&identity.user, decision.map_err(no_decision)?)
+            }
+        };
         let decision = auth.decision.insert(decision);
         if !decision.allowed {
             let status = forbidden::forbidden(user, &attributes, &decision.reason);
@@ -227,15 +229,21 @@ impl Access {
 }
 
 impl Gateway {
-    async fn decide(
+    /// Allows a read of `sender` as another user if roles allow both; `None` if they do not. No
+    /// review asks about the other user: the limits of reviews are the sender's.
+    fn allow_impersonation(
         &self,
-        user: &Arc<User>,
+        sender: &Arc<User>,
+        Impersonation { user, permissions }: &Impersonation,
         attributes: &Attributes,
-        verb: Verb,
-        herd: &HerdAppointments,
-    ) -> Result<Decision, Bypass> {
-        let decision = self.authorizer.authorize(user, attributes).await;
-        decision.map_err(|failure| match failure {
+    ) -> Option<Decision> {
+        let mut parts = permissions.iter();
+        parts.try_for_each(|part| self.authorizer.allow_by_roles(sender, part).map(drop))?;
+        self.authorizer.allow_by_roles(user, attributes)
+    }
+
+    fn without_decision(&self, failure: NoDecision, verb: Verb, herd: &HerdAppointments) -> Bypass {
+        match failure {
             NoDecision::Limited if matches!(verb, Verb::List | Verb::Watch) => {
                 let seconds = herd.for_review(self.authorizer.pending_reviews());
                 Rejection::new(
@@ -245,7 +253,7 @@ impl Gateway {
                 .into()
             }
             NoDecision::Limited | NoDecision::Unavailable => Bypass::from(Reason::Authorization),
-        })
+        }
     }
 
     fn reauthorization(

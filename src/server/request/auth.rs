@@ -60,9 +60,9 @@ impl Caller {
 pub(crate) struct AuthContext {
     /// The authenticated client.
     pub(crate) identity: Option<Identity>,
-    /// The user that the client may act as, and asked for.
+    /// The user as whom the client asked to act, once that is allowed.
     pub(crate) impersonated: Option<Arc<User>>,
-    /// Whether the client, or the user that it acts as, is allowed to read from a cache.
+    /// Whether the client, or the user as whom it acts, is allowed to read from a cache.
     pub(crate) decision: Option<Decision>,
     /// When the request's head was read.
     pub(crate) received: SystemTime,

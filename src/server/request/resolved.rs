@@ -34,7 +34,7 @@ pub(crate) struct Resolved<'a> {
     pub(crate) has_body: bool,
     /// The version of HTTP. Forwarding takes the head out.
     pub(crate) version: Version,
-    /// The user that it acts as in place of its sender, if a cache may answer that.
+    /// The user as whom a read is sent in place of its sender, if roles may decide about it.
     pub(crate) impersonation: Option<Impersonation>,
     /// The way in which a cache answers it, or the reason why the API server does.
     pub(crate) decision: Result<CachedDecision, Reason>,
@@ -48,8 +48,8 @@ pub(crate) struct Resolved<'a> {
 }
 
 impl<'a> Resolved<'a> {
-    /// Resolves a request that has just arrived. `impersonation` is that of its headers, as far as
-    /// it may be decided here.
+    /// Resolves a request that has just arrived. `impersonation` is that of its headers, if roles
+    /// may decide about it.
     pub(crate) fn new(
         client: &'a Arc<Client>,
         parts: &Parts,

@@ -109,8 +109,9 @@ impl<'a> Beside<'a> {
         'a: 'b,
     {
         let Router { caches, access, metrics, .. } = self.router;
-        let resolved =
-            Resolved::new(&self.request.client, parts, false, ConsistentLists::Always, None);
+        let impersonation = access.impersonation(parts);
+        let client = &self.request.client;
+        let resolved = Resolved::new(client, parts, false, ConsistentLists::Always, impersonation);
         // Comparisons are not the work that the metrics of a resource count.
         let mut context = RequestContext::new(resolved, parts, metrics.resource(None));
         caches.find_resource(&mut context).await.map_err(Outcome::NotHeld)?;

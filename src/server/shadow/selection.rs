@@ -25,7 +25,14 @@ pub(crate) fn copy_answer(shadow: &Arc<Shadow>, context: &mut RequestContext<'_>
             Ok(CachedDecision::Get(Freshness::Any))
         }
         Some(Reason::Consistent) => {
-            delegate::decide(parts, context.has_body, info, ConsistentLists::Always, false)
+            let may_impersonate = context.impersonation.is_some();
+            delegate::decide(
+                parts,
+                context.has_body,
+                info,
+                ConsistentLists::Always,
+                may_impersonate,
+            )
         }
         _ => context.decision.clone(),
     };

@@ -106,7 +106,7 @@ pub(super) const FORWARDED: [Explanation; 34] = [
     ),
     row(
         "impersonation",
-        "The client acts as another user, and Weir does not know that it may.",
+        "The client acts as another user, which Weir does not know to be allowed.",
         NOTHING,
     ),
     row(
