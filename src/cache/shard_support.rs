@@ -42,9 +42,8 @@ impl KnownShardSupport {
         self.answer.lock().and_then(|answer| answer.support)
     }
 
-    /// Waits until the support is known, at most [`WAIT_MAX`] and only for the first answer. Calls
-    /// `spawn` for a task that calls [`Self::learn`], if the last answer is not valid and no such
-    /// task runs. Cancel safe: the task goes on.
+    /// Waits at most [`WAIT_MAX`] for the first answer. If the last one is not valid, and no task
+    /// runs [`Self::learn`], calls `spawn` for one. Cancel safe: the task goes on.
     pub(crate) async fn wait(&self, spawn: impl FnOnce(InFlightGuard<(), ()>)) {
         let is_valid = |answer: Answer| Instant::now() < answer.expires;
         let may_start = || if self.answer.lock().is_some_and(is_valid) { Err(()) } else { Ok(()) };
