@@ -36,6 +36,8 @@ mod objects;
 mod pods;
 #[path = "growth/rates.rs"]
 mod rates;
+#[path = "growth/shards.rs"]
+mod shards;
 #[path = "growth/testbed.rs"]
 mod testbed;
 #[path = "growth/timing.rs"]
@@ -63,7 +65,7 @@ fn main() -> ExitCode {
         memory::print_memory_per_object(count.parse().expect("a number"));
         return ExitCode::SUCCESS;
     }
-    let curves: [(&str, Measure); 10] = [
+    let curves: [(&str, Measure); 11] = [
         ("update", objects::update),
         ("read", objects::read),
         ("list", objects::list),
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         ("rate", rates::cost),
         ("watch-delivery", watches::delivery),
         ("watch-memory", watches::memory),
+        ("shards", shards::grow),
     ];
     let mut results = Results::read();
     let mut holds = true;

@@ -39,30 +39,41 @@ impl Observations {
     }
 }
 
-/// Watches of all pods, which end on drop.
+/// Watches, which end on drop.
+#[derive(Default)]
 pub(crate) struct Watches {
     pub(crate) observations: Arc<Observations>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Watches {
-    /// Opens `count` watches that start after revision `from`. Times are relative to `epoch`, as
-    /// those in the changes are.
+    /// Opens `count` watches of all pods that start after revision `from`. Times are relative to
+    /// `epoch`, as those in the changes are.
     pub(crate) async fn open(weir: SocketAddr, count: usize, from: u64, epoch: Instant) -> Self {
-        let observations = Arc::new(Observations::default());
-        let mut tasks = JoinSet::new();
+        let mut watches = Self::default();
         let path = format!("/api/v1/pods?watch=1&resourceVersion={from}&timeoutSeconds=3600");
         for first in (0..count).step_by(STREAMS) {
             let connection = connect(weir).await;
             for index in first..count.min(first + STREAMS) {
-                let response = send(&connection, weir, &path).await;
-                assert!(is_hit(&response), "{:?}", response.headers());
                 // One watch is enough to measure the lag.
                 let lag = (index == 0).then_some(epoch);
-                tasks.spawn(read(response, Arc::clone(&observations), lag));
+                watches.add(&connection, weir, &path, lag).await;
             }
         }
-        Self { observations, _tasks: tasks }
+        watches
+    }
+
+    /// Opens one more.
+    pub(crate) async fn add(
+        &mut self,
+        connection: &Connection,
+        weir: SocketAddr,
+        path: &str,
+        lag: Option<Instant>,
+    ) {
+        let response = send(connection, weir, path).await;
+        assert!(is_hit(&response), "{:?}", response.headers());
+        self.tasks.spawn(read(response, Arc::clone(&self.observations), lag));
     }
 }
 
@@ -91,11 +102,12 @@ fn sent(data: &Bytes, at: usize) -> Option<f64> {
 }
 
 /// Waits until Weir answers from its cache.
-pub(crate) async fn warm(weir: SocketAddr) {
+pub(crate) async fn warm(weir: SocketAddr, collection: &str) {
     let connection = connect(weir).await;
     let deadline = Instant::now() + std::time::Duration::from_secs(30);
     loop {
-        let response = send(&connection, weir, "/api/v1/pods?resourceVersion=0&limit=1").await;
+        let path = format!("{collection}?resourceVersion=0&limit=1");
+        let response = send(&connection, weir, &path).await;
         let (hit, headers) = (is_hit(&response), response.headers().clone());
         response.into_body().collect().await.expect("a body");
         if hit {
@@ -106,14 +118,14 @@ pub(crate) async fn warm(weir: SocketAddr) {
     }
 }
 
-fn is_hit(response: &Response<Incoming>) -> bool {
+pub(crate) fn is_hit(response: &Response<Incoming>) -> bool {
     let cache_status = response.headers().get("x-weir-cache").map(|value| value.as_bytes());
     response.status().is_success() && cache_status.is_some_and(|value| value.starts_with(b"hit"))
 }
 
-type Connection = SendRequest<Empty<Bytes>>;
+pub(crate) type Connection = SendRequest<Empty<Bytes>>;
 
-async fn connect(weir: SocketAddr) -> Connection {
+pub(crate) async fn connect(weir: SocketAddr) -> Connection {
     let tcp = TcpStream::connect(weir).await.expect("weir listens");
     tcp.set_nodelay(true).expect("a socket");
     let handshake = Builder::new(TokioExecutor::new())
@@ -126,7 +138,11 @@ async fn connect(weir: SocketAddr) -> Connection {
     sender
 }
 
-async fn send(connection: &Connection, weir: SocketAddr, path: &str) -> Response<Incoming> {
+pub(crate) async fn send(
+    connection: &Connection,
+    weir: SocketAddr,
+    path: &str,
+) -> Response<Incoming> {
     let request = Request::get(format!("http://{weir}{path}")).body(Empty::new());
     let mut connection = connection.clone();
     connection.ready().await.expect("a free stream");

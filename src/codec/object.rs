@@ -83,13 +83,17 @@ impl Object {
         if field == ShardField::Namespace {
             return shard::hash(self.key.namespace().as_bytes());
         }
-        let known = self.uid_hash.load(Ordering::Relaxed);
-        if known != 0 {
-            return known;
+        if self.has_shard_hash(field) {
+            return self.uid_hash.load(Ordering::Relaxed);
         }
         let hash = shard::hash(self.uid().unwrap_or_default().as_bytes());
         self.uid_hash.store(hash, Ordering::Relaxed);
         hash
+    }
+
+    /// Whether [`shard_hash`](Self::shard_hash) need not read the metadata.
+    pub fn has_shard_hash(&self, field: ShardField) -> bool {
+        field == ShardField::Namespace || self.uid_hash.load(Ordering::Relaxed) != 0
     }
 
     /// Returns its weight for a byte budget, in bytes: the body and everything stored with it.

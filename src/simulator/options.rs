@@ -24,7 +24,8 @@ pub struct SimulatorOptions {
     /// gets 401.
     pub anonymous: bool,
     /// The minor version of Kubernetes to imitate. Before 34 there are no watch-lists and no
-    /// unrequested end bookmarks; from 37 on watch-lists are compressed.
+    /// unrequested end bookmarks; from 37 on watch-lists are compressed. From 38 on the 404 of an
+    /// unknown path below `/apis` is a Status.
     pub minor: u32,
     /// Whether the feature gate `ShardedListAndWatch` is on.
     pub shard_selectors: bool,

@@ -170,10 +170,17 @@ async fn answer(
     if let Some(answer) = shared.aggregation.answer(&shared.store, request, &identity.name) {
         return answer;
     }
-    let Some(target) = &request.target else {
-        return non_resource(shared, request);
+    // From 1.38 on, such a 404 is a Status (`docs/semantics.md` §14).
+    let unknown = |error: ApiError| match shared.options.minor {
+        38.. if error.plain && error.code == 404 && request.path.starts_with("/apis") => {
+            ApiError::unknown_resource()
+        }
+        _ => error,
     };
-    let kind = find(shared, target)?;
+    let Some(target) = &request.target else {
+        return non_resource(shared, request).map_err(unknown);
+    };
+    let kind = find(shared, target).map_err(unknown)?;
     let response = if target.subresource.is_empty() {
         object(shared, request, identity, &kind, target, (faults, upgrade)).await
     } else {

@@ -2,6 +2,7 @@
 //! API server.
 
 use serde_json::json;
+use weir::simulator::{Simulator, SimulatorOptions};
 
 use crate::client::{Call, Next, Watch};
 use crate::harness::{Proxy, widget, widgets};
@@ -52,6 +53,24 @@ async fn a_custom_resource_is_served_while_its_definition_changes() {
     let direct = proxy.direct(&Call::get(&list)).await.text();
     assert_eq!(proxy.get(&list).await.text(), direct);
     assert_eq!(names(&proxy, &list).await, ["second"]);
+}
+
+/// From 1.38 on, an unknown path is a 404 in another form. A definition that follows is noticed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unknown_paths_are_the_upstreams_404_of_its_version() {
+    for (minor, form) in [(37, "text/plain; charset=utf-8"), (38, "application/json")] {
+        let options = SimulatorOptions { minor, ..SimulatorOptions::default() };
+        let proxy = Proxy::before(Simulator::start(options).await.unwrap(), "", |_| {}).await;
+        let list = format!("{GADGETS}?resourceVersion=0");
+        for path in [&list, "/apis/gadgets.example.com/v1", "/apis/apps/v9", "/apis/apps/v1/pods"] {
+            let (through, direct) = (proxy.get(path).await, proxy.direct(&Call::get(path)).await);
+            assert_eq!((through.status.as_u16(), through.text()), (404, direct.text()), "{path}");
+            let expected = if path.ends_with("pods") { "application/json" } else { form };
+            assert_eq!(through.headers["content-type"], expected, "{path}");
+        }
+        proxy.upstream.store().create(gadgets()).unwrap();
+        proxy.warm(GADGETS).await;
+    }
 }
 
 /// Watches of a custom resource whose definition changes end as at the upstream, and resume on a

@@ -154,3 +154,28 @@ async fn without_the_feature_and_in_other_forms_the_upstream_answers() {
         }
     }
 }
+
+/// A watch that begins before the history gets 410, also of a shard without any lost event.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_of_a_shard_from_before_the_history_gets_the_upstreams_410() {
+    let proxy = with(true).await;
+    let store = proxy.upstream.store();
+    let lost = store.revision();
+    store.create(configmap("ns1", "lost", 1)).unwrap();
+    proxy.upstream.compact();
+    let oldest = store.revision();
+    proxy.warm(CONFIGMAPS).await;
+    for number in 0..2 {
+        let watch = |after: u64| {
+            let selector = shard("uid", number, 2);
+            format!("{CONFIGMAPS}?watch=1&resourceVersion={after}&timeoutSeconds=1&{selector}")
+        };
+        let mut gone = proxy.watch(&watch(lost)).await;
+        let direct = proxy.watch_direct(&watch(lost)).await.rest().await;
+        assert_eq!(gone.rest().await, direct);
+        assert!(direct.len() == 1 && direct[0].contains(r#""code":410"#), "{direct:?}");
+        let mut resumed = proxy.watch(&watch(oldest)).await;
+        assert_eq!(resumed.cache(), "hit");
+        assert!(resumed.rest().await.is_empty());
+    }
+}

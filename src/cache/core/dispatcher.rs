@@ -31,6 +31,8 @@ pub(super) struct Dispatcher {
     by_field: Vec<HashMap<Box<[u8]>, Cursors>>,
     by_name: HashMap<Box<str>, Cursors>,
     by_namespace: HashMap<Box<str>, Cursors>,
+    /// Those of shards. An event's hash is compared with each.
+    by_shard: Cursors,
     unindexed: Cursors,
     /// The watchers that started with initial events and may still hold them.
     with_initial_events: BTreeMap<u64, Arc<Cursor>>,
@@ -82,6 +84,7 @@ impl Dispatcher {
             }
             IndexKey::Name(name) => remove(&mut self.by_name, name, cursor),
             IndexKey::Namespace(namespace) => remove(&mut self.by_namespace, namespace, cursor),
+            IndexKey::Shard(_) => swap_remove(&mut self.by_shard, cursor),
             IndexKey::Unindexed | IndexKey::Readable => swap_remove(&mut self.unindexed, cursor),
         }
     }
@@ -96,6 +99,9 @@ impl Dispatcher {
             self.for_each_interested(event, |cursors| {
                 mark_all(cursors, (seq, seq), self.round, &mut marked);
             });
+            let of_shard =
+                self.by_shard.iter().filter(|cursor| cursor.index_key.is_shard_of(event));
+            mark_all(of_shard, (seq, seq), self.round, &mut marked);
         }
         if from < to {
             mark_all(&self.unindexed, (from, to - 1), self.round, &mut marked);
@@ -109,6 +115,7 @@ impl Dispatcher {
     pub(super) fn end_all(&mut self, state: &Arc<State>, cause: EndCause) -> Vec<Arc<Cursor>> {
         let by_field = std::mem::take(&mut self.by_field);
         let mut cursors: Vec<Arc<Cursor>> = std::mem::take(&mut self.unindexed);
+        cursors.append(&mut self.by_shard);
         cursors.extend(std::mem::take(&mut self.by_key).into_values().flatten());
         cursors.extend(by_field.into_iter().flat_map(HashMap::into_values).flatten());
         cursors.extend(std::mem::take(&mut self.by_name).into_values().flatten());
@@ -182,7 +189,11 @@ impl Dispatcher {
     fn all_watchers(&self) -> impl Iterator<Item = &Arc<Cursor>> {
         let by_field = self.by_field.iter().flat_map(HashMap::values);
         let indexed = self.by_key.values().chain(self.by_name.values()).chain(by_field);
-        indexed.chain(self.by_namespace.values()).flatten().chain(&self.unindexed)
+        indexed
+            .chain(self.by_namespace.values())
+            .flatten()
+            .chain(&self.by_shard)
+            .chain(&self.unindexed)
     }
 
     /// Returns whether no index contains a watcher.
@@ -192,6 +203,7 @@ impl Dispatcher {
             && self.by_field.iter().all(HashMap::is_empty)
             && self.by_name.is_empty()
             && self.by_namespace.is_empty()
+            && self.by_shard.is_empty()
             && self.unindexed.is_empty()
             && self.with_initial_events.is_empty()
     }
@@ -235,12 +247,18 @@ impl Dispatcher {
             IndexKey::Namespace(namespace) => {
                 self.by_namespace.entry(namespace.clone()).or_default()
             }
+            IndexKey::Shard(_) => &mut self.by_shard,
             IndexKey::Unindexed | IndexKey::Readable => &mut self.unindexed,
         }
     }
 }
 
-fn mark_all(cursors: &Cursors, events: (u64, u64), round: u64, marked: &mut Vec<Arc<Cursor>>) {
+fn mark_all<'a>(
+    cursors: impl IntoIterator<Item = &'a Arc<Cursor>>,
+    events: (u64, u64),
+    round: u64,
+    marked: &mut Vec<Arc<Cursor>>,
+) {
     for cursor in cursors {
         if cursor.mark(events, round) {
             marked.push(Arc::clone(cursor));

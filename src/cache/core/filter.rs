@@ -49,6 +49,13 @@ impl WatchFilter {
         self.labels.terms() + self.fields.terms() + shard
     }
 
+    /// Returns what a match costs in a scan: usually 1, and more before the uid was hashed.
+    pub(super) fn scan_cost(&self, object: &Object) -> usize {
+        let needs_hash =
+            self.shard.as_ref().is_some_and(|shard| !object.has_shard_hash(shard.field()));
+        if needs_hash { UID_HASH_COST } else { 1 }
+    }
+
     /// Returns the namespace that every matching object has; never empty.
     pub fn required_namespace(&self) -> Option<&str> {
         self.path_namespace()
@@ -66,3 +73,6 @@ impl WatchFilter {
         self.namespace.as_deref().filter(|namespace| !namespace.is_empty())
     }
 }
+
+/// The objects that are scanned in the time that reading and hashing one uid takes.
+const UID_HASH_COST: usize = 20;

@@ -1,7 +1,11 @@
 //! The index under which the dispatcher registers a watcher.
 
+use std::sync::Arc;
+
+use crate::api::selector::shard::ShardSelector;
+use crate::cache::core::event::Event;
 use crate::cache::core::filter::WatchFilter;
-use crate::codec::object::Key;
+use crate::codec::object::{Key, Object};
 
 /// An index of the dispatcher and the key in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +18,8 @@ pub(super) enum IndexKey {
     Name(Box<str>),
     /// Objects in this namespace.
     Namespace(Box<str>),
+    /// Objects in this shard.
+    Shard(Arc<ShardSelector>),
     /// Any object.
     Unindexed,
     /// Any object that can be read, for a reader within this process.
@@ -30,11 +36,20 @@ impl IndexKey {
                     Self::Field(field, value.as_bytes().into())
                 } else if let Some(name) = name {
                     Self::Name(name.into())
+                } else if let Some(namespace) = namespace {
+                    Self::Namespace(namespace.into())
                 } else {
-                    namespace.map_or(Self::Unindexed, |namespace| Self::Namespace(namespace.into()))
+                    filter.shard.clone().map_or(Self::Unindexed, Self::Shard)
                 }
             }
         }
+    }
+
+    /// Whether it is a shard that has the object of the event, before or after it.
+    pub(super) fn is_shard_of(&self, event: &Event) -> bool {
+        let Self::Shard(shard) = self else { return false };
+        let has = |object: &Arc<Object>| shard.matches(object.shard_hash(shard.field()));
+        has(event.object()) || event.previous().is_some_and(has)
     }
 
     /// Returns whether a watcher with this key may match an object of which only these names are
@@ -47,7 +62,7 @@ impl IndexKey {
             }
             Self::Name(wanted) => is_possible(name, wanted),
             Self::Namespace(wanted) => is_possible(namespace, wanted),
-            Self::Field(..) | Self::Unindexed => true,
+            Self::Field(..) | Self::Shard(_) | Self::Unindexed => true,
             Self::Readable => false,
         }
     }

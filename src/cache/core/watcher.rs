@@ -222,7 +222,7 @@ impl Watcher {
         let after_key = after.as_ref().map(|after| after.key.as_str());
         for object in initial.state.store().scan(&self.filter, after_key) {
             initial.after = Some(Arc::clone(object));
-            scanned += 1;
+            scanned += self.filter.scan_cost(object);
             if self.filter.matches(object) {
                 self.dropped_bytes += object.dropped(self.view).length as usize;
                 events += 1;
@@ -322,8 +322,9 @@ impl Watcher {
         let (mut chunks, mut received, mut bookmark_due) = (Chunks::new(), Now::default(), false);
         let history = state.history();
         let to = to.min(from.saturating_add(SCAN_MAX as u64));
-        let (mut bytes, mut dropped_bytes) = (0, 0);
+        let (mut bytes, mut dropped_bytes, mut scanned) = (0, 0, 0);
         for (seq, event) in history.events(from, to) {
+            scanned += self.filter.scan_cost(event.object());
             if history.resume_version(seq, event) <= self.cursor.skip_through {
                 continue;
             }
@@ -340,10 +341,10 @@ impl Watcher {
                 }
                 chunks.push(frame);
                 bookmark_due = history.relist_at(seq).is_some();
-                if bytes >= max_bytes {
-                    let position = seq + 1;
-                    return Frames { chunks, received, position, bookmark_due, dropped_bytes };
-                }
+            }
+            if bytes >= max_bytes || scanned >= SCAN_MAX {
+                let position = seq + 1;
+                return Frames { chunks, received, position, bookmark_due, dropped_bytes };
             }
         }
         Frames { chunks, received, position: to, bookmark_due, dropped_bytes }
@@ -383,7 +384,7 @@ impl Drop for Watcher {
     }
 }
 
-/// The maximum number of objects or events that one call checks, which takes about a millisecond. A
-/// filter may match nothing in a large collection, and other tasks of the thread must not wait for
-/// a whole scan.
+/// The maximum number of objects or events that one call checks, fewer where each
+/// [costs](WatchFilter::scan_cost) more. This takes about a millisecond. A filter may match nothing
+/// in a large collection, and other tasks of the thread must not wait for a whole scan.
 pub(super) const SCAN_MAX: usize = 10_000;

@@ -1,6 +1,9 @@
 //! The features of the upstream, as far as they are known.
 
+use std::sync::Arc;
+
 use crate::cache::registry::Registry;
+use crate::tasks::single_flight::InFlightGuard;
 use crate::upstream::shard_support::ShardSupport;
 use crate::upstream::version::UpstreamVersion;
 
@@ -19,17 +22,26 @@ impl Registry {
     }
 
     /// Returns how the upstream answers reads by shard selectors; `None` if it ignores them, or if
-    /// that is not known. Asks the upstream if need be. While instances of several versions answer,
-    /// one of them may ignore the selector, and nobody knows which one is asked next.
+    /// that is not known soon. While instances of several versions answer, one of them may ignore
+    /// the selector, and nobody knows which one is asked next.
     pub(crate) async fn shard_support(&self) -> Option<ShardSupport> {
         let version = self.inner.source.version();
         if version.borrow().as_ref().is_none_or(|version| version.is_mixed) {
             return None;
         }
-        let known = &self.inner.context.shard_support;
-        if !self.availability().is_usable() {
-            return known.last_answer();
+        let context = &self.inner.context;
+        let known = &context.shard_support;
+        if self.availability().is_usable() {
+            let learn = |guard: InFlightGuard<(), ()>| {
+                let (inner, cancel) = (Arc::clone(&self.inner), context.cancel.clone());
+                let attempt = async move {
+                    inner.context.shard_support.learn(inner.source.ask_shard_support()).await;
+                    guard.complete(());
+                };
+                context.tasks.spawn(cancel.run_until_cancelled_owned(attempt));
+            };
+            known.wait(learn).await;
         }
-        known.learn(self.inner.source.ask_shard_support()).await
+        known.last_answer()
     }
 }

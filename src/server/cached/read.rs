@@ -5,8 +5,6 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-
 use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
@@ -277,13 +275,13 @@ impl CachedRead<'_> {
     }
 
     /// Returns [`ShardSupport::counts_remaining`], or the reason to forward a read by a shard
-    /// selector that the upstream may not know. Sends no request for any other read.
+    /// selector that the upstream may not know.
     pub(super) async fn counts_shard(&self) -> Result<bool, Reason> {
         if self.target.filter.shard.is_none() {
             return Ok(false);
         }
-        let support = self.while_usable(self.services.registry.shard_support().map(Ok)).await;
-        support.ok().flatten().map(|support| support.counts_remaining).ok_or(Reason::Selector)
+        let support = self.services.registry.shard_support().await;
+        support.map(|support| support.counts_remaining).ok_or(Reason::Selector)
     }
 
     /// Waits for something that may need the upstream, but not longer than a forwarded request

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
+use crate::api::selector::shard::ShardSelector;
 use crate::cache::core::watch_cache::{Change, Discontinuity, WatchRefusal};
 use crate::cache::core::watcher::{ObjectBatch, SCAN_MAX, WatchStart};
 use crate::codec::gzip::segment_cache::SegmentCache;
@@ -232,6 +233,28 @@ fn a_batch_checks_a_limited_number_of_objects_or_events() {
     let results = [(); 4].map(|()| read_short(&mut watcher));
     assert_eq!(results, ["yield", "yield", "1 events", "idle"]);
     assert_eq!(watcher.resource_version().0, 2 * count);
+}
+
+#[test]
+fn a_batch_hashes_a_limited_number_of_uids() {
+    let count = SCAN_MAX as u64 / 15;
+    let cache = cache_of(1000, 100_000, usize::MAX);
+    let pods = |from: u64| {
+        (1..=count).map(move |n| Pod::new("ns1", &format!("p{n:06}"), from + n).uid("u"))
+    };
+    cache.replace(pods(0).map(|pod| pod.object()).collect::<Vec<_>>(), ResourceVersion(count));
+    let text = "shardRange(object.metadata.uid,'0x0000000000000000','0x0000000000000001')";
+    let shard = ShardSelector::parse(text).map(Arc::new);
+    let filter = WatchFilter { shard, ..WatchFilter::default() };
+    let read = |start, results: [&str; 2]| {
+        let mut watcher = cache.watch(filter.clone(), start).unwrap();
+        assert_eq!([(); 2].map(|()| read_short(&mut watcher)), results);
+    };
+    read(WatchStart::InitialEvents, ["yield", "end"]);
+    read(WatchStart::InitialEvents, ["end", "idle"]);
+    cache.apply(pods(count).map(|pod| upsert(&pod)).collect(), at(1));
+    read(WatchStart::After(ResourceVersion(count)), ["yield", "idle"]);
+    read(WatchStart::After(ResourceVersion(count)), ["idle", "idle"]);
 }
 
 fn read_short(watcher: &mut Watcher) -> String {

@@ -248,6 +248,7 @@ impl StreamCheck {
     /// piece. A client resumes well after its event, so that no bookmark is owed.
     fn note_difference(&mut self, inner: &Inner, frame: &Frame, revision: u64) {
         let (mut differs, mut written) = (true, None);
+        self.add_later_epochs(inner, revision);
         for candidate in &mut self.candidates {
             let (epoch, mut next) = (inner.write_log.epoch(candidate.epoch), candidate.clone());
             let earlier = epoch.log(self.selection.resource);
@@ -269,6 +270,23 @@ impl StreamCheck {
         if self.difference_at.as_ref().is_some_and(follows) {
             self.difference_at = None;
         }
+    }
+
+    /// Adds the epochs that have reached a revision and none of those before has. After a restore
+    /// that lost what was shown, a stream goes on there with the first write that it selects, if the
+    /// difference of the two states is empty under its selection.
+    fn add_later_epochs(&mut self, inner: &Inner, revision: u64) {
+        let reaches = |number: usize| revision <= inner.write_log.epoch(number).revision;
+        let is_reached = self.candidates.iter().any(|candidate| reaches(candidate.epoch));
+        if is_reached || self.candidates.is_empty() {
+            return;
+        }
+        let later = (self.first_epoch()..self.epochs).filter(|number| reaches(*number));
+        let added = later.map(|number| {
+            let log = inner.write_log.epoch(number).log(self.selection.resource);
+            Candidate::new(number, log, revision.saturating_sub(1))
+        });
+        self.candidates.extend(added.collect::<Vec<_>>());
     }
 
     pub(crate) fn owes_bookmark(&self) -> bool {
