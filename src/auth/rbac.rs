@@ -19,6 +19,7 @@ mod feed;
 pub mod index;
 pub mod metrics;
 mod policy;
+mod reason;
 pub mod resource;
 pub mod rule;
 mod state;
