@@ -3,8 +3,8 @@
 //! The modules in the order of a request's way: [`accept`] takes connections, [`connection`] serves
 //! HTTP on them, [`mod@router`] resolves each request ([`request`]), [`delegate`] decides between
 //! the caches ([`cached`]) and the upstream ([`forward`]), and [`admission`] has the limits.
-//! [`http`] holds what both share. In [`shadow`] mode every read is forwarded, and compared with
-//! the caches.
+//! [`http`] holds what both share. [`reviews`] are access reviews that roles answer. In [`shadow`]
+//! mode every read is forwarded, and compared with the caches.
 //!
 //! A shutdown stops accepting, ends connections gracefully (GOAWAY) together with their watches,
 //! spread over nine tenths of the deadline, and aborts what remains at the deadline.
@@ -25,6 +25,7 @@ pub(crate) mod metrics;
 mod open_watches;
 mod overload;
 pub(crate) mod request;
+mod reviews;
 mod router;
 pub(crate) mod shadow;
 

@@ -9,6 +9,7 @@
 //! Equality compares every field. A cache of decisions compares the attributes themselves, never
 //! only a hash of them.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::api::request_info::{RequestInfo, ResourceRequest, Verb};
@@ -37,8 +38,8 @@ pub struct NonResourceAttributes {
 /// `authorization.k8s.io/v1` ResourceAttributes. An empty string means absent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResourceAttributes {
-    /// The verb; empty for a method without a verb.
-    pub verb: &'static str,
+    /// The verb; empty for a method without a verb. A review may name any.
+    pub verb: Cow<'static, str>,
     /// Group, version and resource as in the path.
     pub gvr: GroupVersionResource,
     /// The subresource.
@@ -110,7 +111,7 @@ impl Attributes {
     pub fn verb(&self) -> &str {
         match self {
             Self::NonResource(attributes) => &attributes.verb,
-            Self::Resource(attributes) => attributes.verb,
+            Self::Resource(attributes) => &attributes.verb,
         }
     }
 
@@ -138,7 +139,7 @@ impl ResourceAttributes {
         let selectors = collection && !request.watch_prefix;
         let text = |name| if selectors { info.query.first(name).unwrap_or_default() } else { "" };
         Self {
-            verb: if info.verb == Verb::Other { "" } else { info.verb.as_str() },
+            verb: Cow::Borrowed(if info.verb == Verb::Other { "" } else { info.verb.as_str() }),
             gvr: request.gvr.clone(),
             subresource: request.subresource.clone(),
             namespace: request.namespace.clone(),
@@ -150,7 +151,7 @@ impl ResourceAttributes {
 
     fn weight_bytes(&self) -> usize {
         let gvr = [&self.gvr.group, &self.gvr.version, &self.gvr.resource];
-        let names = [self.subresource.as_str(), &self.namespace, &self.name];
+        let names = [&*self.verb, &self.subresource, &self.namespace, &self.name];
         gvr.iter().map(|text| text.len()).sum::<usize>()
             + names.iter().map(|text| text.len()).sum::<usize>()
             + self.fields.iter().map(FieldRequirement::weight_bytes).sum::<usize>()

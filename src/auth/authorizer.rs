@@ -43,6 +43,14 @@ pub struct Authorizer {
     metrics: AuthorizationMetrics,
 }
 
+/// What of a decision of RBAC is compared with an access review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Checked {
+    Decision,
+    /// The decision and its reason.
+    Reason,
+}
+
 /// Weir could not decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoDecision {
@@ -105,11 +113,32 @@ impl Authorizer {
     ) -> Option<Decision> {
         let rbac = self.rbac_allowing(user, attributes)?;
         if rbac.should_check() {
-            self.check(rbac, user, attributes);
+            self.check(rbac, user, attributes, Checked::Decision);
         }
         let (allowed, source) = (true, DecisionSource::Rbac);
         self.metrics.decided(source, allowed);
         Some(Decision { allowed, reason: Arc::default(), source })
+    }
+
+    /// Returns the reason for which roles allow what a client asks in an access review of its own.
+    /// `None` if they do not, or if the API server may answer otherwise.
+    pub(crate) fn reason_of_roles(
+        &self,
+        user: &Arc<User>,
+        attributes: &Attributes,
+    ) -> Option<String> {
+        let rbac = self.rbac.as_ref().filter(|_| !attributes.are_too_long())?;
+        let reason = rbac.reason(user, attributes)?;
+        let is_usable = reason.is_empty() || rbac.has_confirmed_reasons();
+        if !is_usable || rbac.should_check_reason() {
+            self.check(rbac, user, attributes, Checked::Reason);
+        }
+        is_usable.then_some(reason)
+    }
+
+    /// Whether this may decide by roles.
+    pub(crate) fn knows_roles(&self) -> bool {
+        self.rbac.is_some()
     }
 
     /// Notes that the upstream allowed a request, which it answered itself. The request was sent
@@ -126,11 +155,6 @@ impl Authorizer {
             Some(_) => None,
             None => self.reviews.fresh_until(user, attributes, self.last_revocation()),
         }
-    }
-
-    /// Whether it decides by the cluster's roles where it knows them.
-    pub(crate) fn has_roles(&self) -> bool {
-        self.rbac.is_some()
     }
 
     /// Returns the number of access reviews that run or wait.
@@ -155,9 +179,8 @@ impl Authorizer {
     }
 
     /// Checks in the background whether an access review also allows a request that RBAC
-    /// allowed. Does nothing while
-    /// [`CHECKS_MAX`] checks are in flight.
-    fn check(&self, rbac: &Arc<Rbac>, user: &Arc<User>, attributes: &Attributes) {
+    /// allowed. Does nothing while [`CHECKS_MAX`] checks are in flight.
+    fn check(&self, rbac: &Arc<Rbac>, user: &Arc<User>, attributes: &Attributes, checked: Checked) {
         let Ok(permit) = Arc::clone(&self.checks).try_acquire_owned() else { return };
         let (reviews, rbac) = (Arc::clone(&self.reviews), Arc::clone(rbac));
         let (user, attributes) = (Arc::clone(user), attributes.clone());
@@ -165,7 +188,11 @@ impl Authorizer {
             let _permit = permit;
             for _ in 0..CHECK_ATTEMPTS_MAX {
                 let Ok(decision) = reviews.check(&user, &attributes).await else { return };
-                match rbac.report(decision.allowed, &user, &attributes) {
+                let mut retry = rbac.report(decision.allowed, &user, &attributes);
+                if decision.allowed && checked == Checked::Reason {
+                    retry = rbac.report_reason(&decision.reason, &user, &attributes);
+                }
+                match retry {
                     Some(delay) => tokio::time::sleep(delay).await,
                     None => return,
                 }

@@ -11,6 +11,10 @@
 //! access reviews, and a mismatch that persists disables the decisions ([`check`],
 //! `docs/decisions/authorization.md`).
 //!
+//! Access reviews of clients are answered with the reason, in the API server's words. An authorizer
+//! before RBAC may allow the same for a reason of its own. So reasons are checked as well, the
+//! first one before any is used, and a mismatch that persists ends their use.
+//!
 //! Invariants: nothing is allowed without a complete and current copy of all four resources.
 //! Readers take no lock.
 
@@ -19,6 +23,7 @@ mod feed;
 pub mod index;
 pub mod metrics;
 mod policy;
+mod reason;
 pub mod resource;
 pub mod rule;
 mod state;
@@ -29,6 +34,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -45,11 +51,20 @@ use crate::auth::user::User;
 use crate::cache::registry::Registry;
 use crate::config::RbacConfig;
 
+/// The checks of reasons.
+#[derive(Debug)]
+struct ReasonChecks {
+    checks: Checks,
+    /// Whether an access review had the same reason.
+    are_confirmed: AtomicBool,
+}
+
 /// Follows the four RBAC resources and decides by them. Its tasks end when it is dropped or the
 /// registry stops.
 pub struct Rbac {
     state: Arc<RbacState>,
     checks: Checks,
+    reasons: ReasonChecks,
     metrics: RbacMetrics,
     _tasks: DropGuard,
 }
@@ -66,8 +81,9 @@ impl Rbac {
             let work = feed(Arc::clone(&state), registry.clone(), resource);
             tokio::spawn(cancel.clone().run_until_cancelled_owned(work));
         }
-        let checks = Checks::new(config.check_one_in);
-        Arc::new(Self { state, checks, metrics, _tasks: cancel.drop_guard() })
+        let [checks, reasons] = [(); 2].map(|()| Checks::new(config.check_one_in));
+        let reasons = ReasonChecks { checks: reasons, are_confirmed: AtomicBool::new(false) };
+        Arc::new(Self { state, checks, reasons, metrics, _tasks: cancel.drop_guard() })
     }
 
     /// Returns whether RBAC allows this; `None` if the copy is not current. Unless it is
@@ -76,6 +92,68 @@ impl Rbac {
         let allowed = self.decide(user, attributes);
         self.metrics.decided(allowed);
         allowed
+    }
+
+    /// Returns the reason for which RBAC allows this, in the API server's words; `None` if it does
+    /// not, if the copy is not current, or if the API server may give another reason: for a node,
+    /// the node authorizer does.
+    pub(crate) fn reason(&self, user: &User, attributes: &Attributes) -> Option<String> {
+        self.find_reason(user, attributes, |_| true)
+    }
+
+    /// Returns whether reasons may be used: an access review has had the same as RBAC once.
+    pub(crate) fn has_confirmed_reasons(&self) -> bool {
+        self.reasons.are_confirmed.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the reason that was just found should be checked by an access review. The
+    /// result is passed to [`report`](Self::report), then to
+    /// [`report_reason`](Self::report_reason).
+    pub(crate) fn should_check_reason(&self) -> bool {
+        self.reasons.checks.is_due()
+    }
+
+    /// Reports the reason of an access review that allowed a request. Returns a delay after which
+    /// the same request must be checked again.
+    pub(crate) fn report_reason(
+        &self,
+        reviewed: &str,
+        user: &User,
+        attributes: &Attributes,
+    ) -> Option<Duration> {
+        let ReasonChecks { checks, are_confirmed } = &self.reasons;
+        let is_same = self.find_reason(user, attributes, |reason| reason == reviewed).is_some();
+        // `system:masters` have no reason, whatever comes before RBAC.
+        if is_same && !reviewed.is_empty() {
+            are_confirmed.store(true, Ordering::Release);
+        }
+        if is_same || self.reason(user, attributes).is_none() {
+            checks.matched(user, attributes);
+            return None;
+        }
+        match checks.mismatched(user, attributes) {
+            MismatchResult::CheckAgain(delay) => Some(delay),
+            MismatchResult::Disabled => {
+                tracing::warn!(
+                    "an access review gives another reason than the cluster's roles: another authorizer comes before RBAC. Weir forwards the access reviews of clients"
+                );
+                None
+            }
+        }
+    }
+
+    fn find_reason(
+        &self,
+        user: &User,
+        attributes: &Attributes,
+        fits: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        let is_disabled = self.checks.is_disabled() || self.reasons.checks.is_disabled();
+        if is_disabled || user.is_node() {
+            return None;
+        }
+        let action = Action::from_attributes(attributes)?;
+        self.state.index()?.find_reason(user, &action, fits)
     }
 
     /// Returns when a permission was last revoked. An earlier review may have allowed a request

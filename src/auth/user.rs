@@ -56,6 +56,11 @@ impl User {
         UserKey::new(&self.name, "", &[], &BTreeMap::new())
     }
 
+    /// Whether the node authorizer decides the user's requests.
+    pub(crate) fn is_node(&self) -> bool {
+        self.name.starts_with(NODE_PREFIX) && self.groups.iter().any(|group| group == NODES)
+    }
+
     /// Whether the API server treats the user's requests as those of nobody.
     pub(crate) fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS || self.groups.iter().any(|group| group == UNAUTHENTICATED)
@@ -140,6 +145,10 @@ pub const ANONYMOUS: &str = "system:anonymous";
 pub const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// The group of all other users.
 pub const AUTHENTICATED: &str = "system:authenticated";
+/// The user names of kubelets begin with it.
+const NODE_PREFIX: &str = "system:node:";
+/// The group of kubelets.
+const NODES: &str = "system:nodes";
 
 static KEY: LazyLock<hmac::Key> = LazyLock::new(random_key);
 

@@ -15,7 +15,7 @@ pub(crate) mod identity;
 pub(crate) mod list_times;
 mod packed_head;
 pub(crate) mod quota;
-mod relay;
+pub(crate) mod relay;
 pub(crate) mod share;
 mod traffic_class;
 pub(crate) mod upgrade;

@@ -10,6 +10,7 @@
 
 mod answer;
 mod forward;
+mod review;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,7 @@ use crate::server::flow_control::meter::{Answered as ChargedAnswer, Busy, Meter,
 use crate::server::flow_control::{FlowControl, habit};
 use crate::server::forward::documents::Documents;
 use crate::server::forward::forwarder::Forwarder;
+use crate::server::forward::relay::ClientBody;
 use crate::server::forward::upgrade::{close_if_not_upgraded, requested_upgrade};
 use crate::server::http::audit_id::AUDIT_ID;
 use crate::server::http::body::Body;
@@ -88,7 +90,7 @@ impl From<Reply> for Answer {
 /// A request for the API server.
 struct Forwarding {
     caller: Caller,
-    body: Incoming,
+    body: ClientBody,
     /// The reason why it is forwarded.
     reason: Reason,
 }

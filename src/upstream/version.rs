@@ -61,6 +61,12 @@ impl UpstreamVersion {
         (self.major, self.minor) >= (1, 34)
     }
 
+    /// Returns whether the upstream omits a zero `creationTimestamp` in JSON. Releases before 1.34
+    /// write `null`.
+    pub fn omits_zero_times(&self) -> bool {
+        (self.major, self.minor) >= (1, 34)
+    }
+
     /// Parses the document; `None` if it is malformed.
     pub(crate) fn parse(body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]

@@ -48,7 +48,7 @@ pub(crate) fn compared(answer: &Answer) -> Answer {
 pub(crate) fn ticks(answer: &Answer) -> bool {
     let says = |text: &str| memchr::memmem::find(&answer.body, text.as_bytes()).is_some();
     says("columnDefinitions")
-        || (answer.status == 201 && says("managedFields"))
+        || (answer.status == 201 && (says("managedFields") || says("creationTimestamp")))
         || (says("ResourceVersionTooLarge") && says("retryAfterSeconds"))
 }
 

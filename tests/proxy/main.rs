@@ -43,6 +43,7 @@ mod readers;
 mod reflector;
 mod refusals;
 mod reloads;
+mod reviews;
 mod rewinds;
 mod scope;
 mod servers;

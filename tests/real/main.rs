@@ -40,6 +40,7 @@ mod next;
 mod nodes;
 mod relist;
 mod resources;
+mod reviews;
 mod rollout;
 mod shadow;
 mod shards;
@@ -203,6 +204,7 @@ fn trials_of_users(missing: Option<&str>) -> Vec<Trial> {
             matrix::by_impersonation,
         ),
         trial("every_user_gets_the_upstreams_answers_by_local_rbac", missing, matrix::by_roles),
+        trial("access_reviews_are_answered_as_by_the_upstream", missing, reviews::both_ways),
         trial("no_spelling_of_a_path_reveals_a_secret", missing, matrix::paths),
         trial("a_revoked_permission_or_credential_is_refused_in_time", missing, matrix::revoked),
         trial(

@@ -90,7 +90,7 @@ pub(crate) fn refusals() {
     });
 }
 
-fn with(setting: Setting, test: impl AsyncFnOnce(World)) {
+pub(crate) fn with(setting: Setting, test: impl AsyncFnOnce(World)) {
     let credentials = Credentials::new();
     let arguments = credentials.arguments(&format!("{ADMIN},plane,0,\"system:masters\"\n"));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -133,7 +133,7 @@ const SETTING: Setting = Setting {
 const SHORT_PERIOD: Duration = Duration::from_secs(2);
 
 /// RBAC decisions by Weir, with every allow checked, and TTLs longer than any test.
-const BY_ROLES: Setting = Setting {
+pub(crate) const BY_ROLES: Setting = Setting {
     cache_ttl: Duration::from_secs(60),
     watch_recheck: SHORT_PERIOD,
     authorization: ", rbac: {enabled: true, checkOneIn: 1}",

@@ -170,7 +170,7 @@ impl<'a> Resource<'a> {
     fn new(attributes: &'a ResourceAttributes) -> Self {
         Self {
             namespace: &attributes.namespace,
-            verb: attributes.verb,
+            verb: &attributes.verb,
             group: &attributes.gvr.group,
             version: &attributes.gvr.version,
             resource: &attributes.gvr.resource,

@@ -123,7 +123,7 @@ fn selectors_are_part_of_the_attributes() {
 fn the_weight_includes_selectors() {
     let weight = |uri: &str| attributes("GET", uri).weight_bytes();
     let plain = weight("/api/v1/pods");
-    assert_eq!(plain, "v1pods".len());
+    assert_eq!(plain, "listv1pods".len());
     for (part, size) in [
         ("labelSelector=a", size_of::<LabelRequirement>()),
         ("labelSelector=a%3D1", size_of::<LabelRequirement>() + ALLOCATION_BYTES),
@@ -286,7 +286,7 @@ impl Parts {
         let selects = !self.prefix && ["list", "watch", "deletecollection"].contains(&verb);
         let labels = self.label_terms().into_iter().filter_map(|(_, term)| term);
         ResourceAttributes {
-            verb,
+            verb: verb.into(),
             gvr: GroupVersionResource::new(self.group, "v1", &self.plural),
             subresource: self.name.clone().and_then(|(_, text)| text).unwrap_or_default(),
             namespace: self.namespace.clone().unwrap_or_default().into(),

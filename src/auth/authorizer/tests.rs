@@ -1,6 +1,7 @@
 //! Decisions with a scripted upstream.
 
 mod bounds;
+mod reasons;
 mod revoked;
 
 use std::time::Duration;

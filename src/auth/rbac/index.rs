@@ -3,8 +3,8 @@
 //!
 //! A request takes three look-ups for the user and for each group: the roles bound in the cluster,
 //! those bound in the namespace, and the rules of each of these roles. Bindings of other subjects
-//! cost nothing. Bindings that give a subject the same role are counted, so that such a role is
-//! evaluated once.
+//! cost nothing. Bindings that give a subject the same role are kept together, so that such a role
+//! is evaluated once.
 //!
 //! The maps are persistent: a reader keeps its index, and the next index shares everything that did
 //! not change. [`IndexWriter`] remembers what each object granted before, so that a change removes
@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::auth::rbac::policy::{Binding, Policy, RoleRef, Subject};
+use crate::auth::rbac::reason::{Source, allowed_by};
 use crate::auth::rbac::resource::{PerResource, RbacResource};
 use crate::auth::rbac::rule::{Action, Rule};
 use crate::auth::user::User;
@@ -37,8 +38,16 @@ struct ScopeIndex {
     groups: imbl::HashMap<Arc<str>, Arc<Grants>>,
 }
 
-/// The roles that a subject has, sorted, each with the number of bindings that give it.
-type Grants = Vec<(RoleRef, usize)>;
+/// The roles that a subject has, sorted.
+type Grants = Vec<Grant>;
+
+/// A role that a subject has.
+#[derive(Clone, Debug, PartialEq)]
+struct Grant {
+    role: RoleRef,
+    /// The bindings that give it, by name.
+    sources: Vec<Source>,
+}
 
 impl Index {
     /// Returns whether RBAC allows the action (`Authorize`). Another authorizer may
@@ -50,29 +59,58 @@ impl Index {
         if user.groups.iter().any(|group| group == MASTERS) {
             return true;
         }
-        if self.is_granted(&self.cluster, user, action) {
-            return true;
-        }
-        let namespace = action.namespace();
-        !namespace.is_empty()
-            && self
-                .namespaces
-                .get(namespace)
-                .is_some_and(|scope| self.is_granted(scope, user, action))
+        let scopes = self.scopes(action);
+        scopes.into_iter().any(|scope| self.allowing(scope, user, action).next().is_some())
     }
 
-    /// Returns whether the bindings of a scope give a role that allows the action.
-    fn is_granted(&self, scope: &ScopeIndex, user: &User, action: &Action<'_>) -> bool {
+    /// Returns a reason for which RBAC allows the action, in the API server's words, that `fits`.
+    /// The API server visits the bindings of the cluster first, and those of a scope in any order.
+    /// `None` if RBAC does not allow it, or if the reason has characters that Weir does not quote.
+    pub fn find_reason(
+        &self,
+        user: &User,
+        action: &Action<'_>,
+        fits: impl Fn(&str) -> bool,
+    ) -> Option<String> {
+        if user.groups.iter().any(|group| group == MASTERS) {
+            return fits("").then(String::new);
+        }
+        let mut scopes = self.scopes(action).into_iter().enumerate();
+        let (at, scope) =
+            scopes.find(|(_, scope)| self.allowing(scope, user, action).next().is_some())?;
+        let namespace = if at == 0 { "" } else { action.namespace() };
+        self.allowing(scope, user, action).find_map(|Grant { role, sources }| {
+            let sources = sources.iter();
+            let mut reasons =
+                sources.filter_map(|source| allowed_by(source, namespace, role, user));
+            reasons.find(|reason| fits(reason))
+        })
+    }
+
+    /// Returns the scopes whose bindings are for the action: the cluster, and its namespace.
+    fn scopes(&self, action: &Action<'_>) -> impl IntoIterator<Item = &ScopeIndex> {
+        let namespace = Some(action.namespace()).filter(|namespace| !namespace.is_empty());
+        [Some(&self.cluster), namespace.and_then(|name| self.namespaces.get(name))]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Returns the user's roles of a scope that allow the action.
+    fn allowing<'a>(
+        &'a self,
+        scope: &'a ScopeIndex,
+        user: &'a User,
+        action: &'a Action<'_>,
+    ) -> impl Iterator<Item = &'a Grant> {
         let of_user = scope.users.get(user.name.as_str());
         let of_groups = user.groups.iter().filter_map(|group| scope.groups.get(group.as_str()));
-        of_user.into_iter().chain(of_groups).any(|grants| {
-            grants.iter().any(|(role, _)| {
-                let rules = match role {
-                    RoleRef::Role(name) => scope.roles.get(name),
-                    RoleRef::ClusterRole(name) => self.cluster.roles.get(name),
-                };
-                rules.is_some_and(|rules| rules.iter().any(|rule| rule.allows(action)))
-            })
+        let grants = of_user.into_iter().chain(of_groups).flat_map(|grants| grants.iter());
+        grants.filter(move |grant| {
+            let rules = match &grant.role {
+                RoleRef::Role(name) => scope.roles.get(name),
+                RoleRef::ClusterRole(name) => self.cluster.roles.get(name),
+            };
+            rules.is_some_and(|rules| rules.iter().any(|rule| rule.allows(action)))
         })
     }
 
@@ -95,38 +133,41 @@ impl ScopeIndex {
         self.roles.is_empty() && self.users.is_empty() && self.groups.is_empty()
     }
 
-    fn grant(&mut self, binding: &Binding) {
+    fn grant(&mut self, name: &Arc<str>, binding: &Binding) {
         let Some(role) = &binding.role else { return };
-        for subject in &binding.subjects {
-            let (map, name) = self.grants_mut(subject);
-            let grants = Arc::make_mut(map.entry(Arc::clone(name)).or_default());
-            match grants.binary_search_by(|(role_grant, _)| role_grant.cmp(role)) {
-                Ok(at) => {
-                    if let Some((_, bindings)) = grants.get_mut(at) {
-                        *bindings += 1;
-                    }
-                }
-                Err(at) => grants.insert(at, (role.clone(), 1)),
+        for subject in &*binding.subjects {
+            let (map, subject) = self.grants_mut(subject);
+            let grants = Arc::make_mut(map.entry(Arc::clone(subject)).or_default());
+            let found = grants.binary_search_by(|grant| grant.role.cmp(role));
+            let at = found.unwrap_or_else(|at| {
+                grants.insert(at, Grant { role: role.clone(), sources: Vec::new() });
+                at
+            });
+            let Some(Grant { sources, .. }) = grants.get_mut(at) else { continue };
+            // A binding may name a subject twice.
+            if let Err(at) = sources.binary_search_by(|source| source.name.cmp(name)) {
+                let (name, subjects) = (Arc::clone(name), Arc::clone(&binding.subjects));
+                sources.insert(at, Source { name, subjects });
             }
         }
     }
 
-    fn revoke(&mut self, binding: &Binding) {
+    fn revoke(&mut self, name: &Arc<str>, binding: &Binding) {
         let Some(role) = &binding.role else { return };
-        for subject in &binding.subjects {
-            let (map, name) = self.grants_mut(subject);
-            let Some(grants) = map.get_mut(name) else { continue };
+        for subject in &*binding.subjects {
+            let (map, subject) = self.grants_mut(subject);
+            let Some(grants) = map.get_mut(subject) else { continue };
             let grants = Arc::make_mut(grants);
-            if let Ok(at) = grants.binary_search_by(|(role_grant, _)| role_grant.cmp(role))
-                && let Some((_, bindings)) = grants.get_mut(at)
+            if let Ok(at) = grants.binary_search_by(|grant| grant.role.cmp(role))
+                && let Some(Grant { sources, .. }) = grants.get_mut(at)
             {
-                *bindings -= 1;
-                if *bindings == 0 {
+                sources.retain(|source| source.name != *name);
+                if sources.is_empty() {
                     grants.remove(at);
                 }
             }
             if grants.is_empty() {
-                map.remove(name);
+                map.remove(subject);
             }
         }
     }
@@ -137,7 +178,7 @@ impl ScopeIndex {
         subject: &'a Subject,
     ) -> (&mut imbl::HashMap<Arc<str>, Arc<Grants>>, &'a Arc<str>) {
         match subject {
-            Subject::User(name) => (&mut self.users, name),
+            Subject::User(name) | Subject::ServiceAccount(name) => (&mut self.users, name),
             Subject::Group(name) => (&mut self.groups, name),
         }
     }
@@ -176,7 +217,7 @@ impl IndexWriter {
             Policy::Role(rules) => {
                 scope.roles.insert(Arc::clone(name), Arc::clone(rules));
             }
-            Policy::Binding(binding) => scope.grant(binding),
+            Policy::Binding(binding) => scope.grant(name, binding),
             Policy::Unreadable => {}
         });
         if policy == Policy::Unreadable {
@@ -238,7 +279,7 @@ impl IndexWriter {
             Policy::Role(_) => {
                 scope.roles.remove(name);
             }
-            Policy::Binding(binding) => scope.revoke(binding),
+            Policy::Binding(binding) => scope.revoke(name, binding),
             Policy::Unreadable => {}
         });
         Some(policy)

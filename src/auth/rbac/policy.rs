@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::auth::rbac::resource::RbacResource;
 use crate::auth::rbac::rule::Rule;
+use crate::auth::user::User;
 
 /// A role or binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +32,8 @@ pub(super) enum Policy {
 pub(super) struct Binding {
     /// The role; `None` if the reference is invalid.
     pub(super) role: Option<RoleRef>,
-    /// The subjects, sorted and without duplicates.
-    pub(super) subjects: Box<[Subject]>,
+    /// The subjects, in the order of the object.
+    pub(super) subjects: Arc<[Subject]>,
 }
 
 /// A reference to a role.
@@ -44,13 +45,25 @@ pub(super) enum RoleRef {
     ClusterRole(Arc<str>),
 }
 
-/// A user or group. A service account is represented by the user name of its tokens.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Users to whom a binding gives its role.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// The name of a user.
     User(Arc<str>),
     /// The name of a group.
     Group(Arc<str>),
+    /// The user name of a service account's tokens.
+    ServiceAccount(Arc<str>),
+}
+
+impl Subject {
+    /// Whether the user is one of them (`appliesToUser`).
+    pub(super) fn applies_to(&self, user: &User) -> bool {
+        match self {
+            Self::User(name) | Self::ServiceAccount(name) => user.name == **name,
+            Self::Group(name) => user.groups.iter().any(|group| *group == **name),
+        }
+    }
 }
 
 impl Policy {
@@ -166,11 +179,8 @@ impl RawBinding {
             _ => None,
         };
         let subjects = self.subjects.into_iter();
-        let mut subjects: Vec<_> =
-            subjects.filter_map(|subject| subject.compile(namespace)).collect();
-        subjects.sort_unstable();
-        subjects.dedup();
-        Binding { role, subjects: subjects.into() }
+        let subjects = subjects.filter_map(|subject| subject.compile(namespace)).collect();
+        Binding { role, subjects }
     }
 }
 
@@ -189,7 +199,7 @@ impl RawSubject {
                     if self.namespace.is_empty() { namespace } else { &self.namespace };
                 let user =
                     || format!("system:serviceaccount:{namespace_name}:{}", self.name).into();
-                (!namespace_name.is_empty()).then(|| Subject::User(user()))
+                (!namespace_name.is_empty()).then(|| Subject::ServiceAccount(user()))
             }
             _ => None,
         }

@@ -40,7 +40,7 @@ impl<'a> Action<'a> {
     pub fn from_attributes(attributes: &'a Attributes) -> Option<Self> {
         match attributes {
             Attributes::Resource(attributes) => Some(Self::Resource {
-                verb: attributes.verb,
+                verb: &attributes.verb,
                 group: &attributes.gvr.group,
                 resource: &attributes.gvr.resource,
                 subresource: &attributes.subresource,

@@ -7,12 +7,12 @@ use prometheus::Registry;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::rbac::Rbac;
 use crate::auth::rbac::check::Checks;
 use crate::auth::rbac::metrics::RbacMetrics;
 use crate::auth::rbac::policy::Policy;
 use crate::auth::rbac::resource::RbacResource;
 use crate::auth::rbac::state::RbacState;
+use crate::auth::rbac::{Rbac, ReasonChecks};
 
 /// Checks every allowed request. Not valid before [`list`](TestRbac::list).
 pub(crate) struct TestRbac {
@@ -24,7 +24,9 @@ impl TestRbac {
         let metrics = RbacMetrics::register(&Registry::new()).unwrap();
         let state = Arc::new(RbacState::new(metrics.clone()));
         let tasks = CancellationToken::new().drop_guard();
-        Self { rbac: Arc::new(Rbac { state, checks: Checks::new(1), metrics, _tasks: tasks }) }
+        let reasons = ReasonChecks { checks: Checks::new(1), are_confirmed: false.into() };
+        let checks = Checks::new(1);
+        Self { rbac: Arc::new(Rbac { state, checks, reasons, metrics, _tasks: tasks }) }
     }
 
     /// Makes the copy valid and empty: no user may do anything.

@@ -154,8 +154,16 @@ proptest! {
         }
         let index = writer.index();
         for (user, action) in requests {
-            let expected = model::allows(&objects, &user, &action);
-            prop_assert_eq!(index.allows(&user, &action), expected, "{:?} {:?}", user, action);
+            let reasons = model::reasons(&objects, &user, &action);
+            let allows = index.allows(&user, &action);
+            prop_assert_eq!(allows, !reasons.is_empty(), "{:?} {:?}", user, action);
+            let reason = index.find_reason(&user, &action, |_| true);
+            prop_assert_eq!(reason.is_some(), allows);
+            prop_assert!(reason.iter().all(|reason| reasons.contains(reason)), "{reason:?}");
+            for reason in reasons {
+                let found = index.find_reason(&user, &action, |other| other == reason);
+                prop_assert_eq!(found, Some(reason));
+            }
         }
     }
 
@@ -207,6 +215,31 @@ proptest! {
         }
         prop_assert_eq!(writer.index(), Index::default());
     }
+}
+
+#[test]
+fn a_reason_is_quoted_as_in_go_or_unknown() {
+    let mut writer = IndexWriter::default();
+    let role = json!({"rules": [{"verbs": ["get"], "nonResourceURLs": ["*"]}]}).to_string();
+    writer.put(resource("clusterroles"), "", "r", role.as_bytes());
+    let mut reason = |name: &str| {
+        let subjects =
+            [json!({"kind": "Robot", "name": name}), json!({"kind": "User", "name": name})];
+        let binding =
+            json!({"subjects": subjects, "roleRef": {"kind": "ClusterRole", "name": "r"}});
+        writer.put(resource("clusterrolebindings"), "", "b", binding.to_string().as_bytes());
+        let action = Action::NonResource { verb: "get", path: "/version" };
+        let index = writer.index();
+        assert!(index.allows(&user(name, &[]), &action));
+        index.find_reason(&user(name, &[]), &action, |_| true)
+    };
+    let allowed = r#"RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to User "#;
+    assert_eq!(reason(r#"a"\b"#), Some(format!(r#"{allowed}"a\"\\b""#)));
+    assert_eq!(reason("jürgen"), None);
+    assert_eq!(reason("a\tb"), None);
+    let masters = user("root", &["system:masters"]);
+    let action = Action::NonResource { verb: "post", path: "/version" };
+    assert_eq!(writer.index().find_reason(&masters, &action, |_| true), Some(String::new()));
 }
 
 /// In JSON, U+FFFD stands for any byte that is not UTF-8: `r\u{fffd}` may be another role here

@@ -15,6 +15,16 @@ impl Registry {
         version.borrow().as_ref().is_some_and(UpstreamVersion::has_snapshots)
     }
 
+    /// Whether the upstream omits a zero `creationTimestamp`
+    /// ([`UpstreamVersion::omits_zero_times`]). `None` while its version is unknown, or while
+    /// instances of several versions answer.
+    pub fn upstream_omits_zero_times(&self) -> Option<bool> {
+        let version = self.inner.source.version();
+        let version = version.borrow();
+        let version = version.as_ref().filter(|version| !version.is_mixed)?;
+        Some(version.omits_zero_times())
+    }
+
     /// Whether the upstream marks the end of a watch's initial events, as far as is known.
     pub fn may_have_watch_lists(&self) -> bool {
         let support = &self.inner.context.watch_list;

@@ -126,7 +126,7 @@ impl Documents {
         };
         match reply {
             Some(reply) => reply,
-            None => forwarder.forward(context, body, prepared, (REASON, None)).await,
+            None => forwarder.forward(context, body.into(), prepared, (REASON, None)).await,
         }
     }
 

@@ -16,7 +16,6 @@ use std::time::Duration;
 use http::header::{EXPECT, IF_NONE_MATCH};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use crate::api::request_info::Verb;
@@ -30,7 +29,7 @@ use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstrea
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::packed_head::{PackedHeaders, detach_target};
 use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, UpstreamQuota};
-use crate::server::forward::relay::{path_only, relay_request_body, relay_response};
+use crate::server::forward::relay::{ClientBody, path_only, relay_request_body, relay_response};
 use crate::server::forward::share::ForwardShares;
 use crate::server::forward::traffic_class::{
     is_answered_in_time, is_read, may_be_stale, older_collection, traffic_class,
@@ -221,7 +220,7 @@ impl Forwarder {
     pub(crate) async fn forward(
         &self,
         context: &mut RequestContext<'_>,
-        body: Incoming,
+        body: ClientBody,
         prepared: PreparedRequest<'_>,
         (reason, claim): (Reason, Option<ForwardClaim>),
     ) -> Reply {

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::body::Incoming;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Sleep, sleep, timeout};
 
 use crate::server::connection::stall_timeout::StallTimeout;
 use crate::server::drain::WatchDrain;
@@ -22,6 +22,31 @@ use crate::server::http::body::Body;
 use crate::server::http::headers;
 use crate::server::request::holds::Holds;
 use crate::upstream::{RequestBody, pool};
+
+/// The body of a client's request.
+pub(crate) enum ClientBody {
+    /// It is streamed.
+    Unread(Incoming),
+    /// Weir has read it.
+    Read(Bytes),
+}
+
+impl ClientBody {
+    /// Reads a body that the client says is `length` bytes long. `None` if it breaks off, or does
+    /// not come within `patience`.
+    pub(crate) async fn read(body: Incoming, length: usize, patience: Duration) -> Option<Bytes> {
+        let read = timeout(patience, Limited::new(body, length).collect()).await;
+        let bytes = read.ok()?.ok()?.to_bytes();
+        // hyper treats a reset of HTTP/2 without an error code as the end of the body.
+        (bytes.len() == length).then_some(bytes)
+    }
+}
+
+impl From<Incoming> for ClientBody {
+    fn from(body: Incoming) -> Self {
+        Self::Unread(body)
+    }
+}
 
 /// Returns the upstream's response as it is sent to the client, with a body that has its `holds`,
 /// and `claim` as long as its rules say. A watch ends with `drain`, where its format allows it.
@@ -71,11 +96,17 @@ pub(super) fn path_only(uri: Uri) -> Uri {
 /// when the body is first read. Go's server sends none with a request whose body it does not read,
 /// such as a 404, so the API server has a moment in which it may answer first.
 pub(super) fn relay_request_body(
-    body: Incoming,
+    body: ClientBody,
     (version, is_expected): (Version, bool),
     broken: &Arc<AtomicBool>,
     stall: StallTimeout,
 ) -> RequestBody {
+    let body = match body {
+        ClientBody::Unread(body) => body,
+        ClientBody::Read(bytes) => {
+            return Full::new(bytes).map_err(|never| match never {}).boxed_unsync();
+        }
+    };
     if body.is_end_stream() {
         return Empty::new().map_err(|never| match never {}).boxed_unsync();
     }

@@ -101,7 +101,7 @@ impl Access {
     pub(crate) fn impersonation(&self, parts: &Parts) -> Option<Impersonation> {
         let gateway = self.gateway.as_ref()?;
         let is_asked = parts.method == Method::GET && headers::impersonates(&parts.headers);
-        if !is_asked || !gateway.authorizer.has_roles() {
+        if !is_asked || !gateway.authorizer.knows_roles() {
             return None;
         }
         Impersonation::from_headers(&parts.headers)
@@ -169,6 +169,23 @@ impl Access {
         gateway.authorizer.learn_allowed(&identity.user, &attributes, context.started);
     }
 
+    /// Authenticates the sender of an access review that roles may answer. `None` if they may not,
+    /// or if the sender is not known now.
+    pub(crate) async fn reviewer(
+        &self,
+        context: &mut RequestContext<'_>,
+        caller: &Caller,
+    ) -> Option<(&Authorizer, Identity)> {
+        let (Some(gateway), Caller::Client(presented)) = (&self.gateway, caller) else {
+            return None;
+        };
+        if !gateway.authorizer.knows_roles() {
+            return None;
+        }
+        let identity = gateway.authenticate(context, presented).await.ok()?;
+        (!identity.stale).then_some((&gateway.authorizer, identity))
+    }
+
     /// Authenticates and authorizes a request that a cache could answer. Returns how a watch is
     /// authorized again. Call this before a cache is used, so that no client starts a cache that it
     /// may not read.
@@ -178,16 +195,14 @@ impl Access {
         caller: &Caller,
         herd: &HerdAppointments,
     ) -> Result<Option<Reauthorization>, Bypass> {
-        let RequestContext { resolved, auth, .. } = context;
         let (gateway, presented) = match (&self.gateway, caller) {
             (Some(gateway), Caller::Client(presented)) => (gateway, presented),
             (None, Caller::Weir) => return Ok(None),
             // Unreachable: `caller` returns `Caller::Weir` only in sidecar mode.
             _ => return Err(Reason::Identity.into()),
         };
-        let authenticator = &gateway.authenticator;
-        let identity = authenticator.authenticate_from(presented, &resolved.client.peer).await;
-        let identity = identity.map_err(|error| match error {
+        let identity = gateway.authenticate(context, presented).await;
+        let identity = &identity.map_err(|error| match error {
             AuthenticationError::Unauthorized => {
                 Rejection::new(forbidden::unauthorized(), RejectionCause::Unauthenticated).into()
             }
@@ -197,10 +212,7 @@ impl Access {
                     .into()
             }
         })?;
-        let identity = &*auth.identity.insert(identity);
-        if !resolved.sender().is_user(&identity.user) {
-            resolved.identify(Requester::User(Arc::clone(&identity.user)));
-        }
+        let RequestContext { resolved, auth, .. } = context;
         let Resolved { client, info, impersonation, .. } = &*resolved;
         let attributes = Attributes::from_request(info);
         let (user, decision) = match impersonation {
@@ -254,6 +266,22 @@ impl Gateway {
             }
             NoDecision::Limited | NoDecision::Unavailable => Bypass::from(Reason::Authorization),
         }
+    }
+
+    /// Authenticates the sender of a request.
+    async fn authenticate(
+        &self,
+        context: &mut RequestContext<'_>,
+        presented: &PresentedCredential,
+    ) -> Result<Identity, AuthenticationError> {
+        let RequestContext { resolved, auth, .. } = context;
+        let peer = &resolved.client.peer;
+        let identity = self.authenticator.authenticate_from(presented, peer).await?;
+        auth.identity = Some(identity.clone());
+        if !resolved.sender().is_user(&identity.user) {
+            resolved.identify(Requester::User(Arc::clone(&identity.user)));
+        }
+        Ok(identity)
     }
 
     fn reauthorization(

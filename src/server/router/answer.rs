@@ -11,6 +11,7 @@ use http::{HeaderValue, Method, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::review::Unreviewed;
 use super::{Answer, Forwarding, Router};
 use crate::api::request_info::Verb;
 use crate::auth::reauthorization::Reauthorization;
@@ -30,6 +31,7 @@ use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
 use crate::server::request::framing;
 use crate::server::request::rejection::{Bypass, Rejection, RejectionCause};
+use crate::server::reviews::ReviewRequest;
 use crate::server::shadow::selection::copy_answer;
 
 impl Router {
@@ -44,7 +46,7 @@ impl Router {
         };
         context.ended("identify");
         if let Some(shadow) = &self.shadow {
-            let reason = copy_answer(shadow, context);
+            let (reason, body) = (copy_answer(shadow, context), body.into());
             return Answer::Forward(Forwarding { caller, body, reason });
         }
         if let Some(document) =
@@ -56,6 +58,19 @@ impl Router {
                 Err(rejection) => self.reject(context, &rejection).await.into(),
             };
         }
+        let body = match ReviewRequest::parse(context) {
+            None => body.into(),
+            Some(review) => {
+                let served = Box::pin(self.serve_review(context, &caller, body, &review)).await;
+                match served {
+                    Ok(reply) => return reply.into(),
+                    Err(Unreviewed::Forward(body)) => body,
+                    Err(Unreviewed::Refuse(rejection)) => {
+                        return self.reject(context, &rejection).await.into();
+                    }
+                }
+            }
+        };
         let served = self.serve_cached(context, &caller).await;
         context.ended_in_cache(served.is_ok());
         match served {
@@ -257,7 +272,7 @@ impl Router {
     }
 
     /// Counts the connection for the user of the request, if known.
-    fn prove(&self, context: &RequestContext<'_>) -> Result<(), Rejection> {
+    pub(super) fn prove(&self, context: &RequestContext<'_>) -> Result<(), Rejection> {
         let Some(identity) = &context.auth.identity else { return Ok(()) };
         let proved = context.client.prove(identity);
         proved.map_err(|at_limit| self.too_many_connections(at_limit))

@@ -7,7 +7,6 @@
 use std::pin::pin;
 
 use futures_util::FutureExt;
-use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::{Forwarding, Router};
@@ -15,6 +14,7 @@ use crate::server::delegate::Reason;
 use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::seats::Seats;
 use crate::server::forward::forwarder::PreparedRequest;
+use crate::server::forward::relay::ClientBody;
 use crate::server::forward::upstream_gate;
 use crate::server::http::response::Reply;
 use crate::server::metrics::WaitCause;
@@ -25,7 +25,7 @@ use crate::server::request::rejection::{Rejection, RejectionCause};
 /// A request that is sent as soon as there are seats for it.
 pub(super) struct Sendable<'a> {
     prepared: PreparedRequest<'a>,
-    body: Incoming,
+    body: ClientBody,
     /// Why it is forwarded.
     reason: Reason,
 }

@@ -135,7 +135,8 @@ async fn forward(
     let mut context = RequestContext::new(resolved, &mut parts, metrics.resource(None));
     let prepared = forwarder.prepare(identity, Standing::own_credential(), &context).unwrap();
     context.holds.quota = Some(forwarder.take_quota(&prepared).unwrap());
-    let forwarded = forwarder.forward(&mut context, body, prepared, (Reason::NonResource, None));
+    let forwarded =
+        forwarder.forward(&mut context, body.into(), prepared, (Reason::NonResource, None));
     let mut response = Box::pin(forwarded).await.response;
     close_if_not_upgraded(upgrade_requested, &mut response);
     response

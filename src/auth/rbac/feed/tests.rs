@@ -112,7 +112,7 @@ fn alice() -> User {
 
 fn get_pods() -> Attributes {
     Attributes::Resource(Arc::new(ResourceAttributes {
-        verb: "get",
+        verb: "get".into(),
         gvr: GroupVersionResource::new("", "v1", "pods"),
         subresource: String::new(),
         namespace: "one".into(),

@@ -6,27 +6,46 @@ use super::Objects;
 use crate::auth::rbac::rule::Action;
 use crate::auth::user::User;
 
-pub(super) fn allows(objects: &Objects, user: &User, action: &Action<'_>) -> bool {
-    let bindings = |plural: &'static str, namespace: String| {
-        let bindings_of_namespace =
-            objects.iter().filter(move |((object_plural, object_namespace, _), _)| {
-                *object_plural == plural && *object_namespace == namespace
-            });
-        bindings_of_namespace.map(|(_, binding)| binding)
-    };
-    let allows = |binding: &Value, namespace: &str| {
-        let applies =
-            list(binding, "subjects").iter().any(|subject| applies(user, subject, namespace));
-        applies && rules(objects, binding, namespace).iter().any(|rule| rule_allows(action, rule))
-    };
+/// Returns the reasons that the API server may give for allowing the action; none if RBAC does not
+/// allow it.
+pub(super) fn reasons(objects: &Objects, user: &User, action: &Action<'_>) -> Vec<String> {
     let namespace = match action {
         Action::Resource { namespace, .. } => *namespace,
         Action::NonResource { .. } => "",
     };
-    bindings("clusterrolebindings", String::new()).any(|binding| allows(binding, ""))
-        || (!namespace.is_empty()
-            && bindings("rolebindings", namespace.to_owned())
-                .any(|binding| allows(binding, namespace)))
+    let of_scope = |plural: &str, namespace: &str| {
+        let bindings = objects.iter().filter(|((object_plural, object_namespace, _), _)| {
+            *object_plural == plural && *object_namespace == namespace
+        });
+        let reasons = bindings.filter_map(|((.., name), binding)| {
+            let subjects = list(binding, "subjects");
+            let subject = subjects.iter().find(|subject| applies(user, subject, namespace))?;
+            let rules = rules(objects, binding, namespace);
+            let allows = rules.iter().any(|rule| rule_allows(action, rule));
+            allows.then(|| reason(name, namespace, binding, subject))
+        });
+        reasons.collect::<Vec<_>>()
+    };
+    let reasons = of_scope("clusterrolebindings", "");
+    if namespace.is_empty() || !reasons.is_empty() {
+        return reasons;
+    }
+    of_scope("rolebindings", namespace)
+}
+
+fn reason(name: &str, namespace: &str, binding: &Value, subject: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or("").to_owned();
+    let (kind, name) = match namespace {
+        "" => ("ClusterRoleBinding", name.to_owned()),
+        _ => ("RoleBinding", format!("{name}/{namespace}")),
+    };
+    let (role_kind, role) = (text(&binding["roleRef"]["kind"]), text(&binding["roleRef"]["name"]));
+    let (subject_kind, mut of) = (text(&subject["kind"]), text(&subject["name"]));
+    if subject_kind == "ServiceAccount" {
+        let own = text(&subject["namespace"]);
+        of = format!("{of}/{}", if own.is_empty() { namespace } else { &own });
+    }
+    format!("RBAC: allowed by {kind} {name:?} of {role_kind} {role:?} to {subject_kind} {of:?}")
 }
 
 fn applies(user: &User, subject: &Value, namespace: &str) -> bool {
