@@ -7,6 +7,7 @@
 //! same user in each mode, unless that user is a node. So a node is forwarded, and so is a request
 //! without these permissions, whose denial the API server writes, and any header that is not plain.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -134,7 +135,7 @@ fn permission(
     name: &str,
 ) -> Attributes {
     Attributes::Resource(Arc::new(ResourceAttributes {
-        verb: "impersonate",
+        verb: Cow::Borrowed("impersonate"),
         gvr: GroupVersionResource::new(group, "v1", resource),
         subresource: subresource.to_owned(),
         namespace: namespace.into(),
