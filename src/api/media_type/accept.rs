@@ -178,7 +178,8 @@ impl Clause<'_> {
 enum Conversion {
     /// The metadata-only view that Weir serves.
     Metadata,
-    /// A Table, which exists in JSON and YAML only.
+    /// A Table, which exists in JSON and YAML only. It is forwarded
+    /// (`docs/decisions/left-to-others.md`).
     Table,
     /// A metadata-only view that Weir does not serve: one of the older `v1beta1`, or one whose kind
     /// does not fit the verb (a list's for a get, or the reverse), which ends in 406.

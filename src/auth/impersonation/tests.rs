@@ -1,3 +1,5 @@
+//! Tests of the headers that ask for impersonation.
+
 use http::HeaderName;
 
 use super::*;

@@ -272,9 +272,9 @@ impl StreamCheck {
         }
     }
 
-    /// Adds the epochs that have reached a revision and none of those before has. After a restore
-    /// that lost what was shown, a stream goes on there with the first write that it selects, if the
-    /// difference of the two states is empty under its selection.
+    /// Adds the epochs that have reached a revision which none of the present ones has. After a
+    /// restore that lost what was shown, a stream goes on there with the first write that it
+    /// selects, if the difference of the two states is empty under its selection.
     fn add_later_epochs(&mut self, inner: &Inner, revision: u64) {
         let reaches = |number: usize| revision <= inner.write_log.epoch(number).revision;
         let is_reached = self.candidates.iter().any(|candidate| reaches(candidate.epoch));
