@@ -136,8 +136,8 @@ impl Authorizer {
         is_usable.then_some(reason)
     }
 
-    /// Whether this may decide by roles.
-    pub(crate) fn knows_roles(&self) -> bool {
+    /// Whether Weir follows the cluster's roles, which it may not know yet.
+    pub(crate) fn follows_roles(&self) -> bool {
         self.rbac.is_some()
     }
 

@@ -21,6 +21,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use prometheus::IntCounter;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
@@ -71,7 +72,12 @@ pub(crate) struct Router {
     pub(crate) watches: Option<Arc<OpenWatches>>,
     /// Compares reads with the caches; `None` unless in shadow mode.
     pub(crate) shadow: Option<Arc<Shadow>>,
+    /// The places for access reviews whose bodies are read.
+    pub(crate) review_bodies: Semaphore,
 }
+
+/// The most access reviews whose bodies are read at once.
+pub(crate) const REVIEW_BODIES_MAX: usize = 256;
 
 /// The reply to a request, or its forwarding.
 enum Answer {

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::uri::PathAndQuery;
 use http::{Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
-use http_body_util::{BodyExt, Empty, Full, Limited};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep, timeout};
 
@@ -33,12 +33,23 @@ pub(crate) enum ClientBody {
 
 impl ClientBody {
     /// Reads a body that the client says is `length` bytes long. `None` if it breaks off, or does
-    /// not come within `patience`.
+    /// not come within `patience`. Its bytes are copied: a small frame would keep the whole buffer
+    /// of the connection.
     pub(crate) async fn read(body: Incoming, length: usize, patience: Duration) -> Option<Bytes> {
-        let read = timeout(patience, Limited::new(body, length).collect()).await;
-        let bytes = read.ok()?.ok()?.to_bytes();
+        timeout(patience, Self::copy(body, length)).await.ok()?
+    }
+
+    async fn copy(mut body: Incoming, length: usize) -> Option<Bytes> {
+        let mut bytes = BytesMut::with_capacity(length);
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.ok()?.into_data() else { continue };
+            if bytes.len() + data.len() > length {
+                return None;
+            }
+            bytes.extend_from_slice(&data);
+        }
         // hyper treats a reset of HTTP/2 without an error code as the end of the body.
-        (bytes.len() == length).then_some(bytes)
+        (bytes.len() == length).then(|| bytes.freeze())
     }
 }
 

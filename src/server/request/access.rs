@@ -101,7 +101,7 @@ impl Access {
     pub(crate) fn impersonation(&self, parts: &Parts) -> Option<Impersonation> {
         let gateway = self.gateway.as_ref()?;
         let is_asked = parts.method == Method::GET && headers::impersonates(&parts.headers);
-        if !is_asked || !gateway.authorizer.knows_roles() {
+        if !is_asked || !gateway.authorizer.follows_roles() {
             return None;
         }
         Impersonation::from_headers(&parts.headers)
@@ -179,7 +179,7 @@ impl Access {
         let (Some(gateway), Caller::Client(presented)) = (&self.gateway, caller) else {
             return None;
         };
-        if !gateway.authorizer.knows_roles() {
+        if !gateway.authorizer.follows_roles() {
             return None;
         }
         let identity = gateway.authenticate(context, presented).await.ok()?;
@@ -249,6 +249,9 @@ impl Gateway {
         Impersonation { user, permissions }: &Impersonation,
         attributes: &Attributes,
     ) -> Option<Decision> {
+        if attributes.are_too_long() {
+            return None;
+        }
         let mut parts = permissions.iter();
         parts.try_for_each(|part| self.authorizer.allow_by_roles(sender, part).map(drop))?;
         self.authorizer.allow_by_roles(user, attributes)

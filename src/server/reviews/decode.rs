@@ -11,18 +11,21 @@ use crate::codec::protobuf::{MAGIC, Unknown};
 use crate::server::reviews::kind::ReviewKind;
 use crate::server::reviews::messages::{
     AccessReview, AccessStatus, ObjectMeta, SelfReview, SelfSpec, SelfStatus, Spec, UserInfo,
-    is_empty,
+    is_empty, object,
 };
 
 /// A review in JSON.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct JsonReview<S, T> {
+#[serde(rename_all = "camelCase", deny_unknown_fields, bound = "S: DeserializeOwned")]
+struct JsonReview<S> {
     kind: Option<String>,
     api_version: Option<String>,
+    #[serde(default, deserialize_with = "object")]
     metadata: Option<JsonMeta>,
+    #[serde(default, deserialize_with = "object")]
     spec: Option<S>,
-    status: Option<T>,
+    #[serde(default, deserialize_with = "object")]
+    status: Option<AccessStatus>,
 }
 
 /// A SelfSubjectReview in JSON.
@@ -31,7 +34,9 @@ struct JsonReview<S, T> {
 struct JsonSelfReview {
     kind: Option<String>,
     api_version: Option<String>,
+    #[serde(default, deserialize_with = "object")]
     metadata: Option<JsonMeta>,
+    #[serde(default, deserialize_with = "object")]
     status: Option<SelfStatus>,
 }
 
@@ -54,7 +59,7 @@ pub(super) fn decode(
 ) -> Option<Spec> {
     let spec = match (encoding, kind) {
         (Encoding::Json, ReviewKind::SelfSubject) => {
-            let review: JsonSelfReview = serde_json::from_slice(body).ok()?;
+            let review: JsonSelfReview = whole_object(body)?;
             let JsonSelfReview { kind: name, api_version, metadata, status } = review;
             check_type(kind, [&name, &api_version])?;
             check_json_meta(metadata, namespace)?;
@@ -79,11 +84,19 @@ pub(super) fn decode(
 }
 
 fn decode_json<S: DeserializeOwned>(kind: ReviewKind, namespace: &str, body: &[u8]) -> Option<S> {
-    let review: JsonReview<S, AccessStatus> = serde_json::from_slice(body).ok()?;
+    let review: JsonReview<S> = whole_object(body)?;
     let JsonReview { kind: name, api_version, metadata, spec, status } = review;
     check_type(kind, [&name, &api_version])?;
     check_json_meta(metadata, namespace)?;
     spec.filter(|_| is_undecided(status.as_ref()))
+}
+
+/// Reads a JSON object with nothing behind it.
+fn whole_object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let read = object(&mut json).ok()?;
+    json.end().ok()?;
+    read
 }
 
 /// An absent kind or version is that of the path.

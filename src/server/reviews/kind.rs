@@ -55,9 +55,9 @@ impl ReviewKind {
     /// writes its fields like the API server.
     pub(super) fn is_valid(self, spec: &Spec, namespace: &str) -> bool {
         let Spec { resource_attributes, non_resource_attributes, user, groups, extra, uid } = spec;
-        let has_user = !is_empty(user) || !groups.is_empty();
-        let is_one = resource_attributes.is_some() != non_resource_attributes.is_some();
-        let can_write = |(key, value): (&String, &ExtraValue)| {
+        let has_user = (!is_empty(user) || !groups.is_empty()) && groups.len() <= GROUPS_MAX;
+        let has_one_target = resource_attributes.is_some() != non_resource_attributes.is_some();
+        let is_writable = |(key, value): (&String, &ExtraValue)| {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte);
             key.bytes().all(is_plain) && !key.is_empty() && !value.items.is_empty()
         };
@@ -65,18 +65,24 @@ impl ReviewKind {
             Self::SelfSubject => *spec == Spec::default(),
             // In protobuf, fields that its spec does not have.
             Self::SelfSubjectAccess => {
-                is_one && user.is_none() && uid.is_none() && groups.is_empty() && extra.is_empty()
+                has_one_target
+                    && user.is_none()
+                    && uid.is_none()
+                    && groups.is_empty()
+                    && extra.is_empty()
             }
-            Self::SubjectAccess => is_one && has_user && extra.iter().all(can_write),
+            Self::SubjectAccess => has_one_target && has_user && extra.iter().all(is_writable),
             Self::LocalSubjectAccess => {
-                let is_here = resource_attributes
+                let is_in_namespace = resource_attributes
                     .as_ref()
                     .is_some_and(|attributes| attributes.namespace.as_deref() == Some(namespace));
-                is_one && is_here && has_user && extra.iter().all(can_write)
+                has_one_target && is_in_namespace && has_user && extra.iter().all(is_writable)
             }
         }
     }
 }
 
+/// The most groups of a user in a review: the roles of each are looked at.
+const GROUPS_MAX: usize = 32;
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const AUTHENTICATION: &str = "authentication.k8s.io";

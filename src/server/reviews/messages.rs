@@ -1,14 +1,16 @@
 //! The messages of reviews: in protobuf as the API server encodes them
 //! ([`codec::protobuf`](crate::codec::protobuf)), and the same fields in JSON.
 //!
-//! What these messages do not have is not ignored: JSON with another field is not read, and
-//! protobuf with one is not equal to what is encoded again.
+//! A review with any other field is not read: protobuf with one is not equal to what is encoded
+//! again.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use bytes::Bytes;
 use prost::Message;
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
@@ -29,10 +31,10 @@ pub(super) struct AccessReview {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Spec {
     #[prost(message, optional, tag = "1")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object", skip_serializing_if = "Option::is_none")]
     pub(super) resource_attributes: Option<ResourceAttributes>,
     #[prost(message, optional, tag = "2")]
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object", skip_serializing_if = "Option::is_none")]
     pub(super) non_resource_attributes: Option<NonResourceAttributes>,
     #[prost(string, optional, tag = "3")]
     #[serde(skip_serializing_if = "is_empty")]
@@ -52,7 +54,9 @@ pub(crate) struct Spec {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct SelfSpec {
+    #[serde(default, deserialize_with = "object")]
     resource_attributes: Option<ResourceAttributes>,
+    #[serde(default, deserialize_with = "object")]
     non_resource_attributes: Option<NonResourceAttributes>,
 }
 
@@ -141,6 +145,7 @@ pub(super) struct SelfReview {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct SelfStatus {
     #[prost(message, optional, tag = "1")]
+    #[serde(default, deserialize_with = "object")]
     pub(super) user_info: Option<UserInfo>,
 }
 
@@ -249,6 +254,31 @@ pub(super) struct FieldsV1 {
 /// Whether a text is absent or empty. The API server makes no difference.
 pub(super) fn is_empty(text: &Option<String>) -> bool {
     text.as_ref().is_none_or(String::is_empty)
+}
+
+/// Reads an object or `null`. serde's own structs can be read from an array as well.
+pub(super) fn object<'de, T, D>(from: D) -> Result<Option<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    struct Object<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {
+        type Value = Option<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map)).map(Some)
+        }
+    }
+    from.deserialize_any(Object(PhantomData))
 }
 
 /// Reads a map that has no key twice, for which the API server would write a warning.

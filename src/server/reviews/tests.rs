@@ -193,6 +193,13 @@ fn what_only_the_api_server_understands_is_not_read() {
             LocalSubjectAccess,
             with(r#","user":"u""#).replacen('{', r#"{"metadata":{"namespace":"b"},"#, 1),
         ),
+        // serde reads arrays as structs.
+        (SubjectAccess, r#"[null,null,null,[null,null,"u",[],{},null],null]"#.to_owned()),
+        (SelfSubjectAccess, r#"{"spec":{"resourceAttributes":["a","get"]}}"#.to_owned()),
+        (SelfSubjectAccess, with("").replacen('{', r#"{"status":[],"#, 1)),
+        (SelfSubjectAccess, with("").replacen('{', r#"{"metadata":[null,null],"#, 1)),
+        // The roles of each group cost work.
+        (SubjectAccess, with(&format!(r#","groups":{:?}"#, ["g"; 33]))),
     ] {
         assert_eq!(spec(kind, &sent), None, "{sent}");
     }

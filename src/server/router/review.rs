@@ -3,6 +3,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -53,10 +54,15 @@ impl Router {
         context.settle_trace();
         self.prove(context)?;
         let attributes = Attributes::from_request(&context.info);
-        let Some(decision) = authorizer.allow_by_roles(&identity.user, &attributes) else {
+        let may_create =
+            |attributes: &Attributes| authorizer.allow_by_roles(&identity.user, attributes);
+        let decision = Some(&attributes).filter(|at| !at.are_too_long()).and_then(may_create);
+        // Without a place the body is streamed to the API server, within the limits for that.
+        let (Some(decision), Ok(_place)) = (decision, self.review_bodies.try_acquire()) else {
             return Err(forward(body));
         };
-        let read = ClientBody::read(body, request.length, self.forwarder.stall_timeout).await;
+        self.admit(context, None)?;
+        let read = ClientBody::read(body, request.length, BODY_TIMEOUT).await;
         let body = read.ok_or_else(|| {
             let status = refusal::bad_request(BROKE_OFF.to_owned());
             Rejection::new(status, RejectionCause::Forward(Reason::Write))
@@ -66,7 +72,6 @@ impl Router {
         };
         context.auth.decision = Some(decision);
         context.ended("authorize");
-        self.admit(context, None)?;
         let share = self.share(context, true)?;
         let content_type = request.form.encoding.content_type(false);
         let answer = Body::long_chunks(vec![answer], share.held.clone());
@@ -114,5 +119,6 @@ impl Router {
     }
 }
 
-/// What a forwarded request whose body breaks off gets.
-const BROKE_OFF: &str = "weir: the request cannot be sent to the upstream: its body broke off";
+/// How long the body of a review may take.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+const BROKE_OFF: &str = "weir: the body of the review broke off, or took more than 10 seconds";
