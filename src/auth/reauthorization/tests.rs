@@ -137,6 +137,25 @@ async fn a_check_does_not_use_a_cached_decision() {
     assert!(server.review_count() >= 3);
 }
 
+/// The user as whom alice watches may still read, but she may no longer act as that user.
+#[tokio::test]
+async fn a_lost_right_to_impersonate_ends_the_watch() {
+    let server = ReviewServer::start(&config(0), Reply::Allow).await;
+    let headers = [("impersonate-user", "bob")].map(|(name, value)| {
+        (http::HeaderName::from_static(name), http::HeaderValue::from_static(value))
+    });
+    let impersonation = Impersonation::from_headers(&headers.into_iter().collect());
+    assert!(impersonation.is_some());
+    let watch = watch(&server, None, &schedule(INTERVAL)).await;
+    let watch = Reauthorization { impersonation, ..watch };
+    let revoked = tokio::spawn(watch.until_revoked());
+    pass_until("the reviews of one check", || server.review_count() == 2).await;
+    assert!(!revoked.is_finished());
+    server.reply(Reply::AllowOnly("bob"));
+    let took = pass_until("the end of the watch", || revoked.is_finished()).await;
+    assert!(took <= 2 * INTERVAL, "{took:?}");
+}
+
 #[tokio::test]
 async fn removing_a_ca_ends_the_watches_of_its_clients() {
     let (clients, proxies) = (TestCa::new("clients"), TestCa::new("proxies"));
