@@ -32,7 +32,7 @@ pub(crate) fn reason(look: &Look<'_>) -> Option<&'static str> {
     RULES.iter().find(|(_, applies)| applies(look)).map(|(reason, _)| *reason)
 }
 
-const RULES: [Rule; 34] = [
+const RULES: [Rule; 36] = [
     (
         "Weir writes its own errors in JSON in place of YAML (docs/semantics.md, section 8.5)",
         |look| {
@@ -74,6 +74,21 @@ const RULES: [Rule; 34] = [
                 && look.has("host", |value| value.contains(&b'@'))
         },
     ),
+    ("a field's name begins with a colon, which Go reads before kube-apiserver 1.31", |look| {
+        look.refuses_with(400)
+            && look.says("the name of a header field is not a token")
+            && look.case.fields.iter().any(|field| field.name.starts_with(b":"))
+    }),
+    ("the API server races the end of a watch whose timeoutSeconds overflows", |look| {
+        let has_ended = |seen: &Seen| {
+            let answer = &seen.outcome.answer;
+            let text = b"context deadline exceeded";
+            answer.status == 503 && memchr::memmem::find(&answer.body, text).is_some()
+        };
+        look.weir.outcome.answer.header("x-weir-cache").starts_with("forward")
+            && memchr::memmem::find(&look.case.target, b"timeoutSeconds=9223372037").is_some()
+            && (has_ended(look.direct) || has_ended(look.weir))
+    }),
     ("of HTTP/1, versions 1.0 and 1.1 alone are spoken (docs/decisions/raw-targets.md)", |look| {
         look.refuses_with(505) && look.case.version == "HTTP/1.2"
     }),
