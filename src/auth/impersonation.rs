@@ -23,7 +23,7 @@ use crate::auth::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 pub struct Impersonation {
     /// The user.
     pub user: Arc<User>,
-    /// What the sender must be allowed, each by itself.
+    /// The permissions that the sender needs, each by itself.
     pub permissions: Arc<[Attributes]>,
 }
 

@@ -50,17 +50,17 @@ pub(crate) struct ReviewRequest {
     manager: String,
 }
 
-/// What a review asks.
+/// The question of a review.
 #[derive(Debug)]
 pub(crate) enum Review {
-    /// Whether a user may do something.
+    /// The question whether a user may do something.
     Access {
         spec: Box<Spec>,
         /// `None` for its sender.
         user: Option<Arc<User>>,
         attributes: Attributes,
     },
-    /// Who its sender is.
+    /// The question who its sender is.
     SelfSubject,
 }
 

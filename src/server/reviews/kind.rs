@@ -6,13 +6,13 @@ use crate::server::reviews::messages::{ExtraValue, Spec, is_empty};
 /// A kind of review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReviewKind {
-    /// What its sender may do.
+    /// A question about the permissions of its sender.
     SelfSubjectAccess,
-    /// What a user may do.
+    /// A question about the permissions of a user.
     SubjectAccess,
-    /// What a user may do in the namespace of the request.
+    /// A question about the permissions of a user in the namespace of the request.
     LocalSubjectAccess,
-    /// Who its sender is.
+    /// The question who its sender is.
     SelfSubject,
 }
 

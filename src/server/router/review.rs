@@ -24,7 +24,7 @@ use crate::server::request::context::RequestContext;
 use crate::server::request::rejection::{Rejection, RejectionCause};
 use crate::server::reviews::{self, Review, ReviewRequest};
 
-/// Why a review is not answered.
+/// The reason why a review is not answered.
 pub(super) enum Unreviewed {
     /// The API server answers it.
     Forward(ClientBody),
