@@ -11,6 +11,7 @@ mod doctor;
 mod fair;
 mod memory;
 mod older_watchers;
+mod reviews;
 mod shadow;
 mod starvation;
 pub(crate) mod tokens;
@@ -22,8 +23,9 @@ use crate::{fire, nodes, wire};
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let figures: [(&str, fn()); 24] = [
+    let figures: [(&str, fn()); 25] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
+        ("figures_reviews", reviews::dashboards),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
         ("figures_runaway_lists", fair::runaway_lists),

@@ -53,7 +53,7 @@ pub(crate) fn both_ways() {
 }
 
 /// Waits until Weir has confirmed a reason of roles.
-async fn confirm(world: &World) {
+pub(crate) async fn confirm(world: &World) {
     let mut through = world.through.as_token(&world.tokens.token_of("tom")).connection();
     let spec = json!({"resourceAttributes": {"verb": "list", "resource": "pods"}});
     let call = Review::own(spec).in_json();
