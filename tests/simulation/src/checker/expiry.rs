@@ -46,9 +46,15 @@ impl RetainedHistory {
     }
 
     pub(super) fn note(&mut self, now: Moment) {
-        if self.lost_at.is_some_and(|lost_at| lost_at + RELISTED_WITHIN > now.time) {
+        if self.is_uncertain(now) {
             self.from = now;
         }
+    }
+
+    /// Whether a fault may have lost history not long ago. An API server that refuses watches with
+    /// 410 refuses forwarded ones of any resourceVersion as well.
+    fn is_uncertain(&self, now: Moment) -> bool {
+        self.lost_at.is_some_and(|lost_at| lost_at + RELISTED_WITHIN > now.time)
     }
 
     /// Whether a cache of the resource may have listed again above a revision that was the newest
@@ -66,6 +72,9 @@ impl Checker {
         let mut inner = self.0.lock();
         inner.checked("W10");
         let RetainedHistory { events: Some(kept), from, .. } = inner.kept else { return };
+        if inner.kept.is_uncertain(now) {
+            return;
+        }
         let highest_lost = inner.write_log.highest_lost();
         let epoch = inner.write_log.epoch(now.epoch);
         let is_kept = from.epoch == now.epoch
