@@ -43,7 +43,7 @@ pub struct Authorizer {
     metrics: AuthorizationMetrics,
 }
 
-/// What of a decision of RBAC is compared with an access review.
+/// The part of a decision of RBAC that is compared with an access review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Checked {
     Decision,

@@ -25,7 +25,7 @@ async fn gateway(check_one_in: u32, audit: Option<AuditOutput>) -> Proxy {
         User::with_rules("alices", "alice", Vec::new()),
         User::with_rules("bobs", "bob", Vec::new()),
         User::with_rules("reviewers", "reviewer", Vec::new()),
-        // By another authorizer than RBAC.
+        // Another authorizer than RBAC allows this.
         User::with_rules("others", "other", vec![Rule::new(&["*"], &["*"], &["ns1"])]),
     ];
     let options = SimulatorOptions { users, ..SimulatorOptions::default() };
@@ -248,7 +248,7 @@ async fn answers_are_checked_by_access_reviews() {
     let before = checks().await;
     let call = post(OWN, "alices", &may("list", "configmaps"));
     assert_eq!(proxy.call(&call).await.cache(), "hit");
-    // Of the permission for the review, and of what it asks.
+    // One check is of the permission for the review, the other of the action that it asks about.
     eventually("both were checked", async || checks().await >= before + 2.0).await;
     assert!(proxy.metric("weir_rbac_differences_total", &[]).await < 1.0);
 }

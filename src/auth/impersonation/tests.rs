@@ -66,7 +66,7 @@ fn a_user_has_the_groups_of_the_api_server() {
     assert_eq!(permissions(&impersonation(&[robot]).unwrap()), ["serviceaccounts/ a/robot"]);
 }
 
-/// What the API server refuses, reads in another way, or decides by other rules.
+/// The API server refuses these headers, reads them in another way, or decides by other rules.
 #[test]
 fn what_is_not_plain_is_left_to_the_api_server() {
     let jane = ("impersonate-user", &b"jane"[..]);

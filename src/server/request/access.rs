@@ -100,8 +100,8 @@ impl Access {
     /// Returns the impersonation that a read asks for, if roles may decide about it.
     pub(crate) fn impersonation(&self, parts: &Parts) -> Option<Impersonation> {
         let gateway = self.gateway.as_ref()?;
-        let is_asked = parts.method == Method::GET && headers::impersonates(&parts.headers);
-        if !is_asked || !gateway.authorizer.follows_roles() {
+        let is_decided = parts.method == Method::GET && gateway.authorizer.follows_roles();
+        if !is_decided || !headers::impersonates(&parts.headers) {
             return None;
         }
         Impersonation::from_headers(&parts.headers)

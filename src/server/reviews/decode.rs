@@ -1,5 +1,5 @@
-//! Reads the body of a review. What is not read exactly as the API server would read it, without a
-//! warning or an error, is not read at all.
+//! Reads the body of a review, if Weir reads it exactly as the API server does. A body for which
+//! the API server would write a warning or an error is not read.
 
 use bytes::Bytes;
 use prost::Message;

@@ -28,7 +28,7 @@ pub(super) struct AnswerContext<'a> {
     pub(super) encoding: Encoding,
     /// The namespace of the request; empty for none.
     pub(super) namespace: &'a str,
-    /// Who is said to manage the fields.
+    /// The manager of the fields: the client's name.
     pub(super) manager: &'a str,
     /// The time, in seconds after 1970.
     pub(super) now: i64,

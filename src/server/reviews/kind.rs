@@ -63,7 +63,7 @@ impl ReviewKind {
         };
         match self {
             Self::SelfSubject => *spec == Spec::default(),
-            // In protobuf, fields that its spec does not have.
+            // In protobuf a body may have fields that this spec does not have.
             Self::SelfSubjectAccess => {
                 has_one_target
                     && user.is_none()

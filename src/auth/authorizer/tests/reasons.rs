@@ -40,7 +40,7 @@ async fn no_reason_is_used_before_the_upstream_gave_the_same() {
     let (rbac, server) = granted(REASON).await;
     assert_eq!(checked(&server).await, None);
     assert_eq!(checked(&server).await.as_deref(), Some(REASON));
-    // What roles do not allow, or no longer, has none.
+    // An action that roles do not allow, or no longer allow, has no reason.
     let alice = user("alice", &[]);
     let secrets = attributes("/api/v1/namespaces/a/secrets");
     assert_eq!(server.authorizer.reason_of_roles(&alice, &secrets), None);
