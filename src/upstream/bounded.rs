@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 
+use crate::codec::gzip::MembersReader;
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::pool;
 
@@ -27,8 +30,28 @@ pub(crate) fn with_timeout<T>(
 
 /// Reads a whole body. Fails with [`UpstreamError::TooLong`] if it has more than `max_bytes`, and
 /// with [`UpstreamError::Timeout`] if it pauses for more than 30 s.
-pub(crate) async fn read_body(
+pub(crate) async fn read_body(body: pool::Body, max_bytes: usize) -> Result<Bytes, UpstreamError> {
+    read(body, None, max_bytes).await
+}
+
+/// Reads the whole body of a response like [`read_body`], and decompresses it. It may have
+/// `max_bytes` when it is decompressed.
+pub(crate) async fn read_decompressed(
+    response: Response<pool::Body>,
+    max_bytes: usize,
+) -> Result<Bytes, UpstreamError> {
+    let members = is_gzip(response.headers()).then(MembersReader::default);
+    read(response.into_body(), members, max_bytes).await
+}
+
+/// Returns whether a response is compressed.
+pub(crate) fn is_gzip(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip")
+}
+
+async fn read(
     mut body: pool::Body,
+    mut members: Option<MembersReader>,
     max_bytes: usize,
 ) -> Result<Bytes, UpstreamError> {
     let hint = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
@@ -40,12 +63,24 @@ pub(crate) async fn read_body(
         let frame = tokio::time::timeout(READ_TIMEOUT, body.frame())
             .await
             .map_err(|_| UpstreamError::Timeout(READ_TIMEOUT))?;
-        let Some(frame) = frame else { return Ok(bytes.freeze()) };
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| UpstreamError::Lost(chain(&error)))?;
         let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > max_bytes {
-            return Err(UpstreamError::TooLong(max_bytes));
+        for piece in MembersReader::pieces(&data) {
+            let plain = match &mut members {
+                Some(members) => &*members
+                    .push(piece)
+                    .map_err(|error| UpstreamError::Malformed(error.to_string()))?,
+                None => piece,
+            };
+            if bytes.len() + plain.len() > max_bytes {
+                return Err(UpstreamError::TooLong(max_bytes));
+            }
+            bytes.extend_from_slice(plain);
         }
-        bytes.extend_from_slice(&data);
     }
+    if members.is_some_and(|members| !members.is_between_members()) {
+        return Err(UpstreamError::Lost("the compressed body ended before its end".to_owned()));
+    }
+    Ok(bytes.freeze())
 }

@@ -1,6 +1,7 @@
 //! The address of the upstream: a server URL, parsed once.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
@@ -66,6 +67,13 @@ impl Endpoint {
         let host_text = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         let url = format!("{scheme}://{host_text}:{port}{}", self.path_prefix);
         Self { host: host.to_owned(), port, url, ..self.clone() }
+    }
+
+    /// Returns whether the server runs on this machine, by its URL.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let address = self.host.parse::<IpAddr>();
+        self.host == "localhost"
+            || address.is_ok_and(|address| address.to_canonical().is_loopback())
     }
 
     /// Returns this server with the name in the certificate of `other`.

@@ -20,7 +20,7 @@ use crate::api::resource::{ApiResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::list::{self, ListPage};
 use crate::tasks::spawn_blocking;
-use crate::upstream::bounded::{read_body, with_timeout};
+use crate::upstream::bounded::{read_decompressed, with_timeout};
 use crate::upstream::discovery::Discovery;
 use crate::upstream::endpoints::ApiServer;
 use crate::upstream::endpoints::pin::Pin;
@@ -125,7 +125,20 @@ impl HttpListWatch {
         timeout: Duration,
     ) -> Get<'a> {
         let accept = accept(self.representation, class);
-        Get { accept, class, purpose: RequestPurpose::Cache, timeout, ..Get::json(path_and_query) }
+        Get {
+            accept,
+            accepts_gzip: self.accepts_gzip(),
+            class,
+            purpose: RequestPurpose::Cache,
+            timeout,
+            ..Get::json(path_and_query)
+        }
+    }
+
+    /// Returns whether what fills the cache should be compressed: on a link, not within a machine.
+    /// The API server compresses lists of more than 128 KiB, and watch-lists since 1.37.
+    fn accepts_gzip(&self) -> bool {
+        !self.upstream.endpoints().configured().is_loopback()
     }
 
     /// Returns a connection to an API server that has reached `resource_version`.
@@ -160,7 +173,7 @@ impl HttpListWatch {
         representation: Representation,
         bytes_max: usize,
     ) -> Result<ListPage, UpstreamError> {
-        let body = read_body(response.into_body(), bytes_max).await?;
+        let body = read_decompressed(response, bytes_max).await?;
         let length = body.len();
         let malformed = |error: &dyn std::fmt::Display| UpstreamError::Malformed(error.to_string());
         let resource = self.resource.clone();
@@ -229,9 +242,7 @@ impl ListWatch for HttpListWatch {
             let class = TrafficClass::Request;
             let get = Get {
                 accept: accept(representation, class),
-                purpose: RequestPurpose::Cache,
-                timeout: EXACT_TIMEOUT,
-                ..Get::json(&path_and_query)
+                ..self.request(&path_and_query, class, EXACT_TIMEOUT)
             };
             let read = async {
                 let other_servers = self.other_servers();
@@ -301,7 +312,7 @@ impl ListWatch for HttpListWatch {
         Box::pin(async move {
             let query = list_query(&request);
             let response = self.get(&query, TrafficClass::List, fetch::HEAD_TIMEOUT).await?;
-            let list = HttpWatch::list(response.into_body(), self.resource.clone());
+            let list = HttpWatch::list(response, self.resource.clone());
             Ok(Box::new(list) as Box<dyn WatchStream>)
         })
     }
@@ -310,12 +321,9 @@ impl ListWatch for HttpListWatch {
         Box::pin(async move {
             let query = watch_query(&request);
             let path_and_query = self.path_and_query(&query);
-            let get = Get {
-                // A watch-list of nothing shows whether the API server compresses them. Weir reads
-                // its objects plain, which costs neither side the compression.
-                accepts_gzip: request.send_initial_events && request.match_nothing,
-                ..self.request(&path_and_query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT)
-            };
+            let mut get = self.request(&path_and_query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT);
+            // A watch-list of nothing shows whether the API server compresses them.
+            get.accepts_gzip |= request.send_initial_events && request.match_nothing;
             let response = match request.after_reaching {
                 None => self.send(get).await?,
                 Some(resource_version) => {

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::CONTENT_ENCODING;
 use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
@@ -26,6 +25,7 @@ use crate::codec::frame::{FrameSplitter, RawFrame};
 use crate::codec::gzip::MembersReader;
 use crate::codec::list::ListReader;
 use crate::codec::{bookmark, ingest};
+use crate::upstream::bounded::is_gzip;
 use crate::upstream::endpoints::ApiServer;
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::pool;
@@ -76,9 +76,7 @@ impl HttpWatch {
     ) -> Self {
         let splitter = FrameSplitter::new(representation.encoding(), OBJECT_MAX_BYTES);
         let format = BodyFormat::Watch(splitter, Vec::new());
-        let coding = response.headers().get(CONTENT_ENCODING);
-        let is_compressed = coding.is_some_and(|coding| coding == "gzip");
-        Self::start(response.into_body(), resource, representation, format, is_compressed)
+        Self::start(response, resource, representation, format)
     }
 
     /// Ends the watch when it should leave `server`, after the events that have arrived.
@@ -87,20 +85,21 @@ impl HttpWatch {
         self
     }
 
-    /// Reads a list in JSON.
-    pub(super) fn list(body: pool::Body, resource: Arc<ApiResource>) -> Self {
+    /// Reads a list in JSON, which may be compressed.
+    pub(super) fn list(response: Response<pool::Body>, resource: Arc<ApiResource>) -> Self {
         let format = BodyFormat::List(ListReader::new(OBJECT_MAX_BYTES));
-        Self::start(body, resource, Representation::Json, format, false)
+        Self::start(response, resource, Representation::Json, format)
     }
 
     fn start(
-        body: pool::Body,
+        response: Response<pool::Body>,
         resource: Arc<ApiResource>,
         representation: Representation,
         format: BodyFormat,
-        is_compressed: bool,
     ) -> Self {
         let buffer = Arc::new(Buffer::default());
+        let is_compressed = is_gzip(response.headers());
+        let body = response.into_body();
         let members = is_compressed.then(MembersReader::default);
         let decoder = Decoder { members, resource, representation, format };
         let task = tokio::spawn(run(body, decoder, buffer.clone())).abort_handle();
@@ -213,9 +212,9 @@ async fn read(
                 Some(Err(error)) => break Some(Err(UpstreamError::Lost(chain(&error)))),
                 None => break Some(decoder.finish(&mut events)),
             };
-            bytes += chunk.len();
-            if let Err(error) = decoder.push(chunk, &mut events) {
-                break Some(Err(error));
+            match decoder.push(chunk, &mut events) {
+                Ok(plain) => bytes += plain,
+                Err(error) => break Some(Err(error)),
             }
             if bytes >= BATCH_MAX_BYTES {
                 break None;
@@ -251,13 +250,34 @@ impl Buffer {
 }
 
 impl Decoder {
-    /// Appends the events of a chunk, up to the first that cannot be decoded.
-    fn push(&mut self, chunk: Bytes, events: &mut Vec<UpstreamEvent>) -> Result<(), UpstreamError> {
-        let Self { members, resource, representation, format } = self;
-        let chunk = match members {
-            Some(members) => members.push(&chunk).map_err(|error| malformed(&error))?,
-            None => chunk,
-        };
+    /// Appends the events of a chunk, up to the first that cannot be decoded. Returns the length of
+    /// the decompressed chunk.
+    fn push(
+        &mut self,
+        chunk: Bytes,
+        events: &mut Vec<UpstreamEvent>,
+    ) -> Result<usize, UpstreamError> {
+        let mut bytes = chunk.len();
+        if self.members.is_none() {
+            self.decode(chunk, events)?;
+            return Ok(bytes);
+        }
+        bytes = 0;
+        for piece in MembersReader::pieces(&chunk) {
+            let Some(members) = &mut self.members else { break };
+            let plain = members.push(piece).map_err(|error| malformed(&error))?;
+            bytes += plain.len();
+            self.decode(plain, events)?;
+        }
+        Ok(bytes)
+    }
+
+    fn decode(
+        &mut self,
+        chunk: Bytes,
+        events: &mut Vec<UpstreamEvent>,
+    ) -> Result<(), UpstreamError> {
+        let Self { resource, representation, format, .. } = self;
         match format {
             BodyFormat::Watch(splitter, frames) => {
                 let split = splitter.push(chunk, frames);
@@ -274,6 +294,10 @@ impl Decoder {
         }
     }
 
+    fn is_within_member(&self) -> bool {
+        self.members.as_ref().is_some_and(|members| !members.is_between_members())
+    }
+
     /// Checks that the body is complete. Appends a bookmark at the end of a list.
     fn finish(&self, events: &mut Vec<UpstreamEvent>) -> Result<(), UpstreamError> {
         match &self.format {
@@ -281,7 +305,7 @@ impl Decoder {
             BodyFormat::Watch(splitter, _) => {
                 splitter.finish().map_err(|error| UpstreamError::Lost(error.to_string()))
             }
-            BodyFormat::List(reader) if reader.is_within() => {
+            BodyFormat::List(reader) if reader.is_within() || self.is_within_member() => {
                 Err(UpstreamError::Lost("the list ended before its end".to_owned()))
             }
             BodyFormat::List(reader) => {
