@@ -16,7 +16,7 @@ use std::path::Path;
 use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::config::Mode;
 use crate::server::{BoundListener, ListenerKind};
@@ -31,25 +31,24 @@ pub fn render(listeners: &[BoundListener], mode: Mode) -> anyhow::Result<String>
         .context(
             "a kubeconfig needs an https:// or http:// listener; there are only Unix sockets",
         )?;
-    let cluster = Cluster {
-        server: format!("{scheme}://{}", reachable(&listener.address)),
-        certificate_authority_data: listener.ca_pem.as_ref().map(|pem| STANDARD.encode(pem)),
-    };
-    let user = match mode {
-        Mode::Sidecar => Some(NamedUser { name: NAME, user: User { token: PLACEHOLDER } }),
-        Mode::Gateway => None,
-    };
-    let kubeconfig = Kubeconfig {
-        api_version: "v1",
-        kind: "Config",
-        clusters: [NamedCluster { name: NAME, cluster }],
-        contexts: [NamedContext {
-            name: NAME,
-            context: ClusterAndUser { cluster: NAME, user: user.as_ref().map(|user| user.name) },
-        }],
-        current_context: NAME,
-        users: user.into_iter().collect(),
-    };
+    let mut cluster = json!({ "server": format!("{scheme}://{}", reachable(&listener.address)) });
+    if let Some(pem) = &listener.ca_pem {
+        cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
+    }
+    let mut context = json!({ "cluster": NAME });
+    let mut users = Vec::new();
+    if mode == Mode::Sidecar {
+        context["user"] = NAME.into();
+        users.push(json!({ "name": NAME, "user": { "token": PLACEHOLDER } }));
+    }
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{ "name": NAME, "cluster": cluster }],
+        "contexts": [{ "name": NAME, "context": context }],
+        "current-context": NAME,
+        "users": users,
+    });
     serde_saphyr::to_string(&kubeconfig).context("the kubeconfig cannot be written as YAML")
 }
 
@@ -84,56 +83,6 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
         drop(fs::remove_file(aside));
     }
     result
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Kubeconfig<'a> {
-    api_version: &'a str,
-    kind: &'a str,
-    clusters: [NamedCluster<'a>; 1],
-    contexts: [NamedContext<'a>; 1],
-    #[serde(rename = "current-context")]
-    current_context: &'a str,
-    users: Vec<NamedUser<'a>>,
-}
-
-#[derive(Serialize)]
-struct NamedCluster<'a> {
-    name: &'a str,
-    cluster: Cluster,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Cluster {
-    server: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    certificate_authority_data: Option<String>,
-}
-
-#[derive(Serialize)]
-struct NamedContext<'a> {
-    name: &'a str,
-    context: ClusterAndUser<'a>,
-}
-
-#[derive(Serialize)]
-struct ClusterAndUser<'a> {
-    cluster: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct NamedUser<'a> {
-    name: &'a str,
-    user: User<'a>,
-}
-
-#[derive(Serialize)]
-struct User<'a> {
-    token: &'a str,
 }
 
 /// The name of the cluster, the user and the context.

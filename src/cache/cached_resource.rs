@@ -206,7 +206,7 @@ impl CachedResource {
     pub(crate) async fn is_joined(&self) -> bool {
         let joined = async {
             if !self.lifecycle.is_watching() {
-                self.requests.request_resume();
+                self.requests.resume.notify_one();
                 drop(self.lifecycle.watching().wait_for(|watching| *watching).await);
             }
             self.is_same_cluster(self.writer.generation()).await

@@ -138,11 +138,11 @@ pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Re
     // A consistent list is at least as new as everything that the cache held before the list was
     // sent. An older one is a sign of a rewound history, which the reflector must confirm.
     if held > Some(upstream) {
-        cached.requests.request_verify();
+        cached.requests.verify.notify_one();
         return Err(Refusal::NotFresh);
     }
     if !cached.lifecycle.is_watching() {
-        cached.requests.request_resume();
+        cached.requests.resume.notify_one();
     }
     Ok(upstream)
 }

@@ -28,8 +28,6 @@ pub enum Action {
     Reset,
     /// A watch sends a line that is not JSON, and continues.
     Garbage,
-    /// A watch sends no bookmarks.
-    NoBookmarks,
     /// Replaces the first text by the second, of the same length, in the response body.
     Alter(String, String),
     /// Answers, and ends the connection after its running requests: GOAWAY in HTTP/2.

@@ -34,6 +34,8 @@ const BODY_BYTES_MAX: usize = 3 << 20;
 
 /// The upstream's limit on the bytes of the header fields of a request.
 const HEADER_BYTES_MAX: u32 = 1 << 20;
+/// kube-apiserver's limit on the concurrent streams of a connection.
+const HTTP2_STREAMS_MAX: u32 = 100;
 
 /// Accepts connections until `stop` is cancelled, for one API server or for the balancer.
 pub(super) async fn serve(
@@ -134,7 +136,7 @@ async fn requests<S>(
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(shared.options.http2_streams_max)
+        .max_concurrent_streams(HTTP2_STREAMS_MAX)
         .initial_stream_window_size(256 << 10)
         .initial_connection_window_size(25 << 20)
         .max_header_list_size(HEADER_BYTES_MAX);

@@ -78,7 +78,7 @@ pub use self::balancer::Balancing;
 pub use self::cluster::Cluster;
 pub use self::faults::{Action, Cut, Damage, Fault, Faults};
 pub use self::flights::Flight;
-pub use self::options::{ClientCertificates, Rule, ServerCertificate, SimulatorOptions, User};
+pub use self::options::{ClientCertificates, Rule, SimulatorOptions, User};
 pub use self::raw_bytes::{json_byte, string_byte};
 pub use self::request_log::{LoggedRequest, OpenWatch, RequestLog};
 pub use self::store::{Recorded, Snapshot, Write};

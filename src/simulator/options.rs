@@ -10,11 +10,8 @@ use std::time::Duration;
 pub struct SimulatorOptions {
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// Whether it serves TLS. Its certificate is generated with a CA of its own unless one is
-    /// given.
+    /// Whether it serves TLS. Its certificate is generated with a CA of its own.
     pub tls: bool,
-    /// The certificate for TLS; `None` for one generated at start.
-    pub server_certificate: Option<ServerCertificate>,
     /// The CAs of client certificates; only with TLS.
     pub client_certificates: Option<ClientCertificates>,
     /// The users, by bearer token. If it is empty and there are no client certificates, every
@@ -47,8 +44,6 @@ pub struct SimulatorOptions {
     pub bookmark_interval: Duration,
     /// The limit on a request's wait for a resourceVersion; the upstream's is three seconds.
     pub freshness_timeout: Duration,
-    /// The limit on concurrent streams of one HTTP/2 connection; kube-apiserver allows 100.
-    pub http2_streams_max: u32,
 }
 
 impl Default for SimulatorOptions {
@@ -56,7 +51,6 @@ impl Default for SimulatorOptions {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             tls: false,
-            server_certificate: None,
             client_certificates: None,
             users: Vec::new(),
             anonymous: true,
@@ -70,7 +64,6 @@ impl Default for SimulatorOptions {
             requests_max: None,
             bookmark_interval: Duration::from_secs(60),
             freshness_timeout: Duration::from_secs(3),
-            http2_streams_max: 100,
         }
     }
 }
@@ -101,24 +94,6 @@ impl SimulatorOptions {
     /// Returns whether watch-lists are compressed (`docs/semantics.md` §5.13).
     pub(super) fn compresses_watch_lists(&self) -> bool {
         self.minor >= 37
-    }
-}
-
-/// A serving certificate, in PEM.
-#[derive(Clone)]
-pub struct ServerCertificate {
-    /// The chain.
-    pub chain: String,
-    /// The private key, in PKCS #8.
-    pub key: String,
-    /// The certificate of the CA that clients trust.
-    pub ca: String,
-}
-
-/// Omits the private key.
-impl std::fmt::Debug for ServerCertificate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServerCertificate").finish_non_exhaustive()
     }
 }
 

@@ -37,15 +37,7 @@ pub(super) async fn route(
             Action::Delay(time) => tokio::time::sleep(*time).await,
             Action::Hang => std::future::pending().await,
             Action::Reset => return Err(io::ErrorKind::ConnectionReset.into()),
-            Action::Gone
-            | Action::TooManyRequests(_)
-            | Action::Refuse(_)
-            | Action::Status(_)
-            | Action::Garbage
-            | Action::Alter(..)
-            | Action::NoBookmarks
-            | Action::DelayAnswer(_)
-            | Action::EndConnection => {}
+            _ => {}
         }
     }
     faults.retain(|fault| !matches!(fault, Action::Delay(_)));
@@ -321,16 +313,7 @@ fn injected(request: &Request, faults: &[Action]) -> Result<(), ApiError> {
                 let message = "The resourceVersion for the provided list is too old.";
                 return Err(ApiError::new(410, "Expired", message));
             }
-            Action::Gone
-            | Action::Refuse(_)
-            | Action::Delay(_)
-            | Action::DelayAnswer(_)
-            | Action::Hang
-            | Action::Reset
-            | Action::Garbage
-            | Action::Alter(..)
-            | Action::NoBookmarks
-            | Action::EndConnection => {}
+            _ => {}
         }
     }
     Ok(())

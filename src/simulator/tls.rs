@@ -9,13 +9,12 @@ use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio_rustls::TlsAcceptor;
 
-use super::options::{ServerCertificate, SimulatorOptions};
+use super::options::SimulatorOptions;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -26,13 +25,7 @@ pub(super) fn acceptor(options: &SimulatorOptions) -> io::Result<(TlsAcceptor, S
 }
 
 fn configure(options: &SimulatorOptions) -> Result<(ServerConfig, String), BoxError> {
-    let certificate = match &options.server_certificate {
-        Some(given) => given.clone(),
-        None => generate()?,
-    };
-    let chain = CertificateDer::pem_slice_iter(certificate.chain.as_bytes());
-    let chain = chain.collect::<Result<Vec<_>, _>>()?;
-    let key = PrivatePkcs8KeyDer::from_pem_slice(certificate.key.as_bytes())?;
+    let (certificate, key, ca) = generate()?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()?;
@@ -40,13 +33,14 @@ fn configure(options: &SimulatorOptions) -> Result<(ServerConfig, String), BoxEr
         Some(_) => builder.with_client_cert_verifier(Arc::new(AnyCertificate(provider))),
         None => builder.with_no_client_auth(),
     };
-    let mut config = builder.with_single_cert(chain, PrivateKeyDer::Pkcs8(key))?;
+    let mut config = builder.with_single_cert(vec![certificate], PrivateKeyDer::Pkcs8(key))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok((config, certificate.ca))
+    Ok((config, ca))
 }
 
-/// Generates a CA, and a certificate for the loopback addresses.
-fn generate() -> Result<ServerCertificate, BoxError> {
+/// Generates a CA, and a certificate for the loopback addresses. Returns the certificate, its key,
+/// and the CA in PEM.
+fn generate() -> Result<(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>, String), BoxError> {
     let ca_key = rcgen::KeyPair::generate()?;
     let mut ca = rcgen::CertificateParams::new(Vec::new())?;
     ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -57,8 +51,8 @@ fn generate() -> Result<ServerCertificate, BoxError> {
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     let mut leaf = rcgen::CertificateParams::new(names)?;
     leaf.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth];
-    let chain = leaf.signed_by(&key, &issuer)?.pem();
-    Ok(ServerCertificate { chain, key: key.serialize_pem(), ca: ca_certificate.pem() })
+    let certificate = leaf.signed_by(&key, &issuer)?.der().clone();
+    Ok((certificate, PrivatePkcs8KeyDer::from(key.serialize_der()), ca_certificate.pem()))
 }
 
 /// Accepts any certificate whose key the client has.

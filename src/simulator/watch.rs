@@ -73,7 +73,7 @@ pub(super) async fn watch(
         selector,
         frames,
         sender,
-        bookmarks: options.bookmarks && !faults.contains(&Action::NoBookmarks),
+        bookmarks: options.bookmarks,
         deadline: deadline(&options),
         marks_end: options.initial_events == Some(true),
         began: 0,

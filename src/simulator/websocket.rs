@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::io;
 
+use aws_lc_rs::digest;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -145,51 +146,9 @@ pub(super) fn bare(code: StatusCode) -> Response<Body> {
 
 /// Computes `Sec-WebSocket-Accept` (RFC 6455, section 4.2.2).
 pub(super) fn accept(key: &str) -> String {
-    let digest = sha1(format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11").as_bytes());
+    let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    let digest = digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes());
     base64::engine::general_purpose::STANDARD.encode(digest)
-}
-
-/// Computes SHA-1 (RFC 3174). The handshake requires it, but its security does not depend on it.
-fn sha1(message: &[u8]) -> Vec<u8> {
-    let mut state: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
-    let mut padded = message.to_vec();
-    padded.push(0x80);
-    while padded.len() % 64 != 56 {
-        padded.push(0);
-    }
-    padded.extend_from_slice(&(message.len() as u64 * 8).to_be_bytes());
-    for block in padded.as_chunks::<64>().0 {
-        let mut words: Vec<u32> =
-            block.as_chunks::<4>().0.iter().map(|bytes| u32::from_be_bytes(*bytes)).collect();
-        let word = |words: &[u32], index: usize| words.get(index).copied().unwrap_or(0);
-        for index in 16..80 {
-            let mixed = word(&words, index - 3)
-                ^ word(&words, index - 8)
-                ^ word(&words, index - 14)
-                ^ word(&words, index - 16);
-            words.push(mixed.rotate_left(1));
-        }
-        let [mut a, mut b, mut c, mut d, mut e] = state;
-        for (index, word) in words.iter().enumerate() {
-            let (mix, constant) = match index {
-                0..20 => ((b & c) | (!b & d), 0x5a82_7999_u32),
-                20..40 => (b ^ c ^ d, 0x6ed9_eba1),
-                40..60 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
-                _ => (b ^ c ^ d, 0xca62_c1d6),
-            };
-            let next = a
-                .rotate_left(5)
-                .wrapping_add(mix)
-                .wrapping_add(e)
-                .wrapping_add(constant)
-                .wrapping_add(*word);
-            (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
-        }
-        for (sum, part) in state.iter_mut().zip([a, b, c, d, e]) {
-            *sum = sum.wrapping_add(part);
-        }
-    }
-    state.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use http::{HeaderMap, Request, StatusCode, Uri};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -269,25 +270,10 @@ pub(super) async fn uid_of(server: &mut OneServer) -> Result<Option<String>, Ups
 
 /// Returns the uid of an object, or of the only item of a list.
 fn parse_uid(body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Body {
-        #[serde(default)]
-        metadata: Metadata,
-        items: Option<Vec<Item>>,
-    }
-    #[derive(Deserialize)]
-    struct Item {
-        metadata: Metadata,
-    }
-    #[derive(Default, Deserialize)]
-    struct Metadata {
-        uid: Option<String>,
-    }
-    let body: Body = serde_json::from_slice(body).ok()?;
-    match body.items {
-        None => body.metadata.uid,
-        Some(items) => items.into_iter().next()?.metadata.uid,
-    }
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let items = body.get("items").filter(|items| !items.is_null());
+    let object = items.map_or(Some(&body), |items| items.get(0))?;
+    object.pointer("/metadata/uid")?.as_str().map(str::to_owned)
 }
 
 /// The namespace as a list of one, from the API server's watch cache.

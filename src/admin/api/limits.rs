@@ -8,128 +8,102 @@ use crate::admin::figures::Figures;
 
 /// Returns the content of `/api/limits`.
 pub(super) fn content(moment: &Moment) -> Map<String, Value> {
-    let known_limits = limits(moment).into_iter().filter(Limit::is_known);
-    items(known_limits.map(|limit| limit.describe()).collect())
+    items(limits(moment).into_iter().flatten().collect())
 }
 
-/// A limit.
-struct Limit {
-    name: &'static str,
-    unit: &'static str,
+/// Returns a limit by its name, its unit and its setting; `None` if there is nothing to say about
+/// it. `times_met` counts how often it was met.
+fn limit(
+    [name, unit, setting]: [&str; 3],
     used: Option<f64>,
     limit: Option<f64>,
     times_met: Option<f64>,
-    setting: &'static str,
-}
-
-impl Limit {
-    /// Whether there is anything to say about it.
-    fn is_known(&self) -> bool {
-        let has_met = self.times_met.is_some_and(|times| times > 0.0);
-        self.used.is_some() || self.limit.is_some() || has_met
-    }
-
-    fn describe(&self) -> Value {
+) -> Option<Value> {
+    let is_met = times_met.is_some_and(|times| times > 0.0);
+    (used.is_some() || limit.is_some() || is_met).then(|| {
         object([
-            ("name", self.name.into()),
-            ("unit", self.unit.into()),
-            ("used", optional(self.used)),
-            ("limit", optional(self.limit)),
-            ("timesMet", self.times_met.map_or(Value::Null, number)),
-            ("setting", self.setting.into()),
+            ("name", name.into()),
+            ("unit", unit.into()),
+            ("used", optional(used)),
+            ("limit", optional(limit)),
+            ("timesMet", times_met.map_or(Value::Null, number)),
+            ("setting", setting.into()),
         ])
-    }
+    })
 }
 
 /// Returns the limits; one whose use or limit is not known shows none.
-#[expect(clippy::too_many_lines, reason = "a table")]
-fn limits(moment: &Moment) -> Vec<Limit> {
+fn limits(moment: &Moment) -> [Option<Value>; 10] {
     let Moment { figures, caches, all_caches, process, .. } = moment;
     let Figures { server, overload, flow, .. } = figures;
     let [refusals, resource_refusals] = all_caches.refusals;
     let [held, held_max] = server.held;
     let [gzip, gzip_max] = figures.gzip;
     let largest = caches.iter().map(|cache| cache.figures.bytes as f64).reduce(f64::max);
-    vec![
-        Limit {
-            name: "all caches",
-            unit: "bytes",
-            used: Some(all_caches.bytes),
-            limit: Some(all_caches.bytes_max),
-            times_met: Some(refusals),
-            setting: "cache.totalBytesMax",
-        },
-        Limit {
-            name: "the largest cache",
-            unit: "bytes",
-            used: largest,
-            limit: Some(all_caches.resource_bytes_max),
-            times_met: Some(resource_refusals),
-            setting: "cache.resourceBytesMax",
-        },
-        Limit {
-            name: "compressed lists",
-            unit: "bytes",
-            used: Some(gzip),
-            limit: Some(gzip_max),
-            times_met: None,
-            setting: "cache.totalBytesMax",
-        },
-        Limit {
-            name: "responses that clients have not read",
-            unit: "bytes",
-            used: Some(held),
-            limit: Some(held_max),
-            times_met: Some(server.responses_stalled),
-            setting: "an eighth of the memory limit, at most 256 MiB",
-        },
-        Limit {
-            name: "memory of this process",
-            unit: "bytes",
-            used: process.resident,
-            limit: overload.memory_max,
-            times_met: None,
-            setting: "the memory limit of the container",
-        },
-        Limit {
-            name: "file descriptors",
-            unit: "files",
-            used: process.descriptors,
-            limit: process.descriptors_max,
-            times_met: None,
-            setting: "the limit of open files (ulimit -n)",
-        },
-        Limit {
-            name: "client connections",
-            unit: "connections",
-            used: server.connections,
-            limit: None,
-            times_met: Some(server.connections_refused),
-            setting: "server.connectionsPerAddressMax",
-        },
-        Limit {
-            name: "requests that wait for a cold cache",
-            unit: "requests",
-            used: all_caches.forwards,
-            limit: None,
-            times_met: Some(all_caches.forwards_exhausted),
-            setting: "cache.forwardBudget",
-        },
-        Limit {
-            name: "seats of the API servers",
-            unit: "seats",
-            used: flow.seats,
-            limit: flow.seats_max,
-            times_met: Some(flow.rejected),
-            setting: "flowControl.seatsPerServer",
-        },
-        Limit {
-            name: "requests refused by Weir's own overload",
-            unit: "stage",
-            used: overload.stage,
-            limit: Some(4.0),
-            times_met: Some(overload.refused),
-            setting: "flowControl.mode",
-        },
+    [
+        limit(
+            ["all caches", "bytes", "cache.totalBytesMax"],
+            Some(all_caches.bytes),
+            Some(all_caches.bytes_max),
+            Some(refusals),
+        ),
+        limit(
+            ["the largest cache", "bytes", "cache.resourceBytesMax"],
+            largest,
+            Some(all_caches.resource_bytes_max),
+            Some(resource_refusals),
+        ),
+        limit(
+            ["compressed lists", "bytes", "cache.totalBytesMax"],
+            Some(gzip),
+            Some(gzip_max),
+            None,
+        ),
+        limit(
+            [
+                "responses that clients have not read",
+                "bytes",
+                "an eighth of the memory limit, at most 256 MiB",
+            ],
+            Some(held),
+            Some(held_max),
+            Some(server.responses_stalled),
+        ),
+        limit(
+            ["memory of this process", "bytes", "the memory limit of the container"],
+            process.resident,
+            overload.memory_max,
+            None,
+        ),
+        limit(
+            ["file descriptors", "files", "the limit of open files (ulimit -n)"],
+            process.descriptors,
+            process.descriptors_max,
+            None,
+        ),
+        limit(
+            ["client connections", "connections", "server.connectionsPerAddressMax"],
+            server.connections,
+            None,
+            Some(server.connections_refused),
+        ),
+        limit(
+            ["requests that wait for a cold cache", "requests", "cache.forwardBudget"],
+            all_caches.forwards,
+            None,
+            Some(all_caches.forwards_exhausted),
+        ),
+        limit(
+            ["seats of the API servers", "seats", "flowControl.seatsPerServer"],
+            flow.seats,
+            flow.seats_max,
+            Some(flow.rejected),
+        ),
+        limit(
+            ["requests refused by Weir's own overload", "stage", "flowControl.mode"],
+            overload.stage,
+            Some(4.0),
+            Some(overload.refused),
+        ),
     ]
 }

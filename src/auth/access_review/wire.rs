@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
 
 use crate::auth::access_review::metrics::ReviewOutcome;
 use crate::auth::access_review::review::{ReviewDecision, ReviewFailure};
@@ -14,29 +15,67 @@ use crate::auth::user::User;
 
 /// Returns the review of a request of `user` with these `attributes`.
 pub(super) fn request(user: &User, attributes: &Attributes) -> Bytes {
-    let (resource, path) = match attributes {
+    let (field, asked) = match attributes {
         Attributes::NonResource(attributes) => {
-            let (path, verb) = (attributes.path.as_str(), attributes.verb.as_str());
-            (None, Some(NonResource { path, verb }))
+            let asked = non_empty([("path", &attributes.path), ("verb", &attributes.verb)]);
+            ("nonResourceAttributes", asked)
         }
-        Attributes::Resource(attributes) => (Some(Resource::new(attributes)), None),
+        Attributes::Resource(attributes) => ("resourceAttributes", resource(attributes)),
     };
-    let review = Review {
-        kind: "SubjectAccessReview",
-        api_version: "authorization.k8s.io/v1",
-        metadata: Empty {},
-        spec: Spec {
-            resource_attributes: resource,
-            non_resource_attributes: path,
-            user: &user.name,
-            groups: &user.groups,
-            extra: &user.extra,
-            uid: &user.uid,
-        },
-        status: RequestStatus { allowed: false },
+    let mut spec = Map::from_iter([(field.to_owned(), asked.into())]);
+    spec.extend(non_empty([("user", &user.name)]));
+    if !user.groups.is_empty() {
+        spec.insert("groups".to_owned(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        spec.insert("extra".to_owned(), json!(user.extra));
+    }
+    spec.extend(non_empty([("uid", &user.uid)]));
+    let review = json!({
+        "kind": "SubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "metadata": {},
+        "spec": spec,
+        "status": { "allowed": false },
+    });
+    review.to_string().into()
+}
+
+fn resource(attributes: &ResourceAttributes) -> Map<String, Value> {
+    let mut asked = non_empty([
+        ("namespace", &attributes.namespace),
+        ("verb", &attributes.verb),
+        ("group", &attributes.gvr.group),
+        ("version", &attributes.gvr.version),
+        ("resource", &attributes.gvr.resource),
+        ("subresource", &attributes.subresource),
+        ("name", &attributes.name),
+    ]);
+    let field = |field: &FieldRequirement| {
+        let operator = if field.equal { "In" } else { "NotIn" };
+        json!({ "key": field.key, "operator": operator, "values": [field.value] })
     };
-    // Cannot fail: a review has only strings, and lists and maps of strings.
-    serde_json::to_vec(&review).unwrap_or_default().into()
+    let label = |label: &LabelRequirement| {
+        let mut requirement = json!({ "key": label.key, "operator": label.operator.as_str() });
+        if !label.values.is_empty() {
+            requirement["values"] = json!(label.values);
+        }
+        requirement
+    };
+    let fields: Vec<_> = attributes.fields.iter().map(field).collect();
+    let labels: Vec<_> = attributes.labels.iter().map(label).collect();
+    for (selector, requirements) in [("fieldSelector", fields), ("labelSelector", labels)] {
+        if !requirements.is_empty() {
+            asked.insert(selector.to_owned(), json!({ "requirements": requirements }));
+        }
+    }
+    asked
+}
+
+/// Returns the texts that are not empty, by their names.
+fn non_empty<const N: usize>(texts: [(&str, &str); N]) -> Map<String, Value> {
+    let given = texts.into_iter().filter(|(_, text)| !text.is_empty());
+    given.map(|(name, text)| (name.to_owned(), text.into())).collect()
 }
 
 /// Returns the status of a response; `None` if it has none.
@@ -85,123 +124,4 @@ struct Status {
     /// `conditionalDecisionChain`) say that the decision depends on the request's content.
     #[serde(flatten)]
     others: BTreeMap<String, IgnoredAny>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Review<'a> {
-    kind: &'static str,
-    api_version: &'static str,
-    metadata: Empty,
-    spec: Spec<'a>,
-    status: RequestStatus,
-}
-
-#[derive(Serialize)]
-struct Empty {}
-
-#[derive(Serialize)]
-struct RequestStatus {
-    allowed: bool,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_attributes: Option<Resource<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    non_resource_attributes: Option<NonResource<'a>>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    user: &'a str,
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    groups: &'a [String],
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    extra: &'a BTreeMap<String, Vec<String>>,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    uid: &'a str,
-}
-
-#[derive(Serialize)]
-struct NonResource<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    path: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    verb: &'a str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Resource<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    namespace: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    verb: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    group: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    version: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    resource: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    subresource: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    name: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    field_selector: Option<Selector<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    label_selector: Option<Selector<'a>>,
-}
-
-#[derive(Serialize)]
-struct Selector<'a> {
-    requirements: Vec<Requirement<'a>>,
-}
-
-#[derive(Serialize)]
-struct Requirement<'a> {
-    key: &'a str,
-    operator: &'static str,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    values: Vec<&'a str>,
-}
-
-impl<'a> Resource<'a> {
-    fn new(attributes: &'a ResourceAttributes) -> Self {
-        Self {
-            namespace: &attributes.namespace,
-            verb: &attributes.verb,
-            group: &attributes.gvr.group,
-            version: &attributes.gvr.version,
-            resource: &attributes.gvr.resource,
-            subresource: &attributes.subresource,
-            name: &attributes.name,
-            field_selector: Selector::from_requirements(&attributes.fields),
-            label_selector: Selector::from_requirements(&attributes.labels),
-        }
-    }
-}
-
-impl<'a> Selector<'a> {
-    fn from_requirements<R>(requirements: &'a [R]) -> Option<Self>
-    where
-        Requirement<'a>: From<&'a R>,
-    {
-        let requirements: Vec<_> = requirements.iter().map(Requirement::from).collect();
-        (!requirements.is_empty()).then_some(Self { requirements })
-    }
-}
-
-impl<'a> From<&'a FieldRequirement> for Requirement<'a> {
-    fn from(field: &'a FieldRequirement) -> Self {
-        let operator = if field.equal { "In" } else { "NotIn" };
-        Self { key: &field.key, operator, values: vec![&field.value] }
-    }
-}
-
-impl<'a> From<&'a LabelRequirement> for Requirement<'a> {
-    fn from(label: &'a LabelRequirement) -> Self {
-        let values = label.values.iter().map(|value| &**value).collect();
-        Self { key: &label.key, operator: label.operator.as_str(), values }
-    }
 }

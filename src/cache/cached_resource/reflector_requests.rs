@@ -10,24 +10,17 @@ use tokio::time::Instant;
 /// once.
 #[derive(Debug, Default)]
 pub(crate) struct ReflectorRequests {
-    verify: Notify,
-    relist: Notify,
-    resume: Notify,
+    /// To check whether the upstream's history was rewound.
+    pub(crate) verify: Notify,
+    /// To list again, because the upstream may now write the same objects in other bytes.
+    pub(crate) relist: Notify,
+    /// To end a back-off early, because the upstream answers other requests.
+    pub(crate) resume: Notify,
     /// When an operator requested a list for the last time.
     asked: Mutex<Option<Instant>>,
 }
 
 impl ReflectorRequests {
-    /// Requests a check whether the upstream's history was rewound.
-    pub(crate) fn request_verify(&self) {
-        self.verify.notify_one();
-    }
-
-    /// Requests a new list, because the upstream may now write the same objects in other bytes.
-    pub(crate) fn request_relist(&self) {
-        self.relist.notify_one();
-    }
-
     /// Requests a new list for an operator. Returns false if one was requested just before: a list
     /// costs the API server more than anybody gains by two of them.
     pub(crate) fn request_relist_by_operator(&self) -> bool {
@@ -35,29 +28,9 @@ impl ReflectorRequests {
         let is_granted = asked.is_none_or(|asked| asked.elapsed() >= ASKED_AGAIN_AFTER);
         if is_granted {
             *asked = Some(Instant::now());
-            self.request_relist();
+            self.relist.notify_one();
         }
         is_granted
-    }
-
-    /// Requests an early end of a back-off, because the upstream answers other requests.
-    pub(crate) fn request_resume(&self) {
-        self.resume.notify_one();
-    }
-
-    /// Waits for a request to check the history, and takes it. Cancel safe.
-    pub(crate) async fn until_verify_requested(&self) {
-        self.verify.notified().await;
-    }
-
-    /// Waits for a request for a new list, and takes it. Cancel safe.
-    pub(crate) async fn until_relist_requested(&self) {
-        self.relist.notified().await;
-    }
-
-    /// Waits for a request to end the back-off, and takes it. Cancel safe.
-    pub(crate) async fn until_resume_requested(&self) {
-        self.resume.notified().await;
     }
 }
 

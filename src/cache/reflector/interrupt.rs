@@ -30,8 +30,8 @@ pub(super) async fn next_interrupt(
     tokio::select! {
         biased;
         _ = generation.changed() => Interrupt::Rewound,
-        () = requests.until_relist_requested() => Interrupt::Relist,
-        () = requests.until_verify_requested() => Interrupt::Verify,
+        () = requests.relist.notified() => Interrupt::Relist,
+        () = requests.verify.notified() => Interrupt::Verify,
         () = sleep_until(byte_check.unwrap_or(deadline)), if byte_check.is_some() => Interrupt::VerifyBytes,
         () = sleep_until(deadline) => Interrupt::Overdue,
     }

@@ -67,13 +67,13 @@ impl Driver {
         let requests = &self.cached.requests;
         let resume = async {
             sleep(EARLY_RESUME_INTERVAL).await;
-            requests.until_resume_requested().await;
+            requests.resume.notified().await;
         };
         let verify = async {
             if let Some(last) = self.waiting.resumed_early {
                 sleep_until(last + EARLY_RESUME_INTERVAL).await;
             }
-            requests.until_verify_requested().await;
+            requests.verify.notified().await;
         };
         tokio::select! {
             () = resume => {}

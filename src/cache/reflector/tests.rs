@@ -177,12 +177,12 @@ async fn a_rewound_history_drops_every_cache() {
 async fn a_requested_verification_probes_during_the_open_watch() {
     let (rig, feed) = Rig::established(context(config())).await;
     rig.script.on_probe(10);
-    rig.cached.requests.request_verify();
+    rig.cached.requests.verify.notify_one();
     eventually("the probe", || rig.script.probes() == 1).await;
     feed.send(vec![upsert("b", 11)]);
     rig.reaches(11).await;
     rig.script.on_probe(5);
-    rig.cached.requests.request_verify();
+    rig.cached.requests.verify.notify_one();
     eventually("the cache to be dropped", || rig.held().is_none()).await;
 }
 
@@ -219,7 +219,7 @@ async fn a_requested_relist_compares_bytes() {
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
     for (listed, at) in [(object("a", 9), 20), (rewritten(object("a", 9)), 30)] {
         let next = rig.script.on_watch();
-        rig.cached.requests.request_relist();
+        rig.cached.requests.relist.notify_one();
         next.send(vec![UpstreamEvent::Upsert(listed), bookmark(at, true)]);
         rig.reaches(at).await;
         let ended = matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist));

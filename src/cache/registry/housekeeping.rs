@@ -187,7 +187,7 @@ impl Inner {
         self.context.shard_support.expire();
         for cached in self.caches.to_vec() {
             cached.learned.doubt_bookmark();
-            cached.requests.request_relist();
+            cached.requests.relist.notify_one();
         }
     }
 }

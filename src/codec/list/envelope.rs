@@ -1,10 +1,7 @@
 //! Parses what a list in JSON has around its items.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::page::ListPage;
@@ -15,7 +12,7 @@ use weir_api::resource_version::ResourceVersion;
 pub(super) fn parse(envelope: &[u8]) -> Result<ListPage, IngestError> {
     let raw: RawList<'_> = serde_json::from_slice(envelope).map_err(|_| IngestError::Malformed)?;
     // Items here would be from an array that was not `items`.
-    if !raw.items.is_empty() {
+    if raw.items.is_some_and(|items| !items.is_empty()) {
         return Err(IngestError::Malformed);
     }
     let resource_version = ResourceVersion::parse(&raw.metadata.resource_version)
@@ -25,9 +22,18 @@ pub(super) fn parse(envelope: &[u8]) -> Result<ListPage, IngestError> {
     Ok(ListPage { resource_version, continue_token, remaining_item_count, objects, unreadable })
 }
 
+/// A list. Weir would lose any other member.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct RawList<'a> {
+    #[serde(default)]
     metadata: RawListMeta,
-    items: Vec<&'a RawValue>,
+    #[serde(default, borrow)]
+    items: Option<Vec<&'a RawValue>>,
+    #[serde(default, rename = "kind")]
+    _kind: IgnoredAny,
+    #[serde(default, rename = "apiVersion")]
+    _api_version: IgnoredAny,
 }
 
 #[derive(Default, Deserialize)]
@@ -38,38 +44,4 @@ struct RawListMeta {
     continue_token: String,
     #[serde(default, rename = "remainingItemCount")]
     remaining_item_count: Option<u64>,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for RawList<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(RawListVisitor)
-    }
-}
-
-struct RawListVisitor;
-
-impl<'de> Visitor<'de> for RawListVisitor {
-    type Value = RawList<'de>;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a list")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let (mut metadata, mut items) = (None, None);
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            match &*key {
-                "metadata" if metadata.is_none() => metadata = Some(map.next_value()?),
-                "items" if items.is_none() => {
-                    items = Some(map.next_value::<Option<_>>()?.unwrap_or_default());
-                }
-                "kind" | "apiVersion" => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-                // Weir would lose it.
-                _ => return Err(A::Error::custom("not a member of a list")),
-            }
-        }
-        Ok(RawList { metadata: metadata.unwrap_or_default(), items: items.unwrap_or_default() })
-    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
-use serde::Deserialize;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::catch_up::CatchUp;
@@ -55,17 +55,8 @@ fn is_lasting(code: StatusCode) -> bool {
 
 /// Returns the resourceVersion of a list.
 fn parse(body: &[u8]) -> Option<u64> {
-    #[derive(Deserialize)]
-    struct List {
-        metadata: Metadata,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Metadata {
-        resource_version: String,
-    }
-    let list: List = serde_json::from_slice(body).ok()?;
-    list.metadata.resource_version.parse().ok()
+    let list: Value = serde_json::from_slice(body).ok()?;
+    list.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
 }
 
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::prober::Checked;
 use crate::upstream::bounded::{read_body, with_timeout};
@@ -88,21 +88,8 @@ async fn renewal(
 
 /// Returns the `renewTime` of the only lease in a list.
 fn parse(body: &[u8]) -> Option<Timestamp> {
-    #[derive(Deserialize)]
-    struct List {
-        items: Vec<Lease>,
-    }
-    #[derive(Deserialize)]
-    struct Lease {
-        spec: Spec,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Spec {
-        renew_time: Timestamp,
-    }
-    let list: List = serde_json::from_slice(body).ok()?;
-    Some(list.items.into_iter().next()?.spec.renew_time)
+    let list: Value = serde_json::from_slice(body).ok()?;
+    list.pointer("/items/0/spec/renewTime")?.as_str()?.parse().ok()
 }
 
 /// The lease as a list of one: a role that may list the leases need not allow to get one.

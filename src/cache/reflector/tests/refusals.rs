@@ -40,7 +40,7 @@ async fn outlives_refusals(code: u16, at: At, resource: ApiResource) {
         At::Resuming | At::Verifying => feed.fail(UpstreamError::Lost("reset".to_owned())),
         At::Listing => feed.send(vec![UpstreamEvent::Error(status(410, "too old"))]),
         At::Watching => feed.send(vec![UpstreamEvent::Error(refusal())]),
-        At::Changed => rig.cached.requests.request_relist(),
+        At::Changed => rig.cached.requests.relist.notify_one(),
     }
     let mut opened = rig.script.watches.lock().len();
     for _ in 0..99 {
