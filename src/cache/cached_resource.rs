@@ -61,7 +61,6 @@ pub(crate) struct CachedResource {
     pub(crate) usage: Usage,
     /// The properties of the resource that were learned from upstream responses.
     pub(crate) learned: LearnedTraits,
-    /// Requests to the reflector.
     pub(crate) requests: ReflectorRequests,
     /// The state of the reflector, for operators.
     pub(crate) status: ReflectorStatus,

@@ -13,7 +13,6 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Starts a clock.
     pub(crate) fn start() -> Self {
         Self { start: Instant::now() }
     }

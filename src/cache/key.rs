@@ -7,7 +7,6 @@ use crate::api::resource::{GroupVersionResource, Representation, Scope};
 /// The key of a cache. There is at most one running cache for each key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct CacheKey {
-    /// The resource.
     pub(crate) gvr: GroupVersionResource,
     /// The encoding of the objects.
     pub(crate) representation: Representation,

@@ -37,7 +37,6 @@ type Read = Result<Option<Vec<UpstreamEvent>>, UpstreamError>;
 pub(crate) struct Script {
     /// All list requests, including probes.
     pub(crate) lists: Mutex<Vec<ListRequest>>,
-    /// All watch requests.
     pub(crate) watches: Mutex<Vec<WatchRequest>>,
     list_answers: Mutex<VecDeque<Result<ListPage, UpstreamError>>>,
     watch_answers: Mutex<VecDeque<Result<Box<dyn WatchStream>, UpstreamError>>>,

@@ -20,7 +20,6 @@ use weir_api::resource_version::ResourceVersion;
 pub struct BookmarkTemplate {
     /// A periodic bookmark.
     plain: Template,
-    /// The bookmark that ends the initial events.
     initial_events_end: Template,
     /// The same for a watch of metadata alone, where it is another one.
     metadata_end: Option<Template>,

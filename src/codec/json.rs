@@ -106,7 +106,6 @@ fn ingest(
     Ok(Object::new(key, resource_version, attrs, body, layout))
 }
 
-/// Reads a bookmark: its layout, its resourceVersion and its annotations.
 pub(crate) fn read_bookmark(body: &[u8]) -> Option<(Layout, ResourceVersion, Annotations<'_>)> {
     #[derive(Deserialize)]
     struct Annotated<'a> {

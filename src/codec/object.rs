@@ -157,7 +157,6 @@ fn hash(bytes: &[u8]) -> u32 {
     hash ^ (hash >> 16)
 }
 
-/// The id of the next object.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 /// The cost of an object besides its strings: itself, two reference counts, the shared header of

@@ -83,7 +83,6 @@ fn status(request: &Request, error: &ApiError) -> Response<Body> {
     }
 }
 
-/// Returns plain text.
 pub(super) fn plain(code: u16, text: &str) -> Response<Body> {
     let mut response = full(code, text.as_bytes().to_vec());
     set(response.headers_mut(), header::CONTENT_TYPE, "text/plain; charset=utf-8");

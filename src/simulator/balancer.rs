@@ -16,7 +16,6 @@ pub enum Balancing {
     WatchesApart,
 }
 
-/// The balancer.
 #[derive(Debug)]
 pub(super) struct Balancer {
     servers: usize,

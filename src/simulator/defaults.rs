@@ -43,7 +43,6 @@ pub(super) fn apply(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Returns whether a schema has any default.
 pub(super) fn any(schema: &Value) -> bool {
     match schema {
         Value::Object(map) => map.contains_key("default") || map.values().any(any),

@@ -77,7 +77,6 @@ impl Flights {
         (begun, is_over)
     }
 
-    /// Returns the record.
     pub(super) fn record(&self) -> Vec<Flight> {
         self.0.lock().record.clone()
     }

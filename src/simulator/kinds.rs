@@ -47,7 +47,6 @@ impl Registry {
         self.by_path.get(&path).cloned()
     }
 
-    /// Returns the kind of an object by its `apiVersion` and `kind`.
     pub(super) fn find_kind(&self, api_version: &str, kind: &str) -> Option<Arc<Kind>> {
         let mut kinds = self.kinds.iter();
         kinds

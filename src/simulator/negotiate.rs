@@ -45,7 +45,6 @@ pub(super) enum View {
 pub(super) struct Form {
     /// The encoding.
     pub(super) media: Media,
-    /// The view.
     pub(super) view: View,
     /// Whether the clause asks for indented JSON.
     pub(super) pretty: bool,

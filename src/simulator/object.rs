@@ -24,13 +24,10 @@ pub(super) struct Object {
     pub(super) key: Arc<str>,
     /// Empty for none.
     pub(super) namespace: Box<str>,
-    /// Its name.
     pub(super) name: Box<str>,
-    /// Its uid.
     pub(super) uid: Box<str>,
     /// `metadata.resourceVersion`.
     pub(super) revision: u64,
-    /// Its labels.
     pub(super) labels: Vec<(Box<str>, Box<str>)>,
     /// The values of its kind's own selectable fields.
     pub(super) fields: Vec<(Box<str>, Box<str>)>,
@@ -132,7 +129,6 @@ pub(super) fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// Returns the labels of an object.
 fn labels(value: &Value) -> Vec<(Box<str>, Box<str>)> {
     let map = value.pointer("/metadata/labels").and_then(Value::as_object);
     let pairs = map.into_iter().flatten();

@@ -27,7 +27,6 @@ pub(super) struct Page {
     pub(super) shard: Option<String>,
 }
 
-/// The range of a page.
 pub(super) struct PageRange<'a> {
     /// The limit on its objects.
     pub(super) limit: Option<usize>,

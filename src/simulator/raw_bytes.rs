@@ -34,7 +34,6 @@ pub(super) fn from_protobuf(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns the bytes of text in protobuf.
 pub(super) fn in_protobuf(text: &[u8]) -> Cow<'_, [u8]> {
     replaced(text, |_, byte, out| out.push(byte))
 }

@@ -21,17 +21,13 @@ pub(super) type Certificates = Arc<[CertificateDer<'static>]>;
 pub(super) struct Request {
     /// The HTTP method.
     pub(super) method: Method,
-    /// The HTTP version.
     pub(super) version: http::Version,
     /// The decoded path.
     pub(super) path: String,
-    /// The raw query.
     pub(super) raw_query: String,
     /// The decoded pairs of the query.
     pub(super) query: Vec<(String, String)>,
-    /// The headers.
     pub(super) headers: HeaderMap,
-    /// The body.
     pub(super) body: Bytes,
     /// The certificates of its connection, if the client sent any.
     pub(super) certificates: Option<Certificates>,
@@ -50,7 +46,6 @@ pub(super) struct Target {
     pub(super) verb: &'static str,
     /// The API group.
     pub(super) group: String,
-    /// The version.
     pub(super) version: String,
     /// The plural resource.
     pub(super) resource: String,
@@ -60,7 +55,6 @@ pub(super) struct Target {
     pub(super) name: String,
     /// Empty for none.
     pub(super) subresource: String,
-    /// Whether the path names an object.
     pub(super) named_by_path: bool,
     /// Whether the path has the deprecated `watch` prefix.
     pub(super) watch_prefix: bool,
@@ -189,21 +183,17 @@ pub(super) struct Options {
     pub(super) field_selector: String,
     /// Whether the query, and not the path, requests a watch.
     pub(super) watch: bool,
-    /// Whether it requests bookmarks.
     pub(super) bookmarks: bool,
     /// The resourceVersion, not parsed; empty for unset.
     pub(super) resource_version: String,
     /// `Exact`, `NotOlderThan`, other, or empty.
     pub(super) version_match: String,
-    /// Seconds.
     pub(super) timeout_seconds: Option<i64>,
     /// The page size; no limit if it is 0 or negative.
     pub(super) limit: i64,
-    /// The continue token.
     pub(super) continue_token: String,
     /// Whether the watch begins with the state.
     pub(super) initial_events: Option<bool>,
-    /// The shard selector.
     pub(super) shard_selector: String,
 }
 

@@ -57,7 +57,6 @@ pub struct RequestLog {
     watches_begun: AtomicU64,
     watches_expired: AtomicU64,
     connections: AtomicU64,
-    /// The requests in flight.
     pub(super) flights: Flights,
 }
 

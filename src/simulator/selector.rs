@@ -16,7 +16,6 @@ pub(super) struct Selector {
     pub(super) name: Option<String>,
     /// The namespace of the path.
     pub(super) namespace: Option<String>,
-    /// The shard selector.
     pub(super) shard: Option<ShardSelector>,
 }
 
@@ -62,7 +61,6 @@ impl Selector {
         self.name.is_some() && (!kind.namespaced || self.namespace.is_some())
     }
 
-    /// Returns whether an object matches.
     pub(super) fn matches(&self, object: &Object) -> bool {
         self.name.as_ref().is_none_or(|name| **name == *object.name)
             && self.namespace.as_ref().is_none_or(|name| **name == *object.namespace)

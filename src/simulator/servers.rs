@@ -44,7 +44,6 @@ impl Servers {
         }
     }
 
-    /// Stops all servers.
     pub(super) fn stop_all(&self) {
         self.by_server.lock().values().for_each(|server_state| server_state.stop.cancel());
     }

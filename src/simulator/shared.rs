@@ -17,7 +17,6 @@ use super::tokens::Tokens;
 pub(super) struct Shared {
     /// The settings.
     pub(super) options: SimulatorOptions,
-    /// The objects.
     pub(super) store: Store,
     /// The API servers with an address of their own.
     pub(super) servers: Servers,

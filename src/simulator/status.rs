@@ -39,7 +39,6 @@ impl ApiError {
         }
     }
 
-    /// Returns 400 `BadRequest`.
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
@@ -65,7 +64,6 @@ impl ApiError {
         error
     }
 
-    /// Returns 405.
     pub(super) fn method_not_allowed() -> Self {
         let mut error = Self::new(
             405,
@@ -136,7 +134,6 @@ impl ApiError {
         error
     }
 
-    /// Returns the 422 of an object.
     pub(super) fn invalid(group: &str, kind: &str, name: &str, field: &str, text: &str) -> Self {
         let message = format!("{} \"{name}\" is invalid: {field}: {text}", qualified(group, kind));
         let mut error = Self::new(422, "Invalid", message).about(group, kind, name);
@@ -171,7 +168,6 @@ impl ApiError {
         protobuf::envelope("v1", "Status", &message)
     }
 
-    /// Returns the `Status` object.
     pub(super) fn to_value(&self) -> Value {
         let metadata = match &self.continue_token {
             Some(token) => json!({"continue": token}),

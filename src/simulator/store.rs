@@ -128,7 +128,6 @@ impl Store {
         self.state.lock().revision
     }
 
-    /// Returns the object at a key.
     pub(super) fn get(&self, kind: &Kind, key: &str) -> Option<Arc<Object>> {
         self.state.lock().collections.get(&kind.storage())?.objects.get(key).cloned()
     }

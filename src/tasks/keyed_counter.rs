@@ -37,7 +37,6 @@ struct KeyCount<N> {
 /// The counts before one more is added.
 #[derive(Debug)]
 pub(crate) struct Before<'a, N> {
-    /// The count of the key.
     pub(crate) count: usize,
     /// The counts of all keys together.
     pub(crate) total: usize,

@@ -25,6 +25,7 @@ mod pool_identity;
 mod source;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod token_source;
 
 use std::sync::Arc;
@@ -135,7 +136,6 @@ impl Credentials {
         &self.pool_identity
     }
 
-    /// Returns the current identity.
     pub(crate) fn current(&self) -> Arc<Identity> {
         self.current.load_full()
     }

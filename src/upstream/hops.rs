@@ -7,7 +7,6 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The header.
 pub(crate) const VIA: HeaderName = HeaderName::from_static("x-weir-via");
 
 /// The value of one Weir.

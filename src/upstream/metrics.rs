@@ -281,7 +281,6 @@ impl UpstreamMetrics {
         self.inner.families.clock_skew.set(seconds);
     }
 
-    /// Returns the counters of the bytes of a purpose.
     pub(super) fn bytes(&self, purpose: RequestPurpose) -> &ByteCounters {
         let [forward, ..] = &self.inner.bytes;
         self.inner.bytes.iter().find(|counters| counters.purpose == purpose).unwrap_or(forward)

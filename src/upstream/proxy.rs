@@ -71,7 +71,6 @@ impl Proxies {
     }
 }
 
-/// A proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Proxy {
     scheme: ProxyScheme,

@@ -46,7 +46,6 @@ crate::api::labels! {
 /// The use of the connections by a request. The default is that of Weir's own requests.
 #[derive(Clone, Default)]
 pub struct SendOptions {
-    /// The purpose of the request.
     pub(crate) purpose: RequestPurpose,
     /// Whether it is a read of objects: a GET, a list or a watch, which has no effect, so that
     /// sending it twice is harmless. A GET of a subresource that connects to something else

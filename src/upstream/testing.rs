@@ -30,7 +30,6 @@ use crate::upstream::metrics::UpstreamMetrics;
 pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Answer> + Send + Sync>;
 
-/// The options of a test server.
 #[derive(Clone)]
 pub(crate) struct ServerOptions {
     pub(crate) http2: bool,

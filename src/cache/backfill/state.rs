@@ -29,7 +29,6 @@ struct Wanted {
     named: Option<ResourceVersion>,
 }
 
-/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunResult {
     /// The history reaches further back, or it is known that it cannot.

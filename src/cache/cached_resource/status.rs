@@ -57,7 +57,6 @@ impl ReflectorStatus {
         self.states.lock().iter().copied().collect()
     }
 
-    /// Returns the last failure.
     pub(crate) fn failure(&self) -> Option<LastFailure> {
         self.failure.lock().clone()
     }

@@ -25,7 +25,6 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns the resourceVersion of the change.
     pub(crate) fn resource_version(&self) -> ResourceVersion {
         match self {
             Self::Upsert(object) | Self::Delete(object) => object.resource_version,

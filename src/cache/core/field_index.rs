@@ -38,7 +38,6 @@ impl FieldIndex {
         self.field
     }
 
-    /// Returns the objects with `value`.
     pub(super) fn get(&self, value: &[u8]) -> Option<&Objects> {
         self.by_value.get(value)
     }

@@ -112,7 +112,6 @@ impl Snapshot {
         self.store.is_empty()
     }
 
-    /// Returns the objects.
     #[cfg(test)]
     pub(super) fn store(&self) -> &Store {
         &self.store

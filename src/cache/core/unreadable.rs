@@ -136,7 +136,6 @@ impl UnreadableObjects {
         next
     }
 
-    /// Returns the objects.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.objects.iter().map(|(namespace, name, _)| (&**namespace, &**name))
     }

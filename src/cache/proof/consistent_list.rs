@@ -63,7 +63,6 @@ pub(crate) async fn consistent_state(
     }
 }
 
-/// The wait of one list.
 struct Wait<'a> {
     cached: &'a CachedResource,
     forwarding: Option<Duration>,

@@ -27,7 +27,6 @@ struct Planned {
     latest: Option<ShortWatch>,
 }
 
-/// A short watch.
 #[derive(Debug)]
 struct ShortWatch {
     started: Instant,

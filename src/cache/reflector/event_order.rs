@@ -23,7 +23,6 @@ pub(super) struct EventOrder {
     pub(super) is_reported: bool,
 }
 
-/// The subject of an event.
 #[derive(Debug, PartialEq, Eq)]
 enum Subject {
     /// No object: a bookmark, or the start.
@@ -36,7 +35,6 @@ enum Subject {
     Unreadable(Arc<str>, bool),
 }
 
-/// The place of an event in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// It is newer than all before it, or says nothing of an object.

@@ -49,7 +49,6 @@ pub(super) enum Verify {
     Bytes,
 }
 
-/// The cause of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListCause {
     /// The cache is new.

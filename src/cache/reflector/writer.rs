@@ -83,7 +83,6 @@ impl Writer {
         }
     }
 
-    /// Begins a list.
     pub(super) fn begin_list(&self) -> Listing<'_> {
         self.current.lock().is_listing = true;
         Listing(self)

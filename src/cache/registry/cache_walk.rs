@@ -42,7 +42,6 @@ impl CacheWalk {
         }
     }
 
-    /// Whether the walk is through this cache.
     pub(super) fn is_through(&self, cached: &Arc<CachedResource>) -> bool {
         self.cached.as_ptr() == Arc::as_ptr(cached)
     }
@@ -58,7 +57,6 @@ impl CacheWalk {
         self.walk.begin_round();
     }
 
-    /// Plans the next page.
     pub(super) fn next_page(&self, state: Arc<State>, pages: RoundPages) -> PagePlan {
         let bytes = match pages.whole {
             WholePages::None => WholeObjects::Never,

@@ -100,7 +100,6 @@ pub struct CacheContents {
     pub history_events_max: usize,
 }
 
-/// Returns a cache in all detail.
 pub(super) fn detail(cached: &CachedResource, inner: &Inner) -> CacheDetail {
     let contents = cached.watch_cache.state().map(|state| CacheContents {
         resource_version: state.resource_version(),

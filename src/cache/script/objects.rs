@@ -12,7 +12,6 @@ use crate::testing::config_maps;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::UpstreamEvent;
 
-/// Creates a page of a list.
 pub(crate) fn page(resource_version: u64, next: &str, objects: Vec<Object>) -> ListPage {
     ListPage {
         unreadable: Vec::new(),
@@ -66,7 +65,6 @@ pub(crate) fn listed(resource_version: u64) -> UpstreamEvent {
     UpstreamEvent::Bookmark { resource_version, initial_events_end: true, object: Bytes::new() }
 }
 
-/// Creates an error status.
 pub(crate) fn status(code: u16, message: &str) -> UpstreamError {
     UpstreamError::Status {
         code: StatusCode::from_u16(code).unwrap(),

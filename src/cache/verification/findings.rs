@@ -54,7 +54,6 @@ pub(crate) struct CheckFindings {
 }
 
 impl CheckFindings {
-    /// Returns the report.
     pub(crate) fn report(&self) -> CheckReport {
         self.report.lock().clone()
     }

@@ -23,7 +23,6 @@ pub(crate) enum CheckEnd {
 /// A cache that can be checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate<K> {
-    /// Its key.
     pub(crate) key: K,
     /// The number of pages of its round, at least one.
     pub(crate) pages: u32,

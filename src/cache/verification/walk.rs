@@ -81,7 +81,6 @@ impl Walk {
 pub(crate) struct RoundPages {
     /// The number of pages, at least one.
     pub(crate) total: u32,
-    /// The pages that have whole objects.
     pub(crate) whole: WholePages,
 }
 

@@ -5,7 +5,6 @@ use crate::protobuf::object::{ParsedObject, is_annotated};
 use crate::{json, protobuf};
 use weir_api::resource_version::ResourceVersion;
 
-/// A parsed bookmark.
 pub(super) struct ParsedBookmark {
     pub(super) layout: Layout,
     pub(super) resource_version: ResourceVersion,
@@ -27,5 +26,4 @@ pub(super) fn parse_bookmark(object: &[u8]) -> Option<ParsedBookmark> {
     Some(ParsedBookmark { layout, resource_version, initial_events_end })
 }
 
-/// The annotation that ends the initial events.
 pub(super) const ANNOTATION: &str = "k8s.io/initial-events-end";

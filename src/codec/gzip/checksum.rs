@@ -19,7 +19,6 @@ pub(super) struct Checksum {
 }
 
 impl Checksum {
-    /// Returns the checksum of `bytes`.
     pub(super) fn new(bytes: &[u8]) -> Self {
         let mut crc = Crc::new();
         crc.update(bytes);

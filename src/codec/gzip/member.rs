@@ -38,7 +38,6 @@ pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes>
     chunks
 }
 
-/// Returns the member of one segment.
 pub(super) fn of_segment(segment: &Segment) -> Vec<Bytes> {
     let mut last = Vec::new();
     store(b"", true, &mut last);

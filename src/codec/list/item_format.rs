@@ -67,7 +67,6 @@ impl ItemFormat {
 /// The rest of an item that does not fit into one piece.
 #[derive(Clone, Debug)]
 pub(super) struct PartialItem {
-    /// Parts of its object.
     object_parts: [Bytes; 2],
     tail: &'static [u8],
 }

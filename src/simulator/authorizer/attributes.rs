@@ -5,11 +5,9 @@ use crate::request::Request;
 /// The attributes of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Attributes {
-    /// The verb.
     pub(crate) verb: String,
     /// The API group.
     pub(crate) group: String,
-    /// The resource.
     pub(crate) resource: String,
     /// The subresource; empty for none.
     pub(crate) subresource: String,

@@ -3,7 +3,6 @@
 /// The decision about a request, with its reason.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Decision {
-    /// Whether it is allowed.
     pub(crate) allowed: bool,
     /// The reason, or the errors of the evaluation. Usually empty for a denial.
     pub(crate) reason: String,

@@ -9,7 +9,6 @@ use super::pod;
 use crate::json::text;
 use crate::{Api, WriteError};
 
-/// The namespaces of the workloads.
 pub(super) const NAMESPACES: [&str; 6] =
     ["payments", "search", "shop", "media", "monitoring", "identity"];
 

@@ -13,7 +13,6 @@ pub(crate) struct Identity {
     pub(crate) name: String,
     /// Empty for none.
     pub(crate) uid: String,
-    /// All groups.
     pub(crate) groups: Vec<String>,
     /// Extra attributes, by key.
     pub(crate) extra: BTreeMap<String, Vec<String>>,

@@ -7,23 +7,18 @@ use serde_json::Value;
 pub(crate) struct Kind {
     /// The API group; empty for the core group.
     pub(crate) group: String,
-    /// The version.
     pub(crate) version: String,
     /// The plural name, as in paths.
     pub(crate) resource: String,
-    /// The kind of its objects.
     pub(crate) kind: String,
-    /// The kind of its lists.
     pub(crate) list_kind: String,
     /// The singular name.
     pub(crate) singular: String,
-    /// Whether its objects are namespaced.
     pub(crate) namespaced: bool,
     /// Short names, for discovery.
     pub(crate) short_names: Vec<String>,
     /// Categories such as `all`, for discovery.
     pub(crate) categories: Vec<String>,
-    /// Its subresources.
     pub(crate) subresources: Vec<String>,
     /// Whether a CustomResourceDefinition declares it.
     pub(crate) custom: bool,
@@ -74,7 +69,6 @@ impl Kind {
         self.defaults
     }
 
-    /// Returns whether it has this subresource.
     pub(crate) fn has_subresource(&self, name: &str) -> bool {
         self.subresources.iter().any(|declared| declared == name)
     }

@@ -96,13 +96,11 @@ impl Type {
         )
     }
 
-    /// Returns whether it is a map.
     pub(super) fn is_map(self) -> bool {
         matches!(self, Self::TextMap | Self::BytesMap | Self::QuantityMap | Self::ExtraMap)
     }
 }
 
-/// Returns the message with a name.
 pub(super) fn message(name: &str) -> Option<&'static Message> {
     SCHEMA.get(name)
 }

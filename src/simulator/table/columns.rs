@@ -8,7 +8,6 @@ use super::workloads;
 use crate::json::{array, text};
 use crate::kinds::Kind;
 
-/// Returns the column definitions of a kind.
 pub(super) fn definitions(kind: &Kind) -> Value {
     if kind.custom {
         return custom_definitions(kind);

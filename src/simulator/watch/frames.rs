@@ -57,7 +57,6 @@ impl Frames {
         }
     }
 
-    /// Returns whether the frames are text.
     pub(super) fn is_text(&self) -> bool {
         self.form.media == Media::Json
     }

@@ -34,7 +34,6 @@ pub(super) type InitialState = Option<Vec<Arc<Object>>>;
 /// The channel of frames. An error breaks the connection.
 pub(super) type Sender = mpsc::Sender<Result<Bytes, io::Error>>;
 
-/// The end of a watch.
 pub(super) enum WatchEnd {
     /// It reached its time-out, its reader was slow, or the client has closed.
     Clean,

@@ -1,19 +1,6 @@
 //! Messages for kube-client's errors. Its own messages may contain lines of the kubeconfig.
 
-use kube_client::Error;
 use kube_client::config::{KubeconfigError, LoadDataError};
-
-use crate::upstream::error::{UpstreamError, chain};
-
-/// Returns the error of creating a TLS configuration from a kubeconfig.
-pub(super) fn credentials(origin: &str, failure: &Error) -> UpstreamError {
-    let text = match failure {
-        Error::InferKubeconfig(failure) => kubeconfig_text(failure),
-        Error::RustlsTls(failure) => chain(failure),
-        _ => "the credentials cannot be used".to_owned(),
-    };
-    UpstreamError::Credentials(format!("{origin}: {text}"))
-}
 
 /// Returns the message of an error of a kubeconfig.
 pub(super) fn kubeconfig_text(failure: &KubeconfigError) -> String {

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use kube_client::Config;
-use kube_client::client::ConfigExt;
 
 use super::endpoint::Endpoint;
-use super::errors;
 use super::expiry::CertificateExpiries;
 use super::loaded_config::LoadedConfig;
+use super::tls;
 use super::token_source::TokenSource;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::proxy::Proxies;
@@ -48,9 +47,9 @@ pub(super) fn build(loaded: &LoadedConfig, tls_generation: u64) -> Result<Identi
     let token_source = TokenSource::new(&mut config, &loaded.origin)?;
     let mut expiries = CertificateExpiries::default();
     let (tls_http2, tls_http1) = if endpoint.https {
-        let tls = config
-            .rustls_client_config()
-            .map_err(|error| errors::credentials(&loaded.origin, &error))?;
+        let tls = tls::client_config(&config).map_err(|problem| {
+            UpstreamError::Credentials(format!("{}: {problem}", loaded.origin))
+        })?;
         expiries = CertificateExpiries::new(&tls, config.root_cert.as_deref().unwrap_or_default());
         (Some(with_alpn(tls.clone(), &[b"h2", b"http/1.1"])), Some(with_alpn(tls, &[b"http/1.1"])))
     } else {

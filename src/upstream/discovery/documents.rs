@@ -27,7 +27,6 @@ pub(super) struct DiscoveredResource {
     pub list_watchable: bool,
 }
 
-/// The served resources, by group and version.
 pub(super) type ServedResources = BTreeMap<GroupVersion, Vec<DiscoveredResource>>;
 
 /// The last documents of `/api` and `/apis`, with the ETags that let the upstream send only

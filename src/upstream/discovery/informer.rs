@@ -39,9 +39,7 @@ use crate::upstream::{Choice, TrafficClass, Upstream, pool};
 /// A collection that discovery needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Collection {
-    /// Its path.
     pub(super) path: &'static str,
-    /// Its group.
     pub(super) group: &'static str,
     /// Its plural name.
     pub(super) resource: &'static str,

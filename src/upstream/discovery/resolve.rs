@@ -13,7 +13,6 @@ use crate::upstream::discovery::api_services::{AggregatedVersions, ApiServices, 
 use crate::upstream::discovery::documents::{DiscoveredResource, ServedResources};
 use crate::upstream::discovery::informer::Facts;
 
-/// All resources.
 pub(super) type Resources = HashMap<GroupVersionResource, Arc<ApiResource>>;
 
 /// The relevant fields of a CustomResourceDefinition.

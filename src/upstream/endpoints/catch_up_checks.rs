@@ -35,7 +35,6 @@ pub(super) async fn run(checked: &Checked) {
     wanted.for_each_concurrent(CHECKS_MAX, check_one).await;
 }
 
-/// Checks one collection.
 async fn check(checked: &Checked, collection: &str) -> Result<CatchUp, UpstreamError> {
     let mut server = checked.connect().await?;
     let latest = format!("{collection}?limit=1");

@@ -229,7 +229,6 @@ impl Health {
         }
     }
 
-    /// Returns the state.
     pub(crate) fn state(&self, now: Instant) -> State {
         match self.standing {
             Standing::In => State::Usable,

@@ -24,7 +24,6 @@ pub(crate) struct EndpointsMetrics {
 }
 
 impl EndpointsMetrics {
-    /// Registers the metrics.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         Ok(Self {
             states: gauge_vec(

@@ -47,7 +47,6 @@ pub(crate) enum Admission {
     Loop,
 }
 
-/// One API server.
 pub(crate) struct ApiServer {
     /// A hash of the address, which is the same in all Weirs.
     pub(crate) key: u64,
@@ -139,7 +138,6 @@ impl ApiServer {
         }
     }
 
-    /// Returns whether it is usable.
     pub(crate) fn is_usable(&self) -> bool {
         self.state.load(Ordering::Relaxed) == USABLE
     }

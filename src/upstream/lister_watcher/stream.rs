@@ -181,7 +181,6 @@ struct Decoder {
     format: BodyFormat,
 }
 
-/// The format of a body.
 enum BodyFormat {
     /// A watch, and the frames that are not decoded yet.
     Watch(FrameSplitter, Vec<RawFrame>),

@@ -103,7 +103,6 @@ impl Draining {
         Self { connection: Arc::downgrade(connection), closing: connection.closing() }
     }
 
-    /// Returns whether it is this connection.
     pub(super) fn is(&self, connection: &Weak<Connection>) -> bool {
         self.connection.ptr_eq(connection)
     }
