@@ -44,7 +44,7 @@ impl OpenWatches {
     }
 
     fn refuse(&self) -> Rejection {
-        self.metrics.limits().watches_refused.inc();
+        self.metrics.watches_refused().inc();
         let most = self.most;
         if let Some(suppressed) = self.refusals.try_acquire() {
             tracing::warn!(most, suppressed, "a user has too many watches open; refusing more");
@@ -91,6 +91,6 @@ mod tests {
         let third = open("jane").unwrap();
         drop((second, third, others));
         assert_eq!(watches.counter.keys(), 0);
-        assert_eq!(watches.metrics.limits().watches_refused.get(), 2);
+        assert_eq!(watches.metrics.watches_refused().get(), 2);
     }
 }

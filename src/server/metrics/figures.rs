@@ -48,7 +48,7 @@ impl ServerMetrics {
     /// Returns what was counted.
     pub fn figures(&self) -> ServerFigures {
         let inner = &*self.inner;
-        let families = &inner.families;
+        let families = &inner.resource_families;
         let labels = ["verb", "group", "version", "resource", "cache_status", "reason", "code"];
         let request = |(labels, count): ([Box<str>; 7], f64)| {
             let [verb, group, version, resource, cache_status, reason, code] = labels;
@@ -61,11 +61,11 @@ impl ServerMetrics {
             watch_events: labelled(&families.watch_events, ["group", "version", "resource"]),
             response_bytes: labelled(&families.response_bytes, ["verb", "cache_status"]),
             watches: sum(&families.watchers).unwrap_or(0.0),
-            connections: sum(&inner.connections.open),
-            connections_refused: sum(&inner.connections.refused).unwrap_or(0.0),
-            responses_stalled: inner.responses_stalled.get() as f64,
+            connections: sum(&inner.families.connections),
+            connections_refused: sum(&inner.families.connections_refused).unwrap_or(0.0),
+            responses_stalled: inner.families.responses_stalled.get() as f64,
             held: [held(HeldBytes::bytes), held(HeldBytes::bytes_max)],
-            documents: inner.documents_bytes.get() as f64,
+            documents: inner.families.documents_bytes.get() as f64,
         }
     }
 }
