@@ -8,7 +8,6 @@
 //! Memory: a set of the findings that are on, of which there is at most one of each rule for each
 //! pair of client and resource that [`Costs`] keeps.
 
-mod advice;
 mod estimate;
 mod measure;
 mod rule;
@@ -18,13 +17,12 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::costs::Costs;
-pub use crate::doctor::advice::Library;
 pub use crate::doctor::estimate::{
     GZIP_RATIO, SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST, seconds_per_sent_byte,
 };
 use crate::doctor::measure::Measured;
 pub use crate::doctor::measure::says_who;
-pub use crate::doctor::rule::{Rule, Weight};
+pub use crate::doctor::rule::{Library, Rule, Weight};
 use crate::doctor::sums::{ALL_RESOURCES, Who, collect};
 
 /// A habit of a client, with what it costs by estimate.
