@@ -16,10 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cost::Cost;
-use crate::habit::{Habit, is_examined};
+use crate::habit::{Habit, Seen, is_examined};
 use crate::hitters::Summary;
 use crate::keyed_hash::BuildKeyedHash;
-use crate::seen::Seen;
 use crate::spread::Spread;
 
 /// The sender and the subject of a request.

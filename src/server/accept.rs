@@ -3,7 +3,6 @@
 pub(crate) mod bind_error;
 pub(crate) mod certificate;
 pub(super) mod handshake;
-pub(super) mod handshake_gate;
 pub(crate) mod inherited;
 pub(crate) mod listener;
 #[cfg(feature = "simulation")]
@@ -28,8 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::peer::Peer;
 use crate::config::ProxyNetworks;
-use crate::server::accept::handshake::handshake;
-use crate::server::accept::handshake_gate::{GateFull, HandshakeGate};
+use crate::server::accept::handshake::{GateFull, HandshakeGate, handshake};
 use crate::server::accept::listener::{ListenerKind, Socket};
 use crate::server::accept::proxied::ProxiedError;
 use crate::server::accept::tls::TlsAcceptors;

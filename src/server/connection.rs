@@ -23,7 +23,6 @@ pub(crate) mod list;
 pub(crate) mod permits;
 pub(crate) mod permitted_io;
 pub(crate) mod send_timeouts;
-pub(crate) mod stall_timeout;
 pub(crate) mod wire;
 
 use std::convert::Infallible;

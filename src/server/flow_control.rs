@@ -8,13 +8,12 @@
 //!
 //! Costs are added to one of several batches, so that threads do not wait for each other, and a
 //! full batch is added to the windows. A GET that a cache answers is charged as the last one of its
-//! connection that was like it ([`last_hits`]).
+//! connection that was like it ([`memo`]).
 //!
 //! Lock order: the doctor, then a batch, then the costs; `sources`, then the [`queue`], whose lock
 //! is otherwise taken alone. No lock is held across an await.
 
 mod hit_charges;
-mod last_hits;
 pub(crate) mod limits;
 pub(crate) mod memo;
 pub(crate) mod meter;
@@ -29,7 +28,6 @@ pub(crate) mod sample;
 pub(crate) mod seats;
 mod signs;
 pub(crate) mod source;
-mod twins;
 mod upstream_cost;
 
 use std::fmt;
@@ -59,7 +57,7 @@ pub(crate) use crate::server::flow_control::plan::Placement;
 use crate::server::flow_control::plan::{ActivePlan, Class};
 use crate::server::flow_control::queue::Queue;
 use crate::server::flow_control::rules::Rules;
-use crate::server::flow_control::twins::TwinWatches;
+use crate::server::flow_control::signs::TwinWatches;
 use crate::server::request::resolved::Resolved;
 use crate::upstream::Upstream;
 

@@ -6,7 +6,7 @@
 //! heads and [`chunks`] for chunked bodies. [`http2`] reads the frames of HTTP/2, and
 //! [`header_block`] what matters in them, with [`hpack`]. [`target`] writes request targets in a
 //! form that `http::Uri` carries without a change. Parts that hyper cannot carry go around it,
-//! beside their request ([`aside`]). [`linger`] lets the client of a refused request read why.
+//! beside their request ([`aside`]).
 //!
 //! `docs/decisions/raw-targets.md` says why this is needed, and what remains.
 
@@ -18,7 +18,6 @@ mod hpack;
 mod http1;
 mod http2;
 pub(crate) mod inbound;
-pub(crate) mod linger;
 pub(crate) mod target;
 
 /// A step in the treatment of bytes that came.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::status::Status;
-use crate::flow::policies::KnownUser;
+use crate::flow::classify::KnownUser;
 use crate::flow::rate_limit::{Bucket, Rate};
 use crate::flow::rules::Rule;
 use crate::server::flow_control::metrics::{FlowMetrics, RuleMetrics};

@@ -12,18 +12,16 @@
 //! Lock order: the counter of open requests, then the table of cancelled ones, both for a look-up
 //! only.
 
-mod client;
-
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-pub(crate) use self::client::ClientIds;
-use self::client::Kind;
+use crate::auth::user::UserKey;
 use crate::server::connection::client_id::ClientId;
 use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 use crate::telemetry::log_throttle::LogThrottle;
@@ -55,6 +53,55 @@ struct Cancelled {
     counts: HashMap<CountedAs, RecentCount>,
     /// The size of `counts` at which clients are removed that cancelled nothing lately.
     sweep_at: usize,
+}
+
+/// The client of a request.
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct ClientIds {
+    /// The address, or the connection.
+    first: ClientId,
+    user: Option<ClientId>,
+}
+
+impl ClientIds {
+    /// Returns the client of a gateway. `user` is the key of a user's name.
+    pub(crate) fn from_address(address: Option<IpAddr>, user: Option<UserKey>) -> Self {
+        Self { first: ClientId::from_address(address), user: user.map(ClientId::User) }
+    }
+
+    /// Returns the client of a sidecar.
+    pub(crate) fn from_connection(number: u64) -> Self {
+        Self { first: ClientId::Connection(number), user: None }
+    }
+
+    /// Returns the id under which requests count. It is the user, if known: the address may be
+    /// that of a load balancer, and its other users have no part in them.
+    fn counted(self) -> ClientId {
+        self.user.unwrap_or(self.first)
+    }
+}
+
+crate::api::labels! {
+    /// A kind of request. Each has a limit of its own.
+    enum Kind {
+        Requests = "forwarded requests",
+        Streams = "forwarded streams",
+        Upgrades = "upgrades",
+        UnprovenRequests = "forwarded requests without a proven credential",
+        UnprovenStreams = "forwarded streams without a proven credential",
+    }
+}
+
+impl Kind {
+    fn new(class: TrafficClass, unproven: bool) -> Self {
+        match class {
+            TrafficClass::Request | TrafficClass::List if unproven => Self::UnprovenRequests,
+            TrafficClass::Request | TrafficClass::List => Self::Requests,
+            TrafficClass::Stream if unproven => Self::UnprovenStreams,
+            TrafficClass::Stream => Self::Streams,
+            TrafficClass::Upgrade => Self::Upgrades,
+        }
+    }
 }
 
 /// The capacity that all clients have together.
@@ -189,8 +236,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
     use crate::auth::user::User;
 

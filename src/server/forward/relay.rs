@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep, timeout};
 
-use crate::server::connection::stall_timeout::StallTimeout;
+use crate::server::connection::permitted_io::StallTimeout;
 use crate::server::drain::WatchDrain;
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::watch::ForwardedWatch;
