@@ -21,7 +21,6 @@ pub struct Plan {
     /// The FlowSchemas in the order of matching.
     schemas: Vec<FlowSchema>,
     levels: HashMap<Arc<str>, PriorityLevel>,
-    /// The place of `catch-all` among the schemas.
     catch_all: usize,
     /// The candidates that users share, by the policies that name the users.
     pub(super) candidates: Mutex<SharedCandidates>,

@@ -49,7 +49,6 @@ pub struct Scheduler {
     seats: u64,
     levels: Vec<Level>,
     in_use: u64,
-    /// The sums over all levels.
     sums: SeatSums,
     waiting: usize,
     next: u64,

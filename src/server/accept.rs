@@ -50,11 +50,9 @@ use crate::telemetry::metrics::GaugeGuard;
 pub(crate) struct Acceptor {
     pub(crate) connections: ConnectionServer,
     pub(crate) metrics: ServerMetrics,
-    /// Paces new connections.
     pub(crate) overload: Arc<Overload>,
     /// The open connections and splices.
     pub(crate) tasks: TaskTracker,
-    /// Drains the connections.
     pub(crate) drain: Drain,
     /// Cancelled at the shutdown's deadline.
     pub(crate) abort: CancellationToken,
@@ -64,14 +62,12 @@ pub(crate) struct Acceptor {
     pub(crate) misnamed: Arc<LogThrottle>,
 }
 
-/// A connection that was accepted, with its slot of the listener.
 struct Accepted<S> {
     stream: S,
     peer: SocketAddr,
     slot: OwnedSemaphorePermit,
 }
 
-/// A connection that is ready to be served.
 struct Ready<I> {
     io: I,
     peer: Peer,
@@ -79,7 +75,6 @@ struct Ready<I> {
     permit: Weak<ConnectionPermit>,
 }
 
-/// The permits that a connection's socket holds.
 type Permits = (Arc<ConnectionPermit>, GaugeGuard);
 
 impl Acceptor {

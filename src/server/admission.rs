@@ -155,7 +155,6 @@ impl Router {
         }
     }
 
-    /// Asks flow control whether a request may be forwarded.
     pub(super) fn ask_for_seats(&self, context: &RequestContext<'_>) -> Result<Seats, Rejection> {
         let Some(flow) = &self.flow_control else { return Ok(Seats::Now(None)) };
         let size = context.size(&self.caches.registry);

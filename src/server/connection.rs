@@ -66,7 +66,6 @@ pub(crate) struct ConnectionServer {
     abort: CancellationToken,
 }
 
-/// The application protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// HTTP/1.1, selected by ALPN.
@@ -255,13 +254,11 @@ where
     }
 }
 
-/// The reason why Weir closes a connection.
 enum CloseReason {
     /// The head of a request took too long.
     HeaderTimeout,
     /// Weir drains, or an HTTP/2 connection was idle for too long, or has too many of its requests
     /// refused. The client gets a GOAWAY, as from Go's server (`IdleTimeout`).
     Graceful,
-    /// The shutdown's deadline has passed.
     Abort,
 }

@@ -64,19 +64,15 @@ use crate::upstream::Upstream;
 /// Classifies requests and adds up their costs.
 pub struct FlowControl {
     active: ArcSwap<ActivePlan>,
-    /// The number of the active plan.
     plan_number: AtomicU64,
     batches: Box<[Mutex<Batch>]>,
     costs: Mutex<Costs>,
     doctor: Mutex<Doctor>,
-    /// The start of counting.
     started: Instant,
     hasher: BuildKeyedHash,
     /// Whether users are known, so that requests have levels.
     by_user: bool,
-    /// Whether costs are added up.
     charges: bool,
-    /// The queue of forwarded requests.
     queue: Arc<Queue>,
     /// The limits of the API servers, which the queue keeps.
     limits: Arc<ServerLimits>,
@@ -86,20 +82,16 @@ pub struct FlowControl {
     /// The plan of the cluster, and what operators add to it.
     sources: Mutex<(Plan, Vec<Rule>)>,
     metrics: FlowMetrics,
-    /// Open watches that show the same to one process.
     twins: TwinWatches,
-    /// Calls of [`Self::tend`].
     tended: AtomicUsize,
 }
 
-/// A request, classified.
 struct Classified {
     class: Arc<Class>,
     /// The hash of the client, the verb and the resource.
     origin: u64,
     /// The hash of these and the habit.
     hash: u64,
-    /// The way in which it is asked for.
     habit: Habit,
 }
 
@@ -183,7 +175,6 @@ impl FlowControl {
         }
     }
 
-    /// Whether clients' costs are added up.
     pub(crate) fn charges(&self) -> bool {
         self.charges
     }
@@ -239,7 +230,6 @@ impl FlowControl {
         self.hasher.hash_one((request.sender(), agent, resource))
     }
 
-    /// Returns the origin of a request.
     fn origin(&self, request: &Resolved<'_>, habit: Habit) -> Origin {
         let text = |text: &str| Text::new(&self.hasher, text);
         let info = &request.info;
@@ -271,7 +261,6 @@ impl FlowControl {
         }
     }
 
-    /// Adds what all batches hold to the windows.
     fn flush(&self) {
         self.batches.iter().for_each(|batch| self.add_batch(&mut batch.lock()));
     }
@@ -283,7 +272,6 @@ impl FlowControl {
     }
 }
 
-/// Returns the selectors of a request.
 fn selectors(info: &RequestInfo) -> [Option<&str>; 2] {
     ["labelSelector", "fieldSelector"].map(|name| info.query.first(name))
 }

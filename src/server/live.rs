@@ -13,18 +13,14 @@ use crate::server::forward::list_times::ListTimes;
 use crate::server::request::host::HostPolicy;
 use crate::telemetry::trace::Tracer;
 
-/// The settings that a reload replaces.
 #[derive(Debug)]
 pub(crate) struct LiveSettings(ArcSwap<Settings>);
 
-/// One set of the settings.
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// The log has a line for each request that takes longer; `None` for no line.
     pub(crate) slow_request: Option<Duration>,
-    /// The deadline of a drain.
     pub(crate) shutdown_timeout: Duration,
-    /// The host names that requests may name.
     pub(crate) hosts: HostPolicy,
 }
 
@@ -33,7 +29,6 @@ impl LiveSettings {
         Self(ArcSwap::from_pointee(Settings::new(config, slow_request, mode)))
     }
 
-    /// Returns the present settings.
     pub(crate) fn load(&self) -> Guard<Arc<Settings>> {
         self.0.load()
     }

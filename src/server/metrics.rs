@@ -106,7 +106,6 @@ impl ServerMetrics {
         GaugeGuard::new(self.inner.families.handshakes_waiting.clone())
     }
 
-    /// Counts watches of users who have as many as they may.
     pub(crate) fn watches_refused(&self) -> &IntCounter {
         &self.inner.families.watches_refused
     }
@@ -126,7 +125,6 @@ impl ServerMetrics {
         self.inner.families.documents_bytes.set(saturating_i64(bytes));
     }
 
-    /// Returns what makes and counts the appointments of herds.
     pub(crate) fn appointments(&self) -> &HerdAppointments {
         &self.inner.appointments
     }

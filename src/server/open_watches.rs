@@ -18,7 +18,6 @@ use crate::server::request::rejection::Rejection;
 use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 use crate::telemetry::log_throttle::LogThrottle;
 
-/// The open watches of all clients.
 #[derive(Debug)]
 pub(crate) struct OpenWatches {
     counter: KeyedCounter<ClientId>,
@@ -37,7 +36,6 @@ impl OpenWatches {
         Arc::new(Self { counter: KeyedCounter::default(), most, metrics, refusals })
     }
 
-    /// Counts a watch of a client, or refuses it.
     pub(crate) fn open(&self, client: ClientId) -> Result<Arc<CountedWatch>, Rejection> {
         let opened = self.counter.try_add_below(client, self.most);
         opened.map(Arc::new).ok_or_else(|| self.refuse())

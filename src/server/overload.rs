@@ -123,7 +123,6 @@ impl Overload {
         self.stage() >= Stage::Saving
     }
 
-    /// Whether only vital requests are answered.
     pub(crate) fn is_vital_only(&self) -> bool {
         self.stage() == Stage::VitalOnly
     }
@@ -134,7 +133,6 @@ impl Overload {
         self.vital_only.notified()
     }
 
-    /// Returns the lane of the large answers of a flow.
     pub(crate) fn lane(&self, flow: u64) -> Lane {
         self.lanes.lane(flow)
     }
@@ -196,7 +194,6 @@ fn slots(stage: Stage) -> usize {
 const EXPECTED_MAX: Duration = Duration::from_secs(5);
 /// The most answers that wait for slots. Each is an open response.
 const WAITING_MAX: usize = 10_000;
-/// Says what the client can do.
 const OVERLOADED: &str = "weir: overloaded; try again later";
 /// A stage lasts for two seconds at least.
 const RETRY_AFTER: Duration = Duration::from_secs(2);

@@ -67,7 +67,6 @@ pub struct Shadow {
     open: AtomicUsize,
     /// Permits to ask the upstream whether a quiet cache has everything.
     pub(crate) short_watches: Semaphore,
-    /// Permits to have the upstream repeat an answer.
     pub(crate) confirmations: Semaphore,
 }
 
@@ -114,7 +113,6 @@ impl Shadow {
         fits.then(|| self.held.claim(bytes))
     }
 
-    /// Returns the account of the cache's answers.
     pub(crate) fn made(&self) -> &HeldBytes {
         &self.made
     }
@@ -136,7 +134,6 @@ impl Shadow {
         }
     }
 
-    /// Notes the end of a comparison.
     pub(crate) fn end_comparison(&self) {
         self.open.fetch_sub(1, Ordering::AcqRel);
     }
@@ -153,14 +150,12 @@ impl Shadow {
         self.ledger.lock().count(kind, outcome, measured);
     }
 
-    /// Counts equal events of a watch that goes on.
     pub(crate) fn record_events(&self, kind: &ReadKind, events: u64) {
         if events > 0 {
             self.ledger.lock().count_events(kind, events);
         }
     }
 
-    /// Keeps a difference.
     pub(crate) fn keep(&self, request: &ShadowRequest, outcome: Outcome, what: DifferingPart) {
         tracing::warn!(
             client = &*request.kind.agent,

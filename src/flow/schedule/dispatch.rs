@@ -21,7 +21,6 @@ impl Scheduler {
         self.note_start(now, place, request, before.unwrap_or_default())
     }
 
-    /// Starts a request that waits.
     fn start_waiting(&mut self, now: Duration, id: WaitingId) -> Option<(Ticket, Arriving)> {
         let level = self.levels.get_mut(id.level)?;
         let before = level.sums();

@@ -12,9 +12,7 @@ use std::iter::Peekable;
 /// The first request of a flow that waits. The least is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Head {
-    /// The start tag of the flow.
     pub(super) tag: i128,
-    /// The number of the request.
     pub(super) number: u64,
     pub(super) flow: u64,
 }

@@ -143,7 +143,6 @@ impl Ticket {
         LevelId(self.level)
     }
 
-    /// Whether it was expected to be held for long.
     pub(super) fn is_long(&self) -> bool {
         is_long(self.guess)
     }

@@ -106,7 +106,6 @@ struct Gate {
 #[derive(Debug)]
 pub(in crate::server) struct GateFull;
 
-/// A handshake that waits.
 struct Waiting<'a>(&'a Gate);
 
 impl HandshakeGate {

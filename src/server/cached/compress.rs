@@ -61,7 +61,6 @@ impl Compressor {
         self.segments.clone()
     }
 
-    /// Looks up the cached segments of a list.
     pub(crate) fn look_up(&self, list: SplicedList) -> PendingList {
         let pending = self.segments.look_up(list);
         let (segments, missing) = pending.segment_counts();
@@ -127,7 +126,6 @@ impl GzipMetrics {
     }
 }
 
-/// The interval of updates of the metrics.
 const TICK: Duration = Duration::from_secs(60);
 
 /// The reason if the task panics or the runtime stops: the upstream answers.

@@ -169,9 +169,7 @@ async fn slot(read: &CachedRead<'_>) -> Option<Slot> {
     }
 }
 
-/// A list in the format of the response.
 enum EncodedList {
-    /// A list that shares the objects' bytes.
     Spliced(SplicedList),
     /// A compressed list, of which segments may be missing.
     Compressed(PendingList),

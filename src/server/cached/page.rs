@@ -12,7 +12,6 @@ use crate::codec::list::ListMeta;
 use crate::codec::object::Object;
 use crate::server::delegate::{ListPlan, ReadAt, Reason, Target};
 
-/// The selected objects of a list, and its metadata.
 pub(crate) struct Selected {
     pub(crate) meta: ListMeta,
     /// The index that narrowed the scan, and the number of objects that it read.

@@ -33,22 +33,18 @@ use crate::upstream::availability::Availability;
 #[cfg(doc)]
 use crate::upstream::shard_support::ShardSupport;
 
-/// The services that all reads from caches use.
 pub(crate) struct CacheServices {
     pub(crate) registry: Registry,
     pub(crate) compressor: Compressor,
     pub(crate) responses: ResponseBudget,
     /// The settings that a reload may change.
     pub(crate) live: Arc<LiveSettings>,
-    /// How long a request may wait.
     pub(crate) seams: Seams,
-    /// How long lists took that were forwarded.
     pub(crate) list_times: Arc<ListTimes>,
     /// Knows what must be refused while Weir is overloaded.
     pub(crate) overload: Arc<Overload>,
     /// When those come again for whom there is no place.
     pub(crate) herd: HerdAppointments,
-    /// Which clients of rules have written.
     pub(crate) drop_rules: DropRules,
 }
 
@@ -118,11 +114,9 @@ pub(crate) fn target(context: &RequestContext<'_>) -> Result<Target, Reason> {
     Target::resolve(context.parts, &context.info, options, resource)
 }
 
-/// A read that a cache may answer.
 pub(crate) struct CachedRead<'a> {
     pub(crate) context: &'a RequestContext<'a>,
     pub(crate) services: &'a CacheServices,
-    /// The resource in the request's path.
     pub(crate) request: &'a ResourceRequest,
     /// The resource as discovery describes it. The target is bound to this description.
     pub(crate) resource: &'a Arc<ApiResource>,
@@ -350,5 +344,4 @@ impl CachedRead<'_> {
     }
 }
 
-/// Discovery does not know the resource.
 const NOT_FOUND: Reason = Reason::Refused(Refusal::Unknown);

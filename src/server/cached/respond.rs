@@ -53,7 +53,6 @@ pub(super) fn rendered(
     Ok(plain(read, handle, Body::rendered(body)))
 }
 
-/// Whether the client accepts gzip.
 pub(super) fn accepts_gzip(read: &CachedRead<'_>) -> bool {
     media_type::accepts_gzip(&read.context.parts.headers)
 }
@@ -104,7 +103,6 @@ pub(super) fn not_found(
     Ok(response)
 }
 
-/// Returns a 200 whose body is a gzip member.
 pub(super) fn compressed(
     read: &CachedRead<'_>,
     handle: &CacheHandle,

@@ -44,7 +44,6 @@ pub(crate) async fn serve(
     response
 }
 
-/// A response of the cache to a watch.
 enum Begun {
     /// Its events.
     Served(Response<Body>),
@@ -221,7 +220,6 @@ async fn begin_at(
     read.while_usable(handle.watch_after(filter, after, left()).map(Ok)).await
 }
 
-/// Opens a watch of the events to come.
 fn begin_now(
     handle: &CacheHandle,
     filter: WatchFilter,
@@ -279,7 +277,6 @@ async fn without_cache(
     Ok(expired(read, Some(&handle), WatchStart::After(after), after))
 }
 
-/// Returns a 200 with a stream in the negotiated format.
 fn ok(read: &CachedRead<'_>, handle: Option<&CacheHandle>, body: Body) -> Response<Body> {
     let content_type = read.target.form.encoding.content_type(true);
     let headers = &read.context.parts.headers;

@@ -42,7 +42,6 @@ struct ConnState {
     last_ended_ms: AtomicU64,
 }
 
-/// The request heads of HTTP/1.1.
 #[derive(Debug)]
 struct Heads {
     /// The start of a head of which bytes are missing; at first the start of the connection.
@@ -70,7 +69,6 @@ impl ConnActivity {
         }))
     }
 
-    /// Returns the number of requests that are being answered.
     pub(crate) fn open_requests(&self) -> usize {
         self.0.open_requests.load(Ordering::Relaxed)
     }
@@ -123,7 +121,6 @@ impl ConnActivity {
         self.0.http2.store(true, Ordering::Relaxed);
     }
 
-    /// Whether no request is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.0.open_requests.load(Ordering::Relaxed) == 0
     }
@@ -178,7 +175,6 @@ impl ConnActivity {
     }
 }
 
-/// Keeps a request counted as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RequestGuard {
     activity: ConnActivity,

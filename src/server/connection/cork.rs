@@ -101,7 +101,6 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
 }
 
 impl<I: AsyncWrite + Unpin> CorkedIo<I> {
-    /// Writes and flushes the whole buffer.
     fn drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.buffer.get(self.written..).filter(|rest| !rest.is_empty()) {
             self.needs_flush = true;

@@ -77,7 +77,6 @@ impl Eviction {
 }
 
 impl Unproven {
-    /// Adds a connection.
     pub(super) fn push(&mut self, connection: &Arc<Eviction>) {
         if self.queue.len() >= 2 * self.count + QUEUE_MIN {
             self.queue.retain(|candidate| {

@@ -204,7 +204,6 @@ impl Drop for GuardedBody {
     }
 }
 
-/// Returns the length of a piece that was handed out.
 fn piece_bytes(polled: &Poll<Option<Result<Frame<Rope>, BodyError>>>) -> Option<usize> {
     match polled {
         Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, Rope::remaining)),

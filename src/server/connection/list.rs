@@ -38,7 +38,6 @@ pub(crate) struct ClientConnections {
     pub(crate) agent: Box<str>,
     /// The addresses that they come from.
     pub(crate) addresses: usize,
-    /// The connections.
     pub(crate) connections: usize,
     /// The open requests on them, most of which are watches.
     pub(crate) open_requests: usize,
@@ -54,7 +53,6 @@ struct OpenConnection {
 }
 
 impl ConnectionList {
-    /// Adds a connection.
     pub(crate) fn add(
         &self,
         number: u64,

@@ -39,7 +39,6 @@ impl<I, P> PermittedIo<I, P> {
         std::future::poll_fn(|context| self.eviction.poll_evicted(context)).await;
     }
 
-    /// Returns the socket.
     pub(crate) fn get_ref(&self) -> &I {
         &self.io
     }
@@ -112,7 +111,6 @@ pub(crate) struct StallTimeout {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-/// The client stalled for longer than the time-out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client neither read nor sent any data within the stall time-out")]
 pub(crate) struct Stalled;

@@ -20,7 +20,6 @@ mod http2;
 pub(crate) mod inbound;
 pub(crate) mod target;
 
-/// A step in the treatment of bytes that came.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// The first bytes pass.

@@ -100,7 +100,6 @@ impl FlowControl {
     }
 }
 
-/// Whether a request is like those of the pattern.
 fn is_of(
     pattern: &Pattern,
     context: &RequestContext<'_>,
@@ -124,7 +123,6 @@ fn is_same(one: &Requester, other: &Requester) -> bool {
     }
 }
 
-/// A longer user agent is not kept.
 const AGENT_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

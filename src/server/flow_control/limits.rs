@@ -27,7 +27,6 @@ use crate::server::flow_control::queue::{Allotment, Queue};
 use crate::upstream::Upstream;
 use crate::upstream::endpoints::{ApiServer, Keys};
 
-/// The limits of all API servers.
 #[derive(Debug)]
 pub(super) struct ServerLimits {
     inner: Mutex<Inner>,
@@ -42,13 +41,11 @@ pub(super) struct ServerLimits {
 struct Inner {
     /// The servers, by their keys.
     servers: HashMap<u64, Limited, BuildKeyedHash>,
-    /// The servers in use.
     used: Keys,
     /// The most seats of one server: those configured, or what its connections carry.
     ceiling: u64,
 }
 
-/// One API server.
 #[derive(Debug)]
 struct Limited {
     limit: AdaptiveLimit,

@@ -20,7 +20,6 @@ use crate::flow::candidates::Candidates;
 use crate::server::flow_control::plan::{ActivePlan, Class};
 use crate::server::flow_control::requester::Requester;
 
-/// The memory of a connection.
 #[derive(Default)]
 pub(crate) struct FlowMemo {
     last_user: Mutex<Option<LastUser>>,
@@ -30,23 +29,18 @@ pub(crate) struct FlowMemo {
     lists: Mutex<SmallVec<[KnownList; LISTS_INLINE]>>,
     /// The objects of the last other GETs.
     objects: Mutex<LastObjects>,
-    /// The last requests that were refused.
     refusals: Mutex<Vec<Refusal>>,
-    /// Whether there are any.
     has_refusals: AtomicBool,
 }
 
-/// A list that was asked for.
 struct KnownList {
     /// A hash of the request.
     list: u64,
     /// When it was asked for last, in seconds since any moment.
     second: u32,
-    /// The number of repetitions.
     repeats: u8,
 }
 
-/// A request that was refused.
 #[derive(Clone, Copy)]
 struct Refusal {
     /// A hash of the request.
@@ -58,14 +52,12 @@ struct Refusal {
 }
 
 struct LastUser {
-    /// The number of the plan.
     plan: u64,
     user: UserKey,
     candidates: Arc<Candidates>,
 }
 
 impl FlowMemo {
-    /// Returns the candidates of a user in a plan.
     pub(super) fn candidates(&self, active: &ActivePlan, user: &User) -> Arc<Candidates> {
         let mut last = self.last_user.lock();
         match &*last {
@@ -161,7 +153,6 @@ pub(super) struct LastHits(pub(super) Vec<Pattern>);
 
 /// The common attributes of GETs that are charged alike.
 pub(super) struct Pattern {
-    /// The number of the plan.
     pub(super) plan: u64,
     pub(super) sender: Requester,
     pub(super) agent: Option<HeaderValue>,
@@ -180,7 +171,6 @@ pub(super) struct Pattern {
 pub(super) struct LastObjects(SmallVec<[(u64, Instant); OBJECTS_MAX]>);
 
 impl LastHits {
-    /// Remembers a pattern, in place of the oldest one if there are many.
     pub(super) fn push(&mut self, pattern: Pattern) {
         if self.0.len() >= PATTERNS_MAX {
             self.0.remove(0);

@@ -42,9 +42,7 @@ pub(crate) struct Meter {
     origin: Origin,
     /// Its work in the API server, and the time of its begin; `None` once that is charged.
     upstream: Option<(Work, Instant)>,
-    /// The bytes of the response so far.
     bytes: u64,
-    /// The polls of the body so far.
     polls: u32,
     /// The API server's CPU seconds for a byte, by estimate; 0 if the cache answers.
     seconds_per_byte: f64,
@@ -58,10 +56,8 @@ pub(crate) struct Meter {
     admission: Option<Box<Admission>>,
 }
 
-/// The parts of a meter that only a watch has.
 #[derive(Debug)]
 struct MeteredWatch {
-    /// The start of the watch.
     began: Instant,
     /// Cancelled when Weir ends it. `None` if it does not matter that it is short.
     drained: Option<CancellationToken>,
@@ -71,13 +67,11 @@ struct MeteredWatch {
     _twin: Option<OpenTwin>,
 }
 
-/// The answer to a request.
 pub(crate) struct Answered<'a> {
     pub(crate) response: &'a Response<Body>,
     pub(crate) status: CacheStatus,
     /// The time for which Weir worked for it.
     pub(crate) busy: Duration,
-    /// The size of its collection, if known.
     pub(crate) size: Option<CollectionSize>,
 }
 

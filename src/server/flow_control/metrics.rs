@@ -74,14 +74,12 @@ families! {
     }
 }
 
-/// The metrics of an operator's rule.
 #[derive(Debug)]
 pub(super) struct RuleMetrics {
     name: Arc<str>,
     requests: IntCounterVec,
 }
 
-/// The metrics of the requests of one priority level that are forwarded.
 #[derive(Debug)]
 pub(super) struct LevelMetrics {
     seats: IntGauge,
@@ -92,7 +90,6 @@ pub(super) struct LevelMetrics {
     wait: Histogram,
 }
 
-/// The metrics of one FlowSchema.
 #[derive(Debug)]
 pub(super) struct ClassMetrics {
     requests: Labelled<CacheStatus, IntCounter>,
@@ -132,17 +129,14 @@ impl FlowMetrics {
         Ok(Self { families, limits: LimitFamilies::register(registry)? })
     }
 
-    /// Returns the metrics of the limits of API servers.
     pub(super) fn limits(&self) -> LimitFamilies {
         self.limits.clone()
     }
 
-    /// Returns the metrics of an operator's rule.
     pub(super) fn rule(&self, name: &Arc<str>) -> RuleMetrics {
         RuleMetrics { name: Arc::clone(name), requests: self.families.ruled.clone() }
     }
 
-    /// Returns the metrics of a priority level.
     pub(super) fn level(&self, level: &str) -> LevelMetrics {
         let FlowFamilies { seats, nominal_seats, waiting, queued, rejected, wait, .. } =
             &*self.families;
@@ -158,7 +152,6 @@ impl FlowMetrics {
         }
     }
 
-    /// Removes the metrics of a priority level.
     pub(super) fn remove_level(&self, level: &str) {
         let FlowFamilies { seats, nominal_seats, waiting, queued, rejected, wait, .. } =
             &*self.families;
@@ -172,7 +165,6 @@ impl FlowMetrics {
         drop(wait.remove_label_values(&[level]));
     }
 
-    /// Returns the metrics of a FlowSchema.
     pub(super) fn class(&self, schema: &str, level: &str) -> ClassMetrics {
         let FlowFamilies { requests, bytes, seat_seconds, .. } = &*self.families;
         ClassMetrics {
@@ -184,7 +176,6 @@ impl FlowMetrics {
         }
     }
 
-    /// Removes the metrics of a FlowSchema.
     pub(super) fn remove(&self, schema: &str, level: &str) {
         let FlowFamilies { requests, bytes, seat_seconds, .. } = &*self.families;
         for status in CacheStatus::ALL {
@@ -195,20 +186,17 @@ impl FlowMetrics {
         drop(seat_seconds.remove_label_values(&[schema, level]));
     }
 
-    /// Shows where the plan comes from.
     pub(super) fn set_source(&self, is_cluster: bool) {
         for (source, is_used) in [("cluster", is_cluster), ("builtin", !is_cluster)] {
             self.families.source.with_label_values(&[source]).set(i64::from(is_used));
         }
     }
 
-    /// Shows how many objects of a resource are invalid.
     pub(super) fn set_invalid(&self, resource: &str, count: usize) {
         let count = saturating_i64(count as u64);
         self.families.invalid.with_label_values(&[resource]).set(count);
     }
 
-    /// Shows what clients could do better.
     pub(super) fn set_findings(&self, findings: &[Finding]) {
         for (rule, weight) in
             Rule::ALL.into_iter().flat_map(|rule| Weight::ALL.map(|weight| (rule, weight)))
@@ -228,7 +216,6 @@ impl FlowMetrics {
 }
 
 impl RuleMetrics {
-    /// Counts an effect on a request, and whether it had it.
     pub(super) fn count(&self, effect: &str, is_enforced: bool) {
         let enforced = if is_enforced { "true" } else { "false" };
         self.requests.with_label_values(&[&*self.name, effect, enforced]).inc();
@@ -236,19 +223,16 @@ impl RuleMetrics {
 }
 
 impl LevelMetrics {
-    /// Shows the load.
     pub(super) fn show(&self, load: Load) {
         self.seats.set(saturating_i64(load.seats));
         self.waiting.set(saturating_i64(load.waiting));
         self.nominal_seats.set(saturating_i64(load.nominal));
     }
 
-    /// Counts a request that waits.
     pub(super) fn queue(&self) {
         self.queued.inc();
     }
 
-    /// Counts a refusal.
     pub(super) fn reject(&self, reason: RejectReason) {
         self.rejected.get(reason).inc();
     }

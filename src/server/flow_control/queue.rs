@@ -34,7 +34,6 @@ use crate::server::flow_control::plan::UNIDENTIFIED;
 use crate::server::flow_control::reading::SeatedReading;
 use crate::upstream::send_options::AttemptObserver;
 
-/// The queues of forwarded requests.
 pub(super) struct Queue {
     inner: Mutex<Inner>,
     began: Instant,
@@ -64,7 +63,6 @@ impl Inner {
     }
 }
 
-/// The seats that the queue may give to requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Allotment {
     /// The seats of all API servers.
@@ -73,7 +71,6 @@ pub(super) struct Allotment {
     pub(super) caps: Vec<(Arc<str>, u64)>,
 }
 
-/// A request for seats.
 pub(super) struct SeatRequest<'a> {
     /// The name of its priority level.
     pub(super) level: &'a Arc<str>,
@@ -83,7 +80,6 @@ pub(super) struct SeatRequest<'a> {
     pub(super) seats: u64,
     /// A hash of the attributes that determine how long it takes.
     pub(super) kind: u64,
-    /// The longest time that it may wait.
     pub(super) wait_max: Duration,
     /// Whether it is a read of one seat.
     pub(super) is_short_read: bool,

@@ -20,7 +20,6 @@ use crate::flow::read_pace::ReadPace;
 use crate::flow::schedule::request::Ticket;
 use crate::upstream::pool::{Body, BodyError};
 
-/// A response that is being read.
 pub(crate) struct Reading {
     /// `None` once it was dropped.
     body: Mutex<Option<Body>>,
@@ -30,12 +29,10 @@ pub(crate) struct Reading {
     waits_for_client: AtomicBool,
 }
 
-/// A response that is being read, with its seats.
 pub(super) struct SeatedReading {
     pub(super) reading: Arc<Reading>,
     pub(super) pace: ReadPace,
     pub(super) ticket: Ticket,
-    /// Whether it has released all seats but one.
     pub(super) is_narrow: bool,
 }
 
@@ -66,7 +63,6 @@ impl Reading {
         polled
     }
 
-    /// Whether the body has ended.
     pub(crate) fn is_end_stream(&self) -> bool {
         self.body.lock().as_ref().is_some_and(Body::is_end_stream)
     }

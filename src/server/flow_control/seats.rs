@@ -88,7 +88,6 @@ impl FlowControl {
         self.placement(request).class.uids.clone()
     }
 
-    /// Whether operators have rules.
     pub(crate) fn has_rules(&self) -> bool {
         self.has_rules.load(Ordering::Acquire)
     }

@@ -111,7 +111,6 @@ impl FlowControl {
         Some(address)
     }
 
-    /// Ends what [`Self::open_reader`] has counted.
     pub(super) fn close_reader(&self, origin: &Origin, address: u64) {
         self.costs.lock().close_reader(&origin.user, &origin.agent, address);
     }
@@ -148,7 +147,6 @@ impl FlowControl {
 #[derive(Debug, Default)]
 pub(super) struct TwinWatches(KeyedCounter<u64>);
 
-/// An open watch.
 pub(super) type OpenTwin = Counted<u64>;
 
 impl TwinWatches {
@@ -163,7 +161,6 @@ impl TwinWatches {
     }
 }
 
-/// Returns the time that a refused client is to wait.
 fn refused_for(response: &Response<Body>) -> Option<Duration> {
     let is_refused = matches!(
         response.status(),
@@ -194,7 +191,6 @@ fn deprecation<'a>(headers: &'a HeaderMap, info: &RequestInfo) -> Option<&'a str
     texts.find_map(|text| deprecation_of(text, &version))
 }
 
-/// Whether it watches the pods of all nodes.
 fn watches_all_pods(info: &RequestInfo) -> bool {
     let is_pods = |request: &ResourceRequest| {
         request.gvr.group.is_empty()
@@ -207,7 +203,6 @@ fn watches_all_pods(info: &RequestInfo) -> bool {
         && !selectors(info).into_iter().flatten().any(|selector| selector.contains("spec.nodeName"))
 }
 
-/// A longer wait is not remembered.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// One watch may begin before the last one ends.
 const TWINS: usize = 2;

@@ -62,7 +62,6 @@ pub(super) struct WatchClaim {
     settled: Pin<Box<Sleep>>,
 }
 
-/// The rules for the permit of a watch.
 struct WatchRules {
     /// Whether it counts only until the watch has begun.
     until_begun: bool,
@@ -241,7 +240,6 @@ impl WatchClaim {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ForwardShares(KeyedCounter<ShareKey>);
 
-/// A client, and one of the budgets of a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ShareKey {
     client: ClientId,
@@ -249,7 +247,6 @@ struct ShareKey {
     is_over_budget: bool,
 }
 
-/// A permit of a forward budget, which counts for a client.
 #[derive(Debug)]
 pub(crate) struct SharedPermit {
     _permit: ForwardPermit,

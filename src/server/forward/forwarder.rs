@@ -50,7 +50,6 @@ use crate::upstream::{
     Choice, RequestPurpose, SendOptions, TrafficClass, Upstream, empty_body, pool,
 };
 
-/// Sends requests to the upstream.
 pub(crate) struct Forwarder {
     pub(crate) upstreams: Upstreams,
     /// The identity headers that a client may not send.
@@ -64,9 +63,7 @@ pub(crate) struct Forwarder {
     pub(crate) splicer: Splicer,
     /// The longest pause of a client within a request body.
     pub(crate) stall_timeout: Duration,
-    /// Limits the log lines of upstream failures.
     pub(crate) failures: LogThrottle,
-    /// The durations of consistent lists.
     pub(crate) list_times: Arc<ListTimes>,
 }
 
@@ -125,7 +122,6 @@ impl PreparedRequest<'_> {
         detach_target(head);
     }
 
-    /// Undoes [`Self::pack`].
     pub(crate) fn unpack(&mut self, head: &mut Parts) {
         if let Some(packed) = self.packed.take() {
             [head.headers, self.headers] = packed.unpack();

@@ -44,10 +44,8 @@ struct Inner {
     hasher: RandomState,
 }
 
-/// A client and a kind of request.
 type CountedAs = (ClientId, Kind);
 
-/// The numbers of requests that clients have cancelled lately.
 #[derive(Debug, Default)]
 struct Cancelled {
     counts: HashMap<CountedAs, RecentCount>,
@@ -55,7 +53,6 @@ struct Cancelled {
     sweep_at: usize,
 }
 
-/// The client of a request.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct ClientIds {
     /// The address, or the connection.
@@ -69,7 +66,6 @@ impl ClientIds {
         Self { first: ClientId::from_address(address), user: user.map(ClientId::User) }
     }
 
-    /// Returns the client of a sidecar.
     pub(crate) fn from_connection(number: u64) -> Self {
         Self { first: ClientId::Connection(number), user: None }
     }
@@ -113,12 +109,9 @@ pub(crate) struct Capacity {
     pub(crate) resets_max: usize,
 }
 
-/// The limit at which a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtLimit {
-    /// The requests that are open.
     Open,
-    /// The requests that were cancelled lately.
     Cancelled,
 }
 
@@ -130,7 +123,6 @@ pub(crate) struct QuotaPermit {
 }
 
 impl UpstreamQuota {
-    /// Creates a quota that no client has used.
     pub(crate) fn new() -> Self {
         let inner = Inner {
             open: KeyedCounter::default(),
@@ -199,7 +191,6 @@ impl UpstreamQuota {
 }
 
 impl Cancelled {
-    /// Returns the number of requests that were cancelled lately.
     fn count(&mut self, counted_as: CountedAs, now: Instant) -> usize {
         self.counts.get_mut(&counted_as).map_or(0, |count| count.get(now))
     }
@@ -216,7 +207,6 @@ impl Cancelled {
 }
 
 impl QuotaPermit {
-    /// Returns whom the request counts for.
     pub(crate) fn client(&self) -> ClientId {
         let (client, _) = self.open.key();
         *client

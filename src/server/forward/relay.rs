@@ -23,11 +23,9 @@ use crate::server::http::headers;
 use crate::server::request::holds::Holds;
 use crate::upstream::{RequestBody, pool};
 
-/// The body of a client's request.
 pub(crate) enum ClientBody {
     /// It is streamed.
     Unread(Incoming),
-    /// Weir has read it.
     Read(Bytes),
 }
 
@@ -135,7 +133,6 @@ struct RelayedBody {
     streamed: bool,
     /// Ends when the body may be read, and the client gets its 100.
     held: Option<Pin<Box<Sleep>>>,
-    /// Set when the body breaks off.
     broken: Arc<AtomicBool>,
     /// Ends a body of which no more data comes.
     stall: StallTimeout,

@@ -17,7 +17,6 @@ use crate::codec::rope::{PIECE_BYTES, Rope};
 use crate::server::http::list_body::ListBody;
 use crate::upstream::pool::BodyError;
 
-/// A body that is rendered while it is sent.
 #[derive(Debug)]
 pub(crate) struct Rendered {
     source: Source,
@@ -27,7 +26,6 @@ pub(crate) struct Rendered {
     indenter: Option<Indenter>,
     /// Set while the body is compressed and has not ended.
     member: Option<Member>,
-    /// Whether the last piece was returned.
     ended: bool,
     held: HeldBytes,
 }
@@ -60,7 +58,6 @@ impl From<Vec<Bytes>> for Source {
 }
 
 impl Source {
-    /// Returns the number of bytes that were not read yet.
     pub(crate) fn len(&self) -> usize {
         self.next.remaining() + self.rest.as_ref().map_or(0, ListBody::len)
     }
@@ -97,7 +94,6 @@ impl Rendered {
         Ok(rendered)
     }
 
-    /// Compresses the body.
     pub(crate) fn compressed(self) -> Self {
         let memory = self.held.state_account().claim(WRITER_BYTES);
         Self { member: Some(Member { writer: MemberWriter::new(), _memory: memory }), ..self }
@@ -112,13 +108,11 @@ impl Rendered {
         Some(self.ready.iter_mut().map(whole).collect())
     }
 
-    /// Whether all pieces were returned.
     pub(crate) fn is_ended(&self) -> bool {
         let is_read = self.ready.is_empty() && self.source.len() == 0;
         self.ended || (self.member.is_none() && is_read)
     }
 
-    /// Returns the next piece.
     pub(crate) fn poll_piece(
         &mut self,
         context: &Context<'_>,
@@ -140,7 +134,6 @@ impl Rendered {
         Poll::Ready(piece.transpose())
     }
 
-    /// Returns the next piece of the uncompressed body.
     fn next_plain(&mut self) -> Result<Option<Rope>, BodyError> {
         match self.ready.pop_front() {
             Some(piece) => Ok(Some(piece)),

@@ -49,7 +49,6 @@ pub struct ResourceMetrics {
     /// The handles of cache hits with status 200, for get, list and watch of each scope.
     hits: [[OnceLock<RequestHandles>; SCOPES]; 3],
     watch: OnceLock<WatchHandles>,
-    /// The bytes of managed fields that were dropped.
     dropped: OnceLock<IntCounter>,
     /// The objects that were scanned and returned, by [`ScanIndex`].
     lists: [OnceLock<[IntCounter; 2]>; 4],

@@ -78,7 +78,6 @@ impl OverloadMetrics {
         }
     }
 
-    /// Returns the notable events.
     pub(super) fn events(&self) -> &Events {
         &self.events
     }
@@ -111,5 +110,4 @@ impl OverloadMetrics {
 
 /// The resources of which a part is used.
 const USED: [&str; 3] = ["cpu", "memory", "descriptors"];
-/// The label of the stage that is acted upon.
 const ACTED_ON: &str = "acted-on";

@@ -28,13 +28,10 @@ pub(crate) struct Holds {
     pub(crate) watch: Option<Arc<CountedWatch>>,
     /// The client's part of the upstream.
     pub(crate) quota: Option<Arc<QuotaPermit>>,
-    /// Seats of the API server.
     pub(crate) seats: Option<Box<SeatHold>>,
-    /// A permit of a forward budget.
     pub(crate) budget: Option<SharedPermit>,
     /// Measures how long the response takes.
     pub(crate) timer: Option<Box<ListTimer>>,
-    /// Copies the response for a comparison with the cache.
     pub(crate) copy: Option<Box<AnswerCopy>>,
 }
 

@@ -35,7 +35,6 @@ pub(super) struct AnswerContext<'a> {
     pub(super) omits_zero_times: bool,
 }
 
-/// A review in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct JsonReview<'a, T> {

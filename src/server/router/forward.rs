@@ -26,7 +26,6 @@ use crate::server::request::rejection::{Rejection, RejectionCause};
 pub(super) struct Sendable<'a> {
     prepared: PreparedRequest<'a>,
     body: ClientBody,
-    /// Why it is forwarded.
     reason: Reason,
 }
 
@@ -116,7 +115,6 @@ impl Router {
         sent.await
     }
 
-    /// Sends a request that has its seats.
     async fn forward_seated(
         &self,
         context: &mut RequestContext<'_>,

@@ -198,7 +198,6 @@ impl Beside<'_> {
     }
 }
 
-/// Compares two answers.
 async fn compare_response(
     whole: &WholeAnswer,
     response: Response<Body>,
@@ -247,7 +246,6 @@ fn exact_query(query: &str, at: ResourceVersion, has_limit: bool) -> String {
     format!("{kept}resourceVersion={at}&resourceVersionMatch=Exact")
 }
 
-/// The longest wait for the upstream to repeat an answer.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -64,7 +64,6 @@ async fn compare(router: Arc<Router>, shadow: Arc<Shadow>, comparison: Compariso
     shadow.record(&request.kind, outcome, &measured);
 }
 
-/// The result of a comparison.
 pub(super) struct Compared {
     pub(super) outcome: Outcome,
     pub(super) what: Option<DifferingPart>,
@@ -130,7 +129,6 @@ impl<'a> Beside<'a> {
         Ok((context, caller, refusal))
     }
 
-    /// Returns the read from a cache.
     pub(super) fn read<'b>(
         &'b self,
         context: &'b RequestContext<'b>,

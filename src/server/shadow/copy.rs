@@ -18,7 +18,6 @@ use crate::server::shadow::request::{
     AnswerHead, Comparison, Copied, CopiedAnswer, CopiedChunk, ShadowRequest,
 };
 
-/// The copy of one answer.
 pub(crate) struct AnswerCopy {
     shadow: Arc<Shadow>,
     /// `None` once the comparison has it.
@@ -26,11 +25,9 @@ pub(crate) struct AnswerCopy {
     head: Option<AnswerHead>,
     chunks: Vec<CopiedChunk>,
     bytes: usize,
-    /// The stream of the chunks of a watch.
     stream: Option<ChunkStream>,
 }
 
-/// The sending side of the chunks of a watch.
 struct ChunkStream {
     sender: mpsc::Sender<CopiedChunk>,
     /// The room for the news that a chunk was lost.
@@ -74,7 +71,6 @@ impl AnswerCopy {
         }
     }
 
-    /// Takes the head of the answer.
     pub(crate) fn begin<B: Body>(&mut self, response: &Response<B>) {
         let Some(request) = &self.request else { return };
         let head = AnswerHead { status: response.status(), headers: response.headers().clone() };

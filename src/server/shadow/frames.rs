@@ -11,7 +11,6 @@ use crate::server::shadow::outcome::Cause;
 use crate::server::shadow::request::CopiedChunk;
 use crate::server::shadow::version;
 
-/// The frames of the upstream's watch.
 pub(super) struct UpstreamFrames {
     pub(super) chunks: mpsc::Receiver<CopiedChunk>,
     /// Set if the body is compressed.
@@ -20,7 +19,6 @@ pub(super) struct UpstreamFrames {
     pub(super) bytes: u64,
 }
 
-/// A frame of the upstream's watch.
 pub(super) struct UpstreamFrame {
     pub(super) raw: RawFrame,
     pub(super) at: Option<ResourceVersion>,

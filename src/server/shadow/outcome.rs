@@ -6,10 +6,8 @@ use prometheus::IntCounterVec;
 use crate::server::delegate::Reason;
 use crate::telemetry::metrics::families;
 
-/// The outcome of one read in shadow mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The cache would have answered the same.
     Equal,
     /// The cache would have answered something else, and the upstream repeated its answer.
     Different,
@@ -53,7 +51,6 @@ crate::api::labels! {
 }
 
 impl Outcome {
-    /// Returns the label value.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Equal => "equal",

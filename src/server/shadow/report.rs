@@ -13,7 +13,6 @@ use crate::server::shadow::body::BodyDifference;
 use crate::server::shadow::ledger::{Counts, Difference, DifferingPart, Ledger};
 use crate::server::shadow::request::ReadKind;
 
-/// Returns the report as JSON.
 pub(crate) fn json(ledger: &Ledger, passed: Duration) -> Map<String, Value> {
     let kinds: Vec<_> = ledger
         .kinds()
@@ -41,7 +40,6 @@ pub(crate) fn json(ledger: &Ledger, passed: Duration) -> Map<String, Value> {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Returns the report as text.
 pub(crate) fn text(ledger: &Ledger, passed: Duration) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -215,7 +213,6 @@ fn by_verb(ledger: &Ledger) -> BTreeMap<&'static str, Counts> {
     verbs
 }
 
-/// Whether clients may be switched over.
 struct Verdict {
     /// The comparisons and differences that are in the way; empty if none is.
     missing: Vec<String>,

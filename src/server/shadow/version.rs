@@ -38,7 +38,6 @@ struct JsonMeta<'a> {
     resource_version: Cow<'a, str>,
 }
 
-/// Returns the resourceVersion of a list.
 pub(crate) fn list_version(body: &Bytes) -> Option<ResourceVersion> {
     if !is_protobuf(body) {
         return ResourceVersion::parse(&json(body)?.resource_version);
@@ -75,7 +74,6 @@ fn json(body: &[u8]) -> Option<JsonMeta<'_>> {
     serde_json::from_slice::<JsonBody<'_>>(body).ok().map(|body| body.metadata)
 }
 
-/// Returns what splits the body of a watch.
 pub(super) fn splitter(encoding: Encoding) -> FrameSplitter {
     FrameSplitter::new(encoding, FRAME_BYTES_MAX)
 }

@@ -30,13 +30,10 @@ use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::request::{AnswerHead, CopiedChunk};
 use crate::server::shadow::version;
 
-/// Why the comparison of a watch ends.
 enum End {
-    /// Its outcome is known.
     Outcome(Outcome),
     /// The start of the watch differs.
     Start(DifferingPart),
-    /// An event differs.
     Event(Mismatch),
     /// A bookmark has other bytes.
     Bookmark(DifferingPart),
@@ -75,7 +72,6 @@ impl End {
 }
 
 impl Beside<'_> {
-    /// Compares a watch until it ends, or differs.
     pub(super) async fn compare_watch(
         &self,
         head: AnswerHead,
@@ -193,7 +189,6 @@ impl Beside<'_> {
         Ok((after, rest))
     }
 
-    /// Compares the events after a resourceVersion.
     async fn follow_events(
         &self,
         read: &CachedRead<'_>,
@@ -235,18 +230,15 @@ impl Beside<'_> {
     }
 }
 
-/// The upstream's watch, and one of the cache beside it.
 struct BothWatches {
     handle: CacheHandle,
     watcher: Watcher,
     matcher: EventMatcher,
     /// Splits the cache's frames, which come several at once.
     splitter: FrameSplitter,
-    /// The equal events that were counted.
     counted: u64,
     /// The oldest event for which the cache is late, and from when on.
     late_at: Option<(ResourceVersion, Instant)>,
-    /// Whether the upstream's watch has ended.
     is_ended: bool,
 }
 
@@ -287,7 +279,6 @@ impl BothWatches {
         self.matcher.ahead() < PENDING_MAX
     }
 
-    /// Reads what the cache's watch has.
     async fn drain(&mut self) -> Result<(), End> {
         while self.may_read() {
             match self.watcher.next_batch(BATCH_BYTES) {

@@ -4,14 +4,12 @@
 //! CRLF, and white space may stand only behind the digits. hyper has limits besides, and closes the
 //! connection beyond them.
 
-/// Reads a chunked body up to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chunks {
     /// A size comes next.
     Start,
     /// Digits of a size have come, which make this much.
     Size(u64),
-    /// White space behind a size.
     SizeSpace(u64),
     Extension(u64),
     SizeLf(u64),
@@ -27,7 +25,6 @@ pub(super) enum Chunks {
     End,
 }
 
-/// The error for bytes that are no chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 

@@ -17,15 +17,12 @@ use super::head::{self, BodyFraming, Head, NoHead};
 use super::{End, Step};
 use crate::server::connection::activity::ConnActivity;
 
-/// Reads the requests of a connection, in their order.
 #[derive(Debug)]
 pub(super) struct RequestReader {
-    /// The limit on a head.
     head_bytes_max: usize,
     state: State,
     /// The header block of the last plain GET but the first.
     usual_block: Vec<u8>,
-    /// Whether a plain GET has come.
     had_plain: bool,
     /// The bytes of an incomplete head that were searched for its end.
     searched: usize,
@@ -33,7 +30,6 @@ pub(super) struct RequestReader {
 
 #[derive(Debug)]
 enum State {
-    /// A head comes next.
     Head,
     /// This much is left of a body.
     Body(u64),

@@ -44,7 +44,6 @@ struct Attempt {
     is_over: bool,
 }
 
-/// The meaning of a 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     /// One priority level there has too much to do.

@@ -31,7 +31,6 @@ families! {
     }
 }
 
-/// The metrics of one API server.
 #[derive(Debug)]
 pub(super) struct LimitMetrics {
     families: LimitFamilies,
@@ -41,7 +40,6 @@ pub(super) struct LimitMetrics {
     seats: IntGauge,
     of_levels: IntCounter,
     of_server: IntCounter,
-    /// The levels that are shown.
     exported_levels: Vec<std::sync::Arc<str>>,
 }
 
@@ -51,7 +49,6 @@ impl LimitFamilies {
         sum_with(&self.limits, ("limit", ACTUAL))
     }
 
-    /// Returns the metrics of one API server.
     pub(super) fn server(&self, url: &str) -> LimitMetrics {
         LimitMetrics {
             families: self.clone(),
@@ -67,7 +64,6 @@ impl LimitFamilies {
 }
 
 impl LimitMetrics {
-    /// Shows the limits and the seats in use.
     pub(super) fn show(&self, actual: u64, would: u64, in_use: u64) {
         self.actual.set(saturating_i64(actual));
         self.would.set(saturating_i64(would));
@@ -85,7 +81,6 @@ impl LimitMetrics {
         }
     }
 
-    /// Counts a refusal.
     pub(super) fn refused(&self, is_of_level: bool) {
         if is_of_level { &self.of_levels } else { &self.of_server }.inc();
     }

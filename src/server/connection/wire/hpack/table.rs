@@ -44,7 +44,6 @@ impl FieldKind {
     }
 }
 
-/// The name of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct FieldName {
     pub(in super::super) kind: FieldKind,
@@ -100,7 +99,6 @@ pub(in super::super) enum Place<'a> {
 pub(in super::super) struct Table {
     /// The newest is the last one.
     entries: VecDeque<Entry>,
-    /// The sum of the sizes.
     size: usize,
     size_max: usize,
     /// The number of entries that were ever inserted.
