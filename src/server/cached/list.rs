@@ -36,7 +36,7 @@ use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::{accepts_gzip, compressed, plain, rendered};
 use crate::server::delegate::{ListPlan, ReadAt, Reason};
 use crate::server::http::body::Body;
-use crate::server::http::list_body::ListBody;
+use crate::server::http::rendered::ListBody;
 use crate::server::lanes::Slot;
 use crate::server::metrics::{ResourceMetrics, WaitCause};
 use crate::tasks::spawn_blocking;
@@ -135,7 +135,7 @@ async fn proved_state(read: &CachedRead<'_>) -> Result<(CacheHandle, Arc<State>)
     };
     let handle = handle.map_err(without_budget)?;
     let handle = handle.filter(CacheHandle::is_ready).ok_or(Reason::Consistent)?;
-    let (since, timeout) = (read.context.started, services.freshness_timeout());
+    let (since, timeout) = (read.context.started, services.seams.freshness_timeout);
     let fresh = {
         let fresh = pin!(handle.consistent_state(since, forwarding, timeout));
         read.waiting(WaitCause::Freshness, fresh).await

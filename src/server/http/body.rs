@@ -14,8 +14,7 @@ use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
 use crate::server::flow_control::reading::Reading;
 use crate::server::forward::watch::ForwardedWatch;
-use crate::server::http::list_body::ListBody;
-use crate::server::http::rendered::Rendered;
+use crate::server::http::rendered::{ListBody, Rendered};
 use crate::server::request::holds::Holds;
 use crate::upstream::pool;
 
@@ -25,12 +24,20 @@ pub(crate) enum Body {
     List(Box<ListBody>),
     /// A body that is indented or compressed while it is sent.
     Rendered(Box<Rendered>),
-    /// A body of the upstream.
-    Upstream { body: Box<pool::Body>, holds: Box<Holds> },
+    Upstream {
+        body: Box<pool::Body>,
+        holds: Box<Holds>,
+    },
     /// A body of the upstream that holds seats.
-    Seated { reading: Arc<Reading>, holds: Box<Holds> },
+    Seated {
+        reading: Arc<Reading>,
+        holds: Box<Holds>,
+    },
     /// A watch of the upstream.
-    ForwardedWatch { body: Box<ForwardedWatch>, holds: Box<Holds> },
+    ForwardedWatch {
+        body: Box<ForwardedWatch>,
+        holds: Box<Holds>,
+    },
     /// A watch of a cache.
     Watch(Frames),
 }
