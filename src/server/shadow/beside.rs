@@ -54,8 +54,11 @@ async fn compare(router: Arc<Router>, shadow: Arc<Shadow>, comparison: Compariso
     let Comparison { request, answer } = comparison;
     let beside = Beside { router: &router, shadow: &shadow, request: &request };
     let Compared { outcome, what, mut measured } = match answer {
-        Copied::Whole(answer) => Box::pin(beside.compare_answer(answer)).await,
-        Copied::Watch(head, chunks) => Box::pin(beside.compare_watch(head, chunks)).await,
+        Copied::Whole(head, chunks) => Box::pin(beside.compare_answer(head, chunks)).await,
+        Copied::Watch(head, chunks) => {
+            let compared = Box::pin(beside.compare_watch(&head, chunks)).await;
+            compared.unwrap_or_else(Compared::new)
+        }
     };
     measured.forwards = measured.forwards.or(request.forwards);
     if let Some(what) = what {

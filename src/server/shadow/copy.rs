@@ -14,9 +14,7 @@ use tokio::sync::mpsc;
 use crate::server::shadow::Shadow;
 use crate::server::shadow::ledger::WATCH;
 use crate::server::shadow::outcome::Cause;
-use crate::server::shadow::request::{
-    AnswerHead, Comparison, Copied, CopiedAnswer, CopiedChunk, ShadowRequest,
-};
+use crate::server::shadow::request::{AnswerHead, Comparison, Copied, CopiedChunk, ShadowRequest};
 
 pub(crate) struct AnswerCopy {
     shadow: Arc<Shadow>,
@@ -135,7 +133,7 @@ impl AnswerCopy {
         self.stream = None;
         let (Some(head), Some(request)) = (self.head.take(), self.request.take()) else { return };
         let chunks = std::mem::take(&mut self.chunks);
-        let answer = Copied::Whole(CopiedAnswer { head, chunks });
+        let answer = Copied::Whole(head, chunks);
         self.shadow.submit(Comparison { request, answer });
     }
 
@@ -154,13 +152,6 @@ impl Drop for AnswerCopy {
     }
 }
 
-impl std::fmt::Debug for AnswerCopy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AnswerCopy").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
-/// The most chunks of a watch that wait for its comparison.
 const CHUNKS_MAX: usize = 4096;
 
 /// The longest copy: a list of some thousand pods.

@@ -44,7 +44,7 @@ impl UpstreamFrames {
             self.splitter.push(plain, &mut frames).map_err(|_| Cause::Malformed)?;
             if !frames.is_empty() {
                 let identify = |raw: RawFrame| UpstreamFrame {
-                    at: version::identify(&raw.object).map(|object| object.at),
+                    at: version::identify(&raw.object).map(|(_, at)| at),
                     raw,
                 };
                 return Ok(Some(frames.into_iter().map(identify).collect()));

@@ -35,19 +35,11 @@ pub(crate) struct Comparison {
 }
 
 pub(crate) enum Copied {
-    /// The whole answer.
-    Whole(CopiedAnswer),
+    Whole(AnswerHead, Vec<CopiedChunk>),
     /// A watch, while it goes on.
     Watch(AnswerHead, mpsc::Receiver<CopiedChunk>),
 }
 
-/// A whole answer.
-pub(crate) struct CopiedAnswer {
-    pub(crate) head: AnswerHead,
-    pub(crate) chunks: Vec<CopiedChunk>,
-}
-
-/// The head of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerHead {
     pub(crate) status: StatusCode,

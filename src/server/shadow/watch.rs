@@ -74,15 +74,6 @@ impl End {
 impl Beside<'_> {
     pub(super) async fn compare_watch(
         &self,
-        head: AnswerHead,
-        chunks: mpsc::Receiver<CopiedChunk>,
-    ) -> Compared {
-        let compared = self.compare_allowed_watch(&head, chunks).await;
-        compared.unwrap_or_else(Compared::new)
-    }
-
-    async fn compare_allowed_watch(
-        &self,
         head: &AnswerHead,
         chunks: mpsc::Receiver<CopiedChunk>,
     ) -> Result<Compared, Outcome> {
@@ -99,25 +90,13 @@ impl Beside<'_> {
         let splitter = version::splitter(encoding);
         let members = head.is_gzip().then(MembersReader::default);
         let mut frames = UpstreamFrames { chunks, members, splitter, bytes: 0 };
-        let end = self.follow(&read, &head.headers, &mut frames).await;
+        let Err(end) = self.follow(&read, &head.headers, &mut frames).await;
         let measured = Measured { bytes: frames.bytes, ..Measured::default() };
         let (outcome, what) = end.conclude();
         Ok(Compared { outcome, what, measured })
     }
 
     async fn follow(
-        &self,
-        read: &CachedRead<'_>,
-        headers: &HeaderMap,
-        frames: &mut UpstreamFrames,
-    ) -> End {
-        match self.try_follow(read, headers, frames).await {
-            Ok(never) => match never {},
-            Err(end) => end,
-        }
-    }
-
-    async fn try_follow(
         &self,
         read: &CachedRead<'_>,
         headers: &HeaderMap,
@@ -160,7 +139,7 @@ impl Beside<'_> {
             let mut read = read.into_iter();
             let mut end = None;
             for frame in read.by_ref() {
-                let key = version::identify(&frame.raw.object).map(|object| object.key);
+                let key = version::identify(&frame.raw.object).map(|(key, _)| key);
                 let continues = &*frame.raw.event == EventType::Added.as_str()
                     && key.as_ref().map(|key| key.as_str().to_owned()) > last_key;
                 if !continues {
@@ -293,8 +272,8 @@ impl BothWatches {
                         split.map_err(|_| Cause::Malformed)?;
                     }
                     for frame in frames {
-                        let object = version::identify(&frame.object).ok_or(Cause::Malformed)?;
-                        self.matcher.cache(object.at, frame.bytes)?;
+                        let (_, at) = version::identify(&frame.object).ok_or(Cause::Malformed)?;
+                        self.matcher.cache(at, frame.bytes)?;
                     }
                 }
                 Batch::InitialEvents { .. } | Batch::InitialEventsEnd(_) => {}
