@@ -64,15 +64,7 @@ impl Flow {
 }
 
 impl Waiting {
-    pub(super) fn new(number: u64, arrived: Duration, request: Arriving) -> Self {
-        Self { number, arrived, request }
-    }
-
     pub(super) fn number(&self) -> u64 {
         self.number
-    }
-
-    pub(super) fn request(&self) -> Arriving {
-        self.request
     }
 }

@@ -149,10 +149,6 @@ impl Ticket {
 }
 
 impl Rejected {
-    pub(super) fn now(reason: RejectReason) -> Self {
-        Self { reason, retry_after: Duration::ZERO }
-    }
-
     /// Returns the rejection of a request that has waited as long as it may.
     pub fn timed_out(retry_after: Duration) -> Self {
         Self { reason: RejectReason::TimeOut, retry_after }
