@@ -30,7 +30,6 @@ mod signs;
 pub(crate) mod source;
 mod upstream_cost;
 
-use std::fmt;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -171,7 +170,7 @@ impl FlowControl {
             return;
         }
         if self.tended.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXAMINED_EACH) {
-            self.examine();
+            drop(self.findings());
         }
     }
 
@@ -181,10 +180,6 @@ impl FlowControl {
 
     /// Returns what clients could do better, and shows it in the metrics.
     pub fn findings(&self) -> Vec<Finding> {
-        self.examine()
-    }
-
-    fn examine(&self) -> Vec<Finding> {
         let mut doctor = self.doctor.lock();
         self.flush();
         let mut costs = self.costs.lock();
@@ -295,12 +290,6 @@ fn collection_habit(info: &RequestInfo, headers: &HeaderMap) -> Habit {
         form: AskedForm::from_accept(text(ACCEPT)),
         takes_gzip: text(ACCEPT_ENCODING).contains("gzip"),
         is_repeated: false,
-    }
-}
-
-impl fmt::Debug for FlowControl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlowControl").finish_non_exhaustive()
     }
 }
 

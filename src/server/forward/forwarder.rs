@@ -75,7 +75,11 @@ pub(crate) struct PreparedRequest<'a> {
     /// The protocol of the upgrade that it asks for.
     upgrade: Option<Box<HeaderValue>>,
     client: ClientIds,
-    place: Place,
+    /// The client as a number, for what stays at one API server of several.
+    pin: Option<u64>,
+    /// Whether it may show an older state ([`SendOptions::pin`]).
+    is_stale: bool,
+    collection: Option<Arc<str>>,
     is_read: bool,
     /// Whether an answer that comes later than [`HEAD_TIMEOUT`] never comes.
     is_answered_in_time: bool,
@@ -84,33 +88,23 @@ pub(crate) struct PreparedRequest<'a> {
     packed: Option<PackedHeaders>,
 }
 
-/// The choice of connections, and among several API servers, for a request.
-struct Place {
-    /// The client as a number, for what stays at one of them.
-    pin: Option<u64>,
-    /// Whether it may show an older state ([`SendOptions::pin`]).
-    is_stale: bool,
-    collection: Option<Arc<str>>,
-}
-
 impl PreparedRequest<'_> {
     /// Returns how it uses the connections, which is made when it is sent: it takes more memory
     /// than what follows from the request, and requests may wait.
     fn options(&self, context: &RequestContext<'_>) -> SendOptions {
         let Holds { quota, seats, .. } = &context.holds;
         let reset_observer = quota.clone().map(|quota| quota as Arc<dyn ResetObserver>);
-        let Place { pin, is_stale, collection } = &self.place;
         SendOptions {
             purpose: RequestPurpose::Forward,
             is_read: self.is_read,
             unproven: !self.standing.is_proven,
-            pin: pin.filter(|_| *is_stale),
-            choice: pin.map_or(Choice::Spread, Choice::Sticky),
-            collection: collection.clone(),
+            pin: self.pin.filter(|_| self.is_stale),
+            choice: self.pin.map_or(Choice::Spread, Choice::Sticky),
+            collection: self.collection.clone(),
             wait_until: Some(context.started + FAILOVER_WAIT_MAX),
             answer_timeout: self.is_answered_in_time.then_some(HEAD_TIMEOUT),
             reset_observer,
-            attempt_observer: seats.as_ref().and_then(|seats| seats.observer()),
+            attempt_observer: seats.as_ref().and_then(|seats| seats.observer.clone()),
         }
     }
 
@@ -153,7 +147,6 @@ impl Forwarder {
         let pin = has_pin.then(|| self.quota.pin(client));
         let has_choice = upstream.endpoints().has_several();
         let collection = has_choice.then(|| older_collection(&context.info)).flatten();
-        let place = Place { pin, is_stale, collection: collection.map(Arc::from) };
         Ok(PreparedRequest {
             upstream,
             headers,
@@ -162,7 +155,9 @@ impl Forwarder {
             is_answered_in_time: is_answered_in_time(&context.info),
             upgrade: upgrade.map(Box::new),
             client,
-            place,
+            pin,
+            is_stale,
+            collection: collection.map(Arc::from),
             standing,
             packed: None,
         })
