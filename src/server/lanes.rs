@@ -15,7 +15,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -237,18 +236,6 @@ impl Drop for LaneUse {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.lanes.end(self.id);
-    }
-}
-
-impl fmt::Debug for Lanes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lanes").field("waiting", &self.waiting()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for LaneUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneUse").field("slot", &self.slot).finish_non_exhaustive()
     }
 }
 

@@ -30,7 +30,6 @@ use crate::server::request::rejection::Rejection;
 use crate::telemetry::events::EventKind;
 
 /// The present stage of overload.
-#[derive(Debug)]
 pub struct Overload {
     /// The number of the stage by all signals.
     measured: AtomicU8,

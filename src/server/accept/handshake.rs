@@ -86,10 +86,9 @@ where
 }
 
 /// The gate of one listener. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(in crate::server) struct HandshakeGate(Arc<Gate>);
 
-#[derive(Debug)]
 struct Gate {
     /// A permit for each handshake that may be computed at once.
     places: Arc<Semaphore>,

@@ -16,8 +16,6 @@ use crate::server::connection::permits::{ConnectionPermit, UserAtLimit};
 use crate::server::drain::ConnectionDrain;
 use crate::server::flow_control::memo::FlowMemo;
 
-/// The client of a connection.
-#[derive(Debug)]
 pub(crate) struct Client {
     /// The number of the connection in this process.
     pub(crate) number: u64,

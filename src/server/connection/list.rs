@@ -7,7 +7,6 @@
 //! Lock order: alone.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -159,18 +158,6 @@ impl OpenConnection {
 
 fn cut(text: &str) -> Box<str> {
     text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or_default().into()
-}
-
-impl fmt::Debug for ConnectionList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectionList").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ListedConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListedConnection").field("number", &self.number).finish_non_exhaustive()
-    }
 }
 
 /// The costs of clients use the same bound.

@@ -4,7 +4,6 @@
 //!
 //! Lock order: each lock alone.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -202,12 +201,6 @@ impl LastObjects {
         }
         self.0.push((object, until));
         false
-    }
-}
-
-impl fmt::Debug for FlowMemo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlowMemo").finish_non_exhaustive()
     }
 }
 

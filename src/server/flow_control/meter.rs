@@ -34,7 +34,6 @@ use crate::server::metrics::CacheStatus;
 use crate::server::request::context::RequestContext;
 
 /// Counts the cost of a response that is longer than one piece.
-#[derive(Debug)]
 pub(crate) struct Meter {
     flow: Arc<FlowControl>,
     class: Arc<Class>,

@@ -7,7 +7,6 @@
 //!
 //! [`Queue::tend`]: super::queue::Queue::tend
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -81,11 +80,5 @@ impl Reading {
     pub(super) fn drop_body(&self) {
         let body = self.body.lock().take();
         drop(body);
-    }
-}
-
-impl fmt::Debug for Reading {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reading").field("progress", &self.progress()).finish_non_exhaustive()
     }
 }

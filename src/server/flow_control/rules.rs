@@ -8,7 +8,6 @@
 //!
 //! Locks: those of the map and of the counter of watches, each taken alone.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -206,17 +205,4 @@ impl RuleRefusal {
     }
 }
 
-impl fmt::Debug for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rules").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Admission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admission").field("watches", &self.watches.len()).finish_non_exhaustive()
-    }
-}
-
-/// The most flows whose use is known.
 const FLOWS_MAX: u64 = 65_536;

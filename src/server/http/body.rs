@@ -19,25 +19,18 @@ use crate::server::request::holds::Holds;
 use crate::upstream::pool;
 
 pub(crate) enum Body {
+    /// Bytes in memory.
     Chunks(Chunks),
     /// A list, spliced piece by piece while it is sent.
     List(Box<ListBody>),
     /// A body that is indented or compressed while it is sent.
     Rendered(Box<Rendered>),
-    Upstream {
-        body: Box<pool::Body>,
-        holds: Box<Holds>,
-    },
+    /// A body of the upstream.
+    Upstream { body: Box<pool::Body>, holds: Box<Holds> },
     /// A body of the upstream that holds seats.
-    Seated {
-        reading: Arc<Reading>,
-        holds: Box<Holds>,
-    },
+    Seated { reading: Arc<Reading>, holds: Box<Holds> },
     /// A watch of the upstream.
-    ForwardedWatch {
-        body: Box<ForwardedWatch>,
-        holds: Box<Holds>,
-    },
+    ForwardedWatch { body: Box<ForwardedWatch>, holds: Box<Holds> },
     /// A watch of a cache.
     Watch(Frames),
 }

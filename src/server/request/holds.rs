@@ -18,7 +18,7 @@ use crate::server::open_watches::CountedWatch;
 use crate::server::shadow::copy::AnswerCopy;
 
 /// The limited resources that a request holds until its response has ended.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Holds {
     /// Whether the present stage of overload has admitted it, as a request for a cache.
     pub(crate) passed_overload: bool,
