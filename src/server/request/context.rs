@@ -139,7 +139,7 @@ impl RequestContext<'_> {
     pub(crate) fn finish_trace(&mut self, answer: &AnswerSummary<'_>) {
         if let Some(trace) = self.trace.take() {
             let info = self.resource.is_some().then_some(&self.info);
-            trace.finish(self.is_trusted_parent(), info, answer);
+            trace.export(self.is_trusted_parent(), info, Some(answer));
         }
     }
 

@@ -232,17 +232,6 @@ impl RequestTrace {
         }
     }
 
-    /// Ends the trace, and has it exported if the request is sampled. `info` is that of a request
-    /// whose resource discovery knows by now.
-    pub(crate) fn finish(
-        &self,
-        is_trusted: bool,
-        info: Option<&RequestInfo>,
-        answer: &AnswerSummary<'_>,
-    ) {
-        self.export(is_trusted, info, Some(answer));
-    }
-
     /// Decides whether the request is sampled, once.
     fn settle(&self, steps: &mut Steps, is_trusted: bool) {
         if !matches!(steps.sampling, Sampling::Undecided) {

@@ -30,6 +30,7 @@ pub(super) struct FrameReader<R> {
 
 #[derive(Debug)]
 enum State {
+    /// A frame begins.
     Head,
     /// The payload of a ping, of which `payload` is sent back.
     Ping { key: [u8; 4], left: u64, payload: Vec<u8> },
