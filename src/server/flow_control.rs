@@ -20,7 +20,6 @@ pub(crate) mod meter;
 pub(crate) mod metrics;
 mod plan;
 pub(crate) mod queue;
-pub(crate) mod reading;
 mod report;
 pub(crate) mod requester;
 pub(crate) mod rules;

@@ -18,7 +18,6 @@ pub(crate) mod beside;
 pub(crate) mod body;
 pub(crate) mod copy;
 pub(crate) mod events;
-mod frames;
 pub(crate) mod ledger;
 pub(crate) mod outcome;
 mod path;

@@ -15,7 +15,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watcher::{Batch, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::codec::bookmark;
-use crate::codec::frame::{self, EventType, FrameSplitter};
+use crate::codec::frame::{self, EventType, FrameSplitter, RawFrame};
 use crate::codec::gzip::MembersReader;
 use crate::codec::held_bytes::Claim;
 use crate::server::cached::at_state::{WAIT_MAX, begin, follow_from, start_at};
@@ -24,7 +24,6 @@ use crate::server::delegate::{CachedDecision, Start};
 use crate::server::shadow::beside::{Beside, Compared};
 use crate::server::shadow::body::difference;
 use crate::server::shadow::events::{EventMatcher, Mismatch};
-use crate::server::shadow::frames::{UpstreamFrame, UpstreamFrames};
 use crate::server::shadow::ledger::{DifferingPart, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::request::{AnswerHead, CopiedChunk};
@@ -32,10 +31,8 @@ use crate::server::shadow::version;
 
 enum End {
     Outcome(Outcome),
-    /// The start of the watch differs.
     Start(DifferingPart),
     Event(Mismatch),
-    /// A bookmark has other bytes.
     Bookmark(DifferingPart),
 }
 
@@ -52,7 +49,6 @@ impl From<Mismatch> for End {
 }
 
 impl End {
-    /// Returns the outcome, and what differs.
     fn conclude(self) -> (Outcome, Option<DifferingPart>) {
         let mismatch = match self {
             Self::Outcome(outcome) => return (outcome, None),
@@ -312,6 +308,60 @@ async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+/// The frames of the upstream's watch, from the copy of its body.
+struct UpstreamFrames {
+    chunks: mpsc::Receiver<CopiedChunk>,
+    /// Set if the body is compressed.
+    members: Option<MembersReader>,
+    splitter: FrameSplitter,
+    bytes: u64,
+}
+
+struct UpstreamFrame {
+    raw: RawFrame,
+    at: Option<ResourceVersion>,
+}
+
+impl UpstreamFrames {
+    /// Returns the next whole frames; `None` at the end. Cancel safe.
+    async fn next(&mut self) -> Result<Option<Vec<UpstreamFrame>>, Cause> {
+        loop {
+            let Some(chunk) = self.chunks.recv().await else { return Ok(None) };
+            if chunk.is_lost() {
+                return Err(Cause::Busy);
+            }
+            self.bytes += chunk.bytes.len() as u64;
+            let plain = match &mut self.members {
+                Some(members) => members.push(&chunk.bytes),
+                None => Ok(chunk.bytes.clone()),
+            };
+            let plain = plain.map_err(|_| Cause::Malformed)?;
+            // A copy, since frames may be kept longer than their chunk is counted.
+            let plain = Bytes::copy_from_slice(&plain);
+            let mut frames = Vec::new();
+            self.splitter.push(plain, &mut frames).map_err(|_| Cause::Malformed)?;
+            if !frames.is_empty() {
+                let identify = |raw: RawFrame| UpstreamFrame {
+                    at: version::identify(&raw.object).map(|(_, at)| at),
+                    raw,
+                };
+                return Ok(Some(frames.into_iter().map(identify).collect()));
+            }
+        }
+    }
+}
+
+impl UpstreamFrame {
+    /// Returns the resourceVersion up to which nothing has changed before this frame.
+    fn position(&self) -> Option<ResourceVersion> {
+        match &*self.raw.event {
+            "BOOKMARK" => bookmark::read(&self.raw.object).map(|(at, _)| at),
+            "ERROR" => None,
+            _ => self.at.map(|at| ResourceVersion(at.0.saturating_sub(1))),
+        }
     }
 }
 
