@@ -70,8 +70,8 @@ pub use crate::server::forward::identity::Upstreams;
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::quota::UpstreamQuota;
 use crate::server::forward::upgrade::Splicer;
-use crate::server::live::LiveSettings;
 pub use crate::server::live::ServerReload;
+use crate::server::live::{LiveSettings, Settings};
 pub use crate::server::metrics::{RequestCount, ServerFigures, ServerMetrics};
 use crate::server::open_watches::OpenWatches;
 pub use crate::server::overload::{Overload, OverloadFigures, OverloadMetrics, Stages};
@@ -143,7 +143,11 @@ impl Server {
         let abort = CancellationToken::new();
         let (metrics, overload) = (services.metrics.clone(), Arc::clone(&services.overload));
         let reload = ServerReload {
-            live: Arc::new(LiveSettings::new(config, services.slow_request, mode)),
+            live: Arc::new(LiveSettings::from_pointee(Settings::new(
+                config,
+                services.slow_request,
+                mode,
+            ))),
             list_times: Arc::new(ListTimes::new(services.registry.config().consistent_lists)),
             flow_control: services.flow_control.clone(),
             tracer: services.tracer.clone(),

@@ -62,11 +62,8 @@ pub(crate) struct Acceptor {
     pub(crate) misnamed: Arc<LogThrottle>,
 }
 
-struct Accepted<S> {
-    stream: S,
-    peer: SocketAddr,
-    slot: OwnedSemaphorePermit,
-}
+/// A connection that was accepted, with the address of its peer and its place among the listener's.
+type Accepted<S, A> = (S, A, OwnedSemaphorePermit);
 
 struct Ready<I> {
     io: I,
@@ -106,10 +103,8 @@ impl Acceptor {
         stop: CancellationToken,
     ) {
         let slots = connection_slots();
-        while let Some((stream, peer, slot)) = self.next(&stop, &slots, || listener.accept()).await
-        {
+        while let Some(accepted) = self.next(&stop, &slots, || listener.accept()).await {
             let (acceptor, proxies) = (self.clone(), Arc::clone(&proxies));
-            let accepted = Accepted { stream, peer, slot };
             self.spawn(ListenerKind::Plain, async move {
                 let admitted = acceptor.admit(accepted, &proxies, ListenerKind::Plain);
                 let (io, permit, client) = admitted.await?;
@@ -141,11 +136,10 @@ impl Acceptor {
         let slots = connection_slots();
         let gate = HandshakeGate::new(Arc::clone(&self.overload), self.metrics.clone());
         while stop.run_until_cancelled(gate.until_calm()).await.is_some()
-            && let Some((stream, peer, slot)) = self.next(&stop, &slots, || listener.accept()).await
+            && let Some(accepted) = self.next(&stop, &slots, || listener.accept()).await
         {
             let (acceptor, proxies) = (self.clone(), Arc::clone(&proxies));
             let (tls, gate) = (acceptors.current(), gate.clone());
-            let accepted = Accepted { stream, peer, slot };
             self.spawn(ListenerKind::Tls, async move {
                 let admitted = acceptor.admit(accepted, &proxies, ListenerKind::Tls);
                 let (io, permit, client) = admitted.await?;
@@ -168,7 +162,7 @@ impl Acceptor {
     /// acquires a permit for it. Returns `None` if the connection is refused.
     async fn admit(
         &self,
-        Accepted { mut stream, peer, slot }: Accepted<TcpStream>,
+        (mut stream, peer, slot): Accepted<TcpStream, SocketAddr>,
         proxies: &ProxyNetworks,
         listener: ListenerKind,
     ) -> Option<(PermittedIo<TcpStream, Permits>, Weak<ConnectionPermit>, Option<SocketAddr>)> {
@@ -250,7 +244,7 @@ impl Acceptor {
         stop: &CancellationToken,
         slots: &Arc<Semaphore>,
         accept: impl Fn() -> F,
-    ) -> Option<(S, A, OwnedSemaphorePermit)>
+    ) -> Option<Accepted<S, A>>
     where
         F: Future<Output = std::io::Result<(S, A)>>,
     {
