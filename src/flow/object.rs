@@ -76,7 +76,6 @@ pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 pub(super) enum Names {
     /// `*`.
     All,
-    /// These.
     Listed(Box<[Box<str>]>),
 }
 

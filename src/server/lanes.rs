@@ -143,7 +143,6 @@ enum SlotReply {
     New(SlotId),
     /// It has been in use for this time.
     Held(SlotId, Duration),
-    /// The task waits.
     Queued(SlotId),
 }
 

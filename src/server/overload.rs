@@ -112,7 +112,6 @@ impl Overload {
         self.metrics.memory_limit(bytes);
     }
 
-    /// Returns the stage that is acted upon.
     pub(crate) fn stage(&self) -> Stage {
         Stage::numbered(self.acted_on.load(Ordering::Relaxed))
     }

@@ -81,7 +81,6 @@ impl Order {
         self.widths.insert(place, flows);
     }
 
-    /// Returns the flow that is next.
     pub(super) fn first(&self) -> Option<&Head> {
         self.widths.first().map(|flows| &flows.first)
     }
@@ -128,7 +127,6 @@ impl Order {
 /// The next step of a search that has asked about a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SearchStep {
-    /// It ends.
     Take,
     /// It goes on with the next flow.
     OtherFlow,

@@ -55,7 +55,6 @@ struct Heads {
 }
 
 impl ConnActivity {
-    /// Creates the state of a connection that was just accepted.
     pub(crate) fn new() -> Self {
         let accepted = Instant::now();
         let heads = Heads { since: Some(accepted), read: 0, begun: 0, asides: VecDeque::new() };
@@ -73,7 +72,6 @@ impl ConnActivity {
         self.0.open_requests.load(Ordering::Relaxed)
     }
 
-    /// Returns for how long the connection has been open.
     pub(crate) fn age(&self) -> Duration {
         self.0.accepted.elapsed()
     }

@@ -39,7 +39,6 @@ pub(super) struct Unproven {
 }
 
 impl Eviction {
-    /// Sets the activity of the connection.
     pub(crate) fn serve(&self, activity: &ConnActivity) {
         self.activity.get_or_init(|| activity.clone());
     }

@@ -298,7 +298,6 @@ pub(crate) struct Timed<F> {
 }
 
 impl<F> Timed<F> {
-    /// Goes on with a request.
     pub(crate) fn new(future: F, busy: Busy) -> Self {
         Self { future, busy }
     }

@@ -65,7 +65,6 @@ pub(crate) enum RuleRefusal {
     Unpaged,
     /// Too many requests; there is one after this time.
     Rate(Rate, Duration),
-    /// Too many bytes.
     Bytes(Rate, Duration),
     Watches(u32),
 }

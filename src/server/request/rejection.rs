@@ -52,12 +52,10 @@ pub(crate) enum RejectionCause {
 }
 
 impl Rejection {
-    /// Creates a rejection that is counted under `cause`.
     pub(crate) fn new(status: Status, cause: RejectionCause) -> Self {
         Self { status: Box::new(status), cause }
     }
 
-    /// Creates the rejection of a request that flow control sheds.
     pub(crate) fn with_shed(status: Status, shed: &'static str) -> Self {
         Self::new(status, RejectionCause::Shed(shed))
     }
@@ -110,7 +108,6 @@ impl RejectionCause {
         Self::Shed(""),
     ];
 
-    /// Returns the value of the label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Connect => "connect",

@@ -42,7 +42,6 @@ pub(crate) struct RequestTrace {
     started: Instant,
     span_id: SpanId,
     method: &'static str,
-    /// Method and route.
     name: String,
     /// The attributes that follow from the head of the request.
     attributes: Vec<KeyValue>,
@@ -90,7 +89,6 @@ struct Stage {
     name: &'static str,
     span_id: SpanId,
     started: Instant,
-    /// `None` while it lasts.
     ended: Option<Instant>,
     kind: StageKind,
 }

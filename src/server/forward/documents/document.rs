@@ -81,7 +81,6 @@ impl StoredDocument {
         self.response(headers, not_modified)
     }
 
-    /// Returns the first response, with the upstream's own headers.
     pub(super) fn fetched(&self, mut headers: HeaderMap, not_modified: bool) -> Response<Body> {
         headers.remove(CONTENT_LENGTH);
         self.response(headers, not_modified)

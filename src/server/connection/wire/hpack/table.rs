@@ -86,9 +86,7 @@ impl FieldName {
 /// The place of an entry of the client's tables in those of h2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Place<'a> {
-    /// At the same index.
     Same,
-    /// At this index.
     Moved(usize),
     /// Nowhere; these bytes are the field.
     Absent(&'a [u8]),
@@ -181,7 +179,6 @@ impl Table {
         self.inserted += 1;
     }
 
-    /// Changes the size that the entries may have together.
     pub(in super::super) fn resize(&mut self, size_max: usize) -> Result<(), BadBlock> {
         if size_max > SIZE_MAX {
             return Err(BadBlock);
