@@ -63,17 +63,16 @@ pub use crate::server::flow_control::FlowControl;
 pub use crate::server::flow_control::metrics::{FlowFigures, FlowMetrics};
 pub use crate::server::flow_control::sample::{SampleClient, SampleRequest};
 pub use crate::server::flow_control::source::start as follow_flow_control;
+use crate::server::forward::claim::ForwardShares;
 use crate::server::forward::documents::Documents;
 use crate::server::forward::forwarder::{FAILURE_LOG_INTERVAL, Forwarder};
 pub use crate::server::forward::identity::Upstreams;
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::quota::UpstreamQuota;
-use crate::server::forward::share::ForwardShares;
 use crate::server::forward::upgrade::Splicer;
-use crate::server::live::LiveSettings;
 pub use crate::server::live::ServerReload;
-pub use crate::server::metrics::ServerMetrics;
-pub use crate::server::metrics::figures::{RequestCount, ServerFigures};
+use crate::server::live::{LiveSettings, Settings};
+pub use crate::server::metrics::{RequestCount, ServerFigures, ServerMetrics};
 use crate::server::open_watches::OpenWatches;
 pub use crate::server::overload::{Overload, OverloadFigures, OverloadMetrics, Stages};
 pub use crate::server::request::access::{Access, Gateway, UserAssertion};
@@ -144,7 +143,11 @@ impl Server {
         let abort = CancellationToken::new();
         let (metrics, overload) = (services.metrics.clone(), Arc::clone(&services.overload));
         let reload = ServerReload {
-            live: Arc::new(LiveSettings::new(config, services.slow_request, mode)),
+            live: Arc::new(LiveSettings::from_pointee(Settings::new(
+                config,
+                services.slow_request,
+                mode,
+            ))),
             list_times: Arc::new(ListTimes::new(services.registry.config().consistent_lists)),
             flow_control: services.flow_control.clone(),
             tracer: services.tracer.clone(),

@@ -12,7 +12,7 @@ use crate::config::reader::Reader;
 use crate::config::scalars::{Flag, Number, Parsed, Plain, Size, Word, words};
 use crate::config::section::section;
 use crate::config::units::parse_bytes;
-use crate::flow::policies::Policies;
+use crate::flow::classify::Policies;
 use crate::flow::rate_limit::Rate;
 use crate::flow::rules::{AgentPattern, FlowBy, Limits, Rule};
 

@@ -136,7 +136,6 @@ fn resource_bits(names: &Names) -> u64 {
     }
 }
 
-/// The verbs that a rule can name.
 const VERBS: [Verb; 9] = [
     Verb::Get,
     Verb::List,

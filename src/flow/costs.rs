@@ -11,15 +11,16 @@
 //! [`KEY_BYTES_MAX`] each, and [`HABITS_MAX`] habits, of one and a half times that: less than
 //! 1.5 MiB.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cost::Cost;
-use crate::habit::{Habit, is_examined};
+use crate::habit::{Habit, Seen, is_examined};
 use crate::hitters::Summary;
-use crate::keyed_hash::BuildKeyedHash;
-use crate::seen::Seen;
+use crate::keyed_hash::{BuildHashOfHash, BuildKeyedHash};
 use crate::spread::Spread;
 
 /// The sender and the subject of a request.
@@ -48,20 +49,9 @@ pub struct Text {
     hash: u64,
 }
 
-/// Requests that were not yet added to the windows, by their origin.
-#[derive(Debug)]
-pub struct Batch {
-    slots: Vec<Slot>,
-    /// The place of a slot, plus one, by a part of the hash; 0 if there is none.
-    table: [u8; TABLE_LENGTH],
-}
-
-#[derive(Debug)]
-struct Slot {
-    hash: u64,
-    origin: Origin,
-    cost: Cost,
-}
+/// Requests that were not yet added to the windows, by the hash of their origin.
+#[derive(Debug, Default)]
+pub struct Batch(HashMap<u64, (Origin, Cost), BuildHashOfHash>);
 
 weir_api::labels! {
     /// A dimension by which costs are added up.
@@ -141,32 +131,15 @@ impl Text {
     }
 }
 
-impl Default for Batch {
-    fn default() -> Self {
-        Self { slots: Vec::new(), table: [0; TABLE_LENGTH] }
-    }
-}
-
 impl Batch {
     /// Adds a cost. `hash` stands for the origin, which is only made if it is new. Returns whether
     /// the batch is full.
     pub fn add(&mut self, hash: u64, cost: &Cost, origin: impl FnOnce() -> Origin) -> bool {
-        let mut at = hash as usize % TABLE_LENGTH;
-        // The table has more places than slots, so that this ends.
-        while let Some(number) = self.table.get(at).copied().filter(|number| *number > 0) {
-            match self.slots.get_mut(usize::from(number) - 1) {
-                Some(slot) if slot.hash == hash => {
-                    slot.cost.add(cost);
-                    return false;
-                }
-                _ => at = (at + 1) % TABLE_LENGTH,
-            }
+        match self.0.entry(hash) {
+            Entry::Occupied(mut counted) => counted.get_mut().1.add(cost),
+            Entry::Vacant(place) => drop(place.insert((origin(), *cost))),
         }
-        self.slots.push(Slot { hash, origin: origin(), cost: *cost });
-        if let Some(place) = self.table.get_mut(at) {
-            *place = u8::try_from(self.slots.len()).unwrap_or(u8::MAX);
-        }
-        self.slots.len() >= BATCH_SLOTS_MAX
+        self.0.len() >= BATCH_ORIGINS_MAX
     }
 }
 
@@ -225,7 +198,7 @@ impl Costs {
     /// Adds all costs of a batch, and empties it.
     pub fn add(&mut self, now: Duration, batch: &mut Batch) {
         self.decay(now);
-        for Slot { origin, cost, .. } in batch.slots.drain(..) {
+        for (_, (origin, cost)) in batch.0.drain() {
             let Origin { user, agent, schema, flow, resource, verb, .. } = &origin;
             let who = if self.by_user { user } else { agent };
             let schema_name = schema.as_deref().unwrap_or_default();
@@ -251,7 +224,6 @@ impl Costs {
                 });
             }
         }
-        batch.table = [0; TABLE_LENGTH];
     }
 
     fn add_habit(&mut self, now: Duration, origin: &Origin, cost: &Cost) {
@@ -360,10 +332,7 @@ const TEXT_BYTES_MAX: usize = 120;
 const CUT: &str = "…";
 /// Deprecated APIs of a cluster are fewer.
 const WARNINGS_MAX: usize = 32;
-/// The origins of a batch.
-const BATCH_SLOTS_MAX: usize = 64;
-/// More than [`BATCH_SLOTS_MAX`], so that a search meets few others.
-const TABLE_LENGTH: usize = 256;
+const BATCH_ORIGINS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests;

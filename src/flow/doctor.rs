@@ -8,8 +8,6 @@
 //! Memory: a set of the findings that are on, of which there is at most one of each rule for each
 //! pair of client and resource that [`Costs`] keeps.
 
-mod advice;
-mod estimate;
 mod measure;
 mod rule;
 mod sums;
@@ -17,14 +15,12 @@ mod sums;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::costs::Costs;
-pub use crate::doctor::advice::Library;
-pub use crate::doctor::estimate::{
+pub use crate::cost::{
     GZIP_RATIO, SECONDS_PER_BYTE, SECONDS_PER_EVENT, SECONDS_PER_REQUEST, seconds_per_sent_byte,
 };
-use crate::doctor::measure::Measured;
+use crate::costs::Costs;
 pub use crate::doctor::measure::says_who;
-pub use crate::doctor::rule::{Rule, Weight};
+pub use crate::doctor::rule::{Library, Rule, Weight};
 use crate::doctor::sums::{ALL_RESOURCES, Who, collect};
 
 /// A habit of a client, with what it costs by estimate.
@@ -91,8 +87,7 @@ impl Doctor {
             let [user, agent, resource] = &who;
             let is_all = &**resource == ALL_RESOURCES;
             for rule in Rule::ALL.into_iter().filter(|rule| rule.is_of_client() == is_all) {
-                let Some(measured) = rule.measure(&sums, agent) else { continue };
-                let Measured { size, evidence, cost } = measured;
+                let Some((size, evidence, cost)) = rule.measure(&sums, agent) else { continue };
                 let was_on = self.on.contains(&(rule, who.clone()));
                 if size < if was_on { OFF_BELOW } else { 1.0 } {
                     continue;

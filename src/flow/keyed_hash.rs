@@ -32,7 +32,6 @@ impl BuildHasher for BuildKeyedHash {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HashOfHash(u64);
 
-/// Builds it.
 pub(super) type BuildHashOfHash = BuildHasherDefault<HashOfHash>;
 
 impl Hasher for HashOfHash {

@@ -130,7 +130,6 @@ struct RawQueuing {
 }
 
 impl RawLending {
-    /// Returns the level, if all numbers are valid.
     fn level(
         self,
         ObjectId { name, uid }: ObjectId,

@@ -3,7 +3,7 @@
 //! Pure: no I/O, no clock, no task. Time is an argument.
 //!
 //! [`plan`] holds the cluster's FlowSchemas and PriorityLevelConfigurations, or the built-in ones
-//! of kube-apiserver ([`built_in`]). [`classify`] finds the FlowSchema of a request as
+//! of kube-apiserver. [`classify`] finds the FlowSchema of a request as
 //! kube-apiserver does. [`work`] estimates the seats that a request takes there. [`costs`] keeps
 //! the most expensive clients in bounded memory ([`hitters`]), with their habits ([`habit`],
 //! [`deprecation`]), which [`doctor`] judges. [`schedule`] decides which forwarded
@@ -13,7 +13,6 @@
 //! [`overload`] has the stages of Weir's own overload.
 
 pub mod adaptive;
-pub mod built_in;
 pub mod candidates;
 pub mod classify;
 pub mod cost;
@@ -28,12 +27,10 @@ pub mod level;
 mod object;
 pub mod overload;
 pub mod plan;
-pub mod policies;
 pub mod rate_limit;
 pub mod read_pace;
 pub mod rules;
 pub mod schedule;
 pub mod schema;
-pub mod seen;
 pub mod spread;
 pub mod work;

@@ -38,7 +38,6 @@ struct RawMetadata {
     uid: Arc<str>,
 }
 
-/// The name and the uid of an object.
 pub(super) struct ObjectId {
     pub(super) name: Arc<str>,
     /// Empty for objects that are built in.
@@ -77,7 +76,6 @@ pub(super) fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 pub(super) enum Names {
     /// `*`.
     All,
-    /// These.
     Listed(Box<[Box<str>]>),
 }
 
@@ -89,7 +87,6 @@ impl Names {
         Ok(if is_any { Self::All } else { Self::Listed(list.into()) })
     }
 
-    /// Fails if the list is empty.
     pub(super) fn not_empty(self, field: &'static str) -> Result<Self, InvalidObject> {
         let is_empty = matches!(&self, Self::Listed(names) if names.is_empty());
         check(!is_empty, field, "is empty").map(|()| self)

@@ -114,7 +114,6 @@ impl StageMachine {
     }
 }
 
-/// Parts of the stages' entries.
 struct Parts {
     lateness: f64,
     /// The part of memory and file descriptors.

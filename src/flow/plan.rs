@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde_json::value::RawValue;
 
-use crate::built_in;
 use crate::candidates::Candidates;
 use crate::level::PriorityLevel;
 use crate::schema::{EXEMPT, FlowSchema};
@@ -21,7 +21,6 @@ pub struct Plan {
     /// The FlowSchemas in the order of matching.
     schemas: Vec<FlowSchema>,
     levels: HashMap<Arc<str>, PriorityLevel>,
-    /// The place of `catch-all` among the schemas.
     catch_all: usize,
     /// The candidates that users share, by the policies that name the users.
     pub(super) candidates: Mutex<SharedCandidates>,
@@ -46,7 +45,7 @@ impl Plan {
             levels.into_iter().map(|level| (Arc::clone(&level.name), level)).collect();
         schemas.retain(|schema| levels.contains_key(&schema.level));
         schemas.sort_by(|one, two| (one.precedence, &one.name).cmp(&(two.precedence, &two.name)));
-        for mandatory in built_in::flow_schemas() {
+        for mandatory in flow_schemas() {
             if !schemas.iter().any(|schema| schema.name == mandatory.name) {
                 match &*mandatory.name {
                     EXEMPT => schemas.insert(0, mandatory),
@@ -55,7 +54,7 @@ impl Plan {
                 }
             }
         }
-        for mandatory in built_in::priority_levels() {
+        for mandatory in priority_levels() {
             if matches!(&*mandatory.name, EXEMPT | CATCH_ALL) {
                 levels.entry(Arc::clone(&mandatory.name)).or_insert(mandatory);
             }
@@ -67,7 +66,7 @@ impl Plan {
 
     /// Returns the plan of kube-apiserver's own objects.
     pub fn built_in() -> Self {
-        Self::new(built_in::flow_schemas(), built_in::priority_levels())
+        Self::new(flow_schemas(), priority_levels())
     }
 
     /// Returns a level by its name.
@@ -99,6 +98,23 @@ impl Plan {
     pub(super) fn catch_all(&self) -> usize {
         self.catch_all
     }
+}
+
+/// Returns the FlowSchemas that kube-apiserver 1.36 creates by itself
+/// (`pkg/apis/flowcontrol/bootstrap`).
+pub(super) fn flow_schemas() -> Vec<FlowSchema> {
+    let objects = parse(include_str!("built_in/flow_schemas.json"));
+    objects.iter().filter_map(|object| FlowSchema::parse(object.get().as_bytes()).ok()).collect()
+}
+
+/// Returns the priority levels that it creates.
+pub(super) fn priority_levels() -> Vec<PriorityLevel> {
+    let objects = parse(include_str!("built_in/priority_levels.json"));
+    objects.iter().filter_map(|object| PriorityLevel::parse(object.get().as_bytes()).ok()).collect()
+}
+
+fn parse(objects: &str) -> Vec<Box<RawValue>> {
+    serde_json::from_str(objects).unwrap_or_default()
 }
 
 /// The schema that matches what no other one does.

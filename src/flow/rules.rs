@@ -10,7 +10,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::policies::{KnownUser, Policies};
+use crate::classify::{KnownUser, Policies};
 use crate::rate_limit::Rate;
 use weir_api::request_info::{RequestInfo, Verb};
 

@@ -49,7 +49,6 @@ pub struct Scheduler {
     seats: u64,
     levels: Vec<Level>,
     in_use: u64,
-    /// The sums over all levels.
     sums: SeatSums,
     waiting: usize,
     next: u64,
@@ -124,7 +123,8 @@ impl Scheduler {
         force: bool,
     ) -> Arrival {
         let Some(level) = self.levels.get(place) else {
-            return Arrival::Rejected(Rejected::now(RejectReason::Concurrency));
+            let (reason, retry_after) = (RejectReason::Concurrency, Duration::ZERO);
+            return Arrival::Rejected(Rejected { reason, retry_after });
         };
         let seats = request.seats.clamp(1, level.limits.most);
         let request = Arriving { seats, ..request };
@@ -157,7 +157,7 @@ impl Scheduler {
         let mut is_behind = false;
         if let Some(level) = self.levels.get_mut(place) {
             is_behind = level.waiting_of(request.flow) > 0 && level.has_several_flows();
-            level.push(Waiting::new(self.next, now, request));
+            level.push(Waiting { number: self.next, arrived: now, request });
             level.note_flows(now);
         }
         // Behind another of its flow it changes nothing for those that wait.
@@ -187,7 +187,7 @@ impl Scheduler {
     pub fn cancel(&mut self, now: Duration, id: WaitingId) -> Option<Duration> {
         let level = self.levels.get_mut(id.level)?;
         let cancelled = level.remove(id.flow, id.number)?;
-        let expected = level.expected_wait(&cancelled.request());
+        let expected = level.expected_wait(&cancelled.request);
         self.waiting -= 1;
         self.dispatch(now);
         Some(expected)

@@ -44,20 +44,17 @@ pub(super) struct Policy {
     pub(super) paths: Box<[PathRule]>,
 }
 
-/// A subject of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// Every user: the user `*`, or the group `*`.
     Everybody,
     /// A user, by name. A service account is the user of its tokens.
     User(Box<str>),
-    /// The members of a group.
     Group(Box<str>),
     /// All service accounts of a namespace, by what their user names begin with.
     ServiceAccounts(Box<str>),
 }
 
-/// `ResourcePolicyRule`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourceRule {
     pub(super) verbs: Names,
@@ -275,7 +272,6 @@ pub(super) const EXEMPT: &str = "exempt";
 const PRECEDENCE_DEFAULT: i32 = 1_000;
 const PRECEDENCE_MAX: i32 = 10_000;
 
-/// The verbs that a rule may name.
 const VERBS: [&str; 9] =
     ["get", "list", "create", "update", "delete", "deletecollection", "patch", "watch", "proxy"];
 

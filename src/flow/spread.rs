@@ -19,7 +19,6 @@ struct Reader {
     agent: Box<str>,
     /// The hash of each address, and the number of its open watches.
     addresses: Vec<(u64, u32)>,
-    /// The start of the last watch.
     began: Duration,
 }
 

@@ -3,7 +3,6 @@
 pub(crate) mod bind_error;
 pub(crate) mod certificate;
 pub(super) mod handshake;
-pub(super) mod handshake_gate;
 pub(crate) mod inherited;
 pub(crate) mod listener;
 #[cfg(feature = "simulation")]
@@ -28,8 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::auth::peer::Peer;
 use crate::config::ProxyNetworks;
-use crate::server::accept::handshake::handshake;
-use crate::server::accept::handshake_gate::{GateFull, HandshakeGate};
+use crate::server::accept::handshake::{GateFull, HandshakeGate, handshake};
 use crate::server::accept::listener::{ListenerKind, Socket};
 use crate::server::accept::proxied::ProxiedError;
 use crate::server::accept::tls::TlsAcceptors;
@@ -52,11 +50,9 @@ use crate::telemetry::metrics::GaugeGuard;
 pub(crate) struct Acceptor {
     pub(crate) connections: ConnectionServer,
     pub(crate) metrics: ServerMetrics,
-    /// Paces new connections.
     pub(crate) overload: Arc<Overload>,
     /// The open connections and splices.
     pub(crate) tasks: TaskTracker,
-    /// Drains the connections.
     pub(crate) drain: Drain,
     /// Cancelled at the shutdown's deadline.
     pub(crate) abort: CancellationToken,
@@ -66,14 +62,9 @@ pub(crate) struct Acceptor {
     pub(crate) misnamed: Arc<LogThrottle>,
 }
 
-/// A connection that was accepted, with its slot of the listener.
-struct Accepted<S> {
-    stream: S,
-    peer: SocketAddr,
-    slot: OwnedSemaphorePermit,
-}
+/// A connection that was accepted, with the address of its peer and its place among the listener's.
+type Accepted<S, A> = (S, A, OwnedSemaphorePermit);
 
-/// A connection that is ready to be served.
 struct Ready<I> {
     io: I,
     peer: Peer,
@@ -81,7 +72,6 @@ struct Ready<I> {
     permit: Weak<ConnectionPermit>,
 }
 
-/// The permits that a connection's socket holds.
 type Permits = (Arc<ConnectionPermit>, GaugeGuard);
 
 impl Acceptor {
@@ -113,10 +103,8 @@ impl Acceptor {
         stop: CancellationToken,
     ) {
         let slots = connection_slots();
-        while let Some((stream, peer, slot)) = self.next(&stop, &slots, || listener.accept()).await
-        {
+        while let Some(accepted) = self.next(&stop, &slots, || listener.accept()).await {
             let (acceptor, proxies) = (self.clone(), Arc::clone(&proxies));
-            let accepted = Accepted { stream, peer, slot };
             self.spawn(ListenerKind::Plain, async move {
                 let admitted = acceptor.admit(accepted, &proxies, ListenerKind::Plain);
                 let (io, permit, client) = admitted.await?;
@@ -148,11 +136,10 @@ impl Acceptor {
         let slots = connection_slots();
         let gate = HandshakeGate::new(Arc::clone(&self.overload), self.metrics.clone());
         while stop.run_until_cancelled(gate.until_calm()).await.is_some()
-            && let Some((stream, peer, slot)) = self.next(&stop, &slots, || listener.accept()).await
+            && let Some(accepted) = self.next(&stop, &slots, || listener.accept()).await
         {
             let (acceptor, proxies) = (self.clone(), Arc::clone(&proxies));
             let (tls, gate) = (acceptors.current(), gate.clone());
-            let accepted = Accepted { stream, peer, slot };
             self.spawn(ListenerKind::Tls, async move {
                 let admitted = acceptor.admit(accepted, &proxies, ListenerKind::Tls);
                 let (io, permit, client) = admitted.await?;
@@ -175,7 +162,7 @@ impl Acceptor {
     /// acquires a permit for it. Returns `None` if the connection is refused.
     async fn admit(
         &self,
-        Accepted { mut stream, peer, slot }: Accepted<TcpStream>,
+        (mut stream, peer, slot): Accepted<TcpStream, SocketAddr>,
         proxies: &ProxyNetworks,
         listener: ListenerKind,
     ) -> Option<(PermittedIo<TcpStream, Permits>, Weak<ConnectionPermit>, Option<SocketAddr>)> {
@@ -257,7 +244,7 @@ impl Acceptor {
         stop: &CancellationToken,
         slots: &Arc<Semaphore>,
         accept: impl Fn() -> F,
-    ) -> Option<(S, A, OwnedSemaphorePermit)>
+    ) -> Option<Accepted<S, A>>
     where
         F: Future<Output = std::io::Result<(S, A)>>,
     {

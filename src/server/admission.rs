@@ -30,7 +30,7 @@ use crate::server::cached::response_budget::too_much_held;
 use crate::server::connection::client_id::ClientId;
 use crate::server::delegate::Reason;
 use crate::server::flow_control::FlowControl;
-use crate::server::flow_control::seats::Seats;
+use crate::server::flow_control::queue::Seats;
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::forwarder::PreparedRequest;
 use crate::server::http::audit_id::AUDIT_ID;
@@ -155,7 +155,6 @@ impl Router {
         }
     }
 
-    /// Asks flow control whether a request may be forwarded.
     pub(super) fn ask_for_seats(&self, context: &RequestContext<'_>) -> Result<Seats, Rejection> {
         let Some(flow) = &self.flow_control else { return Ok(Seats::Now(None)) };
         let size = context.size(&self.caches.registry);

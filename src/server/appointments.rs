@@ -16,7 +16,6 @@ pub(crate) struct HerdAppointments {
 }
 
 impl HerdAppointments {
-    /// Registers the metric. May be called once per registry.
     pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let appointments = counter_vec(
             registry,

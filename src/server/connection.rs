@@ -23,7 +23,6 @@ pub(crate) mod list;
 pub(crate) mod permits;
 pub(crate) mod permitted_io;
 pub(crate) mod send_timeouts;
-pub(crate) mod stall_timeout;
 pub(crate) mod wire;
 
 use std::convert::Infallible;
@@ -67,7 +66,6 @@ pub(crate) struct ConnectionServer {
     abort: CancellationToken,
 }
 
-/// The application protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     /// HTTP/1.1, selected by ALPN.
@@ -256,13 +254,11 @@ where
     }
 }
 
-/// The reason why Weir closes a connection.
 enum CloseReason {
     /// The head of a request took too long.
     HeaderTimeout,
     /// Weir drains, or an HTTP/2 connection was idle for too long, or has too many of its requests
     /// refused. The client gets a GOAWAY, as from Go's server (`IdleTimeout`).
     Graceful,
-    /// The shutdown's deadline has passed.
     Abort,
 }

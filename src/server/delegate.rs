@@ -28,19 +28,14 @@ pub(crate) use crate::server::delegate::target::Target;
 pub(crate) use crate::server::delegate::watch::{Start, WatchPlan};
 use crate::server::http::headers::{self, bypasses_cache};
 
-/// The decision that a cache answers a read, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CachedDecision {
-    /// A response with one object.
     Get(Freshness),
-    /// A response with a list.
     List(Box<ListPlan>, Box<ListOptions>),
-    /// A watch.
     Watch(Box<WatchPlan>, Box<ListOptions>),
 }
 
 impl CachedDecision {
-    /// Returns the options of a list or a watch.
     pub(crate) fn options(&self) -> Option<&ListOptions> {
         match self {
             Self::Get(_) => None,

@@ -47,7 +47,6 @@ struct ConnectionState {
     /// Cancelled when the connection starts to drain. Each connection has a token of its own, so
     /// that its watches contend with those of no other connection.
     started: CancellationToken,
-    /// The number of open watches.
     watches: AtomicUsize,
     /// The number of those that cannot end with a bookmark.
     unmarked: AtomicUsize,
@@ -142,7 +141,6 @@ impl ConnectionDrain {
 }
 
 impl WatchDrain {
-    /// Counts the watch for its client, too.
     pub(crate) fn counted_by(mut self, watch: Option<Arc<CountedWatch>>) -> Self {
         self.counted = watch;
         self
@@ -170,7 +168,6 @@ impl Drop for ConnectionState {
     }
 }
 
-/// A connection that waits for its turn.
 struct Departure {
     connection: Weak<ConnectionState>,
     /// The number of its watches when the drain began.

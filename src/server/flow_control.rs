@@ -8,20 +8,18 @@
 //!
 //! Costs are added to one of several batches, so that threads do not wait for each other, and a
 //! full batch is added to the windows. A GET that a cache answers is charged as the last one of its
-//! connection that was like it ([`last_hits`]).
+//! connection that was like it ([`memo`]).
 //!
 //! Lock order: the doctor, then a batch, then the costs; `sources`, then the [`queue`], whose lock
 //! is otherwise taken alone. No lock is held across an await.
 
 mod hit_charges;
-mod last_hits;
 pub(crate) mod limits;
 pub(crate) mod memo;
 pub(crate) mod meter;
 pub(crate) mod metrics;
 mod plan;
 pub(crate) mod queue;
-pub(crate) mod reading;
 mod report;
 pub(crate) mod requester;
 pub(crate) mod rules;
@@ -29,10 +27,8 @@ pub(crate) mod sample;
 pub(crate) mod seats;
 mod signs;
 pub(crate) mod source;
-mod twins;
 mod upstream_cost;
 
-use std::fmt;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -59,26 +55,22 @@ pub(crate) use crate::server::flow_control::plan::Placement;
 use crate::server::flow_control::plan::{ActivePlan, Class};
 use crate::server::flow_control::queue::Queue;
 use crate::server::flow_control::rules::Rules;
-use crate::server::flow_control::twins::TwinWatches;
+use crate::server::flow_control::signs::TwinWatches;
 use crate::server::request::resolved::Resolved;
 use crate::upstream::Upstream;
 
 /// Classifies requests and adds up their costs.
 pub struct FlowControl {
     active: ArcSwap<ActivePlan>,
-    /// The number of the active plan.
     plan_number: AtomicU64,
     batches: Box<[Mutex<Batch>]>,
     costs: Mutex<Costs>,
     doctor: Mutex<Doctor>,
-    /// The start of counting.
     started: Instant,
     hasher: BuildKeyedHash,
     /// Whether users are known, so that requests have levels.
     by_user: bool,
-    /// Whether costs are added up.
     charges: bool,
-    /// The queue of forwarded requests.
     queue: Arc<Queue>,
     /// The limits of the API servers, which the queue keeps.
     limits: Arc<ServerLimits>,
@@ -88,20 +80,16 @@ pub struct FlowControl {
     /// The plan of the cluster, and what operators add to it.
     sources: Mutex<(Plan, Vec<Rule>)>,
     metrics: FlowMetrics,
-    /// Open watches that show the same to one process.
     twins: TwinWatches,
-    /// Calls of [`Self::tend`].
     tended: AtomicUsize,
 }
 
-/// A request, classified.
 struct Classified {
     class: Arc<Class>,
     /// The hash of the client, the verb and the resource.
     origin: u64,
     /// The hash of these and the habit.
     hash: u64,
-    /// The way in which it is asked for.
     habit: Habit,
 }
 
@@ -181,21 +169,16 @@ impl FlowControl {
             return;
         }
         if self.tended.fetch_add(1, Ordering::Relaxed).is_multiple_of(EXAMINED_EACH) {
-            self.examine();
+            drop(self.findings());
         }
     }
 
-    /// Whether clients' costs are added up.
     pub(crate) fn charges(&self) -> bool {
         self.charges
     }
 
     /// Returns what clients could do better, and shows it in the metrics.
     pub fn findings(&self) -> Vec<Finding> {
-        self.examine()
-    }
-
-    fn examine(&self) -> Vec<Finding> {
         let mut doctor = self.doctor.lock();
         self.flush();
         let mut costs = self.costs.lock();
@@ -241,7 +224,6 @@ impl FlowControl {
         self.hasher.hash_one((request.sender(), agent, resource))
     }
 
-    /// Returns the origin of a request.
     fn origin(&self, request: &Resolved<'_>, habit: Habit) -> Origin {
         let text = |text: &str| Text::new(&self.hasher, text);
         let info = &request.info;
@@ -273,7 +255,6 @@ impl FlowControl {
         }
     }
 
-    /// Adds what all batches hold to the windows.
     fn flush(&self) {
         self.batches.iter().for_each(|batch| self.add_batch(&mut batch.lock()));
     }
@@ -285,7 +266,6 @@ impl FlowControl {
     }
 }
 
-/// Returns the selectors of a request.
 fn selectors(info: &RequestInfo) -> [Option<&str>; 2] {
     ["labelSelector", "fieldSelector"].map(|name| info.query.first(name))
 }
@@ -309,12 +289,6 @@ fn collection_habit(info: &RequestInfo, headers: &HeaderMap) -> Habit {
         form: AskedForm::from_accept(text(ACCEPT)),
         takes_gzip: text(ACCEPT_ENCODING).contains("gzip"),
         is_repeated: false,
-    }
-}
-
-impl fmt::Debug for FlowControl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FlowControl").finish_non_exhaustive()
     }
 }
 

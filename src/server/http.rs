@@ -3,7 +3,6 @@
 pub(crate) mod audit_id;
 pub(crate) mod body;
 pub(crate) mod headers;
-pub(crate) mod list_body;
 pub(crate) mod refusal;
 pub(crate) mod rendered;
 pub(crate) mod response;

@@ -15,7 +15,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -30,7 +29,6 @@ use tokio::time::Instant;
 use crate::codec::rope::PIECE_BYTES;
 use crate::flow::lanes::{Lanes as Core, SlotId, SlotState};
 
-/// The slots of large answers.
 pub(crate) struct Lanes {
     inner: Mutex<Inner>,
     /// The answers that wait, for a look without the lock.
@@ -40,7 +38,6 @@ pub(crate) struct Lanes {
 
 struct Inner {
     core: Core,
-    /// The tasks that wait.
     wakers: HashMap<SlotId, Waker>,
 }
 
@@ -68,14 +65,12 @@ pub(crate) struct Slot {
 }
 
 impl Lanes {
-    /// Creates `slots` slots.
     pub(crate) fn new(slots: usize) -> Arc<Self> {
         let inner = Inner { core: Core::new(slots), wakers: HashMap::new() };
         let waiting = AtomicUsize::new(0);
         Arc::new(Self { inner: Mutex::new(inner), waiting, began: Instant::now() })
     }
 
-    /// Returns the lane of a flow.
     pub(crate) fn lane(self: &Arc<Self>, flow: u64) -> Lane {
         Lane { lanes: Arc::clone(self), flow }
     }
@@ -89,7 +84,6 @@ impl Lanes {
         });
     }
 
-    /// Returns the number of answers that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -144,13 +138,11 @@ impl Lanes {
     }
 }
 
-/// The reply to a task that needs a slot.
 enum SlotReply {
     /// The slot is in use from now on.
     New(SlotId),
     /// It has been in use for this time.
     Held(SlotId, Duration),
-    /// The task waits.
     Queued(SlotId),
 }
 
@@ -174,7 +166,6 @@ impl Lane {
 }
 
 impl LaneUse {
-    /// Begins an answer.
     pub(crate) fn new(lane: Lane) -> Self {
         Self { lane, free: FREE_BYTES, quota: 0, slot: None }
     }
@@ -215,7 +206,6 @@ impl LaneUse {
         self.free = FREE_BYTES;
     }
 
-    /// Counts a piece.
     pub(crate) fn sent(&mut self, bytes: usize) {
         if self.free > 0 {
             self.free = self.free.saturating_sub(bytes);
@@ -245,18 +235,6 @@ impl Drop for LaneUse {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.lanes.end(self.id);
-    }
-}
-
-impl fmt::Debug for Lanes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lanes").field("waiting", &self.waiting()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for LaneUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaneUse").field("slot", &self.slot).finish_non_exhaustive()
     }
 }
 

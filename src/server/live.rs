@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
 
 use crate::config::{CertificateConfig, Config, ListenerConfig, Mode, ServerConfig};
 use crate::server::flow_control::FlowControl;
@@ -13,34 +13,18 @@ use crate::server::forward::list_times::ListTimes;
 use crate::server::request::host::HostPolicy;
 use crate::telemetry::trace::Tracer;
 
-/// The settings that a reload replaces.
-#[derive(Debug)]
-pub(crate) struct LiveSettings(ArcSwap<Settings>);
+pub(crate) type LiveSettings = ArcSwap<Settings>;
 
-/// One set of the settings.
 #[derive(Debug)]
 pub(crate) struct Settings {
     /// The log has a line for each request that takes longer; `None` for no line.
     pub(crate) slow_request: Option<Duration>,
-    /// The deadline of a drain.
     pub(crate) shutdown_timeout: Duration,
-    /// The host names that requests may name.
     pub(crate) hosts: HostPolicy,
 }
 
-impl LiveSettings {
-    pub(crate) fn new(config: &ServerConfig, slow_request: Option<Duration>, mode: Mode) -> Self {
-        Self(ArcSwap::from_pointee(Settings::new(config, slow_request, mode)))
-    }
-
-    /// Returns the present settings.
-    pub(crate) fn load(&self) -> Guard<Arc<Settings>> {
-        self.0.load()
-    }
-}
-
 impl Settings {
-    fn new(config: &ServerConfig, slow_request: Option<Duration>, mode: Mode) -> Self {
+    pub(crate) fn new(config: &ServerConfig, slow_request: Option<Duration>, mode: Mode) -> Self {
         Self {
             slow_request,
             shutdown_timeout: config.shutdown_timeout,
@@ -67,7 +51,7 @@ impl ServerReload {
         let slow_request = config.logging.slow_request;
         let mode = config.authentication.mode;
         let settings = Settings::new(&config.server, slow_request, mode);
-        self.live.0.store(Arc::new(settings));
+        self.live.store(Arc::new(settings));
         self.list_times.set(config.cache.consistent_lists);
         self.tracer.set_sampling_rate(config.tracing.sampling_rate_per_million);
         if let Some(flow_control) = &self.flow_control {

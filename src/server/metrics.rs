@@ -5,28 +5,24 @@
 //! label values are constants of Weir. The counters of a request that a cache answered are resolved
 //! once per resource, so that this path looks up no label.
 
-mod connections;
 mod families;
-pub(crate) mod figures;
 mod resource;
-mod waits;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use prometheus::{IntCounter, IntGauge, PullingGauge, Registry};
+use prometheus::{IntCounter, PullingGauge, Registry};
 
 use crate::api::resource::GroupVersionResource;
 use crate::codec::held_bytes::HeldBytes;
 use crate::server::appointments::HerdAppointments;
-use crate::server::metrics::connections::{ConnectionMetrics, LimitMetrics};
-use crate::server::metrics::families::ResourceFamilies;
+use crate::server::metrics::families::{ResourceFamilies, ServerFamilies};
 pub(crate) use crate::server::metrics::resource::ResourceMetrics;
-pub(crate) use crate::server::metrics::resource::{AnsweredRequest, CacheStatus, WatchOutcome};
-pub(crate) use crate::server::metrics::waits::WaitCause;
-use crate::telemetry::metrics::register;
-use crate::telemetry::metrics::{GaugeGuard, counter, gauge, saturating_i64};
+pub(crate) use crate::server::metrics::resource::{
+    AnsweredRequest, CacheStatus, WaitCause, WatchOutcome,
+};
+use crate::telemetry::metrics::{GaugeGuard, labelled, register, saturating_i64, sum};
 
 /// The metrics of the server. Cheap to clone: clones share the metrics.
 #[derive(Clone, Debug)]
@@ -36,13 +32,8 @@ pub struct ServerMetrics {
 
 #[derive(Debug)]
 struct Inner {
-    families: Arc<ResourceFamilies>,
-    in_flight: IntGauge,
-    connections: ConnectionMetrics,
-    limits: LimitMetrics,
-    responses_stalled: IntCounter,
-    upgrades: IntGauge,
-    documents_bytes: IntGauge,
+    families: ServerFamilies,
+    resource_families: Arc<ResourceFamilies>,
     appointments: HerdAppointments,
     held: Arc<OnceLock<HeldBytes>>,
     /// Replaced as a whole at the first request for a resource, so that no request waits for
@@ -52,34 +43,53 @@ struct Inner {
     other: OnceLock<Arc<ResourceMetrics>>,
 }
 
+/// The counts of the server.
+#[derive(Clone, Debug, Default)]
+pub struct ServerFigures {
+    /// Requests.
+    pub requests: Vec<RequestCount>,
+    /// Events that were sent to watches, by group, version and resource.
+    pub watch_events: Vec<([Box<str>; 3], f64)>,
+    /// Bytes of responses, by verb and cache status.
+    pub response_bytes: Vec<([Box<str>; 2], f64)>,
+    /// Open watches that caches serve.
+    pub watches: f64,
+    /// Open connections of clients; `None` before the first one.
+    pub connections: Option<f64>,
+    /// Connections that were refused or closed because of a limit.
+    pub connections_refused: f64,
+    /// Responses that were dropped because their clients did not read them.
+    pub responses_stalled: f64,
+    /// Bytes that wait for clients, and their limit.
+    pub held: [f64; 2],
+    /// Bytes of discovery and OpenAPI documents in memory.
+    pub documents: f64,
+}
+
+/// The number of requests that were alike.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RequestCount {
+    /// The verb.
+    pub verb: Box<str>,
+    /// The group, version and name of the resource.
+    pub resource: [Box<str>; 3],
+    /// The cache status.
+    pub cache_status: Box<str>,
+    /// Why it has this cache status; empty for a hit.
+    pub reason: Box<str>,
+    /// The status code.
+    pub code: Box<str>,
+    /// The number of these requests.
+    pub count: f64,
+}
+
 impl ServerMetrics {
     /// Registers the metrics. May be called once per registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let inner = Inner {
-            families: Arc::new(ResourceFamilies::register(registry)?),
-            in_flight: gauge(
-                registry,
-                "weir_requests_in_flight",
-                "Client requests whose response head has not been sent yet.",
-            )?,
-            connections: ConnectionMetrics::register(registry)?,
-            limits: LimitMetrics::register(registry)?,
-            responses_stalled: counter(
-                registry,
-                "weir_responses_stalled_total",
-                "HTTP/2 responses dropped because the client read nothing of them within the stall time-out.",
-            )?,
-            upgrades: gauge(
-                registry,
-                "weir_upgraded_connections",
-                "Client connections spliced to the upstream after an upgrade.",
-            )?,
+            families: ServerFamilies::register(registry)?,
+            resource_families: Arc::new(ResourceFamilies::register(registry)?),
             appointments: HerdAppointments::register(registry)?,
-            documents_bytes: gauge(
-                registry,
-                "weir_documents_bytes",
-                "Bytes of discovery and OpenAPI documents kept in memory.",
-            )?,
             held: held_gauges(registry)?,
             resources: ArcSwap::default(),
             other: OnceLock::new(),
@@ -98,7 +108,7 @@ impl ServerMetrics {
             None => {}
         }
         let labels = [&*gvr.group, &*gvr.version, &*gvr.resource];
-        let new = Arc::new(ResourceMetrics::new(&self.inner.families, labels));
+        let new = Arc::new(ResourceMetrics::new(&self.inner.resource_families, labels));
         self.inner.resources.rcu(|resources| {
             let mut more = HashMap::clone(resources);
             if more.len() < RESOURCES_MAX {
@@ -112,50 +122,48 @@ impl ServerMetrics {
 
     /// Counts a request as in flight until the guard is dropped.
     pub fn in_flight(&self) -> GaugeGuard {
-        GaugeGuard::new(self.inner.in_flight.clone())
+        GaugeGuard::new(self.inner.families.in_flight.clone())
     }
 
     /// Counts a connection as open until the guard is dropped.
     pub fn connection(&self, listener: &'static str) -> GaugeGuard {
-        GaugeGuard::new(self.inner.connections.open.with_label_values(&[listener]))
+        GaugeGuard::new(self.inner.families.connections.with_label_values(&[listener]))
     }
 
     /// Counts a connection that was refused or closed because of a limit.
     pub fn connection_refused(&self, cause: &'static str) {
-        self.inner.connections.refused.with_label_values(&[cause]).inc();
+        self.inner.families.connections_refused.with_label_values(&[cause]).inc();
     }
 
     /// Counts a TLS handshake: `completed`, `failed` or `refused`.
     pub(crate) fn handshake(&self, result: &'static str) {
-        self.inner.connections.handshakes.with_label_values(&[result]).inc();
+        self.inner.families.handshakes.with_label_values(&[result]).inc();
     }
 
     /// Counts a TLS handshake as waiting until the guard is dropped.
     pub fn handshake_waiting(&self) -> GaugeGuard {
-        GaugeGuard::new(self.inner.connections.handshakes_waiting.clone())
+        GaugeGuard::new(self.inner.families.handshakes_waiting.clone())
     }
 
-    /// Returns the metrics of limits on one client.
-    pub(crate) fn limits(&self) -> &LimitMetrics {
-        &self.inner.limits
+    pub(crate) fn watches_refused(&self) -> &IntCounter {
+        &self.inner.families.watches_refused
     }
 
     /// Counts a response that was dropped because its client did not read it.
     pub fn response_stalled(&self) {
-        self.inner.responses_stalled.inc();
+        self.inner.families.responses_stalled.inc();
     }
 
     /// Counts a spliced connection until the guard is dropped.
     pub fn upgraded(&self) -> GaugeGuard {
-        GaugeGuard::new(self.inner.upgrades.clone())
+        GaugeGuard::new(self.inner.families.upgrades.clone())
     }
 
     /// Sets the size of the documents in memory.
     pub fn documents(&self, bytes: u64) {
-        self.inner.documents_bytes.set(saturating_i64(bytes));
+        self.inner.families.documents_bytes.set(saturating_i64(bytes));
     }
 
-    /// Returns what makes and counts the appointments of herds.
     pub(crate) fn appointments(&self) -> &HerdAppointments {
         &self.inner.appointments
     }
@@ -165,8 +173,33 @@ impl ServerMetrics {
         self.inner.held.get_or_init(|| held);
     }
 
+    /// Returns what was counted.
+    pub fn figures(&self) -> ServerFigures {
+        let inner = &*self.inner;
+        let families = &inner.resource_families;
+        let labels = ["verb", "group", "version", "resource", "cache_status", "reason", "code"];
+        let request = |(labels, count): ([Box<str>; 7], f64)| {
+            let [verb, group, version, resource, cache_status, reason, code] = labels;
+            let resource = [group, version, resource];
+            RequestCount { verb, resource, cache_status, reason, code, count }
+        };
+        let held = |value: fn(&HeldBytes) -> usize| inner.held.get().map_or(0, value) as f64;
+        ServerFigures {
+            requests: labelled(&families.requests, labels).into_iter().map(request).collect(),
+            watch_events: labelled(&families.watch_events, ["group", "version", "resource"]),
+            response_bytes: labelled(&families.response_bytes, ["verb", "cache_status"]),
+            watches: sum(&families.watchers).unwrap_or(0.0),
+            connections: sum(&inner.families.connections),
+            connections_refused: sum(&inner.families.connections_refused).unwrap_or(0.0),
+            responses_stalled: inner.families.responses_stalled.get() as f64,
+            held: [held(HeldBytes::bytes), held(HeldBytes::bytes_max)],
+            documents: inner.families.documents_bytes.get() as f64,
+        }
+    }
+
     fn other(&self) -> Arc<ResourceMetrics> {
-        let make = || Arc::new(ResourceMetrics::new(&self.inner.families, ["", "", "other"]));
+        let make =
+            || Arc::new(ResourceMetrics::new(&self.inner.resource_families, ["", "", "other"]));
         Arc::clone(self.inner.other.get_or_init(make))
     }
 }

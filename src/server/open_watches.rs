@@ -18,7 +18,6 @@ use crate::server::request::rejection::Rejection;
 use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 use crate::telemetry::log_throttle::LogThrottle;
 
-/// The open watches of all clients.
 #[derive(Debug)]
 pub(crate) struct OpenWatches {
     counter: KeyedCounter<ClientId>,
@@ -37,14 +36,13 @@ impl OpenWatches {
         Arc::new(Self { counter: KeyedCounter::default(), most, metrics, refusals })
     }
 
-    /// Counts a watch of a client, or refuses it.
     pub(crate) fn open(&self, client: ClientId) -> Result<Arc<CountedWatch>, Rejection> {
         let opened = self.counter.try_add_below(client, self.most);
         opened.map(Arc::new).ok_or_else(|| self.refuse())
     }
 
     fn refuse(&self) -> Rejection {
-        self.metrics.limits().watches_refused.inc();
+        self.metrics.watches_refused().inc();
         let most = self.most;
         if let Some(suppressed) = self.refusals.try_acquire() {
             tracing::warn!(most, suppressed, "a user has too many watches open; refusing more");
@@ -91,6 +89,6 @@ mod tests {
         let third = open("jane").unwrap();
         drop((second, third, others));
         assert_eq!(watches.counter.keys(), 0);
-        assert_eq!(watches.metrics.limits().watches_refused.get(), 2);
+        assert_eq!(watches.metrics.watches_refused().get(), 2);
     }
 }

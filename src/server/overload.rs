@@ -30,7 +30,6 @@ use crate::server::request::rejection::Rejection;
 use crate::telemetry::events::EventKind;
 
 /// The present stage of overload.
-#[derive(Debug)]
 pub struct Overload {
     /// The number of the stage by all signals.
     measured: AtomicU8,
@@ -113,7 +112,6 @@ impl Overload {
         self.metrics.memory_limit(bytes);
     }
 
-    /// Returns the stage that is acted upon.
     pub(crate) fn stage(&self) -> Stage {
         Stage::numbered(self.acted_on.load(Ordering::Relaxed))
     }
@@ -123,7 +121,6 @@ impl Overload {
         self.stage() >= Stage::Saving
     }
 
-    /// Whether only vital requests are answered.
     pub(crate) fn is_vital_only(&self) -> bool {
         self.stage() == Stage::VitalOnly
     }
@@ -134,7 +131,6 @@ impl Overload {
         self.vital_only.notified()
     }
 
-    /// Returns the lane of the large answers of a flow.
     pub(crate) fn lane(&self, flow: u64) -> Lane {
         self.lanes.lane(flow)
     }
@@ -196,7 +192,6 @@ fn slots(stage: Stage) -> usize {
 const EXPECTED_MAX: Duration = Duration::from_secs(5);
 /// The most answers that wait for slots. Each is an open response.
 const WAITING_MAX: usize = 10_000;
-/// Says what the client can do.
 const OVERLOADED: &str = "weir: overloaded; try again later";
 /// A stage lasts for two seconds at least.
 const RETRY_AFTER: Duration = Duration::from_secs(2);

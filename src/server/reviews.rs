@@ -8,7 +8,6 @@
 
 mod decode;
 mod encode;
-mod fields;
 mod kind;
 mod messages;
 #[cfg(test)]

@@ -56,7 +56,6 @@ use crate::server::shadow::Shadow;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::availability::Availability;
 
-/// Answers the requests of all connections.
 pub(crate) struct Router {
     pub(crate) caches: CacheServices,
     pub(crate) forwarder: Forwarder,
@@ -79,11 +78,8 @@ pub(crate) struct Router {
 /// The most access reviews whose bodies are read at once.
 pub(crate) const REVIEW_BODIES_MAX: usize = 256;
 
-/// The reply to a request, or its forwarding.
 enum Answer {
-    /// Weir answers it.
     Own(Box<Reply>),
-    /// The API server answers it.
     Forward(Forwarding),
 }
 
@@ -93,11 +89,9 @@ impl From<Reply> for Answer {
     }
 }
 
-/// A request for the API server.
 struct Forwarding {
     caller: Caller,
     body: ClientBody,
-    /// The reason why it is forwarded.
     reason: Reason,
 }
 
@@ -192,7 +186,6 @@ impl Router {
         RequestContext { resource, explanation, trace, ..context }
     }
 
-    /// Whether clients' costs are added up.
     fn charges(&self) -> bool {
         self.flow_control.as_ref().is_some_and(|flow| flow.charges())
     }
@@ -280,7 +273,6 @@ fn count(
     })
 }
 
-/// Notes the client of a connection's first request in the list for operators.
 fn note_client(listed: &ListedConnection, context: &RequestContext<'_>) {
     let user = context.auth.user().map_or("", |user| &user.name);
     let agent = context.agent.as_ref().and_then(|agent| agent.to_str().ok());

@@ -18,10 +18,8 @@ pub(crate) mod beside;
 pub(crate) mod body;
 pub(crate) mod copy;
 pub(crate) mod events;
-mod frames;
 pub(crate) mod ledger;
 pub(crate) mod outcome;
-mod pace;
 mod path;
 pub(crate) mod report;
 pub(crate) mod request;
@@ -44,7 +42,6 @@ use crate::codec::held_bytes::{Claim, HeldBytes};
 use crate::config::ShadowConfig;
 use crate::server::shadow::ledger::{Difference, DifferingPart, Ledger, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome, ShadowMetrics};
-use crate::server::shadow::pace::Pace;
 use crate::server::shadow::request::{
     Comparison, ReadKind, ShadowRequest, report_target, shown_form,
 };
@@ -67,7 +64,6 @@ pub struct Shadow {
     open: AtomicUsize,
     /// Permits to ask the upstream whether a quiet cache has everything.
     pub(crate) short_watches: Semaphore,
-    /// Permits to have the upstream repeat an answer.
     pub(crate) confirmations: Semaphore,
 }
 
@@ -114,7 +110,6 @@ impl Shadow {
         fits.then(|| self.held.claim(bytes))
     }
 
-    /// Returns the account of the cache's answers.
     pub(crate) fn made(&self) -> &HeldBytes {
         &self.made
     }
@@ -136,7 +131,6 @@ impl Shadow {
         }
     }
 
-    /// Notes the end of a comparison.
     pub(crate) fn end_comparison(&self) {
         self.open.fetch_sub(1, Ordering::AcqRel);
     }
@@ -153,14 +147,12 @@ impl Shadow {
         self.ledger.lock().count(kind, outcome, measured);
     }
 
-    /// Counts equal events of a watch that goes on.
     pub(crate) fn record_events(&self, kind: &ReadKind, events: u64) {
         if events > 0 {
             self.ledger.lock().count_events(kind, events);
         }
     }
 
-    /// Keeps a difference.
     pub(crate) fn keep(&self, request: &ShadowRequest, outcome: Outcome, what: DifferingPart) {
         tracing::warn!(
             client = &*request.kind.agent,
@@ -181,12 +173,6 @@ impl Shadow {
 
     fn spend(&self, busy: Duration) {
         self.pace.lock().spend(self.began.elapsed(), busy);
-    }
-}
-
-impl std::fmt::Debug for Shadow {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shadow").finish_non_exhaustive()
     }
 }
 
@@ -219,6 +205,39 @@ impl<F> Drop for Charged<F> {
     }
 }
 
+/// The CPU time of comparisons, as far as their share has not paid for it yet: a bucket that leaks
+/// at the share, and fills with the time for which comparisons ran. While it is full, no comparison
+/// begins. Pure: the time is an argument.
+#[derive(Debug)]
+struct Pace {
+    share: f64,
+    /// Seconds that are not paid for.
+    level: f64,
+    at: Duration,
+}
+
+impl Pace {
+    fn new(share: f64) -> Self {
+        Self { share, level: 0.0, at: Duration::ZERO }
+    }
+
+    fn spend(&mut self, now: Duration, busy: Duration) {
+        self.leak(now);
+        self.level += busy.as_secs_f64();
+    }
+
+    fn is_spent(&mut self, now: Duration) -> bool {
+        self.leak(now);
+        self.level > BURST_SECONDS
+    }
+
+    fn leak(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        self.level = (self.level - passed * self.share).max(0.0);
+        self.at = self.at.max(now);
+    }
+}
+
 /// The bound of all copies, with the pieces that they are joined to.
 pub(crate) const HELD_BYTES_MAX: usize = 64 << 20;
 /// Comparisons that wait for the task that begins them.
@@ -227,3 +246,44 @@ const WAITING_MAX: usize = 1_024;
 const SHORT_WATCHES_MAX: usize = 4;
 const CONFIRMATIONS_MAX: usize = 2;
 const SETTLE_STEP: Duration = Duration::from_millis(20);
+/// A start of many clients at once is compared without a pause: some hundred lists.
+const BURST_SECONDS: f64 = 1.0;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_burst_is_paid_for_over_time() {
+        let mut pace = Pace::new(0.1);
+        pace.spend(Duration::ZERO, Duration::from_millis(1500));
+        assert!(pace.is_spent(Duration::ZERO));
+        assert!(pace.is_spent(Duration::from_secs(4)));
+        assert!(!pace.is_spent(Duration::from_secs(6)));
+    }
+
+    proptest! {
+        /// No more is spent than the share, the burst and one comparison, whatever arrives.
+        #[test]
+        fn the_share_bounds_what_is_spent(
+            share in 0.01..1.0_f64,
+            steps in prop::collection::vec((0..5_000_u64, 0..2_000_u64), 1..200),
+        ) {
+            let (mut pace, mut now, mut spent) = (Pace::new(share), Duration::ZERO, 0.0);
+            let mut longest = 0.0_f64;
+            for (pause, busy) in steps {
+                now += Duration::from_millis(pause);
+                if !pace.is_spent(now) {
+                    let busy = Duration::from_millis(busy);
+                    pace.spend(now, busy);
+                    spent += busy.as_secs_f64();
+                    longest = longest.max(busy.as_secs_f64());
+                }
+            }
+            let most = share * now.as_secs_f64() + BURST_SECONDS + longest + 1e-6;
+            prop_assert!(spent <= most, "{spent} of {most}");
+        }
+    }
+}

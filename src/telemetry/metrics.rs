@@ -19,6 +19,43 @@ use prometheus::{
 
 use crate::api::labels::Label;
 
+/// Defines a struct of metrics and its `register`. Each is stated once: the comment above it is its
+/// help, and the function that registers it gets the rest, without the registry and the help.
+macro_rules! families {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis struct $name:ident {
+            $(
+                $(#[doc = $help:literal])+
+                $field_visibility:vis $field:ident: $kind:ty =
+                    $register:ident($metric:literal $(, $argument:expr)* $(,)?),
+            )+
+        }
+    ) => {
+        $(#[$attribute])*
+        $visibility struct $name {
+            $($(#[doc = $help])+ $field_visibility $field: $kind,)+
+        }
+
+        impl $name {
+            /// Registers the metrics. May be called once per registry.
+            $visibility fn register(
+                registry: &prometheus::Registry,
+            ) -> Result<Self, prometheus::Error> {
+                $(
+                    let help = concat!($($help),+).trim_start();
+                    let $field = $crate::telemetry::metrics::$register(
+                        registry, $metric, help $(, $argument)*
+                    )?;
+                )+
+                Ok(Self { $($field),+ })
+            }
+        }
+    };
+}
+
+pub(crate) use families;
+
 /// Registers a counter without labels.
 pub fn counter(
     registry: &Registry,
@@ -149,6 +186,17 @@ pub fn histogram_vec(
 ) -> Result<HistogramVec, prometheus::Error> {
     let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
     registered(registry, HistogramVec::new(options, labels)?)
+}
+
+/// Registers a histogram for each value of an enum. `buckets` are upper bounds, ascending.
+pub(crate) fn histograms_of<L: Label>(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    label: &str,
+    buckets: &[f64],
+) -> Result<Labelled<L, Histogram>, prometheus::Error> {
+    Ok(Labelled::new(&histogram_vec(registry, name, help, &[label], buckets)?))
 }
 
 /// Registers a family of counters of floating-point numbers.

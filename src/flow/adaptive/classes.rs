@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use crate::keyed_hash::BuildKeyedHash;
 
-/// The classes of one API server.
 #[derive(Debug)]
 pub(super) struct Classes {
     classes: HashMap<u64, Class, BuildKeyedHash>,
@@ -17,14 +16,12 @@ pub(super) struct Classes {
     votes: u32,
 }
 
-/// The latencies of the reads of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Latencies {
     /// The median, over all reads, of their class's latency in parts of the usual one.
     pub(super) ratio: f64,
     /// The mean, over all reads, of the seconds beyond their class's usual latency.
     pub(super) excess: f64,
-    /// The mean of their seconds.
     pub(super) latency: f64,
 }
 
@@ -32,14 +29,12 @@ pub(super) struct Latencies {
 struct Class {
     /// Latencies in seconds of this window, of which at most [`SAMPLES_MAX`] are kept.
     samples: Vec<f32>,
-    /// All reads of this window.
     count: u32,
     /// The median of the last window with reads.
     last: Option<f32>,
     /// The medians of the windows of this minute, and all its reads.
     windows: Vec<f32>,
     minute_count: u32,
-    /// The last minutes.
     minutes: VecDeque<Minute>,
     /// The least median of them, if the class votes.
     usual: Option<f32>,
@@ -77,7 +72,6 @@ impl Classes {
         }
     }
 
-    /// Returns the votes of this window.
     pub(super) fn votes(&self) -> u32 {
         self.votes
     }

@@ -8,11 +8,9 @@ pub(super) struct Outcomes {
     /// The seats of all answers.
     pub(super) seats: u64,
     pub(super) errors: u32,
-    /// Requests without an answer.
     pub(super) lost: u32,
 }
 
-/// The counts since the limit was latencies.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) began: Duration,
@@ -23,7 +21,6 @@ pub(super) struct Window {
     pub(super) outcomes: Outcomes,
 }
 
-/// The result of a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     /// The mean of the seats in use.

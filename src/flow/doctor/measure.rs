@@ -2,40 +2,32 @@
 
 use crate::cost::Cost;
 use crate::costs::HabitKey;
-use crate::doctor::estimate::{bytes, interval};
 use crate::doctor::rule::{Rule, Weight};
 use crate::doctor::sums::Sums;
 use crate::habit::{AskedForm, Start};
 
-/// A measurement of a client by a rule.
-pub(super) struct Measured {
-    /// The size of the habit, divided by the bound of the rule.
-    pub(super) size: f64,
-    /// A sentence.
-    pub(super) evidence: String,
-    /// The costs of the requests that have the habit.
-    pub(super) cost: Cost,
-}
+/// The size of a habit, divided by the bound of its rule; a sentence; and the costs of the requests
+/// that have the habit.
+pub(super) type Measured = (f64, String, Cost);
 
 impl Rule {
     /// Returns what was seen of it. `None` if nothing was.
     pub(super) fn measure(self, sums: &Sums, agent: &str) -> Option<Measured> {
-        let (size, evidence, cost) = match self {
+        match self {
             Self::PollList | Self::UnsetList | Self::UnpagedList | Self::RelistLoop => {
-                self.measure_lists(sums)?
+                self.measure_lists(sums)
             }
             Self::WatchChurn | Self::DeadWatch | Self::TwinWatches | Self::NodeAgent => {
-                self.measure_watches(sums)?
+                self.measure_watches(sums)
             }
-            Self::NoGzip | Self::Json | Self::WholeObjects => self.measure_forms(sums, agent)?,
+            Self::NoGzip | Self::Json | Self::WholeObjects => self.measure_forms(sums, agent),
             Self::PollGet | Self::Retries | Self::Deprecated | Self::NoAgent => {
-                self.measure_requests(sums, agent)?
+                self.measure_requests(sums, agent)
             }
-        };
-        Some(Measured { size, evidence, cost })
+        }
     }
 
-    fn measure_lists(self, sums: &Sums) -> Option<(f64, String, Cost)> {
+    fn measure_lists(self, sums: &Sums) -> Option<Measured> {
         let every = |cost: &Cost| interval(sums.every(cost));
         match self {
             Self::PollList if !sums.has_watch() => {
@@ -69,7 +61,7 @@ impl Rule {
         }
     }
 
-    fn measure_watches(self, sums: &Sums) -> Option<(f64, String, Cost)> {
+    fn measure_watches(self, sums: &Sums) -> Option<Measured> {
         let watches = sums.watches;
         match self {
             Self::WatchChurn if watches.requests >= LISTS_MIN => {
@@ -110,7 +102,7 @@ impl Rule {
         }
     }
 
-    fn measure_forms(self, sums: &Sums, agent: &str) -> Option<(f64, String, Cost)> {
+    fn measure_forms(self, sums: &Sums, agent: &str) -> Option<Measured> {
         match self {
             Self::NoGzip => {
                 let lists = sums.lists_of(|key| !key.habit.takes_gzip);
@@ -148,7 +140,7 @@ impl Rule {
         }
     }
 
-    fn measure_requests(self, sums: &Sums, agent: &str) -> Option<(f64, String, Cost)> {
+    fn measure_requests(self, sums: &Sums, agent: &str) -> Option<Measured> {
         match self {
             Self::PollGet if !sums.has_watch() => {
                 let gets = sums.gets;
@@ -202,7 +194,7 @@ impl Rule {
 
 /// Measures informers that list again and again: over one connection, or one after another over new
 /// ones, as when their program crashes.
-fn measure_relists(sums: &Sums) -> (f64, String, Cost) {
+fn measure_relists(sums: &Sums) -> Measured {
     let again = sums.lists_of(|key| is_new(key) && key.habit.is_repeated);
     let begun = sums.lists_of(|key| is_new(key) && !key.habit.is_repeated);
     let again_size = again.requests / RELISTS_MIN;
@@ -247,6 +239,22 @@ fn is_go(agent: &str) -> bool {
 /// Whether the agent names the program, and not only its library.
 pub fn says_who(agent: &str) -> bool {
     !agent.is_empty() && !LIBRARY_AGENTS.iter().any(|library| agent.starts_with(library))
+}
+
+fn interval(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 1.5 => format!("{:.1} times a second", 1.0 / seconds.max(1e-9)),
+        seconds if seconds < 120.0 => format!("every {seconds:.0} s"),
+        seconds => format!("every {:.0} min", seconds / 60.0),
+    }
+}
+
+fn bytes(bytes: f64) -> String {
+    match bytes {
+        bytes if bytes < 1e6 => format!("{:.0} KB", bytes / 1e3),
+        bytes if bytes < 1e9 => format!("{:.1} MB", bytes / 1e6),
+        bytes => format!("{:.1} GB", bytes / 1e9),
+    }
 }
 
 /// The user agents of libraries whose program has set none.

@@ -16,7 +16,6 @@ pub(super) type Who = [Box<str>; 3];
 pub(super) struct Sums {
     lists: Vec<(HabitKey, Cost)>,
     pub(super) watches: Cost,
-    /// Watches in JSON.
     pub(super) json_watches: Cost,
     /// Watches that begin with the state, as a list does.
     pub(super) initial_watches: Cost,
@@ -28,7 +27,6 @@ pub(super) struct Sums {
     pub(super) early: Cost,
     /// Those of a deprecated API.
     pub(super) deprecated: Cost,
-    /// The time since the last list.
     pub(super) list_age: Option<Duration>,
     /// The time since the last of [`Self::gets`].
     get_age: Option<Duration>,
@@ -36,9 +34,7 @@ pub(super) struct Sums {
     watch_age: Option<Duration>,
     /// The parts of the last hour in which lists came that no connection has repeated, as bits.
     begins: u16,
-    /// Whether the client asks for metadata alone, too.
     pub(super) asks_metadata: bool,
-    /// Whether the resource is one of Kubernetes' own.
     pub(super) is_built_in: bool,
     /// The addresses from which it reads the pods of all nodes.
     pub(super) addresses: usize,
@@ -68,12 +64,10 @@ impl Sums {
         age.is_some_and(|age| age.as_secs_f64() <= (2.0 * every).max(60.0))
     }
 
-    /// Whether it lists again and again still.
     pub(super) fn still_lists(&self, lists: &Cost) -> bool {
         Self::goes_on(self.list_age, self.every(lists))
     }
 
-    /// Whether it reads objects again and again still.
     pub(super) fn still_gets(&self) -> bool {
         Self::goes_on(self.get_age, self.every(&self.gets))
     }
@@ -175,7 +169,5 @@ fn who(key: &HabitKey) -> Who {
 
 /// A watch lasts an hour at most, unless its client asks for more.
 const WATCHED_WITHIN: Duration = Duration::from_secs(2 * 3600);
-/// The name for all resources of a client.
 pub(super) const ALL_RESOURCES: &str = "(all)";
-/// The resource that node agents read.
 const PODS: &str = "pods";

@@ -21,11 +21,10 @@ impl Scheduler {
         self.note_start(now, place, request, before.unwrap_or_default())
     }
 
-    /// Starts a request that waits.
     fn start_waiting(&mut self, now: Duration, id: WaitingId) -> Option<(Ticket, Arriving)> {
         let level = self.levels.get_mut(id.level)?;
         let before = level.sums();
-        let request = level.start_waiting(id.flow, id.number)?.request();
+        let request = level.start_waiting(id.flow, id.number)?.request;
         self.waiting -= 1;
         Some((self.note_start(now, id.level, &request, before), request))
     }
@@ -191,7 +190,7 @@ impl Scheduler {
         level: &Level,
         short: WaitingId,
     ) -> Option<WaitingId> {
-        let request = level.get(short.flow, short.number)?.request();
+        let request = level.get(short.flow, short.number)?.request;
         let (tag, available) = (level.tag(short.flow), self.available(level));
         let given_less = level.order().search(|Width { seats, is_long }, head| {
             if head.tag >= tag || is_long && !self.has_room_for_long(level, seats) {
@@ -212,7 +211,7 @@ impl Scheduler {
     /// Whether seats may be collected for a request: not while it waits for long ones to end.
     fn may_be_collected_for(&self, id: WaitingId) -> bool {
         let level = self.levels.get(id.level);
-        let request = level.and_then(|level| Some(level.get(id.flow, id.number)?.request()));
+        let request = level.and_then(|level| Some(level.get(id.flow, id.number)?.request));
         level.zip(request).is_some_and(|(level, request)| {
             !request.is_long() || self.has_room_for_long(level, request.seats)
         })
@@ -222,7 +221,7 @@ impl Scheduler {
     /// it, or has nothing else.
     fn is_due(&self, id: WaitingId) -> bool {
         let level = self.levels.get(id.level);
-        let seats = level.and_then(|level| Some(level.get(id.flow, id.number)?.request().seats));
+        let seats = level.and_then(|level| Some(level.get(id.flow, id.number)?.request.seats));
         level.zip(seats).is_some_and(|(level, seats)| {
             level.in_use == 0 || level.in_use + seats <= level.limits.nominal
         })
@@ -230,7 +229,7 @@ impl Scheduler {
 
     fn work_of(&self, id: WaitingId) -> i128 {
         let waiting = self.levels.get(id.level).and_then(|level| level.get(id.flow, id.number));
-        waiting.map_or(0, |waiting| waiting.request().work())
+        waiting.map_or(0, |waiting| waiting.request.work())
     }
 
     /// Rejects the newest request of the longest queue of a level, if that is longer than the one
@@ -242,8 +241,8 @@ impl Scheduler {
             return false;
         }
         let Some(dropped) = level.pop_newest(longest) else { return false };
-        let retry_after = level.expected_wait(&dropped.request());
-        let id = WaitingId { level: place, flow: longest, number: dropped.number() };
+        let retry_after = level.expected_wait(&dropped.request);
+        let id = WaitingId { level: place, flow: longest, number: dropped.number };
         let rejected = Rejected { reason: RejectReason::QueueFull, retry_after };
         self.outcomes.push(Outcome { id, result: Err(rejected) });
         self.waiting -= 1;

@@ -42,7 +42,6 @@ fn place(kind: u64) -> usize {
 }
 
 const PLACES: usize = 2048;
-/// The weight of a new time.
 const WEIGHT: f32 = 1.0 / 16.0;
 /// Before the first request of a kind.
 const FIRST: Duration = Duration::from_millis(3);

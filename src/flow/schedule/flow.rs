@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::order::{Head, Order, Width};
 use super::request::Arriving;
 
-/// The requests of one distinguisher's value.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     pub(super) tag: i128,
@@ -17,7 +16,6 @@ pub(super) struct Flow {
     pub(super) in_use: u64,
 }
 
-/// A request that waits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Waiting {
     pub(super) number: u64,
@@ -48,7 +46,6 @@ impl Flow {
         self.tag += request.work();
     }
 
-    /// Adds work to what the flow was given.
     pub(super) fn move_by(&mut self, work: i128, order: &mut Order) {
         self.leave(order);
         self.tag += work;
@@ -67,15 +64,7 @@ impl Flow {
 }
 
 impl Waiting {
-    pub(super) fn new(number: u64, arrived: Duration, request: Arriving) -> Self {
-        Self { number, arrived, request }
-    }
-
     pub(super) fn number(&self) -> u64 {
         self.number
-    }
-
-    pub(super) fn request(&self) -> Arriving {
-        self.request
     }
 }

@@ -13,7 +13,6 @@ use super::request::{Arriving, LevelSpec, Manner, Ticket};
 use super::share::{LevelShare, Limits, SeatSums};
 use crate::keyed_hash::BuildHashOfHash;
 
-/// A level.
 #[derive(Debug)]
 pub(super) struct Level {
     pub(super) spec: LevelSpec,
@@ -29,7 +28,6 @@ pub(super) struct Level {
     pub(super) is_gone: bool,
     /// The key is a hash that is seeded at random.
     flows: HashMap<u64, Flow, BuildHashOfHash>,
-    /// The flows that wait.
     order: Order,
     /// The flows that wait, by the number of their requests.
     lengths: BTreeSet<(usize, u64)>,
@@ -51,7 +49,6 @@ pub(super) struct AvailableSeats {
     pub(super) minimum: u64,
 }
 
-/// Whether a request may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fit {
     Yes,
@@ -125,7 +122,6 @@ impl Level {
         }
     }
 
-    /// Whether a long request runs.
     pub(super) fn has_long(&self) -> bool {
         self.long_in_use > 0
     }
@@ -145,7 +141,6 @@ impl Level {
         self.order.first().map_or(u64::MAX, |head| head.number)
     }
 
-    /// Returns the start tag of a flow.
     pub(super) fn tag(&self, flow: u64) -> i128 {
         self.flows.get(&flow).map_or(self.virtual_time, |flow| flow.tag)
     }
@@ -210,7 +205,6 @@ impl Level {
         )
     }
 
-    /// Returns how long a request may wait.
     pub(super) fn wait_max(&self, now: Duration, request: &Arriving) -> Duration {
         let long = self.backlogged.is_some_and(|since| now.saturating_sub(since) > BACKLOG_LONG);
         if long && request.is_short_read { request.wait_max / 4 } else { request.wait_max }
@@ -249,7 +243,6 @@ impl Level {
         self.remove(key, number)
     }
 
-    /// Takes a request out.
     pub(super) fn remove(&mut self, key: u64, number: u64) -> Option<Waiting> {
         let flow = self.flows.get_mut(&key)?;
         let place = flow.queue.binary_search_by_key(&number, Waiting::number).ok()?;

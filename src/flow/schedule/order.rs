@@ -12,9 +12,7 @@ use std::iter::Peekable;
 /// The first request of a flow that waits. The least is next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Head {
-    /// The start tag of the flow.
     pub(super) tag: i128,
-    /// The number of the request.
     pub(super) number: u64,
     pub(super) flow: u64,
 }
@@ -83,7 +81,6 @@ impl Order {
         self.widths.insert(place, flows);
     }
 
-    /// Returns the flow that is next.
     pub(super) fn first(&self) -> Option<&Head> {
         self.widths.first().map(|flows| &flows.first)
     }
@@ -130,7 +127,6 @@ impl Order {
 /// The next step of a search that has asked about a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SearchStep {
-    /// It ends.
     Take,
     /// It goes on with the next flow.
     OtherFlow,

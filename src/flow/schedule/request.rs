@@ -143,17 +143,12 @@ impl Ticket {
         LevelId(self.level)
     }
 
-    /// Whether it was expected to be held for long.
     pub(super) fn is_long(&self) -> bool {
         is_long(self.guess)
     }
 }
 
 impl Rejected {
-    pub(super) fn now(reason: RejectReason) -> Self {
-        Self { reason, retry_after: Duration::ZERO }
-    }
-
     /// Returns the rejection of a request that has waited as long as it may.
     pub fn timed_out(retry_after: Duration) -> Self {
         Self { reason: RejectReason::TimeOut, retry_after }

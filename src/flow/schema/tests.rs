@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::built_in;
 use crate::level::PriorityLevel;
+use crate::plan::{flow_schemas, priority_levels};
 
 /// Returns a valid object after a change of its specification.
 fn changed(change: impl FnOnce(&mut Value)) -> Result<FlowSchema, InvalidObject> {
@@ -25,8 +25,8 @@ fn changed(change: impl FnOnce(&mut Value)) -> Result<FlowSchema, InvalidObject>
 
 #[test]
 fn all_built_in_objects_are_valid() {
-    assert_eq!(built_in::flow_schemas().len(), 11);
-    assert_eq!(built_in::priority_levels().len(), 8);
+    assert_eq!(flow_schemas().len(), 11);
+    assert_eq!(priority_levels().len(), 8);
 }
 
 #[test]

@@ -53,7 +53,6 @@ pub enum CertificateError {
     Tls(#[source] rustls::Error),
 }
 
-/// The certificate of one listener.
 pub(super) struct ServingCertificate {
     pub(super) resolver: Arc<CertificateResolver>,
     /// The CA that clients must trust, in PEM.
@@ -63,7 +62,6 @@ pub(super) struct ServingCertificate {
 }
 
 impl ServingCertificate {
-    /// Reads or generates a certificate.
     pub(super) fn load(
         config: &CertificateConfig,
         provider: &Arc<CryptoProvider>,
@@ -96,7 +94,6 @@ impl ServingCertificate {
     }
 }
 
-/// Reloads a certificate when its files change.
 pub(crate) struct CertificateReloader {
     files: Files,
     /// The content that was last read, good or bad, so that a bad file is logged once.
@@ -106,7 +103,6 @@ pub(crate) struct CertificateReloader {
 }
 
 impl CertificateReloader {
-    /// Polls the files until `stop` is cancelled.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_some() {
             self.poll();
@@ -139,7 +135,6 @@ impl CertificateReloader {
     }
 }
 
-/// Selects the current certificate for each handshake.
 #[derive(Debug)]
 pub(crate) struct CertificateResolver {
     current: ArcSwap<CertifiedKey>,
@@ -159,7 +154,6 @@ impl ResolvesServerCert for CertificateResolver {
     }
 }
 
-/// The files of a certificate and its key.
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
@@ -235,7 +229,6 @@ const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// The CA beside a certificate, in a Secret of the type kubernetes.io/tls.
 const CA_FILE: &str = "ca.crt";
 
-/// The names of every generated certificate.
 const LOCAL_NAMES: &[&str] = &["localhost", "127.0.0.1", "::1"];
 
 #[cfg(test)]

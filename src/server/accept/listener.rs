@@ -53,13 +53,11 @@ impl fmt::Display for BoundListener {
     }
 }
 
-/// A listener that is bound.
 pub(crate) struct Listener {
     pub(crate) bound: BoundListener,
     pub(crate) socket: Socket,
 }
 
-/// The socket that accepts connections.
 pub(crate) enum Socket {
     Tls(TcpListener, Arc<ProxyNetworks>, Box<TlsSetup>),
     Plain(TcpListener, Arc<ProxyNetworks>),

@@ -8,26 +8,21 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The head of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     family: Family,
     rest_bytes: usize,
 }
 
-/// The client that a header names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The proxy itself, as for its health checks, or a client whose address it does not know: the
     /// peer of the connection.
     Peer,
-    /// A client at an address.
     Address(SocketAddr),
-    /// A client on a Unix socket of the proxy.
     Socket,
 }
 
-/// Why a header is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeaderError {
     /// The connection does not begin with a header.
@@ -35,13 +30,10 @@ pub(crate) enum HeaderError {
         "it is in proxyProtocol.trustedNetworks and does not begin with a header of the PROXY protocol"
     )]
     Missing,
-    /// A header of version 1, which is text.
     #[error("it sends version 1 of the PROXY protocol; configure version 2 there")]
     Version1,
-    /// A version of the future.
     #[error("its PROXY header has version {0}, not 2")]
     Version(u8),
-    /// A command that the specification does not have.
     #[error("its PROXY header has the unknown command {0}")]
     Command(u8),
     /// No address of a TCP connection.
@@ -64,7 +56,6 @@ enum Family {
 }
 
 impl Head {
-    /// Parses the first bytes of a connection.
     pub(crate) fn parse(bytes: [u8; HEAD_BYTES]) -> Result<Self, HeaderError> {
         let (signature, [version_and_command, family, high, low]) = split(bytes);
         if signature != SIGNATURE {
@@ -135,7 +126,6 @@ fn address(ip: IpAddr, port: [u8; 2]) -> Source {
     Source::Address(SocketAddr::new(ip, u16::from_be_bytes(port)))
 }
 
-/// The bytes of the head.
 pub(crate) const HEAD_BYTES: usize = 16;
 /// Limit of the bytes behind the head. The longest addresses are 216 bytes; the fields of today's
 /// proxies, with a client certificate's names, some hundred.

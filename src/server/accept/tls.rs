@@ -16,10 +16,8 @@ use crate::server::accept::certificate::{
     CertificateError, CertificateReloader, CertificateResolver, ServingCertificate,
 };
 
-/// The TLS set-up of one listener.
 pub(crate) struct TlsSetup {
     pub(crate) acceptors: TlsAcceptors,
-    /// The CA that clients must trust, in PEM.
     pub(crate) ca_pem: String,
     /// Keeps the serving certificate current, if it is read from files.
     pub(crate) reloader: Option<CertificateReloader>,
@@ -66,12 +64,10 @@ impl TlsAcceptors {
         Ok(Self { provider, resolver, client_cas, config: Arc::new(config) })
     }
 
-    /// Returns what has the serving certificate.
     pub(crate) fn serving(&self) -> &Arc<CertificateResolver> {
         &self.resolver
     }
 
-    /// Returns the acceptor of the next connection.
     pub(crate) fn current(&mut self) -> TlsAcceptor {
         if let Some(cas) = &mut self.client_cas {
             let hints = cas.hints.load();

@@ -10,7 +10,6 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::server::accept::bind_error::BindError;
 
-/// Binds a Unix socket at `path`.
 pub(crate) fn bind(path: &Path) -> Result<(UnixListener, SocketFile), BindError> {
     check_directory(path)?;
     let address = path.display().to_string();

@@ -24,18 +24,14 @@ use crate::server::cached::{get, list};
 use crate::server::delegate::{ListPlan, ReadAt, Reason};
 use crate::server::http::body::Body;
 
-/// Why there is no answer of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
-    /// A cache would have forwarded the read.
     Forwards(Reason),
-    /// The cache did not reach the state in time.
     Late,
     /// The history does not go back to it.
     BeforeCache,
 }
 
-/// An answer of the cache.
 #[derive(Debug)]
 pub(crate) struct StateAnswer {
     pub(crate) response: Response<Body>,
@@ -43,7 +39,6 @@ pub(crate) struct StateAnswer {
     pub(crate) forwards: Option<Reason>,
 }
 
-/// Returns the list at `at`, by the plan of the request.
 pub(crate) async fn list_at(
     read: &CachedRead<'_>,
     plan: &ListPlan,
@@ -229,7 +224,6 @@ fn key_of(read: &CachedRead<'_>) -> Key {
     Key::new(namespace, &read.request.name)
 }
 
-/// The longest wait for the state of an answer.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Events of a busy resource come sooner.
 const QUIET_AFTER: Duration = Duration::from_millis(500);

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use bytes::Bytes;
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{IntCounter, IntGauge};
 
 use crate::cache::refusal::Refusal;
 use crate::codec::gzip::segment_cache::{PendingList, SegmentCache};
@@ -18,7 +18,7 @@ use crate::codec::held_bytes::HeldBytes;
 use crate::codec::list::SplicedList;
 use crate::server::delegate::Reason;
 use crate::tasks::spawn_blocking;
-use crate::telemetry::metrics::{counter, gauge, saturating_i64};
+use crate::telemetry::metrics::{families, saturating_i64};
 
 /// Compresses lists. Cheap to clone: clones share the cached segments.
 #[derive(Clone)]
@@ -61,7 +61,6 @@ impl Compressor {
         self.segments.clone()
     }
 
-    /// Looks up the cached segments of a list.
     pub(crate) fn look_up(&self, list: SplicedList) -> PendingList {
         let pending = self.segments.look_up(list);
         let (segments, missing) = pending.segment_counts();
@@ -85,45 +84,25 @@ impl Compressor {
     }
 }
 
-/// The metrics of compressed segments. Cheap to clone: clones share the metrics.
-#[derive(Clone, Debug)]
-pub struct GzipMetrics {
-    segments: IntGauge,
-    bytes: IntGauge,
-    bytes_limit: IntGauge,
-    hits: IntCounter,
-    misses: IntCounter,
+families! {
+    /// The metrics of compressed segments. Cheap to clone: clones share the metrics.
+    #[derive(Clone, Debug)]
+    pub struct GzipMetrics {
+        /// Compressed segments of lists and of initial events in the cache.
+        segments: IntGauge = gauge("weir_gzip_segments"),
+        /// Size of the compressed segments of lists and of initial events in the cache, in bytes.
+        bytes: IntGauge = gauge("weir_gzip_segments_bytes"),
+        /// Limit on the size of the compressed segments of lists and of initial events in the
+        /// cache, in bytes.
+        bytes_limit: IntGauge = gauge("weir_gzip_segments_bytes_limit"),
+        /// Segments of compressed lists that were in the cache.
+        hits: IntCounter = counter("weir_gzip_segment_hits_total"),
+        /// Segments of compressed lists that had to be compressed.
+        misses: IntCounter = counter("weir_gzip_segment_misses_total"),
+    }
 }
 
 impl GzipMetrics {
-    /// Registers the metrics. May be called once per registry.
-    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let gauge = |name: &str, help: &str| gauge(registry, name, help);
-        let counter = |name: &str, help: &str| counter(registry, name, help);
-        Ok(Self {
-            segments: gauge(
-                "weir_gzip_segments",
-                "Compressed segments of lists and of initial events in the cache.",
-            )?,
-            bytes: gauge(
-                "weir_gzip_segments_bytes",
-                "Size of the compressed segments of lists and of initial events in the cache, in bytes.",
-            )?,
-            bytes_limit: gauge(
-                "weir_gzip_segments_bytes_limit",
-                "Limit on the size of the compressed segments of lists and of initial events in the cache, in bytes.",
-            )?,
-            hits: counter(
-                "weir_gzip_segment_hits_total",
-                "Segments of compressed lists that were in the cache.",
-            )?,
-            misses: counter(
-                "weir_gzip_segment_misses_total",
-                "Segments of compressed lists that had to be compressed.",
-            )?,
-        })
-    }
-
     /// Sets the limit on the size of the cache.
     pub fn limit(&self, bytes_max: usize) {
         self.bytes_limit.set(saturating_i64(bytes_max));
@@ -147,7 +126,6 @@ impl GzipMetrics {
     }
 }
 
-/// The interval of updates of the metrics.
 const TICK: Duration = Duration::from_secs(60);
 
 /// The reason if the task panics or the runtime stops: the upstream answers.

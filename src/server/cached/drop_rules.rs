@@ -18,13 +18,11 @@ use crate::api::resource::GroupVersionResource;
 use crate::config::CacheConfig;
 use crate::flow::rules::product;
 
-/// The clients of rules that have written.
 #[derive(Debug, Default)]
 pub(crate) struct DropRules {
     writers: RwLock<HashSet<Writer>>,
 }
 
-/// A client, and the resource of which it has changed an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Writer {
     product: Box<str>,

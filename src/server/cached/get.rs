@@ -42,7 +42,6 @@ pub(crate) async fn serve(
     }
 }
 
-/// Returns the response with an object.
 pub(super) fn respond_with(
     read: &CachedRead<'_>,
     handle: &CacheHandle,

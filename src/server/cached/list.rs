@@ -20,23 +20,27 @@ use std::sync::Arc;
 
 use http::Response;
 
+use crate::api::continue_token::ContinueToken;
 use crate::api::media_type::{Form, View};
 use crate::api::resource::ApiResource;
+use crate::cache::core::snapshot::{PageRange, Snapshot};
+use crate::cache::core::store::ScanIndex;
 use crate::cache::core::watch_cache::State;
+use crate::cache::core::watcher::WatchFilter;
 use crate::cache::handle::CacheHandle;
 use crate::cache::proof::consistent_list::NoProof;
 use crate::cache::refusal::Refusal;
 use crate::codec::gzip;
 use crate::codec::gzip::segment_cache::PendingList;
-use crate::codec::list::{self, SplicedList};
+use crate::codec::list::{self, ListMeta, SplicedList};
+use crate::codec::object::Object;
 use crate::config::ConsistentLists;
 use crate::server::cached::compress::Compressor;
-use crate::server::cached::page::{Selected, select};
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::{accepts_gzip, compressed, plain, rendered};
-use crate::server::delegate::{ListPlan, ReadAt, Reason};
+use crate::server::delegate::{ListPlan, ReadAt, Reason, Target};
 use crate::server::http::body::Body;
-use crate::server::http::list_body::ListBody;
+use crate::server::http::rendered::ListBody;
 use crate::server::lanes::Slot;
 use crate::server::metrics::{ResourceMetrics, WaitCause};
 use crate::tasks::spawn_blocking;
@@ -135,7 +139,7 @@ async fn proved_state(read: &CachedRead<'_>) -> Result<(CacheHandle, Arc<State>)
     };
     let handle = handle.map_err(without_budget)?;
     let handle = handle.filter(CacheHandle::is_ready).ok_or(Reason::Consistent)?;
-    let (since, timeout) = (read.context.started, services.freshness_timeout());
+    let (since, timeout) = (read.context.started, services.seams.freshness_timeout);
     let fresh = {
         let fresh = pin!(handle.consistent_state(since, forwarding, timeout));
         read.waiting(WaitCause::Freshness, fresh).await
@@ -169,9 +173,7 @@ async fn slot(read: &CachedRead<'_>) -> Option<Slot> {
     }
 }
 
-/// A list in the format of the response.
 enum EncodedList {
-    /// A list that shares the objects' bytes.
     Spliced(SplicedList),
     /// A compressed list, of which segments may be missing.
     Compressed(PendingList),
@@ -199,7 +201,143 @@ fn encode(
     EncodedList::Compressed(pending)
 }
 
+struct Selected {
+    meta: ListMeta,
+    /// The index that narrowed the scan, and the number of objects that it read.
+    scan: (ScanIndex, usize),
+    objects: Vec<Arc<Object>>,
+}
+
+/// Selects the objects of a list (`docs/semantics.md` §3.1 to §3.4). Returns `None` if the plan needs a state that the cache cannot
+/// reconstruct. `counts_shard` is [`PageRange::counts_shard`].
+fn select(
+    resource: &ApiResource,
+    state: &State,
+    filter: &WatchFilter,
+    plan: &ListPlan,
+    counts_shard: bool,
+) -> Option<Selected> {
+    let (snapshot, indexed) = match plan.read_at {
+        ReadAt::Newest(_) | ReadAt::Consistent => {
+            (Snapshot::latest(state), resource.selectable.indexed())
+        }
+        ReadAt::Exact(at) => (Snapshot::at(state, at)?, None),
+    };
+    let from = plan.start_key.as_deref().unwrap_or_default();
+    let range = PageRange { from, limit: plan.limit, indexed, counts_shard };
+    let page = snapshot.page(filter, &range);
+    let resource_version = snapshot.resource_version();
+    let mut meta = ListMeta { resource_version, ..ListMeta::default() };
+    if let Some(shard) = &filter.shard {
+        meta.shard_selector = shard.to_string();
+    }
+    if let Some(next) = page.next {
+        meta.continue_token = ContinueToken::encode(resource_version, &next.last);
+        meta.remaining_item_count = next.remaining;
+    }
+    Some(Selected { meta, scan: (page.index, page.scanned), objects: page.objects })
+}
+
+impl ListPlan {
+    /// Adapts the plan to its target. A list of a single object has no pages, and row L5 differs
+    /// for it (`docs/semantics.md` §1.6.2). A continue token makes it an ordinary list again.
+    pub(super) fn for_target(
+        self,
+        target: &Target,
+        resource: &ApiResource,
+    ) -> Result<Self, Reason> {
+        if self.start_key.is_some() || !target.is_single(resource) {
+            return Ok(self);
+        }
+        if self.collection_only {
+            return Err(Reason::Latest);
+        }
+        // It costs the upstream no more than a proof.
+        if self.read_at == ReadAt::Consistent {
+            return Err(Reason::Consistent);
+        }
+        Ok(Self { limit: None, ..self })
+    }
+}
+
 /// The scans of an object, one for each term of a selector, that are done on the connection's own
 /// worker. They take some tens of microseconds. More would delay other requests there, and one
 /// connection may ask for hundreds of lists at once.
 const INLINE_SCANS_MAX: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+    use std::time::Duration;
+
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::api::resource_version::ResourceVersion;
+    use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
+    use crate::cache::script::object;
+    use crate::server::delegate::Freshness;
+    use crate::testing::config_maps;
+
+    const LIMITS: WindowLimits = WindowLimits {
+        events_min: 100,
+        events_max: 100,
+        age: Duration::from_secs(75),
+        bytes_max: 1 << 20,
+    };
+
+    /// Returns the token that etcd's path in the API server writes for the same key: it has no
+    /// leading slash.
+    fn from_etcd(token: &str) -> String {
+        use base64::Engine;
+        use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+        let json = String::from_utf8(URL_SAFE_NO_PAD.decode(token).unwrap()).unwrap();
+        URL_SAFE_NO_PAD.encode(json.replace(r#""start":"/"#, r#""start":""#))
+    }
+
+    proptest! {
+        /// Tokens in the format of the cache and of etcd alternate, while objects come and go. The
+        /// walk still shows each object of its state once.
+        #[test]
+        fn pages_return_each_object_of_one_state_once(
+            names in btree_set("[a-c]{1,2}(-[a-c])?", 0..12),
+            within in any::<bool>(),
+            steps in vec((1..4_usize, any::<bool>(), "[a-c]{1,2}", any::<bool>()), 1..6),
+        ) {
+            let cache = WatchCache::new(LIMITS);
+            let objects: Vec<_> = names.iter().map(|name| object(name, 5)).collect();
+            cache.replace(objects, ResourceVersion(10));
+            let namespace = within.then(|| "ns".into());
+            let filter = WatchFilter { namespace, ..WatchFilter::default() };
+            let (mut seen, mut revision) = (Vec::new(), 10);
+            let mut plan = ListPlan {
+                read_at: ReadAt::Newest(Freshness::Any),
+                limit: None,
+                start_key: None,
+                collection_only: false,
+            };
+            for (limit, etcd, name, delete) in steps.iter().cycle() {
+                plan.limit = NonZeroUsize::new(*limit);
+                let state = cache.state().unwrap();
+                let page = select(&config_maps(), &state, &filter, &plan, false).unwrap();
+                prop_assert_eq!(page.meta.resource_version, ResourceVersion(10));
+                seen.extend(page.objects.iter().map(|object| object.key.name().to_owned()));
+                let token = page.meta.continue_token;
+                if token.is_empty() {
+                    break;
+                }
+                let left = names.len() - seen.len();
+                prop_assert_eq!(page.meta.remaining_item_count, Some(left as u64));
+                let token = if *etcd { from_etcd(&token) } else { token };
+                let token = ContinueToken::decode(&token).unwrap();
+                (plan.read_at, plan.start_key) = (ReadAt::Exact(token.at.unwrap()), Some(token.from));
+                revision += 1;
+                let changed = object(name, revision);
+                let change = if *delete { Change::Delete(changed) } else { Change::Upsert(changed) };
+                cache.apply(vec![change], Now::default());
+            }
+            prop_assert_eq!(seen, names.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

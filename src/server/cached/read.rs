@@ -3,7 +3,6 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::{ApiResource, Representation};
@@ -33,36 +32,22 @@ use crate::upstream::availability::Availability;
 #[cfg(doc)]
 use crate::upstream::shard_support::ShardSupport;
 
-/// The services that all reads from caches use.
 pub(crate) struct CacheServices {
     pub(crate) registry: Registry,
     pub(crate) compressor: Compressor,
     pub(crate) responses: ResponseBudget,
     /// The settings that a reload may change.
     pub(crate) live: Arc<LiveSettings>,
-    /// How long a request may wait.
     pub(crate) seams: Seams,
-    /// How long lists took that were forwarded.
     pub(crate) list_times: Arc<ListTimes>,
     /// Knows what must be refused while Weir is overloaded.
     pub(crate) overload: Arc<Overload>,
     /// When those come again for whom there is no place.
     pub(crate) herd: HerdAppointments,
-    /// Which clients of rules have written.
     pub(crate) drop_rules: DropRules,
 }
 
 impl CacheServices {
-    /// Returns the longest wait for proof of freshness.
-    pub(crate) fn freshness_timeout(&self) -> Duration {
-        self.seams.freshness_timeout
-    }
-
-    /// Returns the longest wait for a cache that is not ready yet.
-    pub(crate) fn warmup_timeout(&self) -> Duration {
-        self.seams.warmup_timeout
-    }
-
     /// Asks discovery for the requested resource, unless it is known. This does not use the
     /// registry of caches: a request that is forwarded because of its format must not start a
     /// cache.
@@ -118,11 +103,9 @@ pub(crate) fn target(context: &RequestContext<'_>) -> Result<Target, Reason> {
     Target::resolve(context.parts, &context.info, options, resource)
 }
 
-/// A read that a cache may answer.
 pub(crate) struct CachedRead<'a> {
     pub(crate) context: &'a RequestContext<'a>,
     pub(crate) services: &'a CacheServices,
-    /// The resource in the request's path.
     pub(crate) request: &'a ResourceRequest,
     /// The resource as discovery describes it. The target is bound to this description.
     pub(crate) resource: &'a Arc<ApiResource>,
@@ -180,7 +163,7 @@ impl CachedRead<'_> {
     /// Returns the cache of the collection once it has a state that any read may use.
     pub(super) async fn ready_cache(&self) -> Result<CacheHandle, Reason> {
         let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
-        let (representation, timeout) = (self.representation(), self.services.warmup_timeout());
+        let (representation, timeout) = (self.representation(), self.services.seams.warmup_timeout);
         let ready = self.services.registry.ready(gvr, namespace, representation, timeout);
         let ready = pin!(self.while_usable(ready));
         self.check(self.waiting(WaitCause::Warmup, ready).await?)
@@ -194,7 +177,7 @@ impl CachedRead<'_> {
         first_at: Option<ResourceVersion>,
     ) -> Result<CacheHandle, Reason> {
         let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
-        let (representation, timeout) = (self.representation(), self.services.warmup_timeout());
+        let (representation, timeout) = (self.representation(), self.services.seams.warmup_timeout);
         let registry = &self.services.registry;
         let ready = registry.ready_at(gvr, namespace, representation, first_at, timeout);
         let ready = pin!(self.while_usable(ready));
@@ -216,7 +199,7 @@ impl CachedRead<'_> {
         if !handle.is_ready() {
             return Ok(None);
         }
-        let timeout = CATCH_UP_TIMEOUT.min(self.services.freshness_timeout());
+        let timeout = CATCH_UP_TIMEOUT.min(self.services.seams.freshness_timeout);
         {
             let fresh = pin!(handle.wait_until_fresh(at, timeout));
             if self.waiting(WaitCause::Freshness, fresh).await.is_err() {
@@ -240,7 +223,7 @@ impl CachedRead<'_> {
         handle: &CacheHandle,
         freshness: Freshness,
     ) -> Result<(), Reason> {
-        let timeout = self.services.freshness_timeout().min(CATCH_UP_TIMEOUT);
+        let timeout = self.services.seams.freshness_timeout.min(CATCH_UP_TIMEOUT);
         match freshness {
             Freshness::Any => Ok(()),
             Freshness::NotOlderThan(requested) => {
@@ -350,5 +333,4 @@ impl CachedRead<'_> {
     }
 }
 
-/// Discovery does not know the resource.
 const NOT_FOUND: Reason = Reason::Refused(Refusal::Unknown);

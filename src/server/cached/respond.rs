@@ -53,7 +53,6 @@ pub(super) fn rendered(
     Ok(plain(read, handle, Body::rendered(body)))
 }
 
-/// Whether the client accepts gzip.
 pub(super) fn accepts_gzip(read: &CachedRead<'_>) -> bool {
     media_type::accepts_gzip(&read.context.parts.headers)
 }
@@ -64,11 +63,16 @@ pub(super) fn plain(read: &CachedRead<'_>, handle: &CacheHandle, body: Body) -> 
     let headers = &read.context.parts.headers;
     let mut response = response::ok(headers, content_type, body, &handle.warnings());
     name_dropped(read, &mut response);
+    describe(read, handle, &mut response);
+    response
+}
+
+/// Notes the cache for a client that asks why, and shows its age while it does not follow.
+pub(super) fn describe(read: &CachedRead<'_>, handle: &CacheHandle, response: &mut Response<Body>) {
     read.explain(handle);
     if let Some(age) = read.shown_age(handle) {
         response.extensions_mut().insert(age);
     }
-    response
 }
 
 /// Names what the objects of a response lack, by a header.
@@ -97,14 +101,10 @@ pub(super) fn not_found(
     let status = status.filter(|_| !is_odd).ok_or(Reason::NotFound)?;
     let mut response = response::error_response(headers, query, &status);
     response::add_warnings(response.headers_mut(), &handle.warnings());
-    read.explain(handle);
-    if let Some(age) = read.shown_age(handle) {
-        response.extensions_mut().insert(age);
-    }
+    describe(read, handle, &mut response);
     Ok(response)
 }
 
-/// Returns a 200 whose body is a gzip member.
 pub(super) fn compressed(
     read: &CachedRead<'_>,
     handle: &CacheHandle,

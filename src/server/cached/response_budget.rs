@@ -17,7 +17,6 @@ use crate::server::connection::client_id::ClientId;
 use crate::server::http::refusal;
 use crate::server::request::rejection::{Rejection, RejectionCause};
 
-/// The accounts of the bytes that responses hold.
 #[derive(Debug)]
 pub(crate) struct ResponseBudget {
     total: HeldBytes,
@@ -42,7 +41,6 @@ impl ResponseBudget {
         Self { total: process, clients }
     }
 
-    /// Returns the account of a client.
     pub(crate) fn account(&self, client: ClientId) -> HeldBytes {
         let Some(clients) = &self.clients else { return self.total.clone() };
         let mut clients = clients.lock();

@@ -18,7 +18,7 @@ use crate::cache::refusal::Refusal;
 use crate::codec::frame;
 use crate::codec::rope::Rope;
 use crate::server::cached::read::CachedRead;
-use crate::server::cached::respond::{accepts_gzip, name_dropped, set_gzip_headers};
+use crate::server::cached::respond::{accepts_gzip, describe, name_dropped, set_gzip_headers};
 use crate::server::cached::watch_stream::{CacheBookmarks, Schedule, WatchEnd, WatchStream};
 use crate::server::delegate::{Freshness, Reason, Start, WatchPlan};
 use crate::server::http::body::Body;
@@ -44,7 +44,6 @@ pub(crate) async fn serve(
     response
 }
 
-/// A response of the cache to a watch.
 enum Begun {
     /// Its events.
     Served(Response<Body>),
@@ -169,7 +168,7 @@ async fn open(
         }
         Start::Now => begin_now(handle, filter),
         Start::ConsistentNow => {
-            let revision = handle.upstream_resource_version(read.services.freshness_timeout());
+            let revision = handle.upstream_resource_version(read.services.seams.freshness_timeout);
             let revision = pin!(read.while_usable(revision));
             let revision = read.waiting(WaitCause::Freshness, revision).await?;
             begin_after(handle, filter, revision)
@@ -185,7 +184,7 @@ async fn fresh_state(
     asked: Option<ResourceVersion>,
     since: Instant,
 ) -> Result<FreshState, Reason> {
-    let timeout = read.services.freshness_timeout();
+    let timeout = read.services.seams.freshness_timeout;
     let fresh = pin!(read.while_usable(handle.fresh_state(asked, since, timeout)));
     read.waiting(WaitCause::Freshness, fresh).await
 }
@@ -196,7 +195,7 @@ async fn is_lost(
     handle: &CacheHandle,
     after: ResourceVersion,
 ) -> Result<bool, Reason> {
-    let is_lost = handle.is_lost(after, read.services.freshness_timeout());
+    let is_lost = handle.is_lost(after, read.services.seams.freshness_timeout);
     read.while_usable(is_lost.map(Ok)).await
 }
 
@@ -208,7 +207,7 @@ async fn begin_at(
     filter: WatchFilter,
     after: ResourceVersion,
 ) -> Result<Result<Watcher, WatchRefusal>, Reason> {
-    let deadline = read.context.started + read.services.warmup_timeout();
+    let deadline = read.context.started + read.services.seams.warmup_timeout;
     let left = || deadline.saturating_duration_since(Instant::now());
     // Asked before the wait, in which the new history may pass `after`.
     if is_lost(read, handle, after).await? {
@@ -221,7 +220,6 @@ async fn begin_at(
     read.while_usable(handle.watch_after(filter, after, left()).map(Ok)).await
 }
 
-/// Opens a watch of the events to come.
 fn begin_now(
     handle: &CacheHandle,
     filter: WatchFilter,
@@ -279,7 +277,6 @@ async fn without_cache(
     Ok(expired(read, Some(&handle), WatchStart::After(after), after))
 }
 
-/// Returns a 200 with a stream in the negotiated format.
 fn ok(read: &CachedRead<'_>, handle: Option<&CacheHandle>, body: Body) -> Response<Body> {
     let content_type = read.target.form.encoding.content_type(true);
     let headers = &read.context.parts.headers;
@@ -287,10 +284,7 @@ fn ok(read: &CachedRead<'_>, handle: Option<&CacheHandle>, body: Body) -> Respon
     let mut response = response::ok(headers, content_type, body, &warnings);
     name_dropped(read, &mut response);
     if let Some(handle) = handle {
-        read.explain(handle);
-    }
-    if let Some(age) = handle.and_then(|handle| read.shown_age(handle)) {
-        response.extensions_mut().insert(age);
+        describe(read, handle, &mut response);
     }
     response
 }
@@ -302,7 +296,7 @@ async fn is_compressed(read: &CachedRead<'_>, handle: &CacheHandle) -> bool {
         && headers::upgrade(&read.context.parts.headers).is_none()
         && !read.held.is_full()
         && !read.services.overload.is_saving();
-    let timeout = read.services.freshness_timeout();
+    let timeout = read.services.seams.freshness_timeout;
     may_compress && handle.upstream_compresses_watch_lists(timeout).await
 }
 
@@ -318,7 +312,7 @@ async fn owes_end_bookmark(
     if !may_owe && !plan.asks_watch_list {
         return Ok(false);
     }
-    let has_watch_list = handle.upstream_has_watch_list(read.services.freshness_timeout());
+    let has_watch_list = handle.upstream_has_watch_list(read.services.seams.freshness_timeout);
     match read.while_usable(has_watch_list.map(Ok)).await? {
         None => Err(Reason::Refused(Refusal::NotReady)),
         Some(false) if plan.asks_watch_list => Err(Reason::Options),

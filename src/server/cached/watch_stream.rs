@@ -59,7 +59,6 @@ use crate::server::drain::WatchDrain;
 use crate::server::metrics::ResourceMetrics;
 use crate::telemetry::metrics::GaugeGuard;
 
-/// The body of a watch.
 pub(crate) struct WatchStream<B> {
     watcher: Watcher,
     /// The cache's handle, which keeps the cache from being idle.
@@ -69,10 +68,8 @@ pub(crate) struct WatchStream<B> {
     end_bookmark: bool,
     /// Bookmarks at or below this resourceVersion are not sent: the client has it from its start.
     bookmarks_above: ResourceVersion,
-    /// The pieces that were not returned yet.
     pending: VecDeque<Bytes>,
     timers: Timers,
-    /// Whether the last poll returned a piece.
     yielded: bool,
     metrics: Arc<ResourceMetrics>,
     /// The deliveries until the next one whose delay is observed.
@@ -84,7 +81,6 @@ pub(crate) struct WatchStream<B> {
 
 /// The source of bookmarks: the handle of a cache, except in tests.
 pub(crate) trait Bookmarks: Send {
-    /// Returns a bookmark at a resourceVersion.
     fn bookmark(&self, at: ResourceVersion, initial_events_end: bool) -> Option<Bytes>;
 
     /// Returns the ERROR event after which a client that watches from `at` lists again.
@@ -201,7 +197,6 @@ impl<B: Bookmarks> WatchStream<B> {
         }
     }
 
-    /// Appends a frame of this watch alone.
     fn push(&mut self, frame: Option<Bytes>) {
         let compressed = |frame: Bytes| match self.watcher.is_compressed() {
             true => gzip::to_member(&frame),
@@ -210,7 +205,6 @@ impl<B: Bookmarks> WatchStream<B> {
         self.pending.extend(frame.map(compressed));
     }
 
-    /// Observes the delay of one in some deliveries.
     fn sample_delay(&mut self, received: Now) {
         self.next_sample = self.next_sample.wrapping_sub(1);
         if self.next_sample == 0 {

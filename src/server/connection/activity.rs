@@ -42,7 +42,6 @@ struct ConnState {
     last_ended_ms: AtomicU64,
 }
 
-/// The request heads of HTTP/1.1.
 #[derive(Debug)]
 struct Heads {
     /// The start of a head of which bytes are missing; at first the start of the connection.
@@ -56,7 +55,6 @@ struct Heads {
 }
 
 impl ConnActivity {
-    /// Creates the state of a connection that was just accepted.
     pub(crate) fn new() -> Self {
         let accepted = Instant::now();
         let heads = Heads { since: Some(accepted), read: 0, begun: 0, asides: VecDeque::new() };
@@ -70,12 +68,10 @@ impl ConnActivity {
         }))
     }
 
-    /// Returns the number of requests that are being answered.
     pub(crate) fn open_requests(&self) -> usize {
         self.0.open_requests.load(Ordering::Relaxed)
     }
 
-    /// Returns for how long the connection has been open.
     pub(crate) fn age(&self) -> Duration {
         self.0.accepted.elapsed()
     }
@@ -123,7 +119,6 @@ impl ConnActivity {
         self.0.http2.store(true, Ordering::Relaxed);
     }
 
-    /// Whether no request is open.
     pub(crate) fn is_idle(&self) -> bool {
         self.0.open_requests.load(Ordering::Relaxed) == 0
     }
@@ -178,7 +173,6 @@ impl ConnActivity {
     }
 }
 
-/// Keeps a request counted as open until it is dropped.
 #[derive(Debug)]
 pub(crate) struct RequestGuard {
     activity: ConnActivity,

@@ -16,20 +16,15 @@ use crate::server::connection::permits::{ConnectionPermit, UserAtLimit};
 use crate::server::drain::ConnectionDrain;
 use crate::server::flow_control::memo::FlowMemo;
 
-/// The client of a connection.
-#[derive(Debug)]
 pub(crate) struct Client {
     /// The number of the connection in this process.
     pub(crate) number: u64,
-    /// The kind of listener that accepted the connection.
     pub(crate) listener: ListenerKind,
-    /// The client's address and certificates.
     pub(crate) peer: Peer,
     /// The last user of the connection, for classification.
     pub(crate) flows: FlowMemo,
     /// When the connection and its watches end if Weir drains.
     pub(crate) drain: ConnectionDrain,
-    /// Its part in the limits.
     pub(crate) standing: ConnectionStanding,
     /// Shows the connection to operators.
     pub(crate) listed: Option<ListedConnection>,
@@ -106,7 +101,6 @@ impl Client {
 }
 
 impl ConnectionStanding {
-    /// Returns the standing of a connection that counts for its address.
     pub(crate) fn new(permit: Weak<ConnectionPermit>) -> Self {
         Self { permit, ..Self::default() }
     }
@@ -123,7 +117,6 @@ impl ConnectionStanding {
     }
 }
 
-/// Returns the number of the next connection.
 pub(crate) fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -14,9 +14,7 @@ use crate::auth::user::{User, UserKey};
 pub(crate) enum ClientId {
     /// An address; `None` for all Unix sockets together.
     Address(Option<IpAddr>),
-    /// A user, by the key of the name.
     User(UserKey),
-    /// A connection of a client, by its number.
     Connection(u64),
 }
 
@@ -26,7 +24,6 @@ impl ClientId {
         Self::Address(address.map(client_key))
     }
 
-    /// Returns the client with this user, or the one at `address` if there is none.
     pub(crate) fn from_user_or_address(user: Option<&User>, address: Option<IpAddr>) -> Self {
         match user {
             Some(user) if !user.is_anonymous() => Self::User(user.name_key()),

@@ -27,13 +27,14 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::wire::inbound::Inbound;
-use crate::server::connection::wire::linger::Linger;
 
 /// The byte stream of a client connection, with coalesced writes. Cheap to clone: clones share the
 /// stream.
@@ -100,7 +101,6 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
 }
 
 impl<I: AsyncWrite + Unpin> CorkedIo<I> {
-    /// Writes and flushes the whole buffer.
     fn drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.buffer.get(self.written..).filter(|rest| !rest.is_empty()) {
             self.needs_flush = true;
@@ -198,6 +198,36 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Cork<I> {
     }
 }
 
+/// Discards what a client sends after its response, for a moment.
+///
+/// A socket that is closed while bytes of its client lie unread resets the connection, and the
+/// client may lose the response that says why. Go's server waits half a second before it closes such
+/// a connection (`closeWriteAndWait`); here the bytes are read meanwhile, so that a client that
+/// sends more than its socket holds comes to read the response.
+#[derive(Debug)]
+struct Linger(Pin<Box<Sleep>>);
+
+impl Linger {
+    fn new() -> Self {
+        Self(Box::pin(tokio::time::sleep(LINGER)))
+    }
+
+    /// Completes when the client has closed its side, or after a moment.
+    fn poll<I: AsyncRead + Unpin>(&mut self, io: &mut I, context: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..READS_MAX {
+            let mut bytes = [0; READ_BYTES];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut *io).poll_read(context, &mut buffer) {
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => return self.0.as_mut().poll(context),
+            }
+        }
+        context.waker().wake_by_ref();
+        self.0.as_mut().poll(context)
+    }
+}
+
 thread_local! {
     /// An empty buffer with a capacity of [`BUFFER_BYTES_MAX`]. A thread ends one poll before it
     /// begins another, so one buffer serves all of its connections whose sockets are not full, and
@@ -222,6 +252,11 @@ fn return_spare(mut buffer: Vec<u8>) {
 const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// A write of this size is a whole frame and fills a TLS record.
 const BYPASS_BYTES_MIN: usize = 16 << 10;
+/// The longest time of lingering, as in Go's server (`rstAvoidanceDelay`).
+const LINGER: Duration = Duration::from_millis(500);
+/// Reads in one poll; other connections have their turn between.
+const READS_MAX: usize = 16;
+const READ_BYTES: usize = 8 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -39,7 +39,6 @@ pub(super) struct Unproven {
 }
 
 impl Eviction {
-    /// Sets the activity of the connection.
     pub(crate) fn serve(&self, activity: &ConnActivity) {
         self.activity.get_or_init(|| activity.clone());
     }
@@ -77,7 +76,6 @@ impl Eviction {
 }
 
 impl Unproven {
-    /// Adds a connection.
     pub(super) fn push(&mut self, connection: &Arc<Eviction>) {
         if self.queue.len() >= 2 * self.count + QUEUE_MIN {
             self.queue.retain(|candidate| {

@@ -32,7 +32,6 @@ use crate::server::lanes::{Lane, LaneUse};
 use crate::upstream::pool::BodyError;
 
 /// A response body that keeps its request open, and that a send time-out may drop.
-#[derive(Debug)]
 pub(crate) struct GuardedBody {
     body: Source,
     lane: Option<Box<LaneUse>>,
@@ -40,8 +39,7 @@ pub(crate) struct GuardedBody {
     request: RequestGuard,
 }
 
-/// The guards of a body while it is sent.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct BodyGuards {
     /// `None` for HTTP/1.1: it never times out.
     pub(crate) timeouts: Option<SendTimeouts>,
@@ -204,7 +202,6 @@ impl Drop for GuardedBody {
     }
 }
 
-/// Returns the length of a piece that was handed out.
 fn piece_bytes(polled: &Poll<Option<Result<Frame<Rope>, BodyError>>>) -> Option<usize> {
     match polled {
         Poll::Ready(Some(Ok(frame))) => Some(frame.data_ref().map_or(0, Rope::remaining)),

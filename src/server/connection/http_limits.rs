@@ -39,14 +39,12 @@ macro_rules! limit_http2 {
     };
 }
 
-/// Returns a builder of HTTP/1.1 connections.
 pub(super) fn http1(header_read_timeout: Duration) -> http1::Builder {
     let mut builder = http1::Builder::new();
     limit_http1!(builder, header_read_timeout);
     builder
 }
 
-/// Returns a builder of HTTP/2 connections, whose streams go to `spawner`.
 pub(super) fn http2(spawner: Spawner) -> http2::Builder<Spawner> {
     let mut builder = http2::Builder::new(spawner);
     limit_http2!(builder);

@@ -7,7 +7,6 @@
 //! Lock order: alone.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -38,7 +37,6 @@ pub(crate) struct ClientConnections {
     pub(crate) agent: Box<str>,
     /// The addresses that they come from.
     pub(crate) addresses: usize,
-    /// The connections.
     pub(crate) connections: usize,
     /// The open requests on them, most of which are watches.
     pub(crate) open_requests: usize,
@@ -54,7 +52,6 @@ struct OpenConnection {
 }
 
 impl ConnectionList {
-    /// Adds a connection.
     pub(crate) fn add(
         &self,
         number: u64,
@@ -161,18 +158,6 @@ impl OpenConnection {
 
 fn cut(text: &str) -> Box<str> {
     text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or_default().into()
-}
-
-impl fmt::Debug for ConnectionList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectionList").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for ListedConnection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ListedConnection").field("number", &self.number).finish_non_exhaustive()
-    }
 }
 
 /// The costs of clients use the same bound.

@@ -28,7 +28,6 @@ use crate::server::connection::eviction::{Eviction, Unproven};
 use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 use crate::telemetry::log_throttle::LogThrottle;
 
-/// The limits on open connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     /// Those of one address that have proved no user, and those of one user at one address. All
@@ -44,7 +43,6 @@ pub(crate) struct ConnectionLimits {
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionCounts {
     table: Arc<Mutex<Table>>,
-    /// The connections that have proved a user.
     proven: KeyedCounter<ProvenKey>,
     limits: ConnectionLimits,
 }
@@ -91,7 +89,6 @@ pub(crate) struct AddressAtLimit;
 pub(crate) struct UserAtLimit;
 
 impl ConnectionCounts {
-    /// Creates counts of no connection.
     pub(crate) fn new(limits: ConnectionLimits) -> Self {
         let table = Table { unproven: HashMap::new(), refusals: LogThrottle::new(LOG_INTERVAL) };
         Self { table: Arc::new(Mutex::new(table)), proven: KeyedCounter::default(), limits }

@@ -14,9 +14,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
 
 use crate::server::connection::eviction::Eviction;
-use crate::server::connection::stall_timeout::StallTimeout;
 
 /// A client's socket, with the permits that it holds until it is closed.
 #[derive(Debug)]
@@ -39,7 +39,6 @@ impl<I, P> PermittedIo<I, P> {
         std::future::poll_fn(|context| self.eviction.poll_evicted(context)).await;
     }
 
-    /// Returns the socket.
     pub(crate) fn get_ref(&self) -> &I {
         &self.io
     }
@@ -100,6 +99,45 @@ impl<I: AsyncWrite + Unpin, P: Unpin> AsyncWrite for PermittedIo<I, P> {
 
     fn is_write_vectored(&self) -> bool {
         self.io.is_write_vectored()
+    }
+}
+
+/// Time-out for a stalled peer. The timer runs only while the operation is `Pending`; progress
+/// resets it.
+#[derive(Debug)]
+pub(crate) struct StallTimeout {
+    timeout: Duration,
+    /// `None` while the operation makes progress.
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the client neither read nor sent any data within the stall time-out")]
+pub(crate) struct Stalled;
+
+impl StallTimeout {
+    /// Creates a time-out for an operation that may be `Pending` for at most `timeout`.
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Self { timeout, sleep: None }
+    }
+
+    /// Returns `polled`, or an error once the operation has been `Pending` for too long. The task
+    /// is woken at that moment.
+    pub(crate) fn check_timeout<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        polled: Poll<T>,
+    ) -> Result<Poll<T>, Stalled> {
+        if polled.is_ready() {
+            self.sleep = None;
+            return Ok(polled);
+        }
+        let timeout = self.timeout;
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        match sleep.as_mut().poll(context) {
+            Poll::Ready(()) => Err(Stalled),
+            Poll::Pending => Ok(Poll::Pending),
+        }
     }
 }
 

@@ -97,7 +97,6 @@ impl SendTimeouts {
         (id, tracked)
     }
 
-    /// Stops tracking a body.
     pub(super) fn remove(&self, id: u64) {
         let removed = self.0.table.lock().bodies.remove(&id);
         drop(removed);

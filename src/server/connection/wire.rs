@@ -3,25 +3,21 @@
 //! hyper gives Weir no request as it was sent: `http::Uri` cuts a target at `#`, and what it cannot
 //! carry, hyper and h2 refuse without a body. So the bytes of a connection pass through
 //! [`inbound`], which finds the heads of requests. [`http1`] frames HTTP/1.1, with [`head`] for
-//! heads and [`chunks`] for chunked bodies. [`http2`] reads the frames of HTTP/2, and
-//! [`header_block`] what matters in them, with [`hpack`]. [`target`] writes request targets in a
-//! form that `http::Uri` carries without a change. Parts that hyper cannot carry go around it,
-//! beside their request ([`aside`]). [`linger`] lets the client of a refused request read why.
+//! heads. [`http2`] reads the frames of HTTP/2, and [`header_block`] what matters in them, with
+//! [`hpack`]. [`target`] writes request targets in a form that `http::Uri` carries without a change.
+//! Parts that hyper cannot carry go around it, beside their request ([`aside`]).
 //!
 //! `docs/decisions/raw-targets.md` says why this is needed, and what remains.
 
 pub(crate) mod aside;
-mod chunks;
 mod head;
 pub(crate) mod header_block;
 mod hpack;
 mod http1;
 mod http2;
 pub(crate) mod inbound;
-pub(crate) mod linger;
 pub(crate) mod target;
 
-/// A step in the treatment of bytes that came.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     /// The first bytes pass.

@@ -4,12 +4,9 @@
 use crate::api::resource_version::ResourceVersion;
 use crate::server::delegate::reason::Reason;
 
-/// The required freshness of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
-    /// Any state of the cache.
     Any,
-    /// A state that is not older than this.
     NotOlderThan(ResourceVersion),
 }
 
@@ -32,7 +29,6 @@ impl Freshness {
     }
 }
 
-/// The `resourceVersion` parameter of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestedVersion {
     /// Absent or empty.

@@ -10,10 +10,8 @@ use crate::config::ConsistentLists;
 use crate::server::delegate::freshness::{Freshness, RequestedVersion};
 use crate::server::delegate::reason::Reason;
 
-/// The plan by which a list is served from the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListPlan {
-    /// The state that the list shows.
     pub(crate) read_at: ReadAt,
     /// The largest number of objects of the list. A list of a single object has no pages.
     pub(crate) limit: Option<NonZeroUsize>,
@@ -23,18 +21,15 @@ pub(crate) struct ListPlan {
     pub(crate) collection_only: bool,
 }
 
-/// The state that a list shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadAt {
     /// The newest state, once it is fresh enough.
     Newest(Freshness),
     /// The newest state, once a proof shows that it is not older than the request.
     Consistent,
-    /// The state at exactly this resourceVersion.
     Exact(ResourceVersion),
 }
 
-/// The value of `resourceVersionMatch`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Match {
     Absent,

@@ -3,7 +3,6 @@
 
 use crate::cache::refusal::Refusal;
 
-/// The reason to forward a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reason {
     /// The client requested it with `X-Weir-Cache: bypass`.
@@ -12,9 +11,7 @@ pub(crate) enum Reason {
     Shadow,
     /// The request is not a read.
     Write,
-    /// The path is not a resource's.
     NonResource,
-    /// The path is a subresource's.
     Subresource,
     /// The path is ambiguous, or does not fit the resource's scope.
     Path,
@@ -58,7 +55,6 @@ pub(crate) enum Reason {
     Identity,
     /// Weir cannot determine what the client may do.
     Authorization,
-    /// The cache refuses the request.
     Refused(Refusal),
 }
 

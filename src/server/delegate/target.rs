@@ -15,12 +15,9 @@ use crate::api::selector::shard::ShardSelector;
 use crate::cache::core::watcher::WatchFilter;
 use crate::server::delegate::reason::Reason;
 
-/// The target of a read, bound to its resource.
 #[derive(Debug)]
 pub(crate) struct Target {
-    /// The form of the response.
     pub(crate) form: Form,
-    /// The filter of the objects.
     pub(crate) filter: WatchFilter,
 }
 
@@ -169,7 +166,6 @@ fn below_collection<'a>(
 /// them as long as it is open, and each event is compared with them. Requests with longer ones are
 /// forwarded.
 const SELECTORS_BYTES_MAX: usize = 16 << 10;
-/// The longest name of a namespace, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
 
 #[cfg(test)]

@@ -7,23 +7,19 @@ use crate::api::resource_version::ResourceVersion;
 use crate::server::delegate::freshness::{Freshness, RequestedVersion};
 use crate::server::delegate::reason::Reason;
 
-/// The plan of a watch: its start and its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WatchPlan {
     pub(crate) start: Start,
     /// Whether the request has `sendInitialEvents`, true or false. An upstream without watch-list
     /// refuses it with its own message (`docs/semantics.md` §1.5).
     pub(crate) asks_watch_list: bool,
-    /// Whether the client requested bookmarks.
     pub(crate) bookmarks: bool,
     /// Whether a bookmark ends the initial events, if the client requested bookmarks and the
     /// upstream has watch-list (`docs/semantics.md` §1.4).
     pub(crate) marks_initial_end: bool,
-    /// The client's time-out.
     pub(crate) timeout: Option<Duration>,
 }
 
-/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
     /// Starts with the whole state, once it is fresh enough.
@@ -39,7 +35,6 @@ pub(crate) enum Start {
 }
 
 impl Start {
-    /// Returns the label value.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::State(_) => "state",
@@ -139,5 +134,4 @@ fn by_prefix(requested: RequestedVersion, options: &ListOptions) -> Result<Start
     }
 }
 
-/// One second.
 const NANOSECONDS: i64 = 1_000_000_000;

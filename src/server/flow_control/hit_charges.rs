@@ -1,5 +1,5 @@
 //! Charges GETs that a cache answers, by the last ones of their connection that were like them
-//! ([`last_hits`](super::last_hits)).
+//! ([`memo`](super::memo)).
 //!
 //! Lock order: the patterns of a connection, alone; then a batch, and then the costs.
 
@@ -15,7 +15,7 @@ use crate::api::resource::ApiResource;
 use crate::flow::cost::Cost;
 use crate::flow::costs::Origin;
 use crate::flow::habit::Habit;
-use crate::server::flow_control::last_hits::{LastObjects, Pattern};
+use crate::server::flow_control::memo::{LastObjects, Pattern};
 use crate::server::flow_control::meter::{Answered, short_body};
 use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::{Classified, FlowControl};
@@ -100,7 +100,6 @@ impl FlowControl {
     }
 }
 
-/// Whether a request is like those of the pattern.
 fn is_of(
     pattern: &Pattern,
     context: &RequestContext<'_>,
@@ -124,7 +123,6 @@ fn is_same(one: &Requester, other: &Requester) -> bool {
     }
 }
 
-/// A longer user agent is not kept.
 const AGENT_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -27,7 +27,6 @@ use crate::server::flow_control::queue::{Allotment, Queue};
 use crate::upstream::Upstream;
 use crate::upstream::endpoints::{ApiServer, Keys};
 
-/// The limits of all API servers.
 #[derive(Debug)]
 pub(super) struct ServerLimits {
     inner: Mutex<Inner>,
@@ -42,13 +41,11 @@ pub(super) struct ServerLimits {
 struct Inner {
     /// The servers, by their keys.
     servers: HashMap<u64, Limited, BuildKeyedHash>,
-    /// The servers in use.
     used: Keys,
     /// The most seats of one server: those configured, or what its connections carry.
     ceiling: u64,
 }
 
-/// One API server.
 #[derive(Debug)]
 struct Limited {
     limit: AdaptiveLimit,
@@ -93,10 +90,8 @@ impl ServerLimits {
 
     /// Changes what is known of a server.
     fn update<R>(&self, server: u64, change: impl FnOnce(Duration, &mut Limited) -> R) -> R {
-        let mut inner = self.inner.lock();
-        let (now, ceiling) = (self.now(), inner.ceiling);
-        let new = || Limited { limit: AdaptiveLimit::new(now, ceiling), published: None };
-        change(now, inner.servers.entry(server).or_insert_with(new))
+        let now = self.now();
+        change(now, self.inner.lock().server(server, now))
     }
 
     /// Notes a refusal of a server, of this level and the parts of its nominal seats that it has in
@@ -156,13 +151,20 @@ impl ServerLimits {
         inner.ceiling = ceiling;
         inner.servers.retain(|key, _| servers.iter().any(|server| server.key == *key));
         for server in servers {
-            let new = || Limited { limit: AdaptiveLimit::new(now, ceiling), published: None };
-            let limited = inner.servers.entry(server.key).or_insert_with(new);
+            let limited = inner.server(server.key, now);
             limited.limit.set_ceiling(ceiling);
             limited.limit.tick(now);
             limited.show(server, now, self.adaptive, &self.families);
         }
         self.allotment(&inner)
+    }
+}
+
+impl Inner {
+    fn server(&mut self, key: u64, now: Duration) -> &mut Limited {
+        let limit = || AdaptiveLimit::new(now, self.ceiling);
+        let limited = self.servers.entry(key);
+        limited.or_insert_with(|| Limited { limit: limit(), published: None })
     }
 }
 

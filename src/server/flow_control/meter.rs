@@ -27,14 +27,13 @@ use crate::flow::habit::Start;
 use crate::flow::work::{CollectionSize, Work};
 use crate::server::flow_control::plan::Class;
 use crate::server::flow_control::rules::Admission;
-use crate::server::flow_control::twins::OpenTwin;
+use crate::server::flow_control::signs::OpenTwin;
 use crate::server::flow_control::{Classified, FlowControl, upstream_cost};
 use crate::server::http::body::Body;
 use crate::server::metrics::CacheStatus;
 use crate::server::request::context::RequestContext;
 
 /// Counts the cost of a response that is longer than one piece.
-#[derive(Debug)]
 pub(crate) struct Meter {
     flow: Arc<FlowControl>,
     class: Arc<Class>,
@@ -42,9 +41,7 @@ pub(crate) struct Meter {
     origin: Origin,
     /// Its work in the API server, and the time of its begin; `None` once that is charged.
     upstream: Option<(Work, Instant)>,
-    /// The bytes of the response so far.
     bytes: u64,
-    /// The polls of the body so far.
     polls: u32,
     /// The API server's CPU seconds for a byte, by estimate; 0 if the cache answers.
     seconds_per_byte: f64,
@@ -58,10 +55,8 @@ pub(crate) struct Meter {
     admission: Option<Box<Admission>>,
 }
 
-/// The parts of a meter that only a watch has.
 #[derive(Debug)]
 struct MeteredWatch {
-    /// The start of the watch.
     began: Instant,
     /// Cancelled when Weir ends it. `None` if it does not matter that it is short.
     drained: Option<CancellationToken>,
@@ -71,13 +66,11 @@ struct MeteredWatch {
     _twin: Option<OpenTwin>,
 }
 
-/// The answer to a request.
 pub(crate) struct Answered<'a> {
     pub(crate) response: &'a Response<Body>,
     pub(crate) status: CacheStatus,
     /// The time for which Weir worked for it.
     pub(crate) busy: Duration,
-    /// The size of its collection, if known.
     pub(crate) size: Option<CollectionSize>,
 }
 
@@ -305,7 +298,6 @@ pub(crate) struct Timed<F> {
 }
 
 impl<F> Timed<F> {
-    /// Goes on with a request.
     pub(crate) fn new(future: F, busy: Busy) -> Self {
         Self { future, busy }
     }

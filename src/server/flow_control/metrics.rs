@@ -11,61 +11,88 @@ use crate::flow::cost::Cost;
 use crate::flow::doctor::{Finding, Rule, Weight};
 use crate::flow::schedule::request::{Load, RejectReason};
 use crate::server::flow_control::limits::metrics::LimitFamilies;
-use crate::telemetry::metrics::{
-    counter, counter_vec, counters_of, float_counter_vec, gauge_vec, histogram_vec, saturating_i64,
-    sum,
-};
+use crate::server::metrics::CacheStatus;
+use crate::telemetry::metrics::{Labelled, families, saturating_i64, sum};
 
 /// The metrics of flow control. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct FlowMetrics {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
-    requests: IntCounterVec,
-    bytes: IntCounterVec,
-    seat_seconds: CounterVec,
-    source: IntGaugeVec,
-    invalid: IntGaugeVec,
-    replaced: IntCounter,
-    seats: IntGaugeVec,
-    nominal_seats: IntGaugeVec,
-    waiting: IntGaugeVec,
-    queued: IntCounterVec,
-    rejected: IntCounterVec,
-    wait: HistogramVec,
-    ruled: IntCounterVec,
+    families: Arc<FlowFamilies>,
     limits: LimitFamilies,
-    slow: IntCounterVec,
-    findings: IntGaugeVec,
 }
 
-/// The metrics of an operator's rule.
+families! {
+    #[derive(Debug)]
+    struct FlowFamilies {
+        /// Client requests, by FlowSchema, priority level and cache status.
+        requests: IntCounterVec = counter_vec(
+            "weir_flowcontrol_requests_total",
+            &["flow_schema", "priority_level", "cache_status"],
+        ),
+        /// Bytes of response bodies, by FlowSchema and priority level.
+        bytes: IntCounterVec = counter_vec("weir_flowcontrol_response_bytes_total", &CLASS),
+        /// Estimated seats of the API server, times the seconds for which forwarded requests took
+        /// them.
+        seat_seconds: CounterVec =
+            float_counter_vec("weir_flowcontrol_seat_seconds_total", &CLASS),
+        /// Where the FlowSchemas in use come from: 1 for the cluster, or for those built in.
+        source: IntGaugeVec = gauge_vec("weir_flowcontrol_config_source", &["source"]),
+        /// FlowSchemas and PriorityLevelConfigurations whose last version is not used.
+        invalid: IntGaugeVec = gauge_vec("weir_flowcontrol_invalid_objects", &["resource"]),
+        /// Habits of clients that cost more than they must, by rule and weight. The admin listener
+        /// shows the clients at /api/findings.
+        findings: IntGaugeVec = gauge_vec("weir_client_findings", &["rule", "weight"]),
+        /// How often a client took the place of a lighter one among the heaviest.
+        replaced: IntCounter = counter("weir_flowcontrol_clients_replaced_total"),
+        /// Estimated seats of the API servers that forwarded requests of a priority level take.
+        seats: IntGaugeVec = gauge_vec("weir_flowcontrol_seats", &LEVEL),
+        /// Seats of the API servers that a priority level has by its shares.
+        nominal_seats: IntGaugeVec = gauge_vec("weir_flowcontrol_nominal_seats", &LEVEL),
+        /// Requests of a priority level that wait to be forwarded.
+        waiting: IntGaugeVec = gauge_vec("weir_flowcontrol_waiting_requests", &LEVEL),
+        /// Requests of a priority level that had to wait, or in the mode observe would have had to.
+        queued: IntCounterVec = counter_vec("weir_flowcontrol_queued_requests_total", &LEVEL),
+        /// Requests of a priority level that were refused before they were forwarded, by reason.
+        rejected: IntCounterVec = counter_vec(
+            "weir_flowcontrol_rejected_requests_total",
+            &["priority_level", "reason"],
+        ),
+        /// Forwarded responses whose clients read slowly: their seats were narrowed to one, or they
+        /// were dropped for others that waited.
+        slow: IntCounterVec = counters_of(
+            "weir_flowcontrol_slow_responses_total",
+            ("outcome", &["narrowed", "dropped"]),
+        ),
+        /// How long requests of a priority level waited before they were forwarded.
+        wait: HistogramVec = histogram_vec("weir_flowcontrol_wait_seconds", &LEVEL, &WAIT_SECONDS),
+        /// Requests that a rule of flowControl.rules refused, or gave another level, by effect;
+        /// those that it only observes are not enforced.
+        ruled: IntCounterVec = counter_vec(
+            "weir_flowcontrol_rule_effects_total",
+            &["rule", "effect", "enforced"],
+        ),
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct RuleMetrics {
     name: Arc<str>,
     requests: IntCounterVec,
 }
 
-/// The metrics of the requests of one priority level that are forwarded.
 #[derive(Debug)]
 pub(super) struct LevelMetrics {
     seats: IntGauge,
     nominal_seats: IntGauge,
     waiting: IntGauge,
     queued: IntCounter,
-    rejected: [(RejectReason, IntCounter); 3],
+    rejected: Labelled<RejectReason, IntCounter>,
     wait: Histogram,
 }
 
-/// The metrics of one FlowSchema.
 #[derive(Debug)]
 pub(super) struct ClassMetrics {
-    cached: IntCounter,
-    forwarded: IntCounter,
-    refused: IntCounter,
+    requests: Labelled<CacheStatus, IntCounter>,
     bytes: IntCounter,
     seat_seconds: Counter,
 }
@@ -84,121 +111,51 @@ pub struct FlowFigures {
 impl FlowMetrics {
     /// Returns the figures.
     pub fn figures(&self) -> FlowFigures {
-        let Inner { seats, rejected, limits, .. } = &*self.inner;
+        let FlowFamilies { seats, rejected, .. } = &*self.families;
         FlowFigures {
             seats: sum(seats),
-            seats_max: limits.seats_max(),
+            seats_max: self.limits.seats_max(),
             rejected: sum(rejected).unwrap_or(0.0),
         }
     }
 
     pub(super) fn slow_response(&self, outcome: &str) {
-        self.inner.slow.with_label_values(&[outcome]).inc();
+        self.families.slow.with_label_values(&[outcome]).inc();
     }
 
     /// Registers the metrics. May be called once per registry.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let class = ["flow_schema", "priority_level"];
-        let seat_seconds = float_counter_vec(
-            registry,
-            "weir_flowcontrol_seat_seconds_total",
-            "Estimated seats of the API server, times the seconds for which forwarded requests took them.",
-            &class,
-        )?;
-        let inner = Inner {
-            requests: counter_vec(
-                registry,
-                "weir_flowcontrol_requests_total",
-                "Client requests, by FlowSchema, priority level and cache status.",
-                &["flow_schema", "priority_level", "cache_status"],
-            )?,
-            bytes: counter_vec(
-                registry,
-                "weir_flowcontrol_response_bytes_total",
-                "Bytes of response bodies, by FlowSchema and priority level.",
-                &class,
-            )?,
-            seat_seconds,
-            source: gauge_vec(
-                registry,
-                "weir_flowcontrol_config_source",
-                "Where the FlowSchemas in use come from: 1 for the cluster, or for those built in.",
-                &["source"],
-            )?,
-            invalid: gauge_vec(
-                registry,
-                "weir_flowcontrol_invalid_objects",
-                "FlowSchemas and PriorityLevelConfigurations whose last version is not used.",
-                &["resource"],
-            )?,
-            findings: findings(registry)?,
-            replaced: replaced(registry)?,
-            seats: gauge_vec(
-                registry,
-                "weir_flowcontrol_seats",
-                "Estimated seats of the API servers that forwarded requests of a priority level take.",
-                &LEVEL,
-            )?,
-            nominal_seats: gauge_vec(
-                registry,
-                "weir_flowcontrol_nominal_seats",
-                "Seats of the API servers that a priority level has by its shares.",
-                &LEVEL,
-            )?,
-            waiting: gauge_vec(
-                registry,
-                "weir_flowcontrol_waiting_requests",
-                "Requests of a priority level that wait to be forwarded.",
-                &LEVEL,
-            )?,
-            queued: counter_vec(
-                registry,
-                "weir_flowcontrol_queued_requests_total",
-                "Requests of a priority level that had to wait, or in the mode observe would have had to.",
-                &LEVEL,
-            )?,
-            rejected: counter_vec(
-                registry,
-                "weir_flowcontrol_rejected_requests_total",
-                "Requests of a priority level that were refused before they were forwarded, by reason.",
-                &["priority_level", "reason"],
-            )?,
-            slow: slow_responses(registry)?,
-            wait: waits(registry)?,
-            ruled: ruled(registry)?,
-            limits: LimitFamilies::register(registry)?,
-        };
-        Ok(Self { inner: Arc::new(inner) })
+        let families = Arc::new(FlowFamilies::register(registry)?);
+        Ok(Self { families, limits: LimitFamilies::register(registry)? })
     }
 
-    /// Returns the metrics of the limits of API servers.
     pub(super) fn limits(&self) -> LimitFamilies {
-        self.inner.limits.clone()
+        self.limits.clone()
     }
 
-    /// Returns the metrics of an operator's rule.
     pub(super) fn rule(&self, name: &Arc<str>) -> RuleMetrics {
-        RuleMetrics { name: Arc::clone(name), requests: self.inner.ruled.clone() }
+        RuleMetrics { name: Arc::clone(name), requests: self.families.ruled.clone() }
     }
 
-    /// Returns the metrics of a priority level.
     pub(super) fn level(&self, level: &str) -> LevelMetrics {
-        let Inner { seats, nominal_seats, waiting, queued, rejected, wait, .. } = &*self.inner;
+        let FlowFamilies { seats, nominal_seats, waiting, queued, rejected, wait, .. } =
+            &*self.families;
         LevelMetrics {
             seats: seats.with_label_values(&[level]),
             nominal_seats: nominal_seats.with_label_values(&[level]),
             waiting: waiting.with_label_values(&[level]),
             queued: queued.with_label_values(&[level]),
-            rejected: REASONS
-                .map(|reason| (reason, rejected.with_label_values(&[level, reason.as_str()]))),
+            rejected: Labelled::of_each(|reason: RejectReason| {
+                rejected.with_label_values(&[level, reason.as_str()])
+            }),
             wait: wait.with_label_values(&[level]),
         }
     }
 
-    /// Removes the metrics of a priority level.
     pub(super) fn remove_level(&self, level: &str) {
-        let Inner { seats, nominal_seats, waiting, queued, rejected, wait, .. } = &*self.inner;
-        for reason in REASONS {
+        let FlowFamilies { seats, nominal_seats, waiting, queued, rejected, wait, .. } =
+            &*self.families;
+        for reason in RejectReason::ALL {
             drop(rejected.remove_label_values(&[level, reason.as_str()]));
         }
         for gauge in [seats, nominal_seats, waiting] {
@@ -208,44 +165,38 @@ impl FlowMetrics {
         drop(wait.remove_label_values(&[level]));
     }
 
-    /// Returns the metrics of a FlowSchema.
     pub(super) fn class(&self, schema: &str, level: &str) -> ClassMetrics {
-        let Inner { requests, bytes, seat_seconds, .. } = &*self.inner;
-        let requests = |status| requests.with_label_values(&[schema, level, status]);
+        let FlowFamilies { requests, bytes, seat_seconds, .. } = &*self.families;
         ClassMetrics {
-            cached: requests(CACHED),
-            forwarded: requests(FORWARDED),
-            refused: requests(REFUSED),
+            requests: Labelled::of_each(|status: CacheStatus| {
+                requests.with_label_values(&[schema, level, status.as_str()])
+            }),
             bytes: bytes.with_label_values(&[schema, level]),
             seat_seconds: seat_seconds.with_label_values(&[schema, level]),
         }
     }
 
-    /// Removes the metrics of a FlowSchema.
     pub(super) fn remove(&self, schema: &str, level: &str) {
-        let Inner { requests, bytes, seat_seconds, .. } = &*self.inner;
-        for status in [CACHED, FORWARDED, REFUSED] {
+        let FlowFamilies { requests, bytes, seat_seconds, .. } = &*self.families;
+        for status in CacheStatus::ALL {
             // One that is missing already is as well.
-            drop(requests.remove_label_values(&[schema, level, status]));
+            drop(requests.remove_label_values(&[schema, level, status.as_str()]));
         }
         drop(bytes.remove_label_values(&[schema, level]));
         drop(seat_seconds.remove_label_values(&[schema, level]));
     }
 
-    /// Shows where the plan comes from.
     pub(super) fn set_source(&self, is_cluster: bool) {
         for (source, is_used) in [("cluster", is_cluster), ("builtin", !is_cluster)] {
-            self.inner.source.with_label_values(&[source]).set(i64::from(is_used));
+            self.families.source.with_label_values(&[source]).set(i64::from(is_used));
         }
     }
 
-    /// Shows how many objects of a resource are invalid.
     pub(super) fn set_invalid(&self, resource: &str, count: usize) {
         let count = saturating_i64(count as u64);
-        self.inner.invalid.with_label_values(&[resource]).set(count);
+        self.families.invalid.with_label_values(&[resource]).set(count);
     }
 
-    /// Shows what clients could do better.
     pub(super) fn set_findings(&self, findings: &[Finding]) {
         for (rule, weight) in
             Rule::ALL.into_iter().flat_map(|rule| Weight::ALL.map(|weight| (rule, weight)))
@@ -253,19 +204,18 @@ impl FlowMetrics {
             let is_it = |finding: &&Finding| finding.rule == rule && finding.weight == weight;
             let count = saturating_i64(findings.iter().filter(is_it).count());
             let labels = [rule.as_str(), weight.as_str()];
-            self.inner.findings.with_label_values(&labels).set(count);
+            self.families.findings.with_label_values(&labels).set(count);
         }
     }
 
     /// Shows how often a client took the place of another, until now. One call at a time.
     pub(super) fn show_replaced(&self, count: u64) {
-        let reported = self.inner.replaced.get();
-        self.inner.replaced.inc_by(count.saturating_sub(reported));
+        let reported = self.families.replaced.get();
+        self.families.replaced.inc_by(count.saturating_sub(reported));
     }
 }
 
 impl RuleMetrics {
-    /// Counts an effect on a request, and whether it had it.
     pub(super) fn count(&self, effect: &str, is_enforced: bool) {
         let enforced = if is_enforced { "true" } else { "false" };
         self.requests.with_label_values(&[&*self.name, effect, enforced]).inc();
@@ -273,22 +223,18 @@ impl RuleMetrics {
 }
 
 impl LevelMetrics {
-    /// Shows the load.
     pub(super) fn show(&self, load: Load) {
         self.seats.set(saturating_i64(load.seats));
         self.waiting.set(saturating_i64(load.waiting));
         self.nominal_seats.set(saturating_i64(load.nominal));
     }
 
-    /// Counts a request that waits.
     pub(super) fn queue(&self) {
         self.queued.inc();
     }
 
-    /// Counts a refusal.
     pub(super) fn reject(&self, reason: RejectReason) {
-        let counters = self.rejected.iter().filter(|(counted_reason, _)| *counted_reason == reason);
-        counters.for_each(|(_, counter)| counter.inc());
+        self.rejected.get(reason).inc();
     }
 
     /// Notes how long a request waited that is sent now.
@@ -300,7 +246,7 @@ impl LevelMetrics {
 impl ClassMetrics {
     /// Counts a request that a cache answered, and the bytes of its body.
     pub(super) fn add_hit(&self, bytes: u64) {
-        self.cached.inc();
+        self.requests.get(CacheStatus::Hit).inc();
         self.bytes.inc_by(bytes);
     }
 
@@ -308,12 +254,12 @@ impl ClassMetrics {
     pub(super) fn add(&self, cost: &Cost) {
         let Cost { requests, forwarded, refused, bytes, seat_seconds, .. } = *cost;
         if requests > 0.0 {
-            match (forwarded > 0.0, refused > 0.0) {
-                (true, _) => &self.forwarded,
-                (false, true) => &self.refused,
-                (false, false) => &self.cached,
-            }
-            .inc_by(requests as u64);
+            let status = match (forwarded > 0.0, refused > 0.0) {
+                (true, _) => CacheStatus::Forward,
+                (false, true) => CacheStatus::Error,
+                (false, false) => CacheStatus::Hit,
+            };
+            self.requests.get(status).inc_by(requests as u64);
         }
         if bytes > 0.0 {
             self.bytes.inc_by(bytes as u64);
@@ -324,55 +270,6 @@ impl ClassMetrics {
     }
 }
 
-fn replaced(registry: &Registry) -> Result<IntCounter, prometheus::Error> {
-    counter(
-        registry,
-        "weir_flowcontrol_clients_replaced_total",
-        "How often a client took the place of a lighter one among the heaviest.",
-    )
-}
-
-fn findings(registry: &Registry) -> Result<IntGaugeVec, prometheus::Error> {
-    gauge_vec(
-        registry,
-        "weir_client_findings",
-        "Habits of clients that cost more than they must, by rule and weight. The admin listener shows the clients at /api/findings.",
-        &["rule", "weight"],
-    )
-}
-
-fn slow_responses(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
-    counters_of(
-        registry,
-        "weir_flowcontrol_slow_responses_total",
-        "Forwarded responses whose clients read slowly: their seats were narrowed to one, or they were dropped for others that waited.",
-        ("outcome", &["narrowed", "dropped"]),
-    )
-}
-
-fn waits(registry: &Registry) -> Result<HistogramVec, prometheus::Error> {
-    histogram_vec(
-        registry,
-        "weir_flowcontrol_wait_seconds",
-        "How long requests of a priority level waited before they were forwarded.",
-        &LEVEL,
-        &WAIT_SECONDS,
-    )
-}
-
-fn ruled(registry: &Registry) -> Result<IntCounterVec, prometheus::Error> {
-    counter_vec(
-        registry,
-        "weir_flowcontrol_rule_effects_total",
-        "Requests that a rule of flowControl.rules refused, or gave another level, by effect; those that it only observes are not enforced.",
-        &["rule", "effect", "enforced"],
-    )
-}
-
+const CLASS: [&str; 2] = ["flow_schema", "priority_level"];
 const LEVEL: [&str; 1] = ["priority_level"];
-const REASONS: [RejectReason; 3] =
-    [RejectReason::Concurrency, RejectReason::QueueFull, RejectReason::TimeOut];
 const WAIT_SECONDS: [f64; 9] = [0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
-const CACHED: &str = "hit";
-const FORWARDED: &str = "forward";
-const REFUSED: &str = "error";

@@ -13,7 +13,6 @@ use crate::flow::rules::{self, FlowBy, Rule, rank};
 use crate::flow::work::{self, LIST_SEATS_MAX};
 use crate::server::flow_control::metrics::{ClassMetrics, FlowMetrics, RuleMetrics};
 
-/// A plan in use.
 #[derive(Debug)]
 pub(super) struct ActivePlan {
     /// Different for each plan of this process.
@@ -32,7 +31,6 @@ pub(super) struct ActivePlan {
 pub(super) struct Class {
     /// The name of the schema or the rule; `None` for requests whose user is unknown.
     pub(super) schema: Option<Arc<str>>,
-    /// The name of the level.
     pub(super) level: Arc<str>,
     /// The rank of the level: a lower one is better.
     pub(super) rank: u8,
@@ -60,7 +58,6 @@ pub(crate) struct Placement {
 }
 
 impl ActivePlan {
-    /// Returns the placement of requests whose user is unknown.
     pub(super) fn unidentified(&self) -> Placement {
         Placement { class: Arc::clone(&self.unidentified), flow: "".into(), effect: None }
     }

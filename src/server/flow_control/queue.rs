@@ -10,10 +10,9 @@
 //! One lock, never held across an await. Nothing is called under it but the scheduler, channels
 //! that do not block, and metrics.
 
-mod readings;
+pub(crate) mod readings;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,10 +30,9 @@ use crate::flow::schedule::request::{
 use crate::flow::schedule::share::LevelShare;
 use crate::server::flow_control::metrics::{FlowMetrics, LevelMetrics};
 use crate::server::flow_control::plan::UNIDENTIFIED;
-use crate::server::flow_control::reading::SeatedReading;
+use crate::server::flow_control::queue::readings::SeatedReading;
 use crate::upstream::send_options::AttemptObserver;
 
-/// The queues of forwarded requests.
 pub(super) struct Queue {
     inner: Mutex<Inner>,
     began: Instant,
@@ -64,7 +62,6 @@ impl Inner {
     }
 }
 
-/// The seats that the queue may give to requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Allotment {
     /// The seats of all API servers.
@@ -73,7 +70,6 @@ pub(super) struct Allotment {
     pub(super) caps: Vec<(Arc<str>, u64)>,
 }
 
-/// A request for seats.
 pub(super) struct SeatRequest<'a> {
     /// The name of its priority level.
     pub(super) level: &'a Arc<str>,
@@ -83,10 +79,11 @@ pub(super) struct SeatRequest<'a> {
     pub(super) seats: u64,
     /// A hash of the attributes that determine how long it takes.
     pub(super) kind: u64,
-    /// The longest time that it may wait.
     pub(super) wait_max: Duration,
     /// Whether it is a read of one seat.
     pub(super) is_short_read: bool,
+    /// [`SeatHold::observer`].
+    pub(super) observer: Option<Arc<dyn AttemptObserver>>,
 }
 
 /// Seats of the API server, which are released when this hold is dropped.
@@ -96,7 +93,7 @@ pub(crate) struct SeatHold {
     kind: u64,
     since: Instant,
     /// Learns of the attempts to send its request, and of its end when it is dropped.
-    pub(super) observer: Option<Arc<dyn AttemptObserver>>,
+    pub(crate) observer: Option<Arc<dyn AttemptObserver>>,
     /// The number under which the queue has the ticket, and may give it back earlier.
     reading: Option<u64>,
 }
@@ -167,12 +164,11 @@ impl Queue {
         load.map_or(0.0, |load| load.seats as f64 / load.nominal.max(1) as f64)
     }
 
-    /// Asks for seats of an API server. An error is a refusal.
-    pub(super) fn ask(self: &Arc<Self>, request: &SeatRequest<'_>) -> Result<Answer, Rejected> {
+    pub(super) fn ask(self: &Arc<Self>, request: SeatRequest<'_>) -> Result<Seats, Rejected> {
         let arrived = Instant::now();
         let mut inner = self.inner.lock();
         let Some((level, _)) = inner.levels.get(request.level) else {
-            return Ok(Answer::Seated(None));
+            return Ok(Seats::Now(None));
         };
         let level = *level;
         let arriving = Arriving {
@@ -184,6 +180,7 @@ impl Queue {
         };
         let now = self.began.elapsed();
         let arrival = inner.scheduler.arrive(now, level, arriving, !self.enforces);
+        let SeatRequest { kind, observer, .. } = request;
         let answer = match arrival {
             Arrival::Started(ticket) | Arrival::Forced(ticket) => {
                 inner.count(request.level, |metrics| {
@@ -192,15 +189,22 @@ impl Queue {
                     }
                     metrics.waited(arrived.elapsed());
                 });
-                Ok(Answer::Seated(Some(self.hold(request.kind, ticket))))
+                Ok(Seats::Now(Some(self.hold(kind, ticket, observer))))
             }
             Arrival::Waits(id, wait_max) => {
                 inner.count(request.level, LevelMetrics::queue);
                 let (sender, receiver) = oneshot::channel();
                 inner.waiting.insert(id, sender);
-                let (queue, level, kind) =
-                    (Arc::clone(self), Arc::clone(request.level), request.kind);
-                Ok(Answer::Waits(Waiter { queue, id, receiver, level, kind, arrived, wait_max }))
+                Ok(Seats::Later(Waiter {
+                    queue: Arc::clone(self),
+                    id,
+                    receiver,
+                    level: Arc::clone(request.level),
+                    kind,
+                    arrived,
+                    wait_max,
+                    observer,
+                }))
             }
             Arrival::Rejected(rejected) => {
                 inner.count(request.level, |metrics| metrics.reject(rejected.reason));
@@ -211,9 +215,14 @@ impl Queue {
         answer
     }
 
-    fn hold(self: &Arc<Self>, kind: u64, ticket: Ticket) -> SeatHold {
+    fn hold(
+        self: &Arc<Self>,
+        kind: u64,
+        ticket: Ticket,
+        observer: Option<Arc<dyn AttemptObserver>>,
+    ) -> SeatHold {
         let (queue, since) = (Arc::clone(self), Instant::now());
-        SeatHold { queue, ticket, kind, since, observer: None, reading: None }
+        SeatHold { queue, ticket, kind, since, observer, reading: None }
     }
 
     /// Delivers what the scheduler has decided, and shows the load of `changed`, or of all levels
@@ -257,16 +266,16 @@ impl Queue {
     }
 }
 
-/// The outcome of a request for seats.
-pub(super) enum Answer {
-    /// It has them; `None` if its level is not known, so that it needs none.
-    Seated(Option<SeatHold>),
-    /// It waits for them.
-    Waits(Waiter),
+/// The seats of a request, or the wait for them.
+pub(crate) enum Seats {
+    /// It may be forwarded, and holds these meanwhile, if it needs any.
+    Now(Option<SeatHold>),
+    /// It has to wait.
+    Later(Waiter),
 }
 
 /// A request that waits. It leaves its queue when it is dropped.
-pub(super) struct Waiter {
+pub(crate) struct Waiter {
     queue: Arc<Queue>,
     id: WaitingId,
     receiver: oneshot::Receiver<Result<Ticket, Rejected>>,
@@ -275,6 +284,7 @@ pub(super) struct Waiter {
     kind: u64,
     arrived: Instant,
     wait_max: Duration,
+    observer: Option<Arc<dyn AttemptObserver>>,
 }
 
 impl Waiter {
@@ -283,7 +293,7 @@ impl Waiter {
     /// The future uses what the waiter has where it lies. An `async fn` would have all of it twice,
     /// as arguments and as variables, and thousands of requests may wait.
     #[expect(clippy::manual_async_fn, reason = "an `async fn` has its arguments twice")]
-    pub(super) fn wait(mut self) -> impl Future<Output = Result<SeatHold, Rejected>> + Send {
+    pub(crate) fn wait(mut self) -> impl Future<Output = Result<SeatHold, Rejected>> + Send {
         async move {
             let result = match tokio::time::timeout(self.wait_max, &mut self.receiver).await {
                 Ok(result) => result.unwrap_or_else(|_| Err(Rejected::timed_out(self.wait_max))),
@@ -303,13 +313,13 @@ impl Waiter {
     }
 
     /// Counts the wait.
-    fn end(&self, result: Result<Ticket, Rejected>) -> Result<SeatHold, Rejected> {
+    fn end(&mut self, result: Result<Ticket, Rejected>) -> Result<SeatHold, Rejected> {
         let inner = self.queue.inner.lock();
         match result {
             Ok(ticket) => {
                 inner.count(&self.level, |metrics| metrics.waited(self.arrived.elapsed()));
                 drop(inner);
-                Ok(self.queue.hold(self.kind, ticket))
+                Ok(self.queue.hold(self.kind, ticket, self.observer.take()))
             }
             Err(rejected) => {
                 inner.count(&self.level, |metrics| metrics.reject(rejected.reason));
@@ -340,22 +350,9 @@ impl Drop for Waiter {
     }
 }
 
-impl SeatHold {
-    /// Returns what learns of the attempts to send its request.
-    pub(crate) fn observer(&self) -> Option<Arc<dyn AttemptObserver>> {
-        self.observer.clone()
-    }
-}
-
 impl Drop for SeatHold {
     fn drop(&mut self) {
         self.queue.give_back(self);
-    }
-}
-
-impl fmt::Debug for SeatHold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SeatHold").field("ticket", &self.ticket).finish_non_exhaustive()
     }
 }
 

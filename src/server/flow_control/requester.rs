@@ -19,7 +19,6 @@ pub(crate) enum Requester {
     Unidentified,
     /// The holder of a token that no review has named yet, by a part of the token's keyed hash.
     Token(u32),
-    /// A user.
     User(Arc<User>),
     /// Any client of a sidecar.
     Sidecar,
@@ -40,7 +39,6 @@ impl Requester {
         })
     }
 
-    /// Returns the user, if known.
     pub(crate) fn user(&self) -> Option<&User> {
         match self {
             Self::User(user) => Some(user),
@@ -48,12 +46,10 @@ impl Requester {
         }
     }
 
-    /// Whether it is this user.
     pub(crate) fn is_user(&self, other: &Arc<User>) -> bool {
         matches!(self, Self::User(user) if Arc::ptr_eq(user, other) || user.key() == other.key())
     }
 
-    /// Returns the name for operators.
     pub(super) fn name(&self) -> Cow<'_, str> {
         match self {
             Self::Unidentified => "unidentified".into(),

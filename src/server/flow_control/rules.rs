@@ -8,7 +8,6 @@
 //!
 //! Locks: those of the map and of the counter of watches, each taken alone.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,14 +16,13 @@ use tokio::time::Instant;
 
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::api::status::Status;
-use crate::flow::policies::KnownUser;
+use crate::flow::classify::KnownUser;
 use crate::flow::rate_limit::{Bucket, Rate};
 use crate::flow::rules::Rule;
 use crate::server::flow_control::metrics::{FlowMetrics, RuleMetrics};
 use crate::server::http::refusal;
 use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 
-/// Operators' rules, and the use of their limits by flows.
 pub(super) struct Rules {
     rules: Vec<ActiveRule>,
     flows: Cache<u64, Arc<FlowUse>>,
@@ -37,21 +35,17 @@ struct ActiveRule {
     metrics: RuleMetrics,
 }
 
-/// The use of a rule's limits by a flow.
 #[derive(Debug)]
 struct FlowUse {
     requests: Bucket,
     bytes: Bucket,
 }
 
-/// The attributes of a request that rules look at.
 pub(super) struct Subject<'a> {
     pub(super) user: KnownUser<'a>,
     pub(super) agent: &'a str,
     pub(super) info: &'a RequestInfo,
-    /// The bytes of the requested collection, if known.
     pub(super) bytes: Option<u64>,
-    /// Whether the request is about to be forwarded.
     pub(super) is_forwarded: bool,
     /// Whether rules about all requests were applied to it already.
     pub(super) is_known: bool,
@@ -65,18 +59,13 @@ pub(crate) struct Admission {
     began: Option<Instant>,
 }
 
-/// The reason why a rule refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleRefusal {
-    /// The rule refuses all requests.
     Denied,
-    /// A list without `limit`.
     Unpaged,
     /// Too many requests; there is one after this time.
     Rate(Rate, Duration),
-    /// Too many bytes.
     Bytes(Rate, Duration),
-    /// Too many open watches.
     Watches(u32),
 }
 
@@ -173,7 +162,6 @@ impl Admission {
         self.watches.clear();
     }
 
-    /// Charges bytes of the response.
     pub(super) fn charge(&self, bytes: u64) {
         let Some(began) = self.began.filter(|_| bytes > 0) else { return };
         for (used, rate) in &self.charged {
@@ -216,17 +204,4 @@ impl RuleRefusal {
     }
 }
 
-impl fmt::Debug for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rules").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Admission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admission").field("watches", &self.watches.len()).finish_non_exhaustive()
-    }
-}
-
-/// The most flows whose use is known.
 const FLOWS_MAX: u64 = 65_536;

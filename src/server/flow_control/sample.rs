@@ -1,7 +1,6 @@
 //! One request over and over without a connection, by which `benches/counts` counts what flow
 //! control adds to a request. It calls what the router calls.
 
-use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +21,9 @@ use crate::server::connection::client::{Client, ConnectionStanding};
 use crate::server::drain::Drain;
 use crate::server::flow_control::memo::FlowMemo;
 use crate::server::flow_control::meter::{Answered, Busy, Timed};
-use crate::server::flow_control::reading::Reading;
+use crate::server::flow_control::queue::Seats;
+use crate::server::flow_control::queue::readings::Reading;
 use crate::server::flow_control::requester::Requester;
-use crate::server::flow_control::seats::Seats;
 use crate::server::flow_control::{FlowControl, habit};
 use crate::server::http::body::Body;
 use crate::server::metrics::{CacheStatus, ServerMetrics};
@@ -80,7 +79,6 @@ impl SampleClient {
         Self { flow, client, identity, upstream, resource }
     }
 
-    /// Returns the memory of the connection.
     #[cfg(test)]
     pub(super) fn memo(&self) -> &FlowMemo {
         &self.client.flows
@@ -121,7 +119,7 @@ impl SampleRequest<'_> {
         let asked = client.flow.ask_for_seats(context, None, client.upstream.endpoints());
         let Ok(Seats::Now(Some(mut seat))) = asked else { return false };
         context.forwarded = Some(Instant::now());
-        if let Some(observer) = seat.observer() {
+        if let Some(observer) = &seat.observer {
             observer.began(*server);
             observer.answered(StatusCode::OK, &HeaderMap::new(), LATENCY);
         }
@@ -148,18 +146,6 @@ impl SampleRequest<'_> {
         let Self { client, context, response, .. } = self;
         let answered = Answered { response, status, busy, size: None };
         drop(client.flow.charge_request(context, &answered));
-    }
-}
-
-impl fmt::Debug for SampleClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SampleClient").finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for SampleRequest<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SampleRequest").finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use http::HeaderValue;
 
 use crate::api::request_info::{RequestInfo, Verb};
@@ -14,10 +13,9 @@ use crate::config::units::parse_duration;
 use crate::flow::rules::{self, FlowBy, Rule};
 use crate::flow::work::{CollectionSize, Work};
 use crate::server::flow_control::FlowControl;
-use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::limits::flight::{Flight, FlightTarget};
 use crate::server::flow_control::plan::{Class, Placement};
-use crate::server::flow_control::queue::{Answer, Queue, SeatHold, SeatRequest, Waiter};
+use crate::server::flow_control::queue::{SeatRequest, Seats};
 use crate::server::flow_control::requester::{self, Requester};
 use crate::server::flow_control::rules::Subject;
 use crate::server::request::context::RequestContext;
@@ -48,14 +46,6 @@ impl FlowControl {
         let resource =
             info.resource.as_ref().map(|resource| (&resource.gvr, &resource.subresource));
         let kind = (info.verb_label(), resource, requester::path(info), seats.ilog2());
-        let request = SeatRequest {
-            level: &class.level,
-            flow,
-            seats,
-            kind: self.hasher.hash_one(kind),
-            wait_max: wait_max(info, &class.level),
-            is_short_read: seats == 1 && matches!(info.verb, Verb::Get | Verb::List),
-        };
         let read = is_usual_read(context).then(|| info.query.first("resourceVersion"));
         let target = FlightTarget {
             level: Arc::clone(&class.level),
@@ -66,15 +56,16 @@ impl FlowControl {
         if let Some(allotment) = self.limits.changed(endpoints.chosen_from()) {
             queue.set_allotment(&allotment);
         }
-        Ok(match queue.ask(&request)? {
-            Answer::Seated(hold) => {
-                Seats::Now(hold.map(|hold| observed(hold, &self.limits, queue, target)))
-            }
-            Answer::Waits(waiter) => {
-                let (queue, limits) = (Arc::clone(queue), Arc::clone(&self.limits));
-                Seats::Later(SeatWait { waiter, target, queue, limits })
-            }
-        })
+        let observer = Flight::new(&self.limits, queue, target);
+        Ok(queue.ask(SeatRequest {
+            level: &class.level,
+            flow,
+            seats,
+            kind: self.hasher.hash_one(kind),
+            wait_max: wait_max(info, &class.level),
+            is_short_read: seats == 1 && matches!(info.verb, Verb::Get | Verb::List),
+            observer: observer.map(|flight| flight as Arc<dyn AttemptObserver>),
+        })?)
     }
 
     /// Returns the rank of a request's priority level: a lower one is better.
@@ -88,7 +79,6 @@ impl FlowControl {
         self.placement(request).class.uids.clone()
     }
 
-    /// Whether operators have rules.
     pub(crate) fn has_rules(&self) -> bool {
         self.has_rules.load(Ordering::Acquire)
     }
@@ -149,43 +139,6 @@ impl FlowControl {
         };
         (class, flow)
     }
-}
-
-/// The seats of a request, or the wait for them.
-pub(crate) enum Seats {
-    /// It may be forwarded, and holds these meanwhile, if it needs any.
-    Now(Option<SeatHold>),
-    /// It has to wait.
-    Later(SeatWait),
-}
-
-/// A request that waits for seats. It leaves its queue when it is dropped.
-pub(crate) struct SeatWait {
-    waiter: Waiter,
-    target: FlightTarget,
-    queue: Arc<Queue>,
-    limits: Arc<ServerLimits>,
-}
-
-impl SeatWait {
-    /// Waits until the request may be forwarded. An error is a refusal.
-    pub(crate) fn wait(self) -> impl Future<Output = Result<Option<SeatHold>, Rejection>> + Send {
-        let Self { waiter, target, queue, limits } = self;
-        let seated = move |hold| Some(observed(hold, &limits, &queue, target));
-        waiter.wait().map(|waited| waited.map(seated).map_err(Rejection::from))
-    }
-}
-
-/// Has the attempts to send a request observed, if the limits adapt to answers.
-fn observed(
-    mut hold: SeatHold,
-    limits: &Arc<ServerLimits>,
-    queue: &Arc<Queue>,
-    target: FlightTarget,
-) -> SeatHold {
-    let flight = Flight::new(limits, queue, target);
-    hold.observer = flight.map(|flight| flight as Arc<dyn AttemptObserver>);
-    hold
 }
 
 /// Whether kube-apiserver itself answers a request, without an aggregated API server.

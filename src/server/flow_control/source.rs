@@ -52,7 +52,6 @@ struct Objects {
     levels: Option<Collection<PriorityLevel>>,
 }
 
-/// An object of one of the two resources.
 trait Followed: Clone + Send + 'static {
     /// The plural name of the resource.
     const RESOURCE: &'static str;
@@ -91,7 +90,6 @@ impl Followed for PriorityLevel {
 }
 
 impl Source {
-    /// Replaces the plan after changes.
     async fn apply(self: Arc<Self>, flow: Arc<FlowControl>) {
         loop {
             self.changed.notified().await;
@@ -184,7 +182,6 @@ impl<T> Default for Collection<T> {
 }
 
 impl<T: Followed> Collection<T> {
-    /// Returns the last valid version of each object.
     fn valid(&self) -> Vec<T> {
         self.valid.values().cloned().collect()
     }
@@ -194,7 +191,6 @@ impl<T: Followed> Collection<T> {
         self.invalid.len()
     }
 
-    /// Replaces all objects.
     fn replace<'a>(&mut self, objects: impl Iterator<Item = &'a Object>) {
         let before = std::mem::take(self);
         for object in objects {
@@ -206,7 +202,6 @@ impl<T: Followed> Collection<T> {
         }
     }
 
-    /// Adds or replaces an object.
     fn put(&mut self, object: &Object) {
         let name = object.key.name();
         let is_known = self.valid.contains_key(name);
@@ -229,7 +224,6 @@ impl<T: Followed> Collection<T> {
         }
     }
 
-    /// Removes an object.
     fn remove(&mut self, object: &Object) {
         let name = object.key.name();
         self.valid.remove(name);

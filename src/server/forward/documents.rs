@@ -49,12 +49,10 @@ use crate::upstream::bounded::read_body;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::pool;
 
-/// The discovery and OpenAPI documents in memory.
 pub(crate) struct Documents {
     documents: Cache<Key, Arc<StoredDocument>>,
     /// The requests whose responses have no ETag, or are too large. They are forwarded for a while.
     uncacheable: Cache<Key, ()>,
-    /// Permits to read a document into memory.
     fetches: Semaphore,
     /// Counts documents that are no longer stored and that clients still read.
     held: HeldBytes,
@@ -63,7 +61,6 @@ pub(crate) struct Documents {
     registry: Registry,
 }
 
-/// Fetches a document with the identity of a request.
 struct Fetcher<'a> {
     forwarder: &'a Forwarder,
     prepared: &'a PreparedRequest<'a>,

@@ -22,15 +22,15 @@ use crate::api::request_info::Verb;
 use crate::api::status::Status;
 use crate::auth::standing::Standing;
 use crate::server::connection::client_id::ClientId;
-use crate::server::connection::stall_timeout::StallTimeout;
+use crate::server::connection::permitted_io::StallTimeout;
 use crate::server::delegate::Reason;
 use crate::server::forward::claim::ForwardClaim;
+use crate::server::forward::claim::ForwardShares;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::packed_head::{PackedHeaders, detach_target};
 use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, UpstreamQuota};
 use crate::server::forward::relay::{ClientBody, path_only, relay_request_body, relay_response};
-use crate::server::forward::share::ForwardShares;
 use crate::server::forward::traffic_class::{
     is_answered_in_time, is_read, may_be_stale, older_collection, traffic_class,
 };
@@ -50,7 +50,6 @@ use crate::upstream::{
     Choice, RequestPurpose, SendOptions, TrafficClass, Upstream, empty_body, pool,
 };
 
-/// Sends requests to the upstream.
 pub(crate) struct Forwarder {
     pub(crate) upstreams: Upstreams,
     /// The identity headers that a client may not send.
@@ -64,9 +63,7 @@ pub(crate) struct Forwarder {
     pub(crate) splicer: Splicer,
     /// The longest pause of a client within a request body.
     pub(crate) stall_timeout: Duration,
-    /// Limits the log lines of upstream failures.
     pub(crate) failures: LogThrottle,
-    /// The durations of consistent lists.
     pub(crate) list_times: Arc<ListTimes>,
 }
 
@@ -78,7 +75,11 @@ pub(crate) struct PreparedRequest<'a> {
     /// The protocol of the upgrade that it asks for.
     upgrade: Option<Box<HeaderValue>>,
     client: ClientIds,
-    place: Place,
+    /// The client as a number, for what stays at one API server of several.
+    pin: Option<u64>,
+    /// Whether it may show an older state ([`SendOptions::pin`]).
+    is_stale: bool,
+    collection: Option<Arc<str>>,
     is_read: bool,
     /// Whether an answer that comes later than [`HEAD_TIMEOUT`] never comes.
     is_answered_in_time: bool,
@@ -87,33 +88,23 @@ pub(crate) struct PreparedRequest<'a> {
     packed: Option<PackedHeaders>,
 }
 
-/// The choice of connections, and among several API servers, for a request.
-struct Place {
-    /// The client as a number, for what stays at one of them.
-    pin: Option<u64>,
-    /// Whether it may show an older state ([`SendOptions::pin`]).
-    is_stale: bool,
-    collection: Option<Arc<str>>,
-}
-
 impl PreparedRequest<'_> {
     /// Returns how it uses the connections, which is made when it is sent: it takes more memory
     /// than what follows from the request, and requests may wait.
     fn options(&self, context: &RequestContext<'_>) -> SendOptions {
         let Holds { quota, seats, .. } = &context.holds;
         let reset_observer = quota.clone().map(|quota| quota as Arc<dyn ResetObserver>);
-        let Place { pin, is_stale, collection } = &self.place;
         SendOptions {
             purpose: RequestPurpose::Forward,
             is_read: self.is_read,
             unproven: !self.standing.is_proven,
-            pin: pin.filter(|_| *is_stale),
-            choice: pin.map_or(Choice::Spread, Choice::Sticky),
-            collection: collection.clone(),
+            pin: self.pin.filter(|_| self.is_stale),
+            choice: self.pin.map_or(Choice::Spread, Choice::Sticky),
+            collection: self.collection.clone(),
             wait_until: Some(context.started + FAILOVER_WAIT_MAX),
             answer_timeout: self.is_answered_in_time.then_some(HEAD_TIMEOUT),
             reset_observer,
-            attempt_observer: seats.as_ref().and_then(|seats| seats.observer()),
+            attempt_observer: seats.as_ref().and_then(|seats| seats.observer.clone()),
         }
     }
 
@@ -125,7 +116,6 @@ impl PreparedRequest<'_> {
         detach_target(head);
     }
 
-    /// Undoes [`Self::pack`].
     pub(crate) fn unpack(&mut self, head: &mut Parts) {
         if let Some(packed) = self.packed.take() {
             [head.headers, self.headers] = packed.unpack();
@@ -157,7 +147,6 @@ impl Forwarder {
         let pin = has_pin.then(|| self.quota.pin(client));
         let has_choice = upstream.endpoints().has_several();
         let collection = has_choice.then(|| older_collection(&context.info)).flatten();
-        let place = Place { pin, is_stale, collection: collection.map(Arc::from) };
         Ok(PreparedRequest {
             upstream,
             headers,
@@ -166,7 +155,9 @@ impl Forwarder {
             is_answered_in_time: is_answered_in_time(&context.info),
             upgrade: upgrade.map(Box::new),
             client,
-            place,
+            pin,
+            is_stale,
+            collection: collection.map(Arc::from),
             standing,
             packed: None,
         })

@@ -26,17 +26,14 @@ use tokio::time::Instant;
 
 use crate::config::ConsistentLists;
 
-/// The durations of consistent lists, by request.
 #[derive(Debug)]
 pub(crate) struct ListTimes {
     hasher: RandomState,
     /// Whether lists may be answered from caches, so that their times are needed.
     enabled: AtomicBool,
-    /// The places, once a list was measured.
     places: OnceLock<Box<[Mutex<Option<ListTime>>]>>,
 }
 
-/// The duration of a list.
 #[derive(Clone, Copy, Debug)]
 struct ListTime {
     request: u64,
@@ -44,7 +41,6 @@ struct ListTime {
     measured: Option<(Duration, Instant)>,
     /// The lists that wait for the head of their response.
     waiting: u32,
-    /// The time since which all of them have waited.
     all_wait_since: Instant,
 }
 
@@ -57,7 +53,6 @@ impl ListTimes {
         times
     }
 
-    /// Begins or ends to measure lists.
     pub(crate) fn set(&self, consistent_lists: ConsistentLists) {
         let enabled = consistent_lists != ConsistentLists::Forward;
         self.enabled.store(enabled, Ordering::Relaxed);
@@ -153,7 +148,6 @@ impl ListTime {
     }
 }
 
-/// Measures one list, up to the end of its response.
 #[derive(Debug)]
 pub(crate) struct ListTimer {
     times: Arc<ListTimes>,

@@ -13,7 +13,6 @@ use http::request::Parts;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
 
-/// The headers of a request from its client, and those with which it will be sent.
 pub(crate) struct PackedHeaders {
     /// First those of the client alone, then those of both, then those to send alone. All values
     /// of a name from the client are in one part, and so are those to send.
@@ -43,7 +42,6 @@ impl PackedHeaders {
         Self { of_client: alone, to_send, fields: fields.into_boxed_slice() }
     }
 
-    /// Returns the headers of the client, and those to send.
     pub(crate) fn unpack(&self) -> [HeaderMap; 2] {
         let end = self.fields.len() - self.to_send;
         [self.fields.get(..end), self.fields.get(self.of_client..)].map(|fields| {

@@ -12,18 +12,16 @@
 //! Lock order: the counter of open requests, then the table of cancelled ones, both for a look-up
 //! only.
 
-mod client;
-
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-pub(crate) use self::client::ClientIds;
-use self::client::Kind;
+use crate::auth::user::UserKey;
 use crate::server::connection::client_id::ClientId;
 use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 use crate::telemetry::log_throttle::LogThrottle;
@@ -46,15 +44,60 @@ struct Inner {
     hasher: RandomState,
 }
 
-/// A client and a kind of request.
 type CountedAs = (ClientId, Kind);
 
-/// The numbers of requests that clients have cancelled lately.
 #[derive(Debug, Default)]
 struct Cancelled {
     counts: HashMap<CountedAs, RecentCount>,
     /// The size of `counts` at which clients are removed that cancelled nothing lately.
     sweep_at: usize,
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
+pub(crate) struct ClientIds {
+    /// The address, or the connection.
+    first: ClientId,
+    user: Option<ClientId>,
+}
+
+impl ClientIds {
+    /// Returns the client of a gateway. `user` is the key of a user's name.
+    pub(crate) fn from_address(address: Option<IpAddr>, user: Option<UserKey>) -> Self {
+        Self { first: ClientId::from_address(address), user: user.map(ClientId::User) }
+    }
+
+    pub(crate) fn from_connection(number: u64) -> Self {
+        Self { first: ClientId::Connection(number), user: None }
+    }
+
+    /// Returns the id under which requests count. It is the user, if known: the address may be
+    /// that of a load balancer, and its other users have no part in them.
+    fn counted(self) -> ClientId {
+        self.user.unwrap_or(self.first)
+    }
+}
+
+crate::api::labels! {
+    /// A kind of request. Each has a limit of its own.
+    enum Kind {
+        Requests = "forwarded requests",
+        Streams = "forwarded streams",
+        Upgrades = "upgrades",
+        UnprovenRequests = "forwarded requests without a proven credential",
+        UnprovenStreams = "forwarded streams without a proven credential",
+    }
+}
+
+impl Kind {
+    fn new(class: TrafficClass, unproven: bool) -> Self {
+        match class {
+            TrafficClass::Request | TrafficClass::List if unproven => Self::UnprovenRequests,
+            TrafficClass::Request | TrafficClass::List => Self::Requests,
+            TrafficClass::Stream if unproven => Self::UnprovenStreams,
+            TrafficClass::Stream => Self::Streams,
+            TrafficClass::Upgrade => Self::Upgrades,
+        }
+    }
 }
 
 /// The capacity that all clients have together.
@@ -66,12 +109,9 @@ pub(crate) struct Capacity {
     pub(crate) resets_max: usize,
 }
 
-/// The limit at which a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtLimit {
-    /// The requests that are open.
     Open,
-    /// The requests that were cancelled lately.
     Cancelled,
 }
 
@@ -83,7 +123,6 @@ pub(crate) struct QuotaPermit {
 }
 
 impl UpstreamQuota {
-    /// Creates a quota that no client has used.
     pub(crate) fn new() -> Self {
         let inner = Inner {
             open: KeyedCounter::default(),
@@ -152,7 +191,6 @@ impl UpstreamQuota {
 }
 
 impl Cancelled {
-    /// Returns the number of requests that were cancelled lately.
     fn count(&mut self, counted_as: CountedAs, now: Instant) -> usize {
         self.counts.get_mut(&counted_as).map_or(0, |count| count.get(now))
     }
@@ -169,7 +207,6 @@ impl Cancelled {
 }
 
 impl QuotaPermit {
-    /// Returns whom the request counts for.
     pub(crate) fn client(&self) -> ClientId {
         let (client, _) = self.open.key();
         *client
@@ -189,8 +226,6 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
     use crate::auth::user::User;
 

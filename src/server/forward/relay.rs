@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use tokio::time::{Sleep, sleep, timeout};
 
-use crate::server::connection::stall_timeout::StallTimeout;
+use crate::server::connection::permitted_io::StallTimeout;
 use crate::server::drain::WatchDrain;
 use crate::server::forward::claim::ForwardClaim;
 use crate::server::forward::watch::ForwardedWatch;
@@ -23,11 +23,9 @@ use crate::server::http::headers;
 use crate::server::request::holds::Holds;
 use crate::upstream::{RequestBody, pool};
 
-/// The body of a client's request.
 pub(crate) enum ClientBody {
     /// It is streamed.
     Unread(Incoming),
-    /// Weir has read it.
     Read(Bytes),
 }
 
@@ -135,7 +133,6 @@ struct RelayedBody {
     streamed: bool,
     /// Ends when the body may be read, and the client gets its 100.
     held: Option<Pin<Box<Sleep>>>,
-    /// Set when the body breaks off.
     broken: Arc<AtomicBool>,
     /// Ends a body of which no more data comes.
     stall: StallTimeout,

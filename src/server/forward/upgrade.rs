@@ -28,7 +28,6 @@ pub(crate) struct Splicer {
     pub(crate) metrics: ServerMetrics,
     /// The open connections, for which a drain waits.
     pub(crate) tasks: TaskTracker,
-    /// Aborts all open connections.
     pub(crate) abort: CancellationToken,
 }
 
@@ -136,7 +135,6 @@ async fn copy<R: AsyncRead, W: AsyncWrite>(
     writer.shutdown().await
 }
 
-/// How long the last bytes of an upstream may take.
 const LAST_BYTES_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Buffer of one direction: a few frames of a terminal, a large piece of `kubectl cp`.
 const BUFFER_BYTES: usize = 32 << 10;

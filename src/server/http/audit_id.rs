@@ -17,7 +17,6 @@ use std::cell::RefCell;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The header with the id of a request in the audit log.
 pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Returns the id in the request's headers unchanged, or a random UUID.

@@ -12,14 +12,12 @@ use http_body::{Frame, SizeHint};
 
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
-use crate::server::flow_control::reading::Reading;
+use crate::server::flow_control::queue::readings::Reading;
 use crate::server::forward::watch::ForwardedWatch;
-use crate::server::http::list_body::ListBody;
-use crate::server::http::rendered::Rendered;
+use crate::server::http::rendered::{ListBody, Rendered};
 use crate::server::request::holds::Holds;
 use crate::upstream::pool;
 
-/// The body of a response, of any origin.
 pub(crate) enum Body {
     /// Bytes in memory.
     Chunks(Chunks),
@@ -37,16 +35,13 @@ pub(crate) enum Body {
     Watch(Frames),
 }
 
-/// The frames of a watch.
 pub(crate) type Frames = BoxStream<'static, Rope>;
 
 impl Body {
-    /// Returns a body without bytes.
     pub(crate) fn empty() -> Self {
         Self::chunks(Vec::new())
     }
 
-    /// Returns a body of `chunks`, one after the other.
     pub(crate) fn chunks(chunks: Vec<Bytes>) -> Self {
         Self::Chunks(Chunks::new(chunks))
     }
@@ -57,7 +52,6 @@ impl Body {
         Self::Chunks(Chunks { held: Some(held), ..Chunks::new(chunks) })
     }
 
-    /// Returns a body that splices `list` while it is sent.
     pub(crate) fn list(list: ListBody) -> Self {
         Self::List(Box::new(list))
     }

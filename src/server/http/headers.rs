@@ -36,7 +36,6 @@ pub(crate) const PRIORITY_LEVEL_UID: HeaderName =
 /// The header with the reason why flow control refused a request.
 pub(crate) const SHED_HEADER: HeaderName = HeaderName::from_static("x-weir-shed");
 
-/// Whether a body is compressed with gzip.
 pub(crate) fn is_gzip(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip")
 }
@@ -86,7 +85,6 @@ pub(crate) fn remove_proxy_credentials(headers: &mut HeaderMap) {
     headers.remove(PROXY_AUTHORIZATION);
 }
 
-/// Whether a request asks for impersonation.
 pub(crate) fn impersonates(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with(IMPERSONATE_PREFIX))
 }
@@ -96,7 +94,6 @@ pub(crate) fn impersonates(headers: &HeaderMap) -> bool {
 pub(crate) struct StateAge {
     /// The time since the state of the response was last known to be current.
     pub(crate) age: Duration,
-    /// Whether the upstream is away.
     pub(crate) is_away: bool,
 }
 
@@ -116,7 +113,6 @@ pub(crate) fn names_upgrade(connection: &HeaderValue) -> bool {
     connection.as_bytes().windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
-/// Whether the protocol of an upgrade is WebSocket.
 pub(crate) fn is_websocket(protocol: &HeaderValue) -> bool {
     protocol.as_bytes().eq_ignore_ascii_case(b"websocket")
 }

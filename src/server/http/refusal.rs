@@ -12,23 +12,19 @@ pub(crate) fn refusal(code: StatusCode, reason: &'static str, message: String) -
     Status { code, reason, message, details: None, retry_after_seconds: None }
 }
 
-/// Returns a 400.
 pub(crate) fn bad_request(message: String) -> Status {
     refusal(StatusCode::BAD_REQUEST, "BadRequest", message)
 }
 
-/// Returns a 400 for a request that Weir does not understand.
 pub(crate) fn not_understood(why: &str) -> Status {
     bad_request(format!("weir does not understand this request: {why}"))
 }
 
-/// Returns a 414 for a target that `http::Uri` cannot have.
 pub(crate) fn target_too_long() -> Status {
     let message = "weir accepts at most 64 KiB in the target of a request".to_owned();
     refusal(StatusCode::URI_TOO_LONG, "RequestURITooLong", message)
 }
 
-/// Returns a 403.
 pub(crate) fn forbidden(message: String) -> Status {
     refusal(StatusCode::FORBIDDEN, "Forbidden", message)
 }
@@ -63,7 +59,6 @@ pub(crate) fn too_many_watches(message: String) -> Status {
     limited(Duration::from_secs(fastrand::u64(WATCHES_RETRY_AFTER_SECONDS)), message)
 }
 
-/// Returns a 429 for a client that is to come again after `seconds`.
 pub(crate) fn come_again(seconds: u32, message: &str) -> Status {
     Status { retry_after_seconds: Some(seconds), ..too_many_requests(message) }
 }
@@ -84,9 +79,7 @@ pub(crate) fn unreachable() -> Status {
     Status::upstream_unreachable(fastrand::u32(UNREACHABLE_RETRY_AFTER_SECONDS))
 }
 
-/// The range of `Retry-After` while no API server is usable.
 const UNREACHABLE_RETRY_AFTER_SECONDS: RangeInclusive<u32> = 1..=5;
-/// The range of `Retry-After` of a client with too many watches.
 const WATCHES_RETRY_AFTER_SECONDS: RangeInclusive<u64> = 24..=30;
 /// The words of kube-apiserver.
 const SHED: &str = "Too many requests, please try again later.";

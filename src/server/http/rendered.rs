@@ -1,4 +1,5 @@
-//! Bodies that are indented or compressed while they are sent (`docs/semantics.md` §8.6, §8.7).
+//! Bodies that are spliced, indented or compressed while they are sent (`docs/semantics.md` §8.6,
+//! §8.7).
 //!
 //! A piece is rendered when the connection has room for it, on the connection's own worker: a piece
 //! takes less time than other requests notice. A client that does not read holds one piece, the
@@ -6,18 +7,21 @@
 //! count as held (`docs/decisions/response-bodies.md`).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 
+use crate::cache::core::watch_cache::StateLag;
 use crate::codec::gzip::{MemberWriter, WRITER_BYTES};
 use crate::codec::held_bytes::{Claim, HeldBytes};
+use crate::codec::list::{Pieces, SplicedList};
+use crate::codec::object::Object;
 use crate::codec::pretty::Indenter;
 use crate::codec::rope::{PIECE_BYTES, Rope};
-use crate::server::http::list_body::ListBody;
+use crate::server::metrics::ResourceMetrics;
 use crate::upstream::pool::BodyError;
 
-/// A body that is rendered while it is sent.
 #[derive(Debug)]
 pub(crate) struct Rendered {
     source: Source,
@@ -27,7 +31,6 @@ pub(crate) struct Rendered {
     indenter: Option<Indenter>,
     /// Set while the body is compressed and has not ended.
     member: Option<Member>,
-    /// Whether the last piece was returned.
     ended: bool,
     held: HeldBytes,
 }
@@ -60,7 +63,6 @@ impl From<Vec<Bytes>> for Source {
 }
 
 impl Source {
-    /// Returns the number of bytes that were not read yet.
     pub(crate) fn len(&self) -> usize {
         self.next.remaining() + self.rest.as_ref().map_or(0, ListBody::len)
     }
@@ -97,7 +99,6 @@ impl Rendered {
         Ok(rendered)
     }
 
-    /// Compresses the body.
     pub(crate) fn compressed(self) -> Self {
         let memory = self.held.state_account().claim(WRITER_BYTES);
         Self { member: Some(Member { writer: MemberWriter::new(), _memory: memory }), ..self }
@@ -112,13 +113,11 @@ impl Rendered {
         Some(self.ready.iter_mut().map(whole).collect())
     }
 
-    /// Whether all pieces were returned.
     pub(crate) fn is_ended(&self) -> bool {
         let is_read = self.ready.is_empty() && self.source.len() == 0;
         self.ended || (self.member.is_none() && is_read)
     }
 
-    /// Returns the next piece.
     pub(crate) fn poll_piece(
         &mut self,
         context: &Context<'_>,
@@ -140,7 +139,6 @@ impl Rendered {
         Poll::Ready(piece.transpose())
     }
 
-    /// Returns the next piece of the uncompressed body.
     fn next_plain(&mut self) -> Result<Option<Rope>, BodyError> {
         match self.ready.pop_front() {
             Some(piece) => Ok(Some(piece)),
@@ -188,6 +186,52 @@ impl Rendered {
             }
         }
         Ok(None)
+    }
+}
+
+/// A list with what it keeps in memory until it has been sent, spliced piece by piece.
+///
+/// It holds references to objects, which count by their own size. The objects are shared, but a
+/// client that reads slowly may be all that keeps old ones: [`StateLag`] bounds that.
+#[derive(Debug)]
+pub(crate) struct ListBody {
+    pieces: Pieces,
+    lag: StateLag,
+    metrics: Arc<ResourceMetrics>,
+    _references: Claim,
+}
+
+impl ListBody {
+    /// Creates the body of a list of a state. Its copied bytes and its references count as held.
+    pub(crate) fn new(
+        list: SplicedList,
+        lag: StateLag,
+        held: &HeldBytes,
+        metrics: Arc<ResourceMetrics>,
+    ) -> Self {
+        let references = held.state_account().claim(size_of_val::<[Arc<Object>]>(list.objects()));
+        let pieces = list.into_iter().held_by(held.clone());
+        Self { pieces, lag, metrics, _references: references }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+}
+
+impl Iterator for ListBody {
+    type Item = Result<Rope, BodyError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if !self.pieces.is_empty() && self.lag.is_exceeded() {
+            self.metrics.list_outrun();
+            return Some(Err(BodyError::Outrun));
+        }
+        self.pieces.next().map(Ok)
     }
 }
 

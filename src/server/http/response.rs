@@ -16,7 +16,6 @@ use crate::server::http::headers::{CACHE_HEADER, StateAge};
 use crate::server::lanes::Lane;
 use crate::server::metrics::CacheStatus;
 
-/// A response, and the labels under which it is counted.
 pub(crate) struct Reply {
     pub(crate) response: Response<Body>,
     pub(crate) cache_status: CacheStatus,
@@ -38,12 +37,10 @@ impl Reply {
         Self { response, cache_status, reason, unwritten: None, lane: None }
     }
 
-    /// Returns a reply of the upstream.
     pub(crate) fn forwarded(response: Response<Body>, reason: &'static str) -> Self {
         Self::new(response, CacheStatus::Forward, reason)
     }
 
-    /// Returns an error of Weir's own.
     pub(crate) fn error(request: &HeaderMap, status: &Status, reason: &'static str) -> Self {
         Self::refusal(request, &Query::default(), status, reason)
     }

@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use crate::api::request_info::RequestScope;
 use crate::cache::core::store::ScanIndex;
 use crate::server::metrics::families::ResourceFamilies;
-use crate::server::metrics::waits::WaitCause;
 use crate::telemetry::metrics::GaugeGuard;
 
 crate::api::labels! {
@@ -29,6 +28,19 @@ crate::api::labels! {
     }
 }
 
+crate::api::labels! {
+    /// The cause of a wait. A request that finds what it needs waits for nothing, and reads no
+    /// clock.
+    pub(crate) enum WaitCause {
+        /// Until a cache has its first state.
+        Warmup = "warmup",
+        /// Until a cache is proved to be as fresh as the request requires.
+        Freshness = "freshness",
+        /// Until a review of its credential or its permission is answered.
+        Review = "review",
+    }
+}
+
 /// The metrics of one resource.
 #[derive(Debug)]
 pub struct ResourceMetrics {
@@ -37,7 +49,6 @@ pub struct ResourceMetrics {
     /// The handles of cache hits with status 200, for get, list and watch of each scope.
     hits: [[OnceLock<RequestHandles>; SCOPES]; 3],
     watch: OnceLock<WatchHandles>,
-    /// The bytes of managed fields that were dropped.
     dropped: OnceLock<IntCounter>,
     /// The objects that were scanned and returned, by [`ScanIndex`].
     lists: [OnceLock<[IntCounter; 2]>; 4],
@@ -58,15 +69,16 @@ pub(crate) struct AnsweredRequest {
     pub(crate) bytes: Option<u64>,
 }
 
-/// The outcome of a watch that a cache was to serve.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchOutcome {
-    /// The cache serves it.
-    Served,
-    /// It was answered with 410.
-    Expired,
-    /// The cache cannot serve it.
-    Forwarded,
+crate::api::labels! {
+    /// The outcome of a watch that a cache was to serve.
+    pub(crate) enum WatchOutcome {
+        /// The cache serves it.
+        Served = "served",
+        /// It was answered with 410.
+        Expired = "expired",
+        /// The cache cannot serve it.
+        Forwarded = "forwarded",
+    }
 }
 
 #[derive(Debug)]
@@ -137,12 +149,7 @@ impl ResourceMetrics {
     /// Counts a watch that a cache was to serve. `start` is a fixed word.
     pub(crate) fn watch_started(&self, start: &'static str, outcome: WatchOutcome) {
         let [group, version, resource] = &self.labels;
-        let outcome = match outcome {
-            WatchOutcome::Served => "served",
-            WatchOutcome::Expired => "expired",
-            WatchOutcome::Forwarded => "forwarded",
-        };
-        let labels = [group, version, resource, start, outcome];
+        let labels = [group, version, resource, start, outcome.as_str()];
         self.families.watch_starts.with_label_values(&labels).inc();
     }
 
@@ -214,7 +221,7 @@ impl ResourceMetrics {
     ) -> (F::Output, bool) {
         let (output, waited) = timing_wait(done.as_mut()).await;
         if let Some(waited) = waited {
-            self.families.waits.observe(cause, waited);
+            self.families.waits.get(cause).observe(waited.as_secs_f64());
         }
         (output, waited.is_some())
     }

@@ -132,7 +132,6 @@ impl Access {
         }
     }
 
-    /// Returns the identity with which a request is forwarded.
     pub(crate) fn forwarded_identity(&self, caller: &Caller) -> Result<ForwardedIdentity, Status> {
         let identity = match caller {
             Caller::Weir => return Ok(ForwardedIdentity::Weir),
@@ -271,7 +270,6 @@ impl Gateway {
         }
     }
 
-    /// Authenticates the sender of a request.
     async fn authenticate(
         &self,
         context: &mut RequestContext<'_>,

@@ -21,13 +21,11 @@ use crate::server::http::body::{Body, Frames};
 use crate::server::request::auth::AuthContext;
 use crate::server::request::context::RequestContext;
 
-/// Logs responses, if there is a log.
 pub(crate) struct Auditor {
     log: Option<Arc<AuditLog>>,
 }
 
 impl Auditor {
-    /// Creates an auditor. Without a log it does nothing.
     pub(crate) fn new(log: Option<Arc<AuditLog>>) -> Self {
         Self { log }
     }

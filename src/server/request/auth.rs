@@ -15,12 +15,10 @@ use crate::server::flow_control::requester::Requester;
 pub(crate) enum Caller {
     /// Weir itself: sidecar mode.
     Weir,
-    /// A client with the credential that it presented.
     Client(PresentedCredential),
 }
 
 impl Caller {
-    /// Returns the identity, if no review is needed for it.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         match self {
             Self::Client(PresentedCredential::User(identity)) => Some(identity),
@@ -28,7 +26,6 @@ impl Caller {
         }
     }
 
-    /// Whether the sender is known without a review.
     pub(crate) fn is_known(&self) -> bool {
         matches!(
             self,
@@ -58,7 +55,6 @@ impl Caller {
 /// The identity and the decision of a request, as far as they are known. The audit log reads them.
 #[derive(Debug)]
 pub(crate) struct AuthContext {
-    /// The authenticated client.
     pub(crate) identity: Option<Identity>,
     /// The user as whom the client asked to act, once that is allowed.
     pub(crate) impersonated: Option<Arc<User>>,
@@ -69,7 +65,6 @@ pub(crate) struct AuthContext {
 }
 
 impl AuthContext {
-    /// Returns the context of a request that was just received.
     pub(crate) fn new() -> Self {
         Self { identity: None, impersonated: None, decision: None, received: SystemTime::now() }
     }
@@ -84,7 +79,6 @@ impl AuthContext {
                 .is_some_and(|decision| decision.source == DecisionSource::Stale)
     }
 
-    /// Returns the authenticated user.
     pub(crate) fn user(&self) -> Option<&User> {
         self.identity.as_ref().map(|identity| &*identity.user)
     }

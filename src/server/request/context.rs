@@ -28,15 +28,10 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) parts: &'a mut Parts,
     /// Its resource as discovery describes it, looked up once. `None` if it is not known yet.
     pub(crate) resource: Option<Arc<ApiResource>>,
-    /// The metrics of the resource.
     pub(crate) metrics: Arc<ResourceMetrics>,
-    /// The results of authentication and authorization.
     pub(crate) auth: AuthContext,
-    /// The explanation for the client, if it asks for one.
     pub(crate) explanation: Option<Box<Explanation>>,
-    /// Its trace, if it is sampled.
     pub(crate) trace: Option<Box<RequestTrace>>,
-    /// The limited resources that it holds since it was admitted.
     pub(crate) holds: Holds,
     /// The time at which it was forwarded; `None` before.
     pub(crate) forwarded: Option<Instant>,
@@ -53,7 +48,6 @@ impl<'a> Deref for RequestContext<'a> {
 }
 
 impl<'a> RequestContext<'a> {
-    /// Returns the context of a request that has just arrived.
     pub(crate) fn new(
         resolved: Resolved<'a>,
         parts: &'a mut Parts,
@@ -132,7 +126,6 @@ impl RequestContext<'_> {
         self.trace.as_ref()?.call(self.is_trusted_parent(), headers)
     }
 
-    /// Ends a call of the API server.
     pub(crate) fn end_call<B>(
         &self,
         call: Option<UpstreamCall>,
@@ -143,11 +136,10 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Ends its trace, if it is sampled.
     pub(crate) fn finish_trace(&mut self, answer: &AnswerSummary<'_>) {
         if let Some(trace) = self.trace.take() {
             let info = self.resource.is_some().then_some(&self.info);
-            trace.finish(self.is_trusted_parent(), info, answer);
+            trace.export(self.is_trusted_parent(), info, Some(answer));
         }
     }
 

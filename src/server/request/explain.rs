@@ -16,20 +16,16 @@ use tokio::time::Instant;
 use crate::cache::handle::CacheHandle;
 use crate::server::metrics::CacheStatus;
 
-/// The explanation of one request.
 #[derive(Debug)]
 pub(crate) struct Explanation {
     steps: Mutex<Steps>,
-    /// Whether the client asked for it.
     is_asked: bool,
 }
 
 #[derive(Debug)]
 struct Steps {
-    /// When the last stage ended.
     last: Instant,
     stages: SmallVec<[(&'static str, Duration); STAGES_MAX]>,
-    /// The state of its cache.
     cache: Option<CacheFacts>,
 }
 
@@ -57,7 +53,6 @@ impl Explanation {
         })
     }
 
-    /// Notes that a stage has ended.
     pub(crate) fn ended(&self, stage: &'static str) {
         let mut steps = self.steps.lock();
         let now = Instant::now();
@@ -68,7 +63,6 @@ impl Explanation {
         }
     }
 
-    /// Notes the cache from which the request is answered.
     pub(crate) fn note_cache(&self, handle: &CacheHandle, namespaced: bool, form: &'static str) {
         let state = handle.cache().state();
         self.steps.lock().cache = Some(CacheFacts {
@@ -107,7 +101,6 @@ impl Explanation {
     }
 }
 
-/// The end of the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
     pub(crate) status: CacheStatus,
@@ -152,7 +145,6 @@ fn describe(steps: &Steps, ending: &Ending) -> String {
 pub(crate) const EXPLAIN_HEADER: HeaderName = HeaderName::from_static("x-weir-explain");
 /// A header of the W3C; browsers' developer tools show it.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-/// The most stages of a request.
 const STAGES_MAX: usize = 12;
 
 #[cfg(test)]

@@ -29,7 +29,6 @@ use crate::server::connection::wire::aside::RefusedHead;
 use crate::server::connection::wire::header_block::TOO_LONG_PATH;
 use crate::server::http::refusal;
 
-/// Checks the target and the framing of a request.
 pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
     if let Some(RefusedHead(status)) = request.extensions.get() {
         return Err(status.clone());

@@ -11,14 +11,14 @@ use http_body::Frame;
 
 use crate::server::flow_control::queue::SeatHold;
 use crate::server::flow_control::rules::Admission;
+use crate::server::forward::claim::SharedPermit;
 use crate::server::forward::list_times::ListTimer;
 use crate::server::forward::quota::QuotaPermit;
-use crate::server::forward::share::SharedPermit;
 use crate::server::open_watches::CountedWatch;
 use crate::server::shadow::copy::AnswerCopy;
 
 /// The limited resources that a request holds until its response has ended.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Holds {
     /// Whether the present stage of overload has admitted it, as a request for a cache.
     pub(crate) passed_overload: bool,
@@ -28,13 +28,10 @@ pub(crate) struct Holds {
     pub(crate) watch: Option<Arc<CountedWatch>>,
     /// The client's part of the upstream.
     pub(crate) quota: Option<Arc<QuotaPermit>>,
-    /// Seats of the API server.
     pub(crate) seats: Option<Box<SeatHold>>,
-    /// A permit of a forward budget.
     pub(crate) budget: Option<SharedPermit>,
     /// Measures how long the response takes.
     pub(crate) timer: Option<Box<ListTimer>>,
-    /// Copies the response for a comparison with the cache.
     pub(crate) copy: Option<Box<AnswerCopy>>,
 }
 

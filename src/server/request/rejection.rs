@@ -10,7 +10,6 @@ use crate::flow::schedule::request::Rejected;
 use crate::server::delegate::Reason;
 use crate::server::http::refusal;
 
-/// A refusal of Weir's own.
 #[derive(Debug)]
 pub(crate) struct Rejection {
     pub(crate) status: Box<Status>,
@@ -20,22 +19,17 @@ pub(crate) struct Rejection {
 /// The reason why a request is not answered from a cache.
 #[derive(Debug)]
 pub(crate) enum Bypass {
-    /// The upstream answers it.
     Forward(Reason),
-    /// Weir refuses it.
     Refuse(Rejection),
 }
 
-/// The cause for which Weir refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RejectionCause {
-    /// The method is CONNECT.
     Connect,
     /// Another proxy or the API server could parse the request differently.
     Framing,
     /// The request came back to the Weir that forwarded it.
     Loop,
-    /// The Host is not one that Weir answers to.
     Host,
     /// The client is nobody whom the API server knows.
     Unauthenticated,
@@ -43,17 +37,13 @@ pub(crate) enum RejectionCause {
     Identity,
     /// Too many unknown tokens of one address are under review.
     Throttled,
-    /// Too many access reviews are pending.
     Reviews,
-    /// The user may not do this.
     Forbidden,
     /// The client has too many requests to the API server.
     Quota,
-    /// The user has too many connections.
     Connections,
     /// Too many bytes wait for their clients to read them.
     ResponseMemory,
-    /// No API server is usable.
     UpstreamAway,
     /// Flow control, a rule or Weir's own overload sheds it: the word in `X-Weir-Shed`.
     Shed(&'static str),
@@ -62,12 +52,10 @@ pub(crate) enum RejectionCause {
 }
 
 impl Rejection {
-    /// Creates a rejection that is counted under `cause`.
     pub(crate) fn new(status: Status, cause: RejectionCause) -> Self {
         Self { status: Box::new(status), cause }
     }
 
-    /// Creates the rejection of a request that flow control sheds.
     pub(crate) fn with_shed(status: Status, shed: &'static str) -> Self {
         Self::new(status, RejectionCause::Shed(shed))
     }
@@ -120,7 +108,6 @@ impl RejectionCause {
         Self::Shed(""),
     ];
 
-    /// Returns the value of the label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Connect => "connect",

@@ -22,15 +22,11 @@ use crate::server::delegate::{self, CachedDecision, Reason};
 use crate::server::flow_control::Placement;
 use crate::server::flow_control::requester::Requester;
 
-/// A resolved request.
 pub(crate) struct Resolved<'a> {
-    /// The time at which its head was read.
     pub(crate) started: Instant,
-    /// The client that sent it.
     pub(crate) client: &'a Arc<Client>,
     /// The one parse of its path and query, which is both authorized and served.
     pub(crate) info: RequestInfo,
-    /// Whether it has a body.
     pub(crate) has_body: bool,
     /// The version of HTTP. Forwarding takes the head out.
     pub(crate) version: Version,
@@ -81,12 +77,10 @@ impl<'a> Resolved<'a> {
         }
     }
 
-    /// Returns the sender, as far as it is known.
     pub(crate) fn sender(&self) -> &Requester {
         &self.sender
     }
 
-    /// Returns the user that sent it, if known.
     pub(crate) fn user(&self) -> Option<&User> {
         self.sender.user()
     }

@@ -72,7 +72,6 @@ fn path_route(path: &str) -> String {
     route.to_owned()
 }
 
-/// The pattern of all other paths.
 const OTHER: &str = "/{path}";
 /// Paths of the API server that are no resource's.
 const PATHS: [&str; 5] = ["/version", "/healthz", "/livez", "/readyz", "/metrics"];

@@ -28,7 +28,6 @@ use crate::server::metrics::CacheStatus;
 use crate::telemetry::trace::otlp::KeyValue;
 use crate::telemetry::trace::{SpanClock, Tracer, new_span_id, new_trace_id};
 
-/// Begins the traces of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestTracer {
     pub(crate) tracer: Tracer,
@@ -36,7 +35,6 @@ pub(crate) struct RequestTracer {
     pub(crate) trusts_all: bool,
 }
 
-/// The trace of one request.
 #[derive(Debug)]
 pub(crate) struct RequestTrace {
     tracer: Tracer,
@@ -44,13 +42,10 @@ pub(crate) struct RequestTrace {
     started: Instant,
     span_id: SpanId,
     method: &'static str,
-    /// Method and route.
     name: String,
     /// The attributes that follow from the head of the request.
     attributes: Vec<KeyValue>,
-    /// Whether discovery knew the resource at the start.
     is_known: bool,
-    /// The client's context, if it is valid.
     client: Option<TraceContext>,
     trace_state: String,
     /// Whether the sampling rate chose it.
@@ -65,7 +60,6 @@ pub(crate) struct RequestTrace {
 #[derive(Debug)]
 struct Steps {
     sampling: Sampling,
-    /// When the last stage ended.
     last: Instant,
     stages: Vec<Stage>,
     /// The span of the reflector's list for which it waited.
@@ -73,7 +67,6 @@ struct Steps {
     is_finished: bool,
 }
 
-/// Whether a request is sampled.
 #[derive(Clone, Copy, Debug)]
 enum Sampling {
     /// It depends on the client, who is not known yet.
@@ -82,7 +75,6 @@ enum Sampling {
     Yes(TracePosition),
 }
 
-/// The place of a request's span.
 #[derive(Clone, Copy, Debug)]
 struct TracePosition {
     trace_id: TraceId,
@@ -92,13 +84,11 @@ struct TracePosition {
     link: Option<TraceContext>,
 }
 
-/// A stage of a request.
 #[derive(Debug)]
 struct Stage {
     name: &'static str,
     span_id: SpanId,
     started: Instant,
-    /// `None` while it lasts.
     ended: Option<Instant>,
     kind: StageKind,
 }
@@ -117,11 +107,9 @@ enum StageKind {
 #[must_use]
 pub(crate) struct UpstreamCall(SpanId);
 
-/// The answer to a request.
 pub(crate) struct AnswerSummary<'a> {
     pub(crate) code: u16,
     pub(crate) status: CacheStatus,
-    /// Why it was forwarded or refused.
     pub(crate) reason: &'static str,
     pub(crate) headers: &'a HeaderMap,
 }
@@ -173,7 +161,6 @@ impl RequestTrace {
         self.add(name, StageKind::Own);
     }
 
-    /// Notes that a wait has ended.
     pub(crate) fn waited(&self, cause: &'static str) {
         self.add("wait", StageKind::Wait(cause));
     }
@@ -233,7 +220,6 @@ impl RequestTrace {
         Some(UpstreamCall(span_id))
     }
 
-    /// Ends a call of the API server with the status of the response, if there was one.
     pub(crate) fn called(&self, UpstreamCall(span_id): UpstreamCall, status: Option<u16>) {
         let mut steps = self.steps.lock();
         let now = Instant::now();
@@ -242,17 +228,6 @@ impl RequestTrace {
             stage.ended = Some(now);
             stage.kind = StageKind::Upstream(status);
         }
-    }
-
-    /// Ends the trace, and has it exported if the request is sampled. `info` is that of a request
-    /// whose resource discovery knows by now.
-    pub(crate) fn finish(
-        &self,
-        is_trusted: bool,
-        info: Option<&RequestInfo>,
-        answer: &AnswerSummary<'_>,
-    ) {
-        self.export(is_trusted, info, Some(answer));
     }
 
     /// Decides whether the request is sampled, once.

@@ -14,7 +14,6 @@ use crate::server::reviews::messages::{
     is_empty, object,
 };
 
-/// A review in JSON.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, bound = "S: DeserializeOwned")]
 struct JsonReview<S> {
@@ -28,7 +27,6 @@ struct JsonReview<S> {
     status: Option<AccessStatus>,
 }
 
-/// A SelfSubjectReview in JSON.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct JsonSelfReview {
@@ -119,7 +117,6 @@ fn check_meta(metadata: Option<&ObjectMeta>, namespace: &str) -> Option<()> {
     (is("") || is(namespace)).then_some(())
 }
 
-/// Whether a status has only empty fields.
 fn is_undecided(status: Option<&AccessStatus>) -> bool {
     status.is_none_or(|AccessStatus { allowed, reason, evaluation_error, denied }| {
         let is_false = |value: &Option<bool>| *value != Some(true);
@@ -127,7 +124,6 @@ fn is_undecided(status: Option<&AccessStatus>) -> bool {
     })
 }
 
-/// Whether a status names no user.
 fn is_empty_user(status: Option<&SelfStatus>) -> bool {
     let user = status.and_then(|status| status.user_info.as_ref());
     user.is_none_or(|UserInfo { username, uid, groups, extra }| {

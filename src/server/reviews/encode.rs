@@ -14,11 +14,10 @@ use crate::api::media_type::Encoding;
 use crate::auth::user::User;
 use crate::codec::protobuf::wire::push_head;
 use crate::codec::protobuf::{UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
-use crate::server::reviews::fields;
 use crate::server::reviews::kind::ReviewKind;
 use crate::server::reviews::messages::{
     AccessReview, AccessStatus, ExtraValue, FieldsV1, ManagedFields, NonResourceAttributes,
-    ObjectMeta, ResourceAttributes, SelfReview, SelfStatus, Spec, Time, UserInfo,
+    ObjectMeta, ResourceAttributes, SelfReview, SelfStatus, Spec, Time, UserInfo, is_empty,
 };
 
 /// What an answer has besides its review and its status.
@@ -36,7 +35,6 @@ pub(super) struct AnswerContext<'a> {
     pub(super) omits_zero_times: bool,
 }
 
-/// A review in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct JsonReview<'a, T> {
@@ -74,7 +72,7 @@ struct JsonManagedFields<'a> {
 /// Writes an access review that is allowed for this reason.
 pub(super) fn allowed(context: &AnswerContext<'_>, spec: &Spec, reason: &str) -> Option<Vec<u8>> {
     let AnswerContext { kind, namespace, manager, now, .. } = *context;
-    let fields = fields::of_spec(spec);
+    let fields = managed_fields(spec);
     let status = AccessStatus {
         allowed: Some(true),
         reason: Some(reason.to_owned()),
@@ -182,6 +180,52 @@ fn with_empty_fields(kind: ReviewKind, spec: &Spec) -> Spec {
         extra: extra.clone(),
         uid: text(uid).filter(|_| has_user),
     }
+}
+
+/// Returns `fieldsV1`: which fields of its spec the sender has set (structured-merge-diff,
+/// `fieldpath/serialize.go`). They stand in the order of their names.
+fn managed_fields(spec: &Spec) -> String {
+    let Spec { resource_attributes, non_resource_attributes, user, groups, extra, uid } = spec;
+    let leaf = |is_set: bool| is_set.then(|| "{}".to_owned());
+    let fields = [
+        ("extra", (!extra.is_empty()).then(|| set(extra.keys().map(String::as_str)))),
+        ("groups", leaf(!groups.is_empty())),
+        ("nonResourceAttributes", non_resource_attributes.as_ref().map(of_path)),
+        ("resourceAttributes", resource_attributes.as_ref().map(of_resource)),
+        ("uid", leaf(!is_empty(uid))),
+        ("user", leaf(!is_empty(user))),
+    ];
+    let fields = fields.iter().filter_map(|(name, fields)| {
+        let fields = fields.as_ref()?;
+        Some(format!(r#""f:{name}":{fields}"#))
+    });
+    let fields = fields.collect::<Vec<_>>().join(",");
+    format!(r#"{{"f:spec":{{{fields}}}}}"#)
+}
+
+fn of_resource(attributes: &ResourceAttributes) -> String {
+    let fields = [
+        ("group", &attributes.group),
+        ("name", &attributes.name),
+        ("namespace", &attributes.namespace),
+        ("resource", &attributes.resource),
+        ("subresource", &attributes.subresource),
+        ("verb", &attributes.verb),
+        ("version", &attributes.version),
+    ];
+    set(fields.into_iter().filter(|(_, text)| !is_empty(text)).map(|(name, _)| name))
+}
+
+fn of_path(attributes: &NonResourceAttributes) -> String {
+    let fields = [("path", &attributes.path), ("verb", &attributes.verb)];
+    set(fields.into_iter().filter(|(_, text)| !is_empty(text)).map(|(name, _)| name))
+}
+
+/// Returns the set of an object and these fields of it, in order. An object without fields is a
+/// leaf. The names need no escape in JSON.
+fn set<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let fields: String = names.map(|name| format!(r#","f:{name}":{{}}"#)).collect();
+    if fields.is_empty() { "{}".to_owned() } else { format!(r#"{{".":{{}}{fields}}}"#) }
 }
 
 fn rfc3339(seconds: i64) -> Option<String> {

@@ -3,7 +3,6 @@
 use crate::api::request_info::ResourceRequest;
 use crate::server::reviews::messages::{ExtraValue, Spec, is_empty};
 
-/// A kind of review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReviewKind {
     /// A question about the permissions of its sender.
@@ -12,12 +11,10 @@ pub(super) enum ReviewKind {
     SubjectAccess,
     /// A question about the permissions of a user in the namespace of the request.
     LocalSubjectAccess,
-    /// The question who its sender is.
     SelfSubject,
 }
 
 impl ReviewKind {
-    /// Returns the kind that a POST to this resource has.
     pub(super) fn from_request(request: &ResourceRequest) -> Option<Self> {
         let gvr = &request.gvr;
         let path = [&gvr.group, &gvr.version, &gvr.resource].map(|text| &**text);
@@ -33,7 +30,6 @@ impl ReviewKind {
         (is_plain && request.namespace.is_empty() != is_local).then_some(kind)
     }
 
-    /// Returns the name of the kind.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::SelfSubjectAccess => "SelfSubjectAccessReview",
@@ -43,7 +39,6 @@ impl ReviewKind {
         }
     }
 
-    /// Returns the group and version.
     pub(super) fn api_version(self) -> &'static str {
         match self {
             Self::SelfSubject => "authentication.k8s.io/v1",

@@ -94,7 +94,6 @@ pub(super) struct ResourceAttributes {
     pub(super) name: Option<String>,
 }
 
-/// NonResourceAttributes.
 #[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NonResourceAttributes {
@@ -106,7 +105,6 @@ pub(super) struct NonResourceAttributes {
     pub(super) verb: Option<String>,
 }
 
-/// ExtraValue.
 #[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct ExtraValue {
@@ -149,7 +147,6 @@ pub(super) struct SelfStatus {
     pub(super) user_info: Option<UserInfo>,
 }
 
-/// UserInfo.
 #[derive(Clone, PartialEq, Message, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct UserInfo {
@@ -219,7 +216,6 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// Returns the time of these seconds after 1970.
     pub(super) fn new(seconds: i64) -> Self {
         Self { seconds: Some(seconds), nanos: Some(0) }
     }

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::{Forwarding, Router};
 use crate::server::delegate::Reason;
+use crate::server::flow_control::queue::Seats;
 use crate::server::flow_control::requester::Requester;
-use crate::server::flow_control::seats::Seats;
 use crate::server::forward::forwarder::PreparedRequest;
 use crate::server::forward::relay::ClientBody;
 use crate::server::forward::upstream_gate;
@@ -26,7 +26,6 @@ use crate::server::request::rejection::{Rejection, RejectionCause};
 pub(super) struct Sendable<'a> {
     prepared: PreparedRequest<'a>,
     body: ClientBody,
-    /// Why it is forwarded.
     reason: Reason,
 }
 
@@ -91,7 +90,7 @@ impl Router {
             Ok(Seats::Later(wait)) => {
                 let mut decided = wait.wait().boxed();
                 // It may have been decided at once.
-                match (&mut decided).now_or_never() {
+                let seat = match (&mut decided).now_or_never() {
                     Some(seat) => seat,
                     None => {
                         has_waited = true;
@@ -100,7 +99,8 @@ impl Router {
                         request.prepared.unpack(context.parts);
                         seat
                     }
-                }
+                };
+                seat.map(Some).map_err(Rejection::from)
             }
             Err(rejection) => Err(rejection),
         };
@@ -116,7 +116,6 @@ impl Router {
         sent.await
     }
 
-    /// Sends a request that has its seats.
     async fn forward_seated(
         &self,
         context: &mut RequestContext<'_>,

@@ -24,11 +24,8 @@ use crate::server::request::context::RequestContext;
 use crate::server::request::rejection::{Rejection, RejectionCause};
 use crate::server::reviews::{self, Review, ReviewRequest};
 
-/// The reason why a review is not answered.
 pub(super) enum Unreviewed {
-    /// The API server answers it.
     Forward(ClientBody),
-    /// Weir refuses it.
     Refuse(Rejection),
 }
 
@@ -119,6 +116,5 @@ impl Router {
     }
 }
 
-/// How long the body of a review may take.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const BROKE_OFF: &str = "weir: the body of the review broke off, or took more than 10 seconds";

@@ -28,7 +28,7 @@ use crate::server::shadow::body::{Comparer, header_difference, joined};
 use crate::server::shadow::copy::COPY_BYTES_MAX;
 use crate::server::shadow::ledger::{DifferingPart, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome};
-use crate::server::shadow::request::{AnswerHead, CopiedAnswer};
+use crate::server::shadow::request::{AnswerHead, CopiedChunk};
 use crate::server::shadow::version;
 use crate::upstream::bounded::read_body;
 use crate::upstream::pool;
@@ -40,9 +40,11 @@ struct WholeAnswer {
 }
 
 impl Beside<'_> {
-    /// Compares an answer with that of the cache.
-    pub(super) async fn compare_answer(&self, answer: CopiedAnswer) -> Compared {
-        let CopiedAnswer { head, chunks } = answer;
+    pub(super) async fn compare_answer(
+        &self,
+        head: AnswerHead,
+        chunks: Vec<CopiedChunk>,
+    ) -> Compared {
         let bytes: usize = chunks.iter().map(|chunk| chunk.bytes.len()).sum();
         let measured = Measured { bytes: bytes as u64, ..Measured::default() };
         let unusual = match head.status {
@@ -120,8 +122,8 @@ impl Beside<'_> {
                 list_at(read, plan, at, permits).await
             }
             Ok(CachedDecision::Get(_)) if is_found => {
-                let object = version::identify(&whole.body).ok_or(Cause::Malformed)?;
-                get_at(read, object.at, permits).await
+                let (_, at) = version::identify(&whole.body).ok_or(Cause::Malformed)?;
+                get_at(read, at, permits).await
             }
             Ok(CachedDecision::Get(_)) => absent_since(read, self.request.began, permits).await,
             Ok(CachedDecision::List(..) | CachedDecision::Watch(..)) | Err(_) => {
@@ -162,10 +164,7 @@ impl Beside<'_> {
         }
         // Only the same state can show that the upstream contradicts itself.
         let at = |status, body| {
-            (status == StatusCode::OK)
-                .then_some(())
-                .and(version::identify(body))
-                .map(|identified| identified.at)
+            (status == StatusCode::OK).then_some(()).and(version::identify(body)).map(|(_, at)| at)
         };
         let is_same_state = match &self.request.decision {
             Ok(CachedDecision::List(..)) => {
@@ -198,7 +197,6 @@ impl Beside<'_> {
     }
 }
 
-/// Compares two answers.
 async fn compare_response(
     whole: &WholeAnswer,
     response: Response<Body>,
@@ -247,7 +245,6 @@ fn exact_query(query: &str, at: ResourceVersion, has_limit: bool) -> String {
     format!("{kept}resourceVersion={at}&resourceVersionMatch=Exact")
 }
 
-/// The longest wait for the upstream to repeat an answer.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

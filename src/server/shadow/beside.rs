@@ -54,8 +54,11 @@ async fn compare(router: Arc<Router>, shadow: Arc<Shadow>, comparison: Compariso
     let Comparison { request, answer } = comparison;
     let beside = Beside { router: &router, shadow: &shadow, request: &request };
     let Compared { outcome, what, mut measured } = match answer {
-        Copied::Whole(answer) => Box::pin(beside.compare_answer(answer)).await,
-        Copied::Watch(head, chunks) => Box::pin(beside.compare_watch(head, chunks)).await,
+        Copied::Whole(head, chunks) => Box::pin(beside.compare_answer(head, chunks)).await,
+        Copied::Watch(head, chunks) => {
+            let compared = Box::pin(beside.compare_watch(&head, chunks)).await;
+            compared.unwrap_or_else(Compared::new)
+        }
     };
     measured.forwards = measured.forwards.or(request.forwards);
     if let Some(what) = what {
@@ -64,7 +67,6 @@ async fn compare(router: Arc<Router>, shadow: Arc<Shadow>, comparison: Compariso
     shadow.record(&request.kind, outcome, &measured);
 }
 
-/// The result of a comparison.
 pub(super) struct Compared {
     pub(super) outcome: Outcome,
     pub(super) what: Option<DifferingPart>,
@@ -130,7 +132,6 @@ impl<'a> Beside<'a> {
         Ok((context, caller, refusal))
     }
 
-    /// Returns the read from a cache.
     pub(super) fn read<'b>(
         &'b self,
         context: &'b RequestContext<'b>,

@@ -10,10 +10,8 @@ use http::header::{CONNECTION, CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 
 use crate::server::shadow::path::path_at;
 
-/// The difference between two bodies, without their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BodyDifference {
-    /// The first byte that differs.
     pub(crate) offset: usize,
     /// Its place: a JSON path, or numbers of protobuf fields.
     pub(crate) path: String,
@@ -23,10 +21,8 @@ pub(crate) struct BodyDifference {
     pub(crate) hashes: [String; 2],
 }
 
-/// Compares what is written to it with the upstream's body.
 pub(crate) struct Comparer<'a> {
     upstream: &'a [u8],
-    /// The number of bytes that were written.
     position: usize,
     /// The first difference, and the hash of all bytes up to the position.
     first: Option<(usize, Context)>,
@@ -54,7 +50,6 @@ impl<'a> Comparer<'a> {
         self.position += piece.len();
     }
 
-    /// Returns the difference; `None` if the bodies are equal.
     pub(crate) fn finish(self) -> Option<BodyDifference> {
         let Self { upstream, position, first } = self;
         let (offset, hash) = match first {
@@ -107,7 +102,6 @@ pub(crate) fn joined(chunks: Vec<Bytes>, is_gzip: bool, max: usize) -> Option<By
     (body.len() <= max).then(|| body.into())
 }
 
-/// Returns the name of the first header that differs.
 pub(crate) fn header_difference(upstream: &HeaderMap, cache: &HeaderMap) -> Option<String> {
     let compared_headers = |headers: &HeaderMap| {
         let mut compared: Vec<(String, Vec<u8>)> = headers

@@ -14,11 +14,8 @@ use tokio::sync::mpsc;
 use crate::server::shadow::Shadow;
 use crate::server::shadow::ledger::WATCH;
 use crate::server::shadow::outcome::Cause;
-use crate::server::shadow::request::{
-    AnswerHead, Comparison, Copied, CopiedAnswer, CopiedChunk, ShadowRequest,
-};
+use crate::server::shadow::request::{AnswerHead, Comparison, Copied, CopiedChunk, ShadowRequest};
 
-/// The copy of one answer.
 pub(crate) struct AnswerCopy {
     shadow: Arc<Shadow>,
     /// `None` once the comparison has it.
@@ -26,11 +23,9 @@ pub(crate) struct AnswerCopy {
     head: Option<AnswerHead>,
     chunks: Vec<CopiedChunk>,
     bytes: usize,
-    /// The stream of the chunks of a watch.
     stream: Option<ChunkStream>,
 }
 
-/// The sending side of the chunks of a watch.
 struct ChunkStream {
     sender: mpsc::Sender<CopiedChunk>,
     /// The room for the news that a chunk was lost.
@@ -74,7 +69,6 @@ impl AnswerCopy {
         }
     }
 
-    /// Takes the head of the answer.
     pub(crate) fn begin<B: Body>(&mut self, response: &Response<B>) {
         let Some(request) = &self.request else { return };
         let head = AnswerHead { status: response.status(), headers: response.headers().clone() };
@@ -139,7 +133,7 @@ impl AnswerCopy {
         self.stream = None;
         let (Some(head), Some(request)) = (self.head.take(), self.request.take()) else { return };
         let chunks = std::mem::take(&mut self.chunks);
-        let answer = Copied::Whole(CopiedAnswer { head, chunks });
+        let answer = Copied::Whole(head, chunks);
         self.shadow.submit(Comparison { request, answer });
     }
 
@@ -158,13 +152,6 @@ impl Drop for AnswerCopy {
     }
 }
 
-impl std::fmt::Debug for AnswerCopy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AnswerCopy").field("bytes", &self.bytes).finish_non_exhaustive()
-    }
-}
-
-/// The most chunks of a watch that wait for its comparison.
 const CHUNKS_MAX: usize = 4096;
 
 /// The longest copy: a list of some thousand pods.

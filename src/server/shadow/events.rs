@@ -11,7 +11,6 @@ use bytes::Bytes;
 
 use crate::api::resource_version::ResourceVersion;
 
-/// Compares the events of two watches.
 #[derive(Debug)]
 pub(crate) struct EventMatcher {
     upstream: Side,
@@ -19,7 +18,6 @@ pub(crate) struct EventMatcher {
     equal: u64,
 }
 
-/// One of the two watches.
 #[derive(Debug)]
 struct Side {
     pending: VecDeque<(ResourceVersion, Bytes)>,
@@ -27,7 +25,6 @@ struct Side {
     claim: ResourceVersion,
 }
 
-/// The difference between the watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Mismatch {
     /// Both show an event at this resourceVersion, with other bytes.
@@ -41,13 +38,11 @@ pub(crate) enum Mismatch {
 }
 
 impl EventMatcher {
-    /// Begins after a resourceVersion.
     pub(crate) fn new(after: ResourceVersion) -> Self {
         let side = || Side { pending: VecDeque::new(), claim: after };
         Self { upstream: side(), cache: side(), equal: 0 }
     }
 
-    /// Returns the number of events that were equal.
     pub(crate) fn equal(&self) -> u64 {
         self.equal
     }
@@ -67,7 +62,6 @@ impl EventMatcher {
         self.upstream.pending.len()
     }
 
-    /// Adds an event of the upstream.
     pub(crate) fn upstream(&mut self, at: ResourceVersion, frame: Bytes) -> Result<(), Mismatch> {
         if at <= self.upstream.claim {
             return Err(Mismatch::BrokenClaim { at });
@@ -76,13 +70,11 @@ impl EventMatcher {
         self.compare()
     }
 
-    /// Adds a bookmark of the upstream.
     pub(crate) fn upstream_bookmark(&mut self, at: ResourceVersion) -> Result<(), Mismatch> {
         self.upstream.claim = self.upstream.claim.max(at);
         self.compare()
     }
 
-    /// Adds an event of the cache.
     pub(crate) fn cache(&mut self, at: ResourceVersion, frame: Bytes) -> Result<(), Mismatch> {
         self.cache.push(at, frame);
         self.compare()
@@ -134,7 +126,6 @@ impl Side {
 }
 
 impl Mismatch {
-    /// Returns the resourceVersion of the event.
     pub(crate) fn at(&self) -> ResourceVersion {
         match self {
             Self::Bytes { at, .. }

@@ -10,17 +10,14 @@ use crate::server::shadow::body::BodyDifference;
 use crate::server::shadow::outcome::Outcome;
 use crate::server::shadow::request::ReadKind;
 
-/// All counts.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     kinds: BTreeMap<ReadKind, Counts>,
     differences: VecDeque<Difference>,
 }
 
-/// The counts of one kind of read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counts {
-    /// Reads, whatever became of them.
     pub(crate) seen: u64,
     pub(crate) equal: u64,
     pub(crate) different: u64,
@@ -41,7 +38,6 @@ pub(crate) struct Saved {
     pub(crate) cpu_seconds: f64,
 }
 
-/// The measurements of one read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Measured {
     /// Why a cache would have forwarded it.
@@ -62,14 +58,11 @@ pub(crate) struct Difference {
     pub(crate) what: DifferingPart,
 }
 
-/// The part in which two answers differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DifferingPart {
     /// The status codes of the upstream and the cache.
     Status([u16; 2]),
-    /// A header, by its name.
     Header(String),
-    /// The body.
     Body(BodyDifference),
     /// An event of a watch, by its resourceVersion.
     Event(&'static str, u64, Option<BodyDifference>),
@@ -78,7 +71,6 @@ pub(crate) enum DifferingPart {
 }
 
 impl Ledger {
-    /// Counts one read.
     pub(crate) fn count(&mut self, kind: &ReadKind, outcome: Outcome, measured: &Measured) {
         let counts = self.counts(kind);
         counts.seen += 1;
@@ -111,7 +103,6 @@ impl Ledger {
         counts.saved.cpu_seconds += events as f64 * SECONDS_PER_EVENT;
     }
 
-    /// Keeps a difference.
     pub(crate) fn keep(&mut self, difference: Difference) {
         if self.differences.len() >= DIFFERENCES_MAX {
             self.differences.pop_front();

@@ -1,15 +1,13 @@
 //! The outcomes of comparisons, and their metric. The set is bounded, since they are values of
 //! labels.
 
-use prometheus::{IntCounterVec, Registry};
+use prometheus::IntCounterVec;
 
 use crate::server::delegate::Reason;
-use crate::telemetry::metrics::counter_vec;
+use crate::telemetry::metrics::families;
 
-/// The outcome of one read in shadow mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The cache would have answered the same.
     Equal,
     /// The cache would have answered something else, and the upstream repeated its answer.
     Different,
@@ -53,7 +51,6 @@ crate::api::labels! {
 }
 
 impl Outcome {
-    /// Returns the label value.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Equal => "equal",
@@ -80,25 +77,16 @@ impl From<Cause> for Outcome {
     }
 }
 
-/// Metrics of shadow mode. Cheap to clone: clones share the metrics.
-#[derive(Clone, Debug)]
-pub struct ShadowMetrics {
-    total: IntCounterVec,
+families! {
+    /// Metrics of shadow mode. Cheap to clone: clones share the metrics.
+    #[derive(Clone, Debug)]
+    pub struct ShadowMetrics {
+        /// Reads in shadow mode, by the outcome of the comparison with the cache.
+        total: IntCounterVec = counter_vec("weir_shadow_total", &["verb", "outcome", "reason"]),
+    }
 }
 
 impl ShadowMetrics {
-    /// Registers the metrics. May be called once per registry.
-    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            total: counter_vec(
-                registry,
-                "weir_shadow_total",
-                "Reads in shadow mode, by the outcome of the comparison with the cache.",
-                &["verb", "outcome", "reason"],
-            )?,
-        })
-    }
-
     pub(crate) fn count(&self, verb: &str, outcome: Outcome) {
         self.total.with_label_values(&[verb, outcome.as_str(), outcome.reason()]).inc();
     }

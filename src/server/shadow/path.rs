@@ -6,17 +6,14 @@
 use crate::codec::protobuf::wire::{Fields, Value};
 use crate::codec::protobuf::{MAGIC, is_protobuf};
 
-/// Returns the path at an offset in a body.
 pub(crate) fn path_at(body: &[u8], offset: usize) -> String {
     if is_protobuf(body) { protobuf_path(body, offset) } else { json_path(body, offset) }
 }
 
-/// One level of nesting in JSON.
 enum Level {
     Object {
         /// The range of the key of the present member.
         key: Option<(usize, usize)>,
-        /// Whether the next string is a key.
         expects_key: bool,
     },
     Array(usize),
@@ -135,7 +132,6 @@ const MAPS: [&str; 10] = [
     "value",
 ];
 
-/// Deeper levels of an object are not shown.
 const DEPTH_MAX: usize = 64;
 /// Longer than the names of Kubernetes' fields.
 const FIELD_BYTES_MAX: usize = 64;

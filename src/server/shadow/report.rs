@@ -13,7 +13,6 @@ use crate::server::shadow::body::BodyDifference;
 use crate::server::shadow::ledger::{Counts, Difference, DifferingPart, Ledger};
 use crate::server::shadow::request::ReadKind;
 
-/// Returns the report as JSON.
 pub(crate) fn json(ledger: &Ledger, passed: Duration) -> Map<String, Value> {
     let kinds: Vec<_> = ledger
         .kinds()
@@ -25,14 +24,14 @@ pub(crate) fn json(ledger: &Ledger, passed: Duration) -> Map<String, Value> {
             Value::from(fields)
         })
         .collect();
-    let verbs = by_verb(ledger).into_iter();
+    let verbs = sums(ledger, |kind| kind.verb).into_iter();
     let verbs: Map<_, _> =
         verbs.map(|(verb, counts)| (verb.to_owned(), shown_counts(&counts).into())).collect();
-    let verdict = Verdict::from_ledger(ledger);
+    let missing = missing(ledger);
     let fields = [
         ("seconds", Value::from(passed.as_secs())),
-        ("ready", verdict.missing.is_empty().into()),
-        ("missing", verdict.missing.into()),
+        ("ready", missing.is_empty().into()),
+        ("missing", missing.into()),
         ("total", shown_counts(&total(ledger)).into()),
         ("verbs", verbs.into()),
         ("kinds", kinds.into()),
@@ -41,7 +40,6 @@ pub(crate) fn json(ledger: &Ledger, passed: Duration) -> Map<String, Value> {
     fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Returns the report as text.
 pub(crate) fn text(ledger: &Ledger, passed: Duration) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -69,7 +67,7 @@ fn write_text(out: &mut String, ledger: &Ledger, passed: Duration) -> std::fmt::
     )?;
     write_clients(out, ledger)?;
     write_differences(out, ledger)?;
-    let Verdict { missing } = Verdict::from_ledger(ledger);
+    let missing = missing(ledger);
     if missing.is_empty() {
         return writeln!(out, "\nReady to switch: every kind of read was compared {ENOUGH} times.");
     }
@@ -136,6 +134,9 @@ fn write_differences(out: &mut String, ledger: &Ledger) -> std::fmt::Result {
 }
 
 fn described(what: &DifferingPart) -> String {
+    let after = |body: &Option<BodyDifference>| {
+        body.as_ref().map_or_else(String::new, |body| format!("; {}", described_body(body)))
+    };
     match what {
         DifferingPart::Status([upstream, cache]) => {
             format!("status: upstream {upstream}, cache {cache}")
@@ -143,12 +144,10 @@ fn described(what: &DifferingPart) -> String {
         DifferingPart::Header(name) => format!("header {name}"),
         DifferingPart::Body(body) => described_body(body),
         DifferingPart::Event(how, at, body) => {
-            let body = body.as_ref().map(|body| format!("; {}", described_body(body)));
-            format!("event at {at}: {how}{}", body.unwrap_or_default())
+            format!("event at {at}: {how}{}", after(body))
         }
         DifferingPart::Start([upstream, cache], body) => {
-            let body = body.as_ref().map(|body| format!("; {}", described_body(body)));
-            let body = body.unwrap_or_default();
+            let body = after(body);
             format!("start of the watch: upstream {upstream} objects, cache {cache}{body}")
         }
     }
@@ -209,51 +208,40 @@ fn total(ledger: &Ledger) -> Counts {
     total
 }
 
-fn by_verb(ledger: &Ledger) -> BTreeMap<&'static str, Counts> {
-    let mut verbs = BTreeMap::<_, Counts>::new();
-    ledger.kinds().for_each(|(kind, counts)| verbs.entry(kind.verb).or_default().add(counts));
-    verbs
+fn sums<'a, K: Ord>(ledger: &'a Ledger, key: fn(&'a ReadKind) -> K) -> BTreeMap<K, Counts> {
+    let mut sums = BTreeMap::<_, Counts>::new();
+    ledger.kinds().for_each(|(kind, counts)| sums.entry(key(kind)).or_default().add(counts));
+    sums
 }
 
-/// Whether clients may be switched over.
-struct Verdict {
-    /// The comparisons and differences that are in the way; empty if none is.
-    missing: Vec<String>,
-}
-
-impl Verdict {
-    /// A client's reads of one verb are of one kind here: 10,000 reads of each of dozens of
-    /// resources would take too long.
-    fn from_ledger(ledger: &Ledger) -> Self {
-        let mut kinds: BTreeMap<(&str, &str), Counts> = BTreeMap::new();
-        for (kind, counts) in ledger.kinds() {
-            kinds.entry((&kind.agent, kind.verb)).or_default().add(counts);
-        }
-        let mut missing = Vec::new();
-        if kinds.is_empty() {
-            missing.push("no read was seen".to_owned());
-        }
-        for ((agent, verb), counts) in &kinds {
-            let name = if agent.is_empty() { "(no user agent)" } else { agent };
-            if counts.different > 0 {
-                missing.push(format!("{name} {verb}: {} differences", counts.different));
-            }
-            let unconfirmed = counts.not_comparable.get("unconfirmed").copied().unwrap_or(0);
-            if unconfirmed > 0 {
-                missing.push(format!(
-                    "{name} {verb}: {unconfirmed} differences that the upstream did not confirm"
-                ));
-            }
-            // A request that a cache would forward changes nothing for its client.
-            let forwarded: u64 = counts.not_held.values().sum();
-            let is_only_forwarded = forwarded >= counts.seen && counts.events == 0;
-            if counts.compared() < ENOUGH && !is_only_forwarded {
-                missing
-                    .push(format!("{name} {verb}: {} of {ENOUGH} comparisons", counts.compared()));
-            }
-        }
-        Self { missing }
+/// Returns the comparisons and differences that are in the way of a switch; empty if none is. A
+/// client's reads of one verb are of one kind here: 10,000 reads of each of dozens of resources
+/// would take too long.
+fn missing(ledger: &Ledger) -> Vec<String> {
+    let kinds = sums(ledger, |kind| (&*kind.agent, kind.verb));
+    let mut missing = Vec::new();
+    if kinds.is_empty() {
+        missing.push("no read was seen".to_owned());
     }
+    for ((agent, verb), counts) in &kinds {
+        let name = if agent.is_empty() { "(no user agent)" } else { agent };
+        if counts.different > 0 {
+            missing.push(format!("{name} {verb}: {} differences", counts.different));
+        }
+        let unconfirmed = counts.not_comparable.get("unconfirmed").copied().unwrap_or(0);
+        if unconfirmed > 0 {
+            missing.push(format!(
+                "{name} {verb}: {unconfirmed} differences that the upstream did not confirm"
+            ));
+        }
+        // A request that a cache would forward changes nothing for its client.
+        let forwarded: u64 = counts.not_held.values().sum();
+        let is_only_forwarded = forwarded >= counts.seen && counts.events == 0;
+        if counts.compared() < ENOUGH && !is_only_forwarded {
+            missing.push(format!("{name} {verb}: {} of {ENOUGH} comparisons", counts.compared()));
+        }
+    }
+    missing
 }
 
 /// The comparisons of a client's kind of reads after which it may be switched over.
@@ -277,21 +265,15 @@ mod tests {
     #[test]
     fn a_client_is_ready_after_enough_equal_answers() {
         let mut ledger = Ledger::default();
-        assert_eq!(Verdict::from_ledger(&ledger).missing, ["no read was seen"]);
+        assert_eq!(missing(&ledger), ["no read was seen"]);
         let informer = kind("informer", "watch");
         ledger.count(&informer, Outcome::Equal, &Measured::default());
         ledger.count_events(&informer, ENOUGH - 2);
-        assert_eq!(
-            Verdict::from_ledger(&ledger).missing,
-            ["informer watch: 9999 of 10000 comparisons"]
-        );
+        assert_eq!(missing(&ledger), ["informer watch: 9999 of 10000 comparisons"]);
         ledger.count_events(&informer, 1);
-        assert!(Verdict::from_ledger(&ledger).missing.is_empty());
+        assert!(missing(&ledger).is_empty());
         ledger.count(&kind("kubectl", "get"), Outcome::NotHeld(Reason::Form), &Measured::default());
-        assert!(
-            Verdict::from_ledger(&ledger).missing.is_empty(),
-            "what is forwarded anyway is no risk"
-        );
+        assert!(missing(&ledger).is_empty(), "what is forwarded anyway is no risk");
         assert!(text(&ledger, Duration::from_secs(9)).contains("Ready to switch"));
         ledger.count(&informer, Outcome::Different, &Measured::default());
         ledger.count(&informer, Cause::Unconfirmed.into(), &Measured::default());

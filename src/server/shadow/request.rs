@@ -18,7 +18,6 @@ use crate::server::connection::client::Client;
 use crate::server::delegate::{CachedDecision, Reason};
 use crate::server::http::headers::is_gzip;
 
-/// A read whose answer is compared.
 pub(crate) struct ShadowRequest {
     pub(crate) client: Arc<Client>,
     pub(crate) parts: Parts,
@@ -30,27 +29,17 @@ pub(crate) struct ShadowRequest {
     pub(crate) kind: ReadKind,
 }
 
-/// A comparison to be made.
 pub(crate) struct Comparison {
     pub(crate) request: Box<ShadowRequest>,
     pub(crate) answer: Copied,
 }
 
-/// The copy of an answer.
 pub(crate) enum Copied {
-    /// The whole answer.
-    Whole(CopiedAnswer),
+    Whole(AnswerHead, Vec<CopiedChunk>),
     /// A watch, while it goes on.
     Watch(AnswerHead, mpsc::Receiver<CopiedChunk>),
 }
 
-/// A whole answer.
-pub(crate) struct CopiedAnswer {
-    pub(crate) head: AnswerHead,
-    pub(crate) chunks: Vec<CopiedChunk>,
-}
-
-/// The head of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswerHead {
     pub(crate) status: StatusCode,
@@ -58,7 +47,6 @@ pub(crate) struct AnswerHead {
 }
 
 impl AnswerHead {
-    /// Whether the body is compressed.
     pub(crate) fn is_gzip(&self) -> bool {
         is_gzip(&self.headers)
     }

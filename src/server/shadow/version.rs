@@ -14,13 +14,6 @@ use crate::codec::object::Key;
 use crate::codec::protobuf::wire::Fields;
 use crate::codec::protobuf::{ListMeta, decode_envelope, is_protobuf};
 
-/// The key and the resourceVersion of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identified {
-    pub(crate) key: Key,
-    pub(crate) at: ResourceVersion,
-}
-
 #[derive(Deserialize)]
 struct JsonBody<'a> {
     #[serde(borrow)]
@@ -38,7 +31,6 @@ struct JsonMeta<'a> {
     resource_version: Cow<'a, str>,
 }
 
-/// Returns the resourceVersion of a list.
 pub(crate) fn list_version(body: &Bytes) -> Option<ResourceVersion> {
     if !is_protobuf(body) {
         return ResourceVersion::parse(&json(body)?.resource_version);
@@ -50,11 +42,11 @@ pub(crate) fn list_version(body: &Bytes) -> Option<ResourceVersion> {
 }
 
 /// Returns the key and the resourceVersion of an object.
-pub(crate) fn identify(body: &Bytes) -> Option<Identified> {
+pub(crate) fn identify(body: &Bytes) -> Option<(Key, ResourceVersion)> {
     if !is_protobuf(body) {
         let JsonMeta { name, namespace, resource_version } = json(body)?;
         let at = ResourceVersion::parse(&resource_version)?;
-        return Some(Identified { key: Key::new(&namespace, &name), at });
+        return Some((Key::new(&namespace, &name), at));
     }
     let (_, raw) = decode_envelope(body)?;
     let meta = Fields::new(&raw).map_while(Result::ok).find(|field| field.number == META)?;
@@ -68,14 +60,13 @@ pub(crate) fn identify(body: &Bytes) -> Option<Identified> {
             _ => {}
         }
     }
-    Some(Identified { key: Key::new(namespace, name), at: at? })
+    Some((Key::new(namespace, name), at?))
 }
 
 fn json(body: &[u8]) -> Option<JsonMeta<'_>> {
     serde_json::from_slice::<JsonBody<'_>>(body).ok().map(|body| body.metadata)
 }
 
-/// Returns what splits the body of a watch.
 pub(super) fn splitter(encoding: Encoding) -> FrameSplitter {
     FrameSplitter::new(encoding, FRAME_BYTES_MAX)
 }
@@ -113,7 +104,7 @@ mod tests {
         let pod = Bytes::from_static(
             br#"{"kind":"Pod","metadata":{"name":"p","namespace":"n","resourceVersion":"7"}}"#,
         );
-        let expected = Identified { key: Key::new("n", "p"), at: ResourceVersion(7) };
+        let expected = (Key::new("n", "p"), ResourceVersion(7));
         assert_eq!(identify(&pod), Some(expected.clone()));
         let list = enveloped(&field(0x0a, &[field(0x0a, b""), field(0x12, b"12")].concat()));
         assert_eq!(list_version(&list), Some(ResourceVersion(12)));

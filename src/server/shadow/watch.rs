@@ -15,7 +15,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watcher::{Batch, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::codec::bookmark;
-use crate::codec::frame::{self, EventType, FrameSplitter};
+use crate::codec::frame::{self, EventType, FrameSplitter, RawFrame};
 use crate::codec::gzip::MembersReader;
 use crate::codec::held_bytes::Claim;
 use crate::server::cached::at_state::{WAIT_MAX, begin, follow_from, start_at};
@@ -24,21 +24,15 @@ use crate::server::delegate::{CachedDecision, Start};
 use crate::server::shadow::beside::{Beside, Compared};
 use crate::server::shadow::body::difference;
 use crate::server::shadow::events::{EventMatcher, Mismatch};
-use crate::server::shadow::frames::{UpstreamFrame, UpstreamFrames};
 use crate::server::shadow::ledger::{DifferingPart, Measured};
 use crate::server::shadow::outcome::{Cause, Outcome};
 use crate::server::shadow::request::{AnswerHead, CopiedChunk};
 use crate::server::shadow::version;
 
-/// Why the comparison of a watch ends.
 enum End {
-    /// Its outcome is known.
     Outcome(Outcome),
-    /// The start of the watch differs.
     Start(DifferingPart),
-    /// An event differs.
     Event(Mismatch),
-    /// A bookmark has other bytes.
     Bookmark(DifferingPart),
 }
 
@@ -55,7 +49,6 @@ impl From<Mismatch> for End {
 }
 
 impl End {
-    /// Returns the outcome, and what differs.
     fn conclude(self) -> (Outcome, Option<DifferingPart>) {
         let mismatch = match self {
             Self::Outcome(outcome) => return (outcome, None),
@@ -75,17 +68,7 @@ impl End {
 }
 
 impl Beside<'_> {
-    /// Compares a watch until it ends, or differs.
     pub(super) async fn compare_watch(
-        &self,
-        head: AnswerHead,
-        chunks: mpsc::Receiver<CopiedChunk>,
-    ) -> Compared {
-        let compared = self.compare_allowed_watch(&head, chunks).await;
-        compared.unwrap_or_else(Compared::new)
-    }
-
-    async fn compare_allowed_watch(
         &self,
         head: &AnswerHead,
         chunks: mpsc::Receiver<CopiedChunk>,
@@ -103,25 +86,13 @@ impl Beside<'_> {
         let splitter = version::splitter(encoding);
         let members = head.is_gzip().then(MembersReader::default);
         let mut frames = UpstreamFrames { chunks, members, splitter, bytes: 0 };
-        let end = self.follow(&read, &head.headers, &mut frames).await;
+        let Err(end) = self.follow(&read, &head.headers, &mut frames).await;
         let measured = Measured { bytes: frames.bytes, ..Measured::default() };
         let (outcome, what) = end.conclude();
         Ok(Compared { outcome, what, measured })
     }
 
     async fn follow(
-        &self,
-        read: &CachedRead<'_>,
-        headers: &HeaderMap,
-        frames: &mut UpstreamFrames,
-    ) -> End {
-        match self.try_follow(read, headers, frames).await {
-            Ok(never) => match never {},
-            Err(end) => end,
-        }
-    }
-
-    async fn try_follow(
         &self,
         read: &CachedRead<'_>,
         headers: &HeaderMap,
@@ -164,7 +135,7 @@ impl Beside<'_> {
             let mut read = read.into_iter();
             let mut end = None;
             for frame in read.by_ref() {
-                let key = version::identify(&frame.raw.object).map(|object| object.key);
+                let key = version::identify(&frame.raw.object).map(|(key, _)| key);
                 let continues = &*frame.raw.event == EventType::Added.as_str()
                     && key.as_ref().map(|key| key.as_str().to_owned()) > last_key;
                 if !continues {
@@ -193,7 +164,6 @@ impl Beside<'_> {
         Ok((after, rest))
     }
 
-    /// Compares the events after a resourceVersion.
     async fn follow_events(
         &self,
         read: &CachedRead<'_>,
@@ -235,18 +205,15 @@ impl Beside<'_> {
     }
 }
 
-/// The upstream's watch, and one of the cache beside it.
 struct BothWatches {
     handle: CacheHandle,
     watcher: Watcher,
     matcher: EventMatcher,
     /// Splits the cache's frames, which come several at once.
     splitter: FrameSplitter,
-    /// The equal events that were counted.
     counted: u64,
     /// The oldest event for which the cache is late, and from when on.
     late_at: Option<(ResourceVersion, Instant)>,
-    /// Whether the upstream's watch has ended.
     is_ended: bool,
 }
 
@@ -287,7 +254,6 @@ impl BothWatches {
         self.matcher.ahead() < PENDING_MAX
     }
 
-    /// Reads what the cache's watch has.
     async fn drain(&mut self) -> Result<(), End> {
         while self.may_read() {
             match self.watcher.next_batch(BATCH_BYTES) {
@@ -302,8 +268,8 @@ impl BothWatches {
                         split.map_err(|_| Cause::Malformed)?;
                     }
                     for frame in frames {
-                        let object = version::identify(&frame.object).ok_or(Cause::Malformed)?;
-                        self.matcher.cache(object.at, frame.bytes)?;
+                        let (_, at) = version::identify(&frame.object).ok_or(Cause::Malformed)?;
+                        self.matcher.cache(at, frame.bytes)?;
                     }
                 }
                 Batch::InitialEvents { .. } | Batch::InitialEventsEnd(_) => {}
@@ -342,6 +308,60 @@ async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
+    }
+}
+
+/// The frames of the upstream's watch, from the copy of its body.
+struct UpstreamFrames {
+    chunks: mpsc::Receiver<CopiedChunk>,
+    /// Set if the body is compressed.
+    members: Option<MembersReader>,
+    splitter: FrameSplitter,
+    bytes: u64,
+}
+
+struct UpstreamFrame {
+    raw: RawFrame,
+    at: Option<ResourceVersion>,
+}
+
+impl UpstreamFrames {
+    /// Returns the next whole frames; `None` at the end. Cancel safe.
+    async fn next(&mut self) -> Result<Option<Vec<UpstreamFrame>>, Cause> {
+        loop {
+            let Some(chunk) = self.chunks.recv().await else { return Ok(None) };
+            if chunk.is_lost() {
+                return Err(Cause::Busy);
+            }
+            self.bytes += chunk.bytes.len() as u64;
+            let plain = match &mut self.members {
+                Some(members) => members.push(&chunk.bytes),
+                None => Ok(chunk.bytes.clone()),
+            };
+            let plain = plain.map_err(|_| Cause::Malformed)?;
+            // A copy, since frames may be kept longer than their chunk is counted.
+            let plain = Bytes::copy_from_slice(&plain);
+            let mut frames = Vec::new();
+            self.splitter.push(plain, &mut frames).map_err(|_| Cause::Malformed)?;
+            if !frames.is_empty() {
+                let identify = |raw: RawFrame| UpstreamFrame {
+                    at: version::identify(&raw.object).map(|(_, at)| at),
+                    raw,
+                };
+                return Ok(Some(frames.into_iter().map(identify).collect()));
+            }
+        }
+    }
+}
+
+impl UpstreamFrame {
+    /// Returns the resourceVersion up to which nothing has changed before this frame.
+    fn position(&self) -> Option<ResourceVersion> {
+        match &*self.raw.event {
+            "BOOKMARK" => bookmark::read(&self.raw.object).map(|(at, _)| at),
+            "ERROR" => None,
+            _ => self.at.map(|at| ResourceVersion(at.0.saturating_sub(1))),
+        }
     }
 }
 

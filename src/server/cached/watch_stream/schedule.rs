@@ -14,9 +14,7 @@ use crate::server::drain::{WATCH_AGE_MIN, WatchDrain};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Schedule {
     begun: Instant,
-    /// The end of the watch.
     pub(super) end: Instant,
-    /// Whether the client wants bookmarks.
     pub(super) bookmarks: bool,
     /// The time of the next bookmark; `None` for no more.
     pub(super) next_bookmark: Option<Instant>,
@@ -40,7 +38,6 @@ impl Schedule {
         schedule
     }
 
-    /// Returns for how long the watch has lasted.
     pub(super) fn age(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -73,7 +70,6 @@ impl Schedule {
     }
 }
 
-/// Resolves when the watch must end.
 pub(crate) type WatchEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The revocation, the drain and the timer of a watch. They are polled only after one of them has
@@ -90,9 +86,7 @@ pub(super) struct Timers {
     _drain: WatchDrain,
     /// One timer for the end and all bookmarks.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Whether a bookmark is due.
     pub(super) bookmark_due: bool,
-    /// Whether the end has come.
     pub(super) expired: bool,
 }
 
@@ -109,12 +103,10 @@ impl Timers {
         }
     }
 
-    /// Sets the future that ends the watch.
     pub(super) fn set_revoked(&mut self, revoked: Option<WatchEnd>) {
         self.revoked = revoked;
     }
 
-    /// Polls the revocation.
     pub(super) fn is_revoked(&mut self, context: &mut Context<'_>) -> bool {
         let is_revoked =
             self.revoked.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());

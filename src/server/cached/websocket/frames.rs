@@ -14,7 +14,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// A frame of a client that needs a reply or ends the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// A ping with this payload.
     Ping(Vec<u8>),
     /// A frame without a mask, which ends the watch.
     Unmasked,
@@ -22,11 +21,9 @@ pub(super) enum Received {
     End,
 }
 
-/// Reads the frames of one client.
 #[derive(Debug)]
 pub(super) struct FrameReader<R> {
     io: R,
-    /// The bytes that were read and not yet parsed.
     buffer: BytesMut,
     state: State,
 }
@@ -41,7 +38,6 @@ enum State {
     Discard { left: u64 },
 }
 
-/// The head of a frame.
 struct Head {
     opcode: u8,
     length: u64,
@@ -66,7 +62,6 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
     }
 
-    /// Discards all that the client still sends.
     pub(super) async fn drain(&mut self) {
         loop {
             self.buffer.clear();
@@ -130,14 +125,12 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     }
 }
 
-/// Discards up to `left` bytes.
 fn discard(buffer: &mut BytesMut, left: &mut u64) {
     let count = usize::try_from(*left).unwrap_or(usize::MAX).min(buffer.len());
     buffer.advance(count);
     *left -= count as u64;
 }
 
-/// Takes a whole head from the buffer.
 fn take_head(buffer: &mut BytesMut) -> Option<Head> {
     let [first, second, rest @ ..] = &**buffer else { return None };
     let (opcode, is_masked) = (first & 0x0f, second & 0x80 != 0);
@@ -162,7 +155,6 @@ fn take_head(buffer: &mut BytesMut) -> Option<Head> {
     Some(Head { opcode, length, key })
 }
 
-/// Writes a whole frame without a mask.
 pub(super) async fn write_frame<W: AsyncWrite + Unpin>(
     io: &mut W,
     opcode: u8,

@@ -22,7 +22,6 @@ use hyper::upgrade::OnUpgrade;
 use crate::server::http::body::Body;
 use crate::server::http::headers::{PROTOCOL_TOKEN_PREFIX, is_websocket, names_upgrade};
 
-/// A valid opening handshake of a client.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     accept: HeaderValue,

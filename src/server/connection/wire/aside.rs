@@ -19,7 +19,6 @@ pub(crate) enum Aside {
 pub(crate) struct RefusedHead(pub(crate) Status);
 
 impl Aside {
-    /// Adds it to its request.
     pub(crate) fn add_to<B>(self, request: &mut Request<B>) {
         match self {
             Self::Refused(refused) => {
@@ -42,22 +41,18 @@ impl RefusedHead {
         Self(refusal::not_understood(why))
     }
 
-    /// A head of more than `bytes_max`.
     pub(super) fn too_long(bytes_max: usize) -> Self {
         Self::too_large(format!("weir accepts at most {bytes_max} bytes before a body"))
     }
 
-    /// A head of more fields than Weir takes.
     pub(crate) fn too_many_fields() -> Self {
         Self::too_large(format!("weir accepts at most {HEADERS_MAX} header fields"))
     }
 
-    /// A field with a name that no header map can have.
     pub(super) fn name_too_long() -> Self {
         Self::too_large("weir accepts at most 64 KiB in the name of a header field".to_owned())
     }
 
-    /// A target that `http::Uri` cannot have.
     pub(super) fn target_too_long() -> Self {
         Self(refusal::target_too_long())
     }

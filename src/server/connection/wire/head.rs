@@ -26,7 +26,6 @@ pub(super) struct Head {
     pub(super) block: Option<usize>,
 }
 
-/// The framing of the body that follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyFraming {
     Empty,
@@ -36,7 +35,6 @@ pub(super) enum BodyFraming {
     Upgrade,
 }
 
-/// The reason why there is no head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NoHead {
     Incomplete,
@@ -125,7 +123,6 @@ fn read_changed(changed: &[u8], taken: usize) -> Result<Head, NoHead> {
     Ok(Head { length, replacement, block: None, ..head })
 }
 
-/// Reads a head with more fields than usual.
 fn read_long(bytes: &[u8]) -> Result<Head, NoHead> {
     let length = end(bytes, 0).ok_or(NoHead::Incomplete)?;
     let lines = memchr::memchr_iter(b'\n', bytes.get(..length).unwrap_or_default()).count();
@@ -342,7 +339,6 @@ fn unreadable(error: Error, bytes: &[u8]) -> RefusedHead {
     })
 }
 
-/// Whether the first line ends with a version of HTTP.
 fn names_version(bytes: &[u8]) -> bool {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     // Go's server takes what follows the second blank for the version.

@@ -30,7 +30,6 @@ pub(crate) const TOO_LONG_PATH: &str = "/%too-long";
 /// A field that has h2 reset the stream with PROTOCOL_ERROR, wherever it stands: `:status: 200`.
 pub(super) const STREAM_ERROR: u8 = 0x88;
 
-/// Reads the header blocks of a connection, in their order.
 #[derive(Debug)]
 pub(super) struct HeaderBlocks {
     table: Table,
@@ -191,7 +190,6 @@ fn fixed_index(kind: FieldKind) -> Option<usize> {
     }
 }
 
-/// A block of which parts are replaced.
 #[derive(Debug)]
 struct Edit<'a> {
     block: &'a [u8],

@@ -34,7 +34,6 @@ impl<'a> Cursor<'a> {
         self.rest.first().copied()
     }
 
-    /// Skips one byte.
     pub(super) fn skip(&mut self) {
         self.rest = self.rest.get(1..).unwrap_or_default();
     }

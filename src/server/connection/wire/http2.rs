@@ -44,7 +44,6 @@ struct PartialBlock {
     bytes: Vec<u8>,
     /// The bytes of its frames.
     received: usize,
-    /// The number of its frames.
     frames: usize,
 }
 
@@ -150,7 +149,6 @@ impl FrameReader {
     }
 }
 
-/// The head of a frame.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     length: usize,

@@ -19,7 +19,6 @@ use super::http2::FrameReader;
 use super::{End, Step};
 use crate::server::connection::activity::ConnActivity;
 
-/// Reads what a client sends.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     activity: ConnActivity,
@@ -61,7 +60,6 @@ impl Inbound {
         self.end() == Some(End::Refused)
     }
 
-    /// Reads from `io`.
     pub(crate) fn poll_read<I: AsyncRead + Unpin>(
         &mut self,
         io: &mut I,

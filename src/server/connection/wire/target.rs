@@ -60,7 +60,6 @@ fn path_start(target: &[u8]) -> Option<usize> {
     Some(target.len() - authority.len() + length.unwrap_or(authority.len()))
 }
 
-/// Returns the place of the first byte that is foreign.
 pub(super) fn first_foreign(target: &[u8]) -> Option<usize> {
     // Blocks of a fixed length become vector instructions.
     let (blocks, _) = target.as_chunks::<BLOCK_BYTES>();

@@ -15,7 +15,7 @@ use crate::config::endpoints::EndpointsConfig;
 use crate::config::{Config, FlowControlMode, UpstreamConfig};
 use crate::flow::costs::Dimension;
 use crate::flow::plan::Plan;
-use crate::server::flow_control::last_hits::PATTERNS_MAX;
+use crate::server::flow_control::memo::PATTERNS_MAX;
 use crate::server::flow_control::metrics::FlowMetrics;
 use crate::server::flow_control::sample::SampleClient;
 use crate::upstream::Upstream;

@@ -1,6 +1,5 @@
 //! A forwarded request on its way: it notes where its seats are, and what the API server answers.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +43,6 @@ struct Attempt {
     is_over: bool,
 }
 
-/// The meaning of a 429.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     /// One priority level there has too much to do.
@@ -127,12 +125,6 @@ impl Drop for Flight {
         if let Some(attempt) = attempt {
             self.give_back(attempt);
         }
-    }
-}
-
-impl fmt::Debug for Flight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flight").field("target", &self.target).finish_non_exhaustive()
     }
 }
 

@@ -1,22 +1,36 @@
 //! Metrics of the limits of API servers. The label `server` is a server's URL, as in
 //! [`endpoints`](crate::upstream::endpoints): there are few, and those that left are removed.
 
-use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{GaugeVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use crate::telemetry::metrics::{
-    counter_vec, float_gauge_vec, gauge_vec, saturating_i64, sum_with,
-};
+use crate::telemetry::metrics::{families, saturating_i64, sum_with};
 
-/// The metrics of all API servers. Cheap to clone.
-#[derive(Clone, Debug)]
-pub(crate) struct LimitFamilies {
-    limits: IntGaugeVec,
-    seats: IntGaugeVec,
-    levels: GaugeVec,
-    refusals: IntCounterVec,
+families! {
+    /// The metrics of all API servers. Cheap to clone.
+    #[derive(Clone, Debug)]
+    pub(crate) struct LimitFamilies {
+        /// Seats of an API server that forwarded requests may take: the actual ones, and those that
+        /// flowControl.adaptive: enforce would leave.
+        limits: IntGaugeVec = gauge_vec(
+            "weir_flowcontrol_upstream_limit_seats",
+            &["server", "limit"],
+        ),
+        /// Seats of an API server that forwarded requests take, by estimate.
+        seats: IntGaugeVec = gauge_vec("weir_flowcontrol_upstream_seats", &["server"]),
+        /// What a priority level may take of an API server that has refused it with 429, in parts
+        /// of its nominal seats there.
+        levels: GaugeVec = float_gauge_vec(
+            "weir_flowcontrol_upstream_level_ratio",
+            &["server", "priority_level"],
+        ),
+        /// 429s of an API server for its own load, of one priority level or of the whole server.
+        refusals: IntCounterVec = counter_vec(
+            "weir_flowcontrol_upstream_refusals_total",
+            &["server", "of"],
+        ),
+    }
 }
 
-/// The metrics of one API server.
 #[derive(Debug)]
 pub(super) struct LimitMetrics {
     families: LimitFamilies,
@@ -26,48 +40,15 @@ pub(super) struct LimitMetrics {
     seats: IntGauge,
     of_levels: IntCounter,
     of_server: IntCounter,
-    /// The levels that are shown.
     exported_levels: Vec<std::sync::Arc<str>>,
 }
 
 impl LimitFamilies {
-    /// Registers the metrics.
-    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let levels = float_gauge_vec(
-            registry,
-            "weir_flowcontrol_upstream_level_ratio",
-            "What a priority level may take of an API server that has refused it with 429, in parts of its nominal seats there.",
-            &["server", "priority_level"],
-        )?;
-        Ok(Self {
-            limits: gauge_vec(
-                registry,
-                "weir_flowcontrol_upstream_limit_seats",
-                "Seats of an API server that forwarded requests may take: the actual ones, and those that flowControl.adaptive: enforce would leave.",
-                &["server", "limit"],
-            )?,
-            seats: gauge_vec(
-                registry,
-                "weir_flowcontrol_upstream_seats",
-                "Seats of an API server that forwarded requests take, by estimate.",
-                &["server"],
-            )?,
-            levels,
-            refusals: counter_vec(
-                registry,
-                "weir_flowcontrol_upstream_refusals_total",
-                "429s of an API server for its own load, of one priority level or of the whole server.",
-                &["server", "of"],
-            )?,
-        })
-    }
-
     /// Returns the seats of all API servers that forwarded requests may take.
     pub(crate) fn seats_max(&self) -> Option<f64> {
         sum_with(&self.limits, ("limit", ACTUAL))
     }
 
-    /// Returns the metrics of one API server.
     pub(super) fn server(&self, url: &str) -> LimitMetrics {
         LimitMetrics {
             families: self.clone(),
@@ -83,7 +64,6 @@ impl LimitFamilies {
 }
 
 impl LimitMetrics {
-    /// Shows the limits and the seats in use.
     pub(super) fn show(&self, actual: u64, would: u64, in_use: u64) {
         self.actual.set(saturating_i64(actual));
         self.would.set(saturating_i64(would));
@@ -101,7 +81,6 @@ impl LimitMetrics {
         }
     }
 
-    /// Counts a refusal.
     pub(super) fn refused(&self, is_of_level: bool) {
         if is_of_level { &self.of_levels } else { &self.of_server }.inc();
     }

@@ -6,16 +6,16 @@ use super::*;
 use crate::flow::schedule::request::{Load, RejectReason};
 
 fn request(level: &Arc<str>, flow: u64, wait_max: Duration) -> SeatRequest<'_> {
-    SeatRequest { level, flow, seats: 1, kind: 0, wait_max, is_short_read: false }
+    SeatRequest { level, flow, seats: 1, kind: 0, wait_max, is_short_read: false, observer: None }
 }
 
 async fn acquire(
     queue: &Arc<Queue>,
     request: SeatRequest<'_>,
 ) -> Result<Option<SeatHold>, Rejected> {
-    match queue.ask(&request)? {
-        Answer::Seated(seats) => Ok(seats),
-        Answer::Waits(waiter) => waiter.wait().await.map(Some),
+    match queue.ask(request)? {
+        Seats::Now(seats) => Ok(seats),
+        Seats::Later(waiter) => waiter.wait().await.map(Some),
     }
 }
 

@@ -21,7 +21,6 @@ use crate::server::http::audit_id::AUDIT_ID;
 use crate::server::http::body::Body;
 use crate::server::http::headers::{FLOW_SCHEMA_UID, PRIORITY_LEVEL_UID};
 
-/// A document and the headers that belong to it.
 #[derive(Debug)]
 pub(super) struct StoredDocument {
     pub(super) etag: HeaderValue,
@@ -66,7 +65,6 @@ impl StoredDocument {
         self.body.count_as_held(&self.held);
     }
 
-    /// Notes that the document is current.
     pub(super) fn set_current(&self) {
         *self.current_at.lock() = Instant::now();
     }
@@ -83,7 +81,6 @@ impl StoredDocument {
         self.response(headers, not_modified)
     }
 
-    /// Returns the first response, with the upstream's own headers.
     pub(super) fn fetched(&self, mut headers: HeaderMap, not_modified: bool) -> Response<Body> {
         headers.remove(CONTENT_LENGTH);
         self.response(headers, not_modified)

@@ -21,7 +21,6 @@ use crate::server::http::headers;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     path: Box<str>,
-    /// The `hash` of the query.
     pub(super) hash: Option<Box<str>>,
     accept: Box<str>,
     accept_encoding: Box<str>,
@@ -37,11 +36,9 @@ impl Key {
     }
 }
 
-/// A request for a document.
 #[derive(Debug)]
 pub(crate) struct DocumentRequest {
     pub(super) key: Key,
-    /// The ETag of the document that the client already has.
     pub(crate) client_etag: Option<HeaderValue>,
 }
 

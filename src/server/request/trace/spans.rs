@@ -70,8 +70,9 @@ impl RequestTrace {
         }
     }
 
-    /// Exports the spans, once, if the request is sampled. Without an answer its client gave it up.
-    pub(super) fn export(
+    /// Exports the spans, once, if the request is sampled. `info` is that of a request whose
+    /// resource discovery knows by now. Without an answer its client gave it up.
+    pub(crate) fn export(
         &self,
         is_trusted: bool,
         info: Option<&RequestInfo>,

@@ -39,7 +39,11 @@ fn finish(trace: &RequestTrace, is_trusted: bool) {
         HeaderValue::from_static("an-id"),
     )]);
     let (code, status, reason) = (503, CacheStatus::Forward, "write");
-    trace.finish(is_trusted, None, &AnswerSummary { code, status, reason, headers: &headers });
+    trace.export(
+        is_trusted,
+        None,
+        Some(&AnswerSummary { code, status, reason, headers: &headers }),
+    );
 }
 
 /// Forwards a request. Returns its spans, and the headers that went upstream.
@@ -242,7 +246,7 @@ fn a_resource_that_became_known_names_the_span() {
         let headers = HeaderMap::new();
         let (code, status, reason) = (200, CacheStatus::Hit, "");
         let answer = AnswerSummary { code, status, reason, headers: &headers };
-        trace.finish(true, is_known.then_some(&info), &answer);
+        trace.export(true, is_known.then_some(&info), Some(&answer));
         let spans = tracer.tracer.take();
         let (name, resource) = match is_known {
             true => ("GET /api/v1/namespaces/{namespace}/pods/{name}", Some("v1/pods".into())),
@@ -335,7 +339,7 @@ fn what_clients_choose_is_bounded() {
         HeaderValue::from_str(&long).unwrap(),
     )]);
     let (code, status, reason) = (200, CacheStatus::Hit, "");
-    trace.finish(true, None, &AnswerSummary { code, status, reason, headers: &headers });
+    trace.export(true, None, Some(&AnswerSummary { code, status, reason, headers: &headers }));
     let spans = tracer.tracer.take();
     assert_eq!(spans.len(), STAGES_MAX + 1);
     assert_eq!(spans[0].trace_state, "");

@@ -13,16 +13,13 @@ use super::super::target::is_foreign;
 #[error("a header block cannot be read")]
 pub(in super::super) struct BadBlock;
 
-/// The measure of a string, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Measure {
-    /// The number of its bytes.
     pub(in super::super) length: usize,
     /// Whether any of them is foreign to a target.
     pub(in super::super) has_foreign: bool,
 }
 
-/// Measures a coded string.
 pub(super) fn measure(coded: &[u8]) -> Result<Measure, BadBlock> {
     let mut bits = Bits::new(coded);
     let (mut length, mut flags) = (0, 0);
@@ -53,7 +50,6 @@ pub(super) fn measure(coded: &[u8]) -> Result<Measure, BadBlock> {
     Ok(Measure { length, has_foreign: flags >> FOREIGN != 0 })
 }
 
-/// Decodes a string.
 pub(super) fn decode(coded: &[u8]) -> Result<Vec<u8>, BadBlock> {
     let mut bits = Bits::new(coded);
     let mut decoded = Vec::with_capacity(coded.len() * 8 / SHORTEST as usize);
@@ -243,7 +239,6 @@ const LENGTHS: [u8; 256] = [
     22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
 ];
 
-/// Encodes a text.
 #[cfg(test)]
 pub(in super::super) fn encode(text: &[u8]) -> Vec<u8> {
     let mut bits = String::new();

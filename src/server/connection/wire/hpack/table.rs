@@ -44,7 +44,6 @@ impl FieldKind {
     }
 }
 
-/// The name of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct FieldName {
     pub(in super::super) kind: FieldKind,
@@ -87,9 +86,7 @@ impl FieldName {
 /// The place of an entry of the client's tables in those of h2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Place<'a> {
-    /// At the same index.
     Same,
-    /// At this index.
     Moved(usize),
     /// Nowhere; these bytes are the field.
     Absent(&'a [u8]),
@@ -100,7 +97,6 @@ pub(in super::super) enum Place<'a> {
 pub(in super::super) struct Table {
     /// The newest is the last one.
     entries: VecDeque<Entry>,
-    /// The sum of the sizes.
     size: usize,
     size_max: usize,
     /// The number of entries that were ever inserted.
@@ -183,7 +179,6 @@ impl Table {
         self.inserted += 1;
     }
 
-    /// Changes the size that the entries may have together.
     pub(in super::super) fn resize(&mut self, size_max: usize) -> Result<(), BadBlock> {
         if size_max > SIZE_MAX {
             return Err(BadBlock);
