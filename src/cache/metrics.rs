@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime};
 
 use prometheus::Registry;
 
-use crate::cache::metrics::families::Families;
+use crate::cache::metrics::families::{DeliveryStage, Families};
 pub use crate::cache::metrics::series::{
     CHECK_OUTCOMES, CHECKS, CacheFigures, CacheSeries, EventLabel, PROOF_STEPS, RELIST_CAUSES,
     STATES, WATCH_RESULTS, WATCHING,
@@ -100,7 +100,10 @@ impl CacheMetrics {
             forwards_exhausted: sum(&families.forward_exhausted).unwrap_or(0.0),
             events: sum(&families.events).unwrap_or(0.0),
             event_bytes: sum(&families.event_bytes).unwrap_or(0.0),
-            delays: Buckets::collect(&families.written, ("stage", "written")),
+            delays: Buckets::collect(
+                families.delays.get(DeliveryStage::Written),
+                ("stage", "written"),
+            ),
             last_rewind: system_time(families.last_rewind.get()),
         }
     }
@@ -130,12 +133,12 @@ impl CacheMetrics {
 
     /// Observes how long after it was read an event was applied.
     pub(crate) fn applied(&self, delay: Duration) {
-        self.families.applied.observe(delay.as_secs_f64());
+        self.families.delays.get(DeliveryStage::Applied).observe(delay.as_secs_f64());
     }
 
     /// Observes how long after it was read an event was taken to be written to a watch.
     pub(crate) fn written(&self, delay: Duration) {
-        self.families.written.observe(delay.as_secs_f64());
+        self.families.delays.get(DeliveryStage::Written).observe(delay.as_secs_f64());
     }
 
     /// Observes the duration of a list that filled a cache. The cause is one of [`RELIST_CAUSES`].

@@ -14,9 +14,7 @@ use prometheus::{
 
 use crate::telemetry::events::Events;
 use crate::telemetry::metrics::buckets::Buckets;
-use crate::telemetry::metrics::{
-    GaugeGuard, counter_vec, gauge, gauge_vec, histogram_vec, sum, sum_with,
-};
+use crate::telemetry::metrics::{GaugeGuard, families, sum, sum_with};
 use crate::upstream::availability::AvailabilityMetrics;
 use crate::upstream::endpoints::EndpointsMetrics;
 use crate::upstream::send_options::{RequestPurpose, TrafficClass};
@@ -65,19 +63,53 @@ pub(super) struct ByteCounters {
 /// The registered families, for all identities.
 #[derive(Clone, Debug)]
 struct Families {
-    requests: IntCounterVec,
-    durations: HistogramVec,
-    streams: IntGaugeVec,
-    errors: IntCounterVec,
-    connections: IntGaugeVec,
-    opened: IntCounterVec,
-    retired: IntCounterVec,
-    received_bytes: IntCounterVec,
-    sent_bytes: IntCounterVec,
-    info: IntGaugeVec,
-    clock_skew: IntGauge,
+    exchanges: ExchangeFamilies,
     availability: AvailabilityMetrics,
     endpoints: EndpointsMetrics,
+}
+
+families! {
+    /// The families of connections, requests and responses.
+    #[derive(Clone, Debug)]
+    struct ExchangeFamilies {
+        /// Requests that got a response from the upstream, by status code.
+        requests: IntCounterVec =
+            counter_vec("weir_upstream_requests_total", &["identity", "traffic_class", "code"]),
+        /// Time from sending a request to the head of its response.
+        durations: HistogramVec = histogram_vec(
+            "weir_upstream_request_duration_seconds",
+            &["identity", "traffic_class"],
+            &DURATION_BUCKETS,
+        ),
+        /// Exchanges with the upstream in progress, until the end of the response body.
+        streams: IntGaugeVec = gauge_vec("weir_upstream_streams", &["identity", "traffic_class"]),
+        /// Requests to the upstream that failed without a response, by cause.
+        errors: IntCounterVec =
+            counter_vec("weir_upstream_request_errors_total", &["identity", "cause"]),
+        /// Open connections to the upstream.
+        connections: IntGaugeVec =
+            gauge_vec("weir_upstream_connections", &["identity", "protocol"]),
+        /// Connections to the upstream that were opened.
+        opened: IntCounterVec =
+            counter_vec("weir_upstream_connections_opened_total", &["identity", "protocol"]),
+        /// Connections to the upstream that were retired, by cause: they accept no new requests and
+        /// close after their last exchange, or at once if they are dead.
+        retired: IntCounterVec =
+            counter_vec("weir_upstream_connections_retired_total", &["identity", "cause"]),
+        /// Bytes of the bodies of responses from the upstream, before decompression, by purpose:
+        /// forward (clients' requests), cache (lists, watches and probes of caches), review, or
+        /// other. Connections after an upgrade are not counted.
+        received_bytes: IntCounterVec =
+            counter_vec("weir_upstream_received_bytes_total", &["identity", "purpose"]),
+        /// Bytes of the bodies of requests to the upstream, by purpose.
+        sent_bytes: IntCounterVec =
+            counter_vec("weir_upstream_sent_bytes_total", &["identity", "purpose"]),
+        /// The versions that the API servers have shown lately; always 1.
+        info: IntGaugeVec = gauge_vec("weir_upstream_info", &["version"]),
+        /// How far the clock of this host is ahead of an API server's, by the Date of its last
+        /// answer for its version, in whole seconds; 0 before the first one.
+        clock_skew: IntGauge = gauge("weir_upstream_clock_skew_seconds"),
+    }
 }
 
 #[derive(Debug)]
@@ -122,8 +154,8 @@ pub struct UpstreamFigures {
 impl UpstreamMetrics {
     /// Returns the figures of all identities together.
     pub fn figures(&self) -> UpstreamFigures {
-        let Families { requests, received_bytes, connections, durations, .. } =
-            &self.inner.families;
+        let ExchangeFamilies { requests, received_bytes, connections, durations, .. } =
+            &self.inner.families.exchanges;
         let purpose = ("purpose", RequestPurpose::Cache.as_str());
         UpstreamFigures {
             requests: sum(requests).unwrap_or(0.0),
@@ -137,72 +169,7 @@ impl UpstreamMetrics {
     /// Registers the metrics and returns those of Weir's own identity.
     pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
         let families = Families {
-            requests: counter_vec(
-                registry,
-                "weir_upstream_requests_total",
-                "Requests that got a response from the upstream, by status code.",
-                &["identity", "traffic_class", "code"],
-            )?,
-            durations: histogram_vec(
-                registry,
-                "weir_upstream_request_duration_seconds",
-                "Time from sending a request to the head of its response.",
-                &["identity", "traffic_class"],
-                &DURATION_BUCKETS,
-            )?,
-            streams: gauge_vec(
-                registry,
-                "weir_upstream_streams",
-                "Exchanges with the upstream in progress, until the end of the response body.",
-                &["identity", "traffic_class"],
-            )?,
-            errors: counter_vec(
-                registry,
-                "weir_upstream_request_errors_total",
-                "Requests to the upstream that failed without a response, by cause.",
-                &["identity", "cause"],
-            )?,
-            connections: gauge_vec(
-                registry,
-                "weir_upstream_connections",
-                "Open connections to the upstream.",
-                &["identity", "protocol"],
-            )?,
-            opened: counter_vec(
-                registry,
-                "weir_upstream_connections_opened_total",
-                "Connections to the upstream that were opened.",
-                &["identity", "protocol"],
-            )?,
-            retired: counter_vec(
-                registry,
-                "weir_upstream_connections_retired_total",
-                "Connections to the upstream that were retired, by cause: they accept no new requests and close after their last exchange, or at once if they are dead.",
-                &["identity", "cause"],
-            )?,
-            received_bytes: counter_vec(
-                registry,
-                "weir_upstream_received_bytes_total",
-                "Bytes of the bodies of responses from the upstream, before decompression, by purpose: forward (clients' requests), cache (lists, watches and probes of caches), review, or other. Connections after an upgrade are not counted.",
-                &["identity", "purpose"],
-            )?,
-            sent_bytes: counter_vec(
-                registry,
-                "weir_upstream_sent_bytes_total",
-                "Bytes of the bodies of requests to the upstream, by purpose.",
-                &["identity", "purpose"],
-            )?,
-            info: gauge_vec(
-                registry,
-                "weir_upstream_info",
-                "The versions that the API servers have shown lately; always 1.",
-                &["version"],
-            )?,
-            clock_skew: gauge(
-                registry,
-                "weir_upstream_clock_skew_seconds",
-                "How far the clock of this host is ahead of an API server's, by the Date of its last answer for its version, in whole seconds; 0 before the first one.",
-            )?,
+            exchanges: ExchangeFamilies::register(registry)?,
             availability: AvailabilityMetrics::register(registry)?,
             endpoints: EndpointsMetrics::register(registry)?,
         };
@@ -253,7 +220,7 @@ impl UpstreamMetrics {
             let resolve = || {
                 let code = if index == CODES { "other".to_owned() } else { index.to_string() };
                 let labels = [self.inner.identity, metrics.label, &code];
-                self.inner.families.requests.with_label_values(&labels)
+                self.inner.families.exchanges.requests.with_label_values(&labels)
             };
             counter.get_or_init(resolve).inc();
         }
@@ -263,12 +230,12 @@ impl UpstreamMetrics {
     /// Counts a request that failed without a response. `cause` is a result of
     /// [`UpstreamError::cause`](crate::upstream::error::UpstreamError::cause).
     pub fn error(&self, cause: &'static str) {
-        self.inner.families.errors.with_label_values(&[self.inner.identity, cause]).inc();
+        self.inner.families.exchanges.errors.with_label_values(&[self.inner.identity, cause]).inc();
     }
 
     /// Shows the versions of the API servers.
     pub(super) fn versions<'a>(&self, versions: impl Iterator<Item = &'a str>) {
-        let info = &self.inner.families.info;
+        let info = &self.inner.families.exchanges.info;
         info.reset();
         for version in versions {
             let label: String = version.chars().take(VERSION_CHARS_MAX).collect();
@@ -278,7 +245,7 @@ impl UpstreamMetrics {
 
     /// Shows how far the clock of this host is ahead of an API server's.
     pub(super) fn clock_skew(&self, seconds: i64) {
-        self.inner.families.clock_skew.set(seconds);
+        self.inner.families.exchanges.clock_skew.set(seconds);
     }
 
     pub(super) fn bytes(&self, purpose: RequestPurpose) -> &ByteCounters {
@@ -288,7 +255,12 @@ impl UpstreamMetrics {
 
     /// Counts a connection that was retired. `cause` is a fixed word.
     pub fn retired(&self, cause: &'static str) {
-        self.inner.families.retired.with_label_values(&[self.inner.identity, cause]).inc();
+        self.inner
+            .families
+            .exchanges
+            .retired
+            .with_label_values(&[self.inner.identity, cause])
+            .inc();
     }
 
     /// Counts a connection as open until the guard is dropped.
@@ -330,8 +302,8 @@ impl ClassMetrics {
         Self {
             label,
             by_code: (0..=CODES).map(|_| OnceLock::new()).collect(),
-            duration: families.durations.with_label_values(&[identity, label]),
-            streams: families.streams.with_label_values(&[identity, label]),
+            duration: families.exchanges.durations.with_label_values(&[identity, label]),
+            streams: families.exchanges.streams.with_label_values(&[identity, label]),
         }
     }
 }
@@ -339,16 +311,16 @@ impl ClassMetrics {
 impl ByteCounters {
     fn new(families: &Families, identity: &str, purpose: RequestPurpose) -> Self {
         let labels = [identity, purpose.as_str()];
-        let received = families.received_bytes.with_label_values(&labels);
-        Self { purpose, received, sent: families.sent_bytes.with_label_values(&labels) }
+        let received = families.exchanges.received_bytes.with_label_values(&labels);
+        Self { purpose, received, sent: families.exchanges.sent_bytes.with_label_values(&labels) }
     }
 }
 
 impl ProtocolMetrics {
     fn new(families: &Families, identity: &str, label: &str) -> Self {
         Self {
-            connections: families.connections.with_label_values(&[identity, label]),
-            opened: families.opened.with_label_values(&[identity, label]),
+            connections: families.exchanges.connections.with_label_values(&[identity, label]),
+            opened: families.exchanges.opened.with_label_values(&[identity, label]),
         }
     }
 }
@@ -365,7 +337,13 @@ mod tests {
         metrics.response(TrafficClass::Request, 999, Duration::from_millis(2));
         metrics.response(TrafficClass::Request, 601, Duration::from_millis(2));
         let count = |code: &str| {
-            metrics.inner.families.requests.with_label_values(&["own", "request", code]).get()
+            metrics
+                .inner
+                .families
+                .exchanges
+                .requests
+                .with_label_values(&["own", "request", code])
+                .get()
         };
         assert_eq!((count("200"), count("other")), (1, 2));
     }

@@ -94,9 +94,9 @@ impl CacheSeries {
             bytes: families.bytes.with_label_values(&labels),
             watchers: families.watchers.with_label_values(&labels),
             watchers_behind: families.watchers_behind.with_label_values(&labels),
-            history_events: families.history.events.with_label_values(&labels),
-            history_bytes: families.history.bytes.with_label_values(&labels),
-            history_oldest: families.history.oldest.with_label_values(&labels),
+            history_events: families.history_events.with_label_values(&labels),
+            history_bytes: families.history_bytes.with_label_values(&labels),
+            history_oldest: families.history_oldest.with_label_values(&labels),
             delay_peak: DelayPeak::default(),
             shown_delay: families.delay_peak.with_label_values(&labels),
             listed: AtomicU64::default(),
@@ -270,15 +270,15 @@ impl CacheSeries {
             &families.bytes,
             &families.watchers,
             &families.watchers_behind,
-            &families.history.events,
-            &families.history.bytes,
+            &families.history_events,
+            &families.history_bytes,
             &families.resource_version,
         ] {
             gauges.remove_label_values(&labels).ok();
         }
         for gauges in [
             &families.last_progress,
-            &families.history.oldest,
+            &families.history_oldest,
             &families.checked,
             &families.delay_peak,
         ] {

@@ -2,83 +2,41 @@
 //! URL: there are at most [`SERVERS_MAX`](crate::config::endpoints::SERVERS_MAX) and those that
 //! left the set are removed.
 
-use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
 use super::health::State;
-use crate::telemetry::metrics::{counter, counter_vec, gauge, gauge_vec};
+use crate::telemetry::metrics::families;
 
-/// The metrics of all API servers. Cheap to clone.
-#[derive(Clone, Debug)]
-pub(crate) struct EndpointsMetrics {
-    states: IntGaugeVec,
-    admitted: IntGaugeVec,
-    requests: IntCounterVec,
-    errors: IntCounterVec,
-    ejections: IntCounterVec,
-    /// Whether addresses were found and cannot be checked.
-    pub(crate) unverified: IntGauge,
-    retries: IntCounter,
-    retries_refused: IntCounter,
-    /// Reads that went to an API server which may lag behind the one before it.
-    pub(crate) uncertain_reads: IntCounter,
+families! {
+    /// The metrics of all API servers. Cheap to clone.
+    #[derive(Clone, Debug)]
+    pub(crate) struct EndpointsMetrics {
+        /// Whether an API server is in a state: usable, draining, ejected, half-open, unreachable.
+        states: IntGaugeVec = gauge_vec("weir_upstream_server_state", &["server", "state"]),
+        /// Whether an API server may be used: 0 for one of another cluster, or not known to be of
+        /// this one.
+        admitted: IntGaugeVec = gauge_vec("weir_upstream_server_admitted", &["server"]),
+        /// Requests that were sent to an API server.
+        requests: IntCounterVec = counter_vec("weir_upstream_server_requests_total", &["server"]),
+        /// Requests to an API server without a response: there was no connection, or it broke.
+        errors: IntCounterVec = counter_vec("weir_upstream_server_errors_total", &["server"]),
+        /// How often an API server was ejected because requests failed.
+        ejections: IntCounterVec = counter_vec("weir_upstream_server_ejections_total", &["server"]),
+        /// Addresses of API servers that were found and are not used, since Weir may not read the
+        /// namespace kube-system.
+        pub(crate) unverified: IntGauge = gauge("weir_upstream_servers_unverified"),
+        /// Requests that were sent again, because the API server surely did not process them, or
+        /// was overloaded.
+        retries: IntCounter = counter("weir_upstream_retries_total"),
+        /// Requests that were not sent again, because too many others were.
+        retries_refused: IntCounter = counter("weir_upstream_retries_refused_total"),
+        /// Reads that may show an older state than their client was shown: its API server changed,
+        /// and no other was found to be as far.
+        pub(crate) uncertain_reads: IntCounter = counter("weir_upstream_uncertain_reads_total"),
+    }
 }
 
 impl EndpointsMetrics {
-    pub(crate) fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            states: gauge_vec(
-                registry,
-                "weir_upstream_server_state",
-                "Whether an API server is in a state: usable, draining, ejected, half-open, unreachable.",
-                &["server", "state"],
-            )?,
-            admitted: gauge_vec(
-                registry,
-                "weir_upstream_server_admitted",
-                "Whether an API server may be used: 0 for one of another cluster, or not known to be of this one.",
-                &["server"],
-            )?,
-            requests: counter_vec(
-                registry,
-                "weir_upstream_server_requests_total",
-                "Requests that were sent to an API server.",
-                &["server"],
-            )?,
-            errors: counter_vec(
-                registry,
-                "weir_upstream_server_errors_total",
-                "Requests to an API server without a response: there was no connection, or it broke.",
-                &["server"],
-            )?,
-            ejections: counter_vec(
-                registry,
-                "weir_upstream_server_ejections_total",
-                "How often an API server was ejected because requests failed.",
-                &["server"],
-            )?,
-            unverified: gauge(
-                registry,
-                "weir_upstream_servers_unverified",
-                "Addresses of API servers that were found and are not used, since Weir may not read the namespace kube-system.",
-            )?,
-            retries: counter(
-                registry,
-                "weir_upstream_retries_total",
-                "Requests that were sent again, because the API server surely did not process them, or was overloaded.",
-            )?,
-            retries_refused: counter(
-                registry,
-                "weir_upstream_retries_refused_total",
-                "Requests that were not sent again, because too many others were.",
-            )?,
-            uncertain_reads: counter(
-                registry,
-                "weir_upstream_uncertain_reads_total",
-                "Reads that may show an older state than their client was shown: its API server changed, and no other was found to be as far.",
-            )?,
-        })
-    }
-
     /// Counts a request that is sent again, or is not because too many others were.
     pub(crate) fn retried(&self, may: bool) {
         if may { &self.retries } else { &self.retries_refused }.inc();
