@@ -208,6 +208,11 @@ impl Upstream {
         Pool::resets_max(class)
     }
 
+    /// Returns whether what fills caches should be compressed.
+    pub(crate) fn accepts_gzip(&self) -> bool {
+        self.inner.credentials.current().accepts_gzip()
+    }
+
     /// Returns the namespace of the kubeconfig's context, or of the pod. An identity with
     /// permissions in only one namespace has them there.
     pub fn default_namespace(&self) -> String {

@@ -110,7 +110,7 @@ async fn read_end(
                 UpstreamEvent::Bookmark { initial_events_end, object, .. } => {
                     cached.learned.learn_bookmark(&object);
                     if initial_events_end {
-                        return Ok(Some(watch.is_compressed()));
+                        return Ok(Some(watch.is_compressed().unwrap_or_default()));
                     }
                 }
                 UpstreamEvent::Error(error) => return Err(error),

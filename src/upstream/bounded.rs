@@ -9,7 +9,7 @@ use http::{HeaderMap, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 
-use crate::codec::gzip::MembersReader;
+use crate::codec::gzip::{MembersReader, PIECE_BYTES_MAX};
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::pool;
 
@@ -44,9 +44,12 @@ pub(crate) async fn read_decompressed(
     read(response.into_body(), members, max_bytes).await
 }
 
-/// Returns whether a response is compressed.
+/// Returns whether a response is compressed (RFC 9110, section 8.4.1.3).
 pub(crate) fn is_gzip(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip")
+    let coding = headers.get(CONTENT_ENCODING).map(|coding| coding.as_bytes());
+    coding.is_some_and(|coding| {
+        coding.eq_ignore_ascii_case(b"gzip") || coding.eq_ignore_ascii_case(b"x-gzip")
+    })
 }
 
 async fn read(
@@ -66,7 +69,7 @@ async fn read(
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| UpstreamError::Lost(chain(&error)))?;
         let Ok(data) = frame.into_data() else { continue };
-        for piece in MembersReader::pieces(&data) {
+        for piece in data.chunks(PIECE_BYTES_MAX) {
             let plain = match &mut members {
                 Some(members) => &*members
                     .push(piece)

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::api::retry_after::parse_retry_after;
 use crate::codec::protobuf;
-use crate::upstream::bounded::read_body;
+use crate::upstream::bounded::read_decompressed;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::pool;
 
@@ -18,13 +18,11 @@ const MESSAGE_MAX_BYTES: usize = 300;
 
 /// Reads the error of a response with a failure status. A body that cannot be read is left out.
 pub(super) async fn failure(response: Response<pool::Body>) -> UpstreamError {
-    let (parts, body) = response.into_parts();
-    let body = read_body(body, STATUS_MAX_BYTES).await.unwrap_or_default();
-    let mut error = status_error(&body, parts.status);
-    if let UpstreamError::Status { retry_after, .. } = &mut error
-        && let Some(seconds) = parse_retry_after(&parts.headers)
-    {
-        *retry_after = Some(seconds);
+    let (code, after) = (response.status(), parse_retry_after(response.headers()));
+    let body = read_decompressed(response, STATUS_MAX_BYTES).await.unwrap_or_default();
+    let mut error = status_error(&body, code);
+    if let UpstreamError::Status { retry_after, .. } = &mut error {
+        *retry_after = after.or(*retry_after);
     }
     error
 }

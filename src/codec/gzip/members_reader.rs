@@ -13,12 +13,6 @@ pub struct MembersReader {
 }
 
 impl MembersReader {
-    /// Cuts bytes into pieces that stay short enough, however well they are compressed: deflate
-    /// makes at most 1,032 bytes of one.
-    pub fn pieces(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-        bytes.chunks(PIECE_BYTES_MAX)
-    }
-
     /// Decompresses the next piece. Fails if it is not gzip, or if it becomes longer than
     /// [`PLAIN_BYTES_MAX`].
     pub fn push(&mut self, mut piece: &[u8]) -> io::Result<Bytes> {
@@ -53,8 +47,8 @@ impl MembersReader {
 /// The most bytes that one piece may become: a piece is what one read of a connection brings, and
 /// objects are rarely compressed to less than a twentieth.
 const PLAIN_BYTES_MAX: usize = 16 << 20;
-/// The longest piece that can never become too long.
-const PIECE_BYTES_MAX: usize = 8 << 10;
+/// The longest piece that can never become too long: deflate makes at most 1,032 bytes of one.
+pub const PIECE_BYTES_MAX: usize = 8 << 10;
 /// The largest window of deflate.
 const WINDOW_BITS: u8 = 15;
 /// The least room for a step's output.
@@ -90,7 +84,7 @@ mod tests {
         let too_long = to_member(&vec![b'a'; PLAIN_BYTES_MAX + 1]);
         assert!(MembersReader::default().push(&too_long).is_err());
         let mut reader = MembersReader::default();
-        let pieces = MembersReader::pieces(&too_long);
+        let pieces = too_long.chunks(PIECE_BYTES_MAX);
         let plain = pieces.map(|piece| reader.push(piece).unwrap().len()).sum::<usize>();
         assert_eq!(plain, PLAIN_BYTES_MAX + 1);
         let long = to_member(&vec![b'a'; PLAIN_BYTES_MAX]);

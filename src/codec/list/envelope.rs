@@ -10,6 +10,10 @@ use weir_api::resource_version::ResourceVersion;
 
 /// Parses a list without its items.
 pub(super) fn parse(envelope: &[u8]) -> Result<ListPage, IngestError> {
+    // A derived struct would also be read from an array.
+    if !envelope.trim_ascii_start().starts_with(b"{") {
+        return Err(IngestError::Malformed);
+    }
     let raw: RawList<'_> = serde_json::from_slice(envelope).map_err(|_| IngestError::Malformed)?;
     // Items here would be from an array that was not `items`.
     if raw.items.is_some_and(|items| !items.is_empty()) {

@@ -90,8 +90,10 @@ impl ServerLimits {
 
     /// Changes what is known of a server.
     fn update<R>(&self, server: u64, change: impl FnOnce(Duration, &mut Limited) -> R) -> R {
+        let mut inner = self.inner.lock();
+        // Read under the lock: time may not go back.
         let now = self.now();
-        change(now, self.inner.lock().server(server, now))
+        change(now, inner.server(server, now))
     }
 
     /// Notes a refusal of a server, of this level and the parts of its nominal seats that it has in

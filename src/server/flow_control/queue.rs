@@ -164,8 +164,11 @@ impl Queue {
         load.map_or(0.0, |load| load.seats as f64 / load.nominal.max(1) as f64)
     }
 
-    pub(super) fn ask(self: &Arc<Self>, request: SeatRequest<'_>) -> Result<Seats, Rejected> {
+    /// Asks for seats of an API server. An error is a refusal.
+    pub(super) fn ask(self: &Arc<Self>, mut request: SeatRequest<'_>) -> Result<Seats, Rejected> {
         let arrived = Instant::now();
+        // Declared before the lock, so that a refused request drops it without the lock.
+        let observer = request.observer.take();
         let mut inner = self.inner.lock();
         let Some((level, _)) = inner.levels.get(request.level) else {
             return Ok(Seats::Now(None));
@@ -180,7 +183,7 @@ impl Queue {
         };
         let now = self.began.elapsed();
         let arrival = inner.scheduler.arrive(now, level, arriving, !self.enforces);
-        let SeatRequest { kind, observer, .. } = request;
+        let kind = request.kind;
         let answer = match arrival {
             Arrival::Started(ticket) | Arrival::Forced(ticket) => {
                 inner.count(request.level, |metrics| {

@@ -11,8 +11,8 @@ use crate::api::request_info::{RequestScope, Verb};
 use crate::flow::doctor::{GZIP_RATIO, seconds_per_sent_byte};
 use crate::server::flow_control::selectors;
 use crate::server::http::body::Body;
-use crate::server::http::headers::is_gzip;
 use crate::server::request::context::RequestContext;
+use crate::upstream::bounded::is_gzip;
 
 /// Estimates the API server's CPU seconds for a byte of a response as it was sent.
 pub(super) fn seconds_per_byte(headers: &HeaderMap) -> f64 {

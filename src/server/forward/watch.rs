@@ -23,7 +23,7 @@ use crate::api::media_type::Encoding;
 use crate::codec::gzip::MembersReader;
 use crate::server::drain::{WATCH_AGE_MIN, WatchDrain};
 use crate::server::forward::claim::WatchClaim;
-use crate::server::http::headers::is_gzip;
+use crate::upstream::bounded::is_gzip;
 use crate::upstream::pool;
 
 /// The body of a forwarded watch, which ends between two events when Weir drains or when a cache

@@ -36,10 +36,6 @@ pub(crate) const PRIORITY_LEVEL_UID: HeaderName =
 /// The header with the reason why flow control refused a request.
 pub(crate) const SHED_HEADER: HeaderName = HeaderName::from_static("x-weir-shed");
 
-pub(crate) fn is_gzip(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_ENCODING).is_some_and(|coding| coding == "gzip")
-}
-
 /// Whether a request asks for the upstream's response.
 pub(crate) fn bypasses_cache(headers: &HeaderMap) -> bool {
     headers.get(CACHE_HEADER).is_some_and(|value| value.as_bytes() == b"bypass")

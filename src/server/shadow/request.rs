@@ -16,7 +16,7 @@ use crate::codec::held_bytes::Claim;
 use crate::flow::rules::product;
 use crate::server::connection::client::Client;
 use crate::server::delegate::{CachedDecision, Reason};
-use crate::server::http::headers::is_gzip;
+use crate::upstream::bounded::is_gzip;
 
 pub(crate) struct ShadowRequest {
     pub(crate) client: Arc<Client>,

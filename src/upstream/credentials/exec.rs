@@ -63,8 +63,9 @@ pub(super) fn first_run(exec: &ExecConfig, origin: &str) -> Result<Credential, U
         )));
     }
     let status = tokio::runtime::Handle::current().block_on(run(exec, origin))?;
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     if let (Some(certificate), Some(key)) =
-        (status.client_certificate_data.clone(), status.client_key_data.clone())
+        (given(&status.client_certificate_data), given(&status.client_key_data))
     {
         return Ok(Credential::Certificate { certificate, key });
     }

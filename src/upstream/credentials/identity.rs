@@ -38,6 +38,14 @@ pub(crate) struct Identity {
     pub(super) cluster: Arc<LoadedConfig>,
 }
 
+impl Identity {
+    /// Returns whether what fills caches should be compressed: on a link, not within a machine, and
+    /// unless the kubeconfig's `disable-compression` says no.
+    pub(crate) fn accepts_gzip(&self) -> bool {
+        !self.endpoint.is_loopback() && self.cluster.config.disable_compression != Some(true)
+    }
+}
+
 /// Creates an identity from a configuration. Blocks: an exec plugin may run.
 pub(super) fn build(loaded: &LoadedConfig, tls_generation: u64) -> Result<Identity, UpstreamError> {
     let mut config = loaded.config.clone();

@@ -8,7 +8,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kube_client::Config;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::CryptoProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -22,6 +21,10 @@ use crate::upstream::error::chain;
 pub(super) fn client_config(config: &Config) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder();
     let builder = match &config.root_cert {
+        _ if config.accept_invalid_certs => {
+            tracing::warn!("the API server is not verified (insecure-skip-tls-verify)");
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer))
+        }
         Some(authorities) => {
             let mut store = RootCertStore::empty();
             for authority in authorities {
@@ -32,19 +35,12 @@ pub(super) fn client_config(config: &Config) -> Result<ClientConfig, String> {
         }
         None => builder.with_platform_verifier().map_err(|error| chain(&error))?,
     };
-    let mut tls = match client_certificate(config)? {
+    Ok(match client_certificate(config)? {
         Some((chain, key)) => builder
             .with_client_auth_cert(chain, key)
-            .map_err(|error| format!("client-key: {error}"))?,
+            .map_err(|error| format!("client-certificate or client-key: {error}"))?,
         None => builder.with_no_client_auth(),
-    };
-    if config.accept_invalid_certs {
-        let schemes = CryptoProvider::get_default()
-            .map(|provider| provider.signature_verification_algorithms.supported_schemes());
-        let verifier = AnyServer(schemes.unwrap_or_default());
-        tls.dangerous().set_certificate_verifier(Arc::new(verifier));
-    }
-    Ok(tls)
+    })
 }
 
 type ClientCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
@@ -66,7 +62,8 @@ fn client_certificate(config: &Config) -> Result<Option<ClientCertificate>, Stri
         .ok()
         .filter(|chain| !chain.is_empty())
         .ok_or("client-certificate: it is not PEM")?;
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|_| "client-key: it is not PEM")?;
+    let key = PrivateKeyDer::from_pem_slice(&key)
+        .map_err(|_| "client-key: it has no unencrypted key in PEM")?;
     Ok(Some((chain, key)))
 }
 
@@ -88,7 +85,7 @@ fn read(
 
 /// Trusts any server, for `insecure-skip-tls-verify`.
 #[derive(Debug)]
-struct AnyServer(Vec<SignatureScheme>);
+struct AnyServer;
 
 impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(
@@ -121,6 +118,20 @@ impl ServerCertVerifier for AnyServer {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clone()
+        use SignatureScheme as Scheme;
+        vec![
+            Scheme::ECDSA_NISTP256_SHA256,
+            Scheme::ECDSA_NISTP384_SHA384,
+            Scheme::ECDSA_NISTP521_SHA512,
+            Scheme::ED25519,
+            Scheme::RSA_PSS_SHA256,
+            Scheme::RSA_PSS_SHA384,
+            Scheme::RSA_PSS_SHA512,
+            Scheme::RSA_PKCS1_SHA256,
+            Scheme::RSA_PKCS1_SHA384,
+            Scheme::RSA_PKCS1_SHA512,
+            Scheme::RSA_PKCS1_SHA1,
+            Scheme::ECDSA_SHA1_Legacy,
+        ]
     }
 }

@@ -127,18 +127,13 @@ impl HttpListWatch {
         let accept = accept(self.representation, class);
         Get {
             accept,
-            accepts_gzip: self.accepts_gzip(),
+            // The API server compresses lists of more than 128 KiB, and watch-lists since 1.37.
+            accepts_gzip: self.upstream.accepts_gzip(),
             class,
             purpose: RequestPurpose::Cache,
             timeout,
             ..Get::json(path_and_query)
         }
-    }
-
-    /// Returns whether what fills the cache should be compressed: on a link, not within a machine.
-    /// The API server compresses lists of more than 128 KiB, and watch-lists since 1.37.
-    fn accepts_gzip(&self) -> bool {
-        !self.upstream.endpoints().configured().is_loopback()
     }
 
     /// Returns a connection to an API server that has reached `resource_version`.
@@ -324,6 +319,7 @@ impl ListWatch for HttpListWatch {
             let mut get = self.request(&path_and_query, TrafficClass::Stream, WATCH_HEAD_TIMEOUT);
             // A watch-list of nothing shows whether the API server compresses them.
             get.accepts_gzip |= request.send_initial_events && request.match_nothing;
+            let accepts_gzip = get.accepts_gzip;
             let response = match request.after_reaching {
                 None => self.send(get).await?,
                 Some(resource_version) => {
@@ -334,7 +330,7 @@ impl ListWatch for HttpListWatch {
             let resource = self.resource.clone();
             // A probe may have moved the pin meanwhile.
             let server = response.body().server();
-            let watch = HttpWatch::watch(response, resource, self.representation);
+            let watch = HttpWatch::watch(response, resource, self.representation, accepts_gzip);
             if let Some(server) = server {
                 self.pin.opened(server);
             }

@@ -151,9 +151,9 @@ pub trait WatchStream: Send {
         None
     }
 
-    /// Returns whether the upstream compresses the watch.
-    fn is_compressed(&self) -> bool {
-        false
+    /// Returns whether the upstream compresses the watch; `None` if it was not asked for.
+    fn is_compressed(&self) -> Option<bool> {
+        None
     }
 }
 

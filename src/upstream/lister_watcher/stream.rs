@@ -22,7 +22,7 @@ use super::list_watch::{Answer, UpstreamEvent, WatchStream};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::frame::{FrameSplitter, RawFrame};
-use crate::codec::gzip::MembersReader;
+use crate::codec::gzip::{MembersReader, PIECE_BYTES_MAX};
 use crate::codec::list::ListReader;
 use crate::codec::{bookmark, ingest};
 use crate::upstream::bounded::is_gzip;
@@ -48,7 +48,8 @@ pub(super) struct HttpWatch {
     server: Option<Arc<ApiServer>>,
     /// When the first of the events that were returned last was read.
     received: Option<Instant>,
-    is_compressed: bool,
+    /// Whether the body is compressed; `None` if it was not asked for.
+    is_compressed: Option<bool>,
 }
 
 #[derive(Default)]
@@ -68,15 +69,19 @@ struct State {
 }
 
 impl HttpWatch {
-    /// Reads a watch, which may be compressed.
+    /// Reads a watch, which may be compressed. `accepts_gzip` says whether that was asked for.
     pub(super) fn watch(
         response: Response<pool::Body>,
         resource: Arc<ApiResource>,
         representation: Representation,
+        accepts_gzip: bool,
     ) -> Self {
         let splitter = FrameSplitter::new(representation.encoding(), OBJECT_MAX_BYTES);
         let format = BodyFormat::Watch(splitter, Vec::new());
-        Self::start(response, resource, representation, format)
+        let is_compressed = accepts_gzip.then(|| is_gzip(response.headers()));
+        let mut watch = Self::start(response, resource, representation, format);
+        watch.is_compressed = is_compressed;
+        watch
     }
 
     /// Ends the watch when it should leave `server`, after the events that have arrived.
@@ -98,12 +103,11 @@ impl HttpWatch {
         format: BodyFormat,
     ) -> Self {
         let buffer = Arc::new(Buffer::default());
-        let is_compressed = is_gzip(response.headers());
+        let members = is_gzip(response.headers()).then(MembersReader::default);
         let body = response.into_body();
-        let members = is_compressed.then(MembersReader::default);
         let decoder = Decoder { members, resource, representation, format };
         let task = tokio::spawn(run(body, decoder, buffer.clone())).abort_handle();
-        Self { buffer, task, server: None, received: None, is_compressed }
+        Self { buffer, task, server: None, received: None, is_compressed: None }
     }
 }
 
@@ -145,7 +149,7 @@ impl WatchStream for HttpWatch {
         self.received
     }
 
-    fn is_compressed(&self) -> bool {
+    fn is_compressed(&self) -> Option<bool> {
         self.is_compressed
     }
 }
@@ -202,72 +206,72 @@ async fn read(
     let mut events = Vec::new();
     loop {
         let mut next = body.frame().await;
-        let received = Instant::now();
+        let mut received = Instant::now();
         let mut bytes = 0;
         // Everything that has already arrived goes into the same batch.
-        let end = loop {
-            let chunk = match next {
+        let end = 'batch: loop {
+            let mut chunk = match next {
                 Some(Ok(frame)) => frame.into_data().unwrap_or_else(|_| Bytes::new()),
                 Some(Err(error)) => break Some(Err(UpstreamError::Lost(chain(&error)))),
                 None => break Some(decoder.finish(&mut events)),
             };
-            match decoder.push(chunk, &mut events) {
-                Ok(plain) => bytes += plain,
-                Err(error) => break Some(Err(error)),
-            }
-            if bytes >= BATCH_MAX_BYTES {
-                break None;
+            while !chunk.is_empty() {
+                match decoder.take_piece(&mut chunk, &mut events) {
+                    Ok(plain) => bytes += plain,
+                    Err(error) => break 'batch Some(Err(error)),
+                }
+                if bytes >= BATCH_MAX_BYTES {
+                    buffer.put(&mut events, std::mem::take(&mut bytes), received).await;
+                    received = Instant::now();
+                }
             }
             match body.frame().now_or_never() {
                 Some(more) => next = more,
                 None => break None,
             }
         };
-        buffer.put(&mut events, bytes, received);
+        buffer.put(&mut events, bytes, received).await;
         if let Some(end) = end {
             return end;
-        }
-        while buffer.state.lock().bytes >= BUFFER_MAX_BYTES {
-            buffer.emptied.notified().await;
         }
     }
 }
 
 impl Buffer {
     /// Appends `events`, if there are any, which were read at `received`, and wakes the reflector.
-    fn put(&self, events: &mut Vec<UpstreamEvent>, bytes: usize, received: Instant) {
-        if events.is_empty() {
-            return;
+    /// Waits while the buffer is full.
+    async fn put(&self, events: &mut Vec<UpstreamEvent>, bytes: usize, received: Instant) {
+        if !events.is_empty() {
+            let mut state = self.state.lock();
+            state.events.append(events);
+            state.bytes += bytes;
+            state.received.get_or_insert(received);
+            drop(state);
+            self.filled.notify_one();
         }
-        let mut state = self.state.lock();
-        state.events.append(events);
-        state.bytes += bytes;
-        state.received.get_or_insert(received);
-        drop(state);
-        self.filled.notify_one();
+        while self.state.lock().bytes >= BUFFER_MAX_BYTES {
+            self.emptied.notified().await;
+        }
     }
 }
 
 impl Decoder {
-    /// Appends the events of a chunk, up to the first that cannot be decoded. Returns the length of
-    /// the decompressed chunk.
-    fn push(
+    /// Takes a piece of a chunk, all of it if it is not compressed. Appends its events, up to the
+    /// first that cannot be decoded. Returns the length of the decompressed piece.
+    fn take_piece(
         &mut self,
-        chunk: Bytes,
+        chunk: &mut Bytes,
         events: &mut Vec<UpstreamEvent>,
     ) -> Result<usize, UpstreamError> {
-        let mut bytes = chunk.len();
-        if self.members.is_none() {
-            self.decode(chunk, events)?;
-            return Ok(bytes);
-        }
-        bytes = 0;
-        for piece in MembersReader::pieces(&chunk) {
-            let Some(members) = &mut self.members else { break };
-            let plain = members.push(piece).map_err(|error| malformed(&error))?;
-            bytes += plain.len();
-            self.decode(plain, events)?;
-        }
+        let plain = match &mut self.members {
+            None => std::mem::take(chunk),
+            Some(members) => {
+                let piece = chunk.split_to(chunk.len().min(PIECE_BYTES_MAX));
+                members.push(&piece).map_err(|error| malformed(&error))?
+            }
+        };
+        let bytes = plain.len();
+        self.decode(plain, events)?;
         Ok(bytes)
     }
 

@@ -76,7 +76,7 @@ impl Driver {
             if let Some(resource_version) =
                 self.read_initial_events(&mut events, &mut accumulator)?
             {
-                cached.context.watch_list.set_supported(None);
+                cached.context.watch_list.set_supported(watch.is_compressed());
                 self.commit(accumulator.take(), resource_version).await?;
                 // State and events come from one instance, which ends the watch when it learns of
                 // a changed definition.
