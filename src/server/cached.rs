@@ -1,10 +1,10 @@
 //! Responses from a watch cache: GET, LIST and WATCH.
 //!
 //! [`read`] is the request on its way to a cache, [`respond`] builds the response head.
-//! [`compress`] compresses lists, [`watch_stream`] is the body of a watch, which [`websocket`] sends
-//! over a WebSocket. [`response_budget`] bounds the memory of bodies. [`drop_rules`] says which
-//! clients do without managed fields. [`at_state`] answers a read as it would have been answered at
-//! one resourceVersion, for shadow mode.
+//! [`compress`] compresses lists, [`watch_stream`] is the body of a watch, which [`websocket`]
+//! sends over a WebSocket. [`response_budget`] bounds the memory of bodies. [`drop_rules`] says
+//! which clients do without managed fields. [`at_state`] answers a read as it would have been
+//! answered at one resourceVersion, for shadow mode.
 
 pub(crate) mod at_state;
 pub(crate) mod compress;

@@ -20,6 +20,7 @@ pub(crate) mod meter;
 pub(crate) mod metrics;
 mod plan;
 pub(crate) mod queue;
+pub(crate) mod reading;
 mod report;
 pub(crate) mod requester;
 pub(crate) mod rules;
@@ -27,6 +28,7 @@ pub(crate) mod sample;
 pub(crate) mod seats;
 mod signs;
 pub(crate) mod source;
+mod twins;
 mod upstream_cost;
 
 use std::hash::BuildHasher as _;
@@ -55,7 +57,7 @@ pub(crate) use crate::server::flow_control::plan::Placement;
 use crate::server::flow_control::plan::{ActivePlan, Class};
 use crate::server::flow_control::queue::Queue;
 use crate::server::flow_control::rules::Rules;
-use crate::server::flow_control::signs::TwinWatches;
+use crate::server::flow_control::twins::TwinWatches;
 use crate::server::request::resolved::Resolved;
 use crate::upstream::Upstream;
 

@@ -17,11 +17,10 @@ use prometheus::{IntCounter, PullingGauge, Registry};
 use crate::api::resource::GroupVersionResource;
 use crate::codec::held_bytes::HeldBytes;
 use crate::server::appointments::HerdAppointments;
+pub(crate) use crate::server::metrics::families::WaitCause;
 use crate::server::metrics::families::{ResourceFamilies, ServerFamilies};
 pub(crate) use crate::server::metrics::resource::ResourceMetrics;
-pub(crate) use crate::server::metrics::resource::{
-    AnsweredRequest, CacheStatus, WaitCause, WatchOutcome,
-};
+pub(crate) use crate::server::metrics::resource::{AnsweredRequest, CacheStatus, WatchOutcome};
 use crate::telemetry::metrics::{GaugeGuard, labelled, register, saturating_i64, sum};
 
 /// The metrics of the server. Cheap to clone: clones share the metrics.

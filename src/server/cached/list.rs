@@ -208,8 +208,8 @@ struct Selected {
     objects: Vec<Arc<Object>>,
 }
 
-/// Selects the objects of a list (`docs/semantics.md` §3.1 to §3.4). Returns `None` if the plan needs a state that the cache cannot
-/// reconstruct. `counts_shard` is [`PageRange::counts_shard`].
+/// Selects the objects of a list (`docs/semantics.md` §3.1 to §3.4). Returns `None` if the plan
+/// needs a state that the cache cannot reconstruct. `counts_shard` is [`PageRange::counts_shard`].
 fn select(
     resource: &ApiResource,
     state: &State,

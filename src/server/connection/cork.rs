@@ -201,9 +201,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Cork<I> {
 /// Discards what a client sends after its response, for a moment.
 ///
 /// A socket that is closed while bytes of its client lie unread resets the connection, and the
-/// client may lose the response that says why. Go's server waits half a second before it closes such
-/// a connection (`closeWriteAndWait`); here the bytes are read meanwhile, so that a client that
-/// sends more than its socket holds comes to read the response.
+/// client may lose the response that says why. Go's server waits half a second before it closes
+/// such a connection (`closeWriteAndWait`); here the bytes are read meanwhile, so that a client
+/// that sends more than its socket holds comes to read the response.
 #[derive(Debug)]
 struct Linger(Pin<Box<Sleep>>);
 

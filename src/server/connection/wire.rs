@@ -4,8 +4,8 @@
 //! carry, hyper and h2 refuse without a body. So the bytes of a connection pass through
 //! [`inbound`], which finds the heads of requests. [`http1`] frames HTTP/1.1, with [`head`] for
 //! heads. [`http2`] reads the frames of HTTP/2, and [`header_block`] what matters in them, with
-//! [`hpack`]. [`target`] writes request targets in a form that `http::Uri` carries without a change.
-//! Parts that hyper cannot carry go around it, beside their request ([`aside`]).
+//! [`hpack`]. [`target`] writes request targets in a form that `http::Uri` carries without a
+//! change. Parts that hyper cannot carry go around it, beside their request ([`aside`]).
 //!
 //! `docs/decisions/raw-targets.md` says why this is needed, and what remains.
 

@@ -144,9 +144,9 @@ impl FlowMemo {
 
 /// The patterns of the last GETs of a connection, the latest last.
 ///
-/// To classify a GET takes some 2,000 instructions, 4 % of those of the whole GET. A GET of the same
-/// sender, user agent, resource and namespace has the same class, flow and origin. Nothing is a
-/// sample. [`hit_charges`](super::hit_charges) charges them.
+/// To classify a GET takes some 2,000 instructions, 4 % of those of the whole GET. A GET of the
+/// same sender, user agent, resource and namespace has the same class, flow and origin. Nothing is
+/// a sample. [`hit_charges`](super::hit_charges) charges them.
 #[derive(Default)]
 pub(super) struct LastHits(pub(super) Vec<Pattern>);
 

@@ -27,7 +27,7 @@ use crate::flow::habit::Start;
 use crate::flow::work::{CollectionSize, Work};
 use crate::server::flow_control::plan::Class;
 use crate::server::flow_control::rules::Admission;
-use crate::server::flow_control::signs::OpenTwin;
+use crate::server::flow_control::twins::OpenTwin;
 use crate::server::flow_control::{Classified, FlowControl, upstream_cost};
 use crate::server::http::body::Body;
 use crate::server::metrics::CacheStatus;

@@ -10,7 +10,7 @@
 //! One lock, never held across an await. Nothing is called under it but the scheduler, channels
 //! that do not block, and metrics.
 
-pub(crate) mod readings;
+mod readings;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::flow::schedule::request::{
 use crate::flow::schedule::share::LevelShare;
 use crate::server::flow_control::metrics::{FlowMetrics, LevelMetrics};
 use crate::server::flow_control::plan::UNIDENTIFIED;
-use crate::server::flow_control::queue::readings::SeatedReading;
+use crate::server::flow_control::reading::SeatedReading;
 use crate::upstream::send_options::AttemptObserver;
 
 pub(super) struct Queue {

@@ -22,7 +22,7 @@ use crate::server::drain::Drain;
 use crate::server::flow_control::memo::FlowMemo;
 use crate::server::flow_control::meter::{Answered, Busy, Timed};
 use crate::server::flow_control::queue::Seats;
-use crate::server::flow_control::queue::readings::Reading;
+use crate::server::flow_control::reading::Reading;
 use crate::server::flow_control::requester::Requester;
 use crate::server::flow_control::{FlowControl, habit};
 use crate::server::http::body::Body;
@@ -79,6 +79,7 @@ impl SampleClient {
         Self { flow, client, identity, upstream, resource }
     }
 
+    /// Returns the memory of the connection.
     #[cfg(test)]
     pub(super) fn memo(&self) -> &FlowMemo {
         &self.client.flows

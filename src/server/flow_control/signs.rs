@@ -16,11 +16,11 @@ use crate::flow::deprecation::deprecation_of;
 use crate::flow::doctor::says_who;
 use crate::flow::habit::{Habit, Start};
 use crate::server::flow_control::requester;
+use crate::server::flow_control::twins::OpenTwin;
 use crate::server::flow_control::{FlowControl, selectors};
 use crate::server::http::body::Body;
 use crate::server::request::context::RequestContext;
 use crate::server::request::resolved::Resolved;
-use crate::tasks::keyed_counter::{Before, Counted, KeyedCounter};
 
 impl FlowControl {
     /// Whether the same list was asked for several times before over the same connection. `origin`
@@ -138,29 +138,6 @@ impl FlowControl {
     }
 }
 
-/// Open watches that show the same to one process, by a hash of who watches what.
-///
-/// A process is a connection over HTTP/2, over which client-go sends all watches of a clientset.
-/// Over HTTP/1.1 each watch has a connection of its own: there a process is an address with a user
-/// agent that names the program. Clients on this host, of which several may be the same program,
-/// are no one process.
-#[derive(Debug, Default)]
-pub(super) struct TwinWatches(KeyedCounter<u64>);
-
-pub(super) type OpenTwin = Counted<u64>;
-
-impl TwinWatches {
-    /// Counts a watch. Returns also whether two others of the same were open. `None` if there are
-    /// too many watches to count it.
-    fn open(&self, hash: u64) -> Option<(OpenTwin, bool)> {
-        let admit = |before: Before<'_, ()>| match before.count {
-            0 if before.keys >= WATCHES_MAX => Err(()),
-            count => Ok(count >= TWINS),
-        };
-        self.0.try_add(hash, admit).ok()
-    }
-}
-
 fn refused_for(response: &Response<Body>) -> Option<Duration> {
     let is_refused = matches!(
         response.status(),
@@ -204,10 +181,6 @@ fn watches_all_pods(info: &RequestInfo) -> bool {
 }
 
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
-/// One watch may begin before the last one ends.
-const TWINS: usize = 2;
-/// Different watches that are counted: about half a MiB.
-const WATCHES_MAX: usize = 16_384;
 
 #[cfg(test)]
 mod tests {
@@ -269,28 +242,5 @@ mod tests {
         assert!(!reads("/api/v1/pods", ""), "a list, as of a job");
         assert!(!reads("/api/v1/namespaces/ns1/pods", "watch=1"));
         assert!(!reads("/api/v1/nodes", "watch=1"));
-    }
-
-    #[test]
-    fn the_third_of_the_same_is_a_twin() {
-        let twins = TwinWatches::default();
-        let open = |hash| twins.open(hash).unwrap();
-        let (first, other) = (open(1), open(2));
-        assert!(!first.1 && !other.1);
-        let second = open(1);
-        assert!(!second.1, "two may overlap");
-        assert!(open(1).1);
-        drop(second);
-        assert!(!open(1).1, "the third and the second have ended");
-        drop((first, other));
-        assert_eq!(twins.0.keys(), 0);
-    }
-
-    #[test]
-    fn memory_is_bounded() {
-        let twins = TwinWatches::default();
-        let kept: Vec<_> = (0..2 * WATCHES_MAX as u64).map(|hash| twins.open(hash)).collect();
-        assert_eq!(kept.iter().flatten().count(), WATCHES_MAX);
-        assert!(twins.open(0).is_some(), "a known one is counted");
     }
 }

@@ -33,16 +33,15 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, Sleep};
 
 use crate::api::request_info::{RequestInfo, ResourceRequest};
-use crate::api::resource::GroupVersionResource;
 use crate::api::status::Status;
 use crate::cache::refusal::Refusal;
-use crate::cache::registry::{ForwardPermit, Registry};
+use crate::cache::registry::Registry;
 use crate::server::cached::read::CacheServices;
 use crate::server::connection::client_id::ClientId;
 use crate::server::delegate::{CachedDecision, Reason, Start, Target};
+use crate::server::forward::share::{ForwardShares, ShareKey, SharedPermit};
 use crate::server::request::context::RequestContext;
 use crate::server::request::rejection::{Rejection, RejectionCause};
-use crate::tasks::keyed_counter::{Counted, KeyedCounter};
 
 /// The part of a forward budget that one forwarded request has.
 pub(crate) struct ForwardClaim {
@@ -234,33 +233,6 @@ impl WatchClaim {
     }
 }
 
-/// The permits of forward budgets that each client holds: at most half of a budget, so that a
-/// client whose lists are slow does not take all permits of a cache that is cold, fails or is over
-/// its budget (`docs/decisions/limits-by-user.md`). Cheap to clone: clones share the counts.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ForwardShares(KeyedCounter<ShareKey>);
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ShareKey {
-    client: ClientId,
-    gvr: GroupVersionResource,
-    is_over_budget: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct SharedPermit {
-    _permit: ForwardPermit,
-    /// Boxed, since every body of a response has room for it.
-    _share: Option<Box<Counted<ShareKey>>>,
-}
-
-impl ForwardShares {
-    /// Takes a part of a budget of `permits`. Returns `None` if the client has half of it.
-    fn try_acquire(&self, key: ShareKey, permits: usize) -> Option<Counted<ShareKey>> {
-        self.0.try_add_below(key, permits.div_ceil(2))
-    }
-}
-
 /// Returns the resource whose forward budget a forwarded request uses: that of lists and watches
 /// that a cache would have answered.
 fn budgeted(info: &RequestInfo, reason: Reason) -> Option<&ResourceRequest> {
@@ -277,28 +249,3 @@ const SETTLED_AFTER: Duration = Duration::from_secs(10);
 /// How long a watch goes on after the bookmark that ends its initial events. client-go counts from
 /// there, and lists again after a watch of less than a second (`docs/semantics.md` §5.7).
 const RESUMABLE_AFTER: Duration = Duration::from_secs(2);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_client_has_at_most_half_of_each_budget() {
-        let shares = ForwardShares::default();
-        let key = |client, resource: &str, is_over_budget| ShareKey {
-            client: ClientId::Connection(client),
-            gvr: GroupVersionResource::new("", "v1", resource),
-            is_over_budget,
-        };
-        let acquire = |key| shares.try_acquire(key, 4);
-        let held: Vec<_> = (0..4).filter_map(|_| acquire(key(1, "pods", false))).collect();
-        assert_eq!(held.len(), 2);
-        let others = [key(2, "pods", false), key(1, "pods", true), key(1, "nodes", false)];
-        assert!(others.into_iter().all(|other| acquire(other).is_some()));
-        drop(held);
-        assert_eq!(shares.0.keys(), 0);
-        assert!(shares.try_acquire(key(1, "pods", false), 0).is_none());
-        assert_eq!(shares.0.keys(), 0, "a refusal keeps nothing");
-        assert!(shares.try_acquire(key(1, "pods", false), 1).is_some(), "half of one is one");
-    }
-}

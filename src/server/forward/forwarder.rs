@@ -25,12 +25,12 @@ use crate::server::connection::client_id::ClientId;
 use crate::server::connection::permitted_io::StallTimeout;
 use crate::server::delegate::Reason;
 use crate::server::forward::claim::ForwardClaim;
-use crate::server::forward::claim::ForwardShares;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames, Upstreams};
 use crate::server::forward::list_times::ListTimes;
 use crate::server::forward::packed_head::{PackedHeaders, detach_target};
 use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, UpstreamQuota};
 use crate::server::forward::relay::{ClientBody, path_only, relay_request_body, relay_response};
+use crate::server::forward::share::ForwardShares;
 use crate::server::forward::traffic_class::{
     is_answered_in_time, is_read, may_be_stale, older_collection, traffic_class,
 };

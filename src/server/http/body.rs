@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 
 use crate::codec::held_bytes::HeldBytes;
 use crate::codec::rope::{PIECE_BYTES, Rope, RopeBuilder, SHARED_BYTES_MIN};
-use crate::server::flow_control::queue::readings::Reading;
+use crate::server::flow_control::reading::Reading;
 use crate::server::forward::watch::ForwardedWatch;
 use crate::server::http::rendered::{ListBody, Rendered};
 use crate::server::request::holds::Holds;

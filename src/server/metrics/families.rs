@@ -2,8 +2,20 @@
 
 use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec};
 
-use crate::server::metrics::resource::WaitCause;
 use crate::telemetry::metrics::{Labelled, families};
+
+crate::api::labels! {
+    /// The cause of a wait. A request that finds what it needs waits for nothing, and reads no
+    /// clock.
+    pub(crate) enum WaitCause {
+        /// Until a cache has its first state.
+        Warmup = "warmup",
+        /// Until a cache is proved to be as fresh as the request requires.
+        Freshness = "freshness",
+        /// Until a review of its credential or its permission is answered.
+        Review = "review",
+    }
+}
 
 families! {
     /// The families with a label for the resource, and those that all resources share.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::api::request_info::RequestScope;
 use crate::cache::core::store::ScanIndex;
-use crate::server::metrics::families::ResourceFamilies;
+use crate::server::metrics::families::{ResourceFamilies, WaitCause};
 use crate::telemetry::metrics::GaugeGuard;
 
 crate::api::labels! {
@@ -25,19 +25,6 @@ crate::api::labels! {
         Forward = "forward",
         /// An error of Weir's own.
         Error = "error",
-    }
-}
-
-crate::api::labels! {
-    /// The cause of a wait. A request that finds what it needs waits for nothing, and reads no
-    /// clock.
-    pub(crate) enum WaitCause {
-        /// Until a cache has its first state.
-        Warmup = "warmup",
-        /// Until a cache is proved to be as fresh as the request requires.
-        Freshness = "freshness",
-        /// Until a review of its credential or its permission is answered.
-        Review = "review",
     }
 }
 

@@ -11,9 +11,9 @@ use http_body::Frame;
 
 use crate::server::flow_control::queue::SeatHold;
 use crate::server::flow_control::rules::Admission;
-use crate::server::forward::claim::SharedPermit;
 use crate::server::forward::list_times::ListTimer;
 use crate::server::forward::quota::QuotaPermit;
+use crate::server::forward::share::SharedPermit;
 use crate::server::open_watches::CountedWatch;
 use crate::server::shadow::copy::AnswerCopy;
 
