@@ -51,6 +51,7 @@ pub struct AdaptiveLimit {
     at_floor: Option<(Duration, Outcomes)>,
     /// The time since which nothing was slow, and few seats were in use.
     idle_since: Option<Duration>,
+    /// The mean latency of the last window.
     latency: Duration,
     classes: Classes,
     refusals: Refusals,

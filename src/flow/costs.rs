@@ -332,7 +332,7 @@ const TEXT_BYTES_MAX: usize = 120;
 const CUT: &str = "…";
 /// Deprecated APIs of a cluster are fewer.
 const WARNINGS_MAX: usize = 32;
-const BATCH_ORIGINS_MAX: usize = 64;
+const BATCH_ORIGINS_MAX: usize = 56;
 
 #[cfg(test)]
 mod tests;

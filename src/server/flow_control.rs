@@ -305,5 +305,5 @@ thread_local! {
 /// The metric of findings is as old as some scrapes are apart.
 const EXAMINED_EACH: usize = 10;
 
-/// Batches beyond the number of worker threads are not needed, and each may hold 64 origins.
+/// Batches beyond the number of worker threads are not needed, and each may hold 56 origins.
 const BATCHES_MAX: usize = 64;

@@ -22,6 +22,7 @@ pub(super) struct Latencies {
     pub(super) ratio: f64,
     /// The mean, over all reads, of the seconds beyond their class's usual latency.
     pub(super) excess: f64,
+    /// The mean of their seconds.
     pub(super) latency: f64,
 }
 
@@ -29,6 +30,7 @@ pub(super) struct Latencies {
 struct Class {
     /// Latencies in seconds of this window, of which at most [`SAMPLES_MAX`] are kept.
     samples: Vec<f32>,
+    /// All reads of this window.
     count: u32,
     /// The median of the last window with reads.
     last: Option<f32>,

@@ -8,6 +8,7 @@ pub(super) struct Outcomes {
     /// The seats of all answers.
     pub(super) seats: u64,
     pub(super) errors: u32,
+    /// Requests without an answer.
     pub(super) lost: u32,
 }
 

@@ -123,6 +123,7 @@ fn is_same(one: &Requester, other: &Requester) -> bool {
     }
 }
 
+/// A longer user agent is not kept.
 const AGENT_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

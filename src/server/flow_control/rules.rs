@@ -45,6 +45,7 @@ pub(super) struct Subject<'a> {
     pub(super) user: KnownUser<'a>,
     pub(super) agent: &'a str,
     pub(super) info: &'a RequestInfo,
+    /// The bytes of the requested collection, if known.
     pub(super) bytes: Option<u64>,
     pub(super) is_forwarded: bool,
     /// Whether rules about all requests were applied to it already.
@@ -62,6 +63,7 @@ pub(crate) struct Admission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleRefusal {
     Denied,
+    /// A list without `limit`.
     Unpaged,
     /// Too many requests; there is one after this time.
     Rate(Rate, Duration),
@@ -204,4 +206,5 @@ impl RuleRefusal {
     }
 }
 
+/// The most flows whose use is known.
 const FLOWS_MAX: u64 = 65_536;

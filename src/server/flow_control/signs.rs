@@ -180,6 +180,7 @@ fn watches_all_pods(info: &RequestInfo) -> bool {
         && !selectors(info).into_iter().flatten().any(|selector| selector.contains("spec.nodeName"))
 }
 
+/// A longer wait is not remembered.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]

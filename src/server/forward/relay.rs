@@ -133,6 +133,7 @@ struct RelayedBody {
     streamed: bool,
     /// Ends when the body may be read, and the client gets its 100.
     held: Option<Pin<Box<Sleep>>>,
+    /// Set when the body breaks off.
     broken: Arc<AtomicBool>,
     /// Ends a body of which no more data comes.
     stall: StallTimeout,

@@ -63,6 +63,7 @@ impl From<Vec<Bytes>> for Source {
 }
 
 impl Source {
+    /// Returns the number of bytes that were not read yet.
     pub(crate) fn len(&self) -> usize {
         self.next.remaining() + self.rest.as_ref().map_or(0, ListBody::len)
     }

@@ -15,10 +15,12 @@ pub(crate) struct Demand<'a> {
     /// The rank of its priority level; a lower one is better. `None` if it has none: its sender is
     /// not known, or nothing is classified.
     pub(crate) rank: Option<u8>,
+    /// The bytes of the requested collection, if known.
     pub(crate) bytes: Option<u64>,
     pub(crate) is_forwarded: bool,
     /// Whether it was admitted before, as a request for a cache.
     pub(crate) is_checked: bool,
+    /// The flow of its large answers.
     pub(crate) flow: u64,
 }
 

@@ -19,6 +19,7 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
+    /// Returns the identity, if no review is needed for it.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         match self {
             Self::Client(PresentedCredential::User(identity)) => Some(identity),

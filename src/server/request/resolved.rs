@@ -23,6 +23,7 @@ use crate::server::flow_control::Placement;
 use crate::server::flow_control::requester::Requester;
 
 pub(crate) struct Resolved<'a> {
+    /// The time at which its head was read.
     pub(crate) started: Instant,
     pub(crate) client: &'a Arc<Client>,
     /// The one parse of its path and query, which is both authorized and served.

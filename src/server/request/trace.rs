@@ -45,6 +45,7 @@ pub(crate) struct RequestTrace {
     name: String,
     /// The attributes that follow from the head of the request.
     attributes: Vec<KeyValue>,
+    /// Whether discovery knew the resource at the start.
     is_known: bool,
     client: Option<TraceContext>,
     trace_state: String,

@@ -152,6 +152,7 @@ impl Drop for AnswerCopy {
     }
 }
 
+/// The most chunks of a watch that wait for its comparison.
 const CHUNKS_MAX: usize = 4096;
 
 /// The longest copy: a list of some thousand pods.

@@ -132,6 +132,7 @@ const MAPS: [&str; 10] = [
     "value",
 ];
 
+/// Deeper levels of an object are not shown.
 const DEPTH_MAX: usize = 64;
 /// Longer than the names of Kubernetes' fields.
 const FIELD_BYTES_MAX: usize = 64;

@@ -86,7 +86,9 @@ impl FieldName {
 /// The place of an entry of the client's tables in those of h2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Place<'a> {
+    /// At the same index.
     Same,
+    /// At this index.
     Moved(usize),
     /// Nowhere; these bytes are the field.
     Absent(&'a [u8]),
