@@ -31,16 +31,20 @@ pub fn render(listeners: &[BoundListener], mode: Mode) -> anyhow::Result<String>
         .context(
             "a kubeconfig needs an https:// or http:// listener; there are only Unix sockets",
         )?;
-    let mut cluster = json!({ "server": format!("{scheme}://{}", reachable(&listener.address)) });
-    if let Some(pem) = &listener.ca_pem {
-        cluster["certificate-authority-data"] = STANDARD.encode(pem).into();
-    }
-    let mut context = json!({ "cluster": NAME });
-    let mut users = Vec::new();
-    if mode == Mode::Sidecar {
-        context["user"] = NAME.into();
-        users.push(json!({ "name": NAME, "user": { "token": PLACEHOLDER } }));
-    }
+    let server = format!("{scheme}://{}", reachable(&listener.address));
+    let cluster = match &listener.ca_pem {
+        Some(pem) => {
+            json!({ "server": server, "certificate-authority-data": STANDARD.encode(pem) })
+        }
+        None => json!({ "server": server }),
+    };
+    let (context, users) = match mode {
+        Mode::Sidecar => (
+            json!({ "cluster": NAME, "user": NAME }),
+            json!([{ "name": NAME, "user": { "token": PLACEHOLDER } }]),
+        ),
+        Mode::Gateway => (json!({ "cluster": NAME }), json!([])),
+    };
     let kubeconfig = json!({
         "apiVersion": "v1",
         "kind": "Config",

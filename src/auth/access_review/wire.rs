@@ -56,11 +56,11 @@ fn resource(attributes: &ResourceAttributes) -> Map<String, Value> {
         json!({ "key": field.key, "operator": operator, "values": [field.value] })
     };
     let label = |label: &LabelRequirement| {
-        let mut requirement = json!({ "key": label.key, "operator": label.operator.as_str() });
-        if !label.values.is_empty() {
-            requirement["values"] = json!(label.values);
+        let (key, operator) = (&label.key, label.operator.as_str());
+        match label.values.as_slice() {
+            [] => json!({ "key": key, "operator": operator }),
+            values => json!({ "key": key, "operator": operator, "values": values }),
         }
-        requirement
     };
     let fields: Vec<_> = attributes.fields.iter().map(field).collect();
     let labels: Vec<_> = attributes.labels.iter().map(label).collect();

@@ -42,7 +42,7 @@ impl Identity {
     /// Returns whether what fills caches should be compressed: on a link, not within a machine, and
     /// unless the kubeconfig's `disable-compression` says no.
     pub(crate) fn accepts_gzip(&self) -> bool {
-        !self.endpoint.is_loopback() && self.cluster.config.disable_compression != Some(true)
+        !self.endpoint.is_loopback() && !self.cluster.config.disable_compression
     }
 }
 
