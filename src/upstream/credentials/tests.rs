@@ -119,6 +119,13 @@ async fn errors_of_exec_plugins_contain_no_secret() {
     assert_eq!(header(&credentials).await, "Bearer abc");
     assert!(credentials.current().token_source.is_exec());
 
+    // A plugin may write the fields of a certificate without content.
+    let empty = credential
+        .replace(r#""token""#, r#""clientCertificateData":"","clientKeyData":"","token""#);
+    let plugin = script(path, &format!("echo '{empty}'"));
+    let credentials = load(write(path, "", &exec("sh", &plugin, ""))).await.unwrap();
+    assert_eq!(header(&credentials).await, "Bearer abc");
+
     let terminal =
         refused(write(path, "", &exec("sh", &plugin, ", interactiveMode: Always"))).await;
     assert!(terminal.contains("terminal"), "{terminal}");
@@ -227,6 +234,47 @@ async fn a_new_authority_applies_to_new_connections() {
     std::fs::write(directory.path().join("ca.crt"), [old.pem.clone(), new.pem].concat()).unwrap();
     assert!(upstream.inner.credentials.refresh(false).await.unwrap());
     assert_eq!(ask().await.map(|response| response.status().as_u16()).unwrap(), 200);
+}
+
+#[tokio::test]
+async fn an_unverified_server_is_answered_only_if_the_kubeconfig_says_so() {
+    let tls = Some(Ca::new().server(&["other.example"], &["h2"]));
+    let options = ServerOptions { tls, ..ServerOptions::http2() };
+    let server = TestServer::start(options, |_| async { answer(200, "") }).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = write(directory.path(), "", "token: a");
+    let text = std::fs::read_to_string(&path).unwrap();
+    for (insecure, is_answered) in [(", insecure-skip-tls-verify: true", true), ("", false)] {
+        let url = format!("https://{}'{insecure}", server.address);
+        std::fs::write(&path, text.replace("http://127.0.0.1:1/prefix/'", &url)).unwrap();
+        let upstream =
+            Upstream::new(&testing::config(None, Some(path.clone()), true), metrics()).await;
+        let request = Request::get("/x").body(empty_body()).unwrap();
+        let answered = match upstream {
+            Ok(upstream) => upstream.send(TrafficClass::Request, request).await.is_ok(),
+            // Without an authority of its own the machine must have some.
+            Err(_) => false,
+        };
+        assert_eq!(answered, is_answered, "{insecure:?}");
+    }
+}
+
+#[tokio::test]
+async fn gzip_is_accepted_over_a_link_unless_the_kubeconfig_forbids_it() {
+    let directory = tempfile::tempdir().unwrap();
+    for (cluster, server, is_accepted) in [
+        ("", "192.0.2.1:1", true),
+        (", disable-compression: true", "192.0.2.1:1", false),
+        ("", "127.0.0.1:1", false),
+        ("", "[::1]:1", false),
+        ("", "localhost:1", false),
+    ] {
+        let path = write(directory.path(), cluster, "token: a");
+        let text = std::fs::read_to_string(&path).unwrap().replace("127.0.0.1:1", server);
+        std::fs::write(&path, text).unwrap();
+        let identity = load(path).await.unwrap().current();
+        assert_eq!(identity.accepts_gzip(), is_accepted, "{server} {cluster}");
+    }
 }
 
 #[tokio::test]

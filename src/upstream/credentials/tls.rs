@@ -135,3 +135,6 @@ impl ServerCertVerifier for AnyServer {
         ]
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -144,6 +144,21 @@ async fn a_list_over_a_link_may_be_compressed() {
     assert!(matches!(error, UpstreamError::Lost(_)), "{error}");
 }
 
+#[tokio::test]
+async fn an_error_over_a_link_may_be_compressed() {
+    let server = TestServer::start(ServerOptions::http1(), |_| async {
+        let status = r#"{"kind":"Status","message":"Too large resource version","reason":"Timeout","code":504}"#;
+        let mut answer = answer(504, gzip::to_member(status.as_bytes()));
+        answer.headers_mut().insert("content-encoding", "GZIP".parse().unwrap());
+        answer
+    })
+    .await;
+    let lister = distant_lister(&server, 1 << 20).await;
+    let error = lister.list(ListRequest::default()).await.unwrap_err();
+    let UpstreamError::Status { reason, message, .. } = error else { panic!("{error}") };
+    assert_eq!((&*reason, &*message), ("Timeout", "Too large resource version"));
+}
+
 /// Returns the number of events.
 async fn read_to_end(mut stream: Box<dyn WatchStream>) -> Result<usize, UpstreamError> {
     let mut count = 0;
