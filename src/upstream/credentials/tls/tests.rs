@@ -7,12 +7,10 @@ use crate::upstream::testing::Ca;
 fn config(fields: &serde_json::Value) -> Config {
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let ca = CertificateDer::from_pem_slice(Ca::new().pem.as_bytes()).unwrap();
-    let auth_info = serde_json::from_value(fields.clone()).unwrap();
-    Config {
-        root_cert: Some(vec![ca.to_vec()]),
-        auth_info,
-        ..Config::new("https://192.0.2.1".parse().unwrap())
-    }
+    let mut config = Config::new("https://192.0.2.1".parse().unwrap());
+    config.root_cert = Some(vec![ca.to_vec()]);
+    config.auth_info = serde_json::from_value(fields.clone()).unwrap();
+    config
 }
 
 #[test]
