@@ -15,7 +15,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-pub use self::members_reader::{MembersReader, PIECE_BYTES_MAX};
+pub use self::members_reader::MembersReader;
 
 /// The API server compresses bodies larger than this, in bytes, for clients that accept gzip
 /// (`docs/semantics.md` §8.7).

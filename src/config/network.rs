@@ -4,6 +4,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+/// Whether only this machine can be reached by a name or an address, in any notation of it.
+pub(crate) fn is_loopback_host(host: &str) -> bool {
+    let address = host.parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
 /// The addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {

@@ -332,7 +332,7 @@ const TEXT_BYTES_MAX: usize = 120;
 const CUT: &str = "…";
 /// Deprecated APIs of a cluster are fewer.
 const WARNINGS_MAX: usize = 32;
-/// As many as a map of 64 buckets holds.
+/// A map of 64 buckets holds this many.
 const BATCH_ORIGINS_MAX: usize = 56;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use http::{HeaderMap, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 
-use crate::codec::gzip::{MembersReader, PIECE_BYTES_MAX};
+use crate::codec::gzip::MembersReader;
 use crate::upstream::error::{UpstreamError, chain};
 use crate::upstream::pool;
 
@@ -68,18 +68,14 @@ async fn read(
             .map_err(|_| UpstreamError::Timeout(READ_TIMEOUT))?;
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| UpstreamError::Lost(chain(&error)))?;
-        let Ok(data) = frame.into_data() else { continue };
-        for piece in data.chunks(PIECE_BYTES_MAX) {
-            let plain = match &mut members {
-                Some(members) => &*members
-                    .push(piece)
-                    .map_err(|error| UpstreamError::Malformed(error.to_string()))?,
-                None => piece,
-            };
+        let Ok(mut chunk) = frame.into_data() else { continue };
+        while !chunk.is_empty() {
+            let plain = MembersReader::take_piece(&mut members, &mut chunk)
+                .map_err(|error| UpstreamError::Malformed(error.to_string()))?;
             if bytes.len() + plain.len() > max_bytes {
                 return Err(UpstreamError::TooLong(max_bytes));
             }
-            bytes.extend_from_slice(plain);
+            bytes.extend_from_slice(&plain);
         }
     }
     if members.is_some_and(|members| !members.is_between_members()) {

@@ -1,6 +1,6 @@
 //! Reads a sequence of gzip members, as a compressed watch sends them, piece by piece.
 
-use std::io;
+use std::{io, mem};
 
 use bytes::Bytes;
 use flate2::{Decompress, FlushDecompress, Status};
@@ -13,6 +13,15 @@ pub struct MembersReader {
 }
 
 impl MembersReader {
+    /// Takes a piece of a chunk and decompresses it. Without a reader takes the whole chunk, as it
+    /// is. A piece is so short that it never becomes too long.
+    pub fn take_piece(reader: &mut Option<Self>, chunk: &mut Bytes) -> io::Result<Bytes> {
+        match reader {
+            Some(reader) => reader.push(&chunk.split_to(chunk.len().min(PIECE_BYTES_MAX))),
+            None => Ok(mem::take(chunk)),
+        }
+    }
+
     /// Decompresses the next piece. Fails if it is not gzip, or if it becomes longer than
     /// [`PLAIN_BYTES_MAX`].
     pub fn push(&mut self, mut piece: &[u8]) -> io::Result<Bytes> {
@@ -48,7 +57,7 @@ impl MembersReader {
 /// objects are rarely compressed to less than a twentieth.
 const PLAIN_BYTES_MAX: usize = 16 << 20;
 /// The longest piece that can never become too long: deflate makes at most 1,032 bytes of one.
-pub const PIECE_BYTES_MAX: usize = 8 << 10;
+const PIECE_BYTES_MAX: usize = 8 << 10;
 /// The largest window of deflate.
 const WINDOW_BITS: u8 = 15;
 /// The least room for a step's output.
@@ -83,10 +92,12 @@ mod tests {
         assert!(MembersReader::default().push(b"{\"type\":\"ADDED\"}").is_err());
         let too_long = to_member(&vec![b'a'; PLAIN_BYTES_MAX + 1]);
         assert!(MembersReader::default().push(&too_long).is_err());
-        let mut reader = MembersReader::default();
-        let pieces = too_long.chunks(PIECE_BYTES_MAX);
-        let plain = pieces.map(|piece| reader.push(piece).unwrap().len()).sum::<usize>();
+        let (mut reader, mut rest, mut plain) = (Some(MembersReader::default()), too_long, 0);
+        while !rest.is_empty() {
+            plain += MembersReader::take_piece(&mut reader, &mut rest).unwrap().len();
+        }
         assert_eq!(plain, PLAIN_BYTES_MAX + 1);
+        let mut reader = MembersReader::default();
         let long = to_member(&vec![b'a'; PLAIN_BYTES_MAX]);
         let (begin, end) = long.split_at(20);
         reader.push(begin).unwrap();

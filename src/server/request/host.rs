@@ -11,13 +11,13 @@
 //! is rejected, as by Go's server, which does not read that of HTTP/2.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header};
 
 use crate::api::status::Status;
+use crate::config::network::is_loopback_host;
 use crate::server::http::refusal;
 
 /// The host names that requests may name, in lower case.
@@ -125,9 +125,7 @@ impl HostPolicy {
     fn allows(&self, host: &str) -> bool {
         let Some(allowed) = &self.allowed else { return true };
         let name = normalized(host);
-        let loopback =
-            name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
-        loopback || name == "localhost" || allowed.contains(&name)
+        is_loopback_host(&name) || allowed.contains(&name)
     }
 }
 

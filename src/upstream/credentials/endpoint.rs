@@ -1,11 +1,12 @@
 //! The address of the upstream: a server URL, parsed once.
 
 use std::fmt;
-use std::net::IpAddr;
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use rustls_pki_types::ServerName;
+
+use crate::config::network::is_loopback_host;
 
 /// A server URL such as `https://10.0.0.1:6443` or `https://rancher.example.com/k8s/clusters/c-1`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,9 +72,7 @@ impl Endpoint {
 
     /// Returns whether the server runs on this machine, by its URL.
     pub(crate) fn is_loopback(&self) -> bool {
-        let address = self.host.parse::<IpAddr>();
-        self.host == "localhost"
-            || address.is_ok_and(|address| address.to_canonical().is_loopback())
+        is_loopback_host(&self.host)
     }
 
     /// Returns this server with the name in the certificate of `other`.

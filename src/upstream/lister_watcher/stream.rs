@@ -22,7 +22,7 @@ use super::list_watch::{Answer, UpstreamEvent, WatchStream};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::codec::frame::{FrameSplitter, RawFrame};
-use crate::codec::gzip::{MembersReader, PIECE_BYTES_MAX};
+use crate::codec::gzip::MembersReader;
 use crate::codec::list::ListReader;
 use crate::codec::{bookmark, ingest};
 use crate::upstream::bounded::is_gzip;
@@ -263,13 +263,8 @@ impl Decoder {
         chunk: &mut Bytes,
         events: &mut Vec<UpstreamEvent>,
     ) -> Result<usize, UpstreamError> {
-        let plain = match &mut self.members {
-            None => std::mem::take(chunk),
-            Some(members) => {
-                let piece = chunk.split_to(chunk.len().min(PIECE_BYTES_MAX));
-                members.push(&piece).map_err(|error| malformed(&error))?
-            }
-        };
+        let plain = MembersReader::take_piece(&mut self.members, chunk)
+            .map_err(|error| malformed(&error))?;
         let bytes = plain.len();
         self.decode(plain, events)?;
         Ok(bytes)

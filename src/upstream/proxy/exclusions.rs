@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use crate::config::network::Network;
+use crate::config::network::{Network, is_loopback_host};
 
 /// The hosts that are reached without a proxy. `localhost` and loopback addresses always are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,10 +38,10 @@ impl Exclusions {
 
     /// Returns whether connections to this host and port use no proxy.
     pub(super) fn contains(&self, host: &str, port: u16) -> bool {
-        let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
-        if host == "localhost" || address.is_some_and(|address| address.is_loopback()) {
+        if is_loopback_host(host) {
             return true;
         }
+        let address = host.parse::<IpAddr>().ok().map(|address| address.to_canonical());
         let (host, port) = (host.to_lowercase(), port.to_string());
         self.0.iter().any(|exclusion| exclusion.matches(&host, address, &port))
     }
