@@ -133,12 +133,17 @@ async fn what_roles_allow_is_answered_without_a_request() {
         let call = post(OWN, token, &may("list", "nodes"));
         proxy.call(&call).await;
     }
+    // Weir's own checks that a cache is current are watches, and may fall in between.
+    let created = || {
+        let counts = proxy.upstream.requests().counts().into_iter();
+        counts.filter(|((verb, _), _)| verb == "create").map(|(_, count)| count).sum::<u64>()
+    };
     for (path, token, review) in &reviews {
         let call = post(path, token, review);
-        let before = proxy.upstream.requests().total();
+        let before = created();
         let answer = proxy.call(&call).await;
         assert_eq!((answer.status.as_u16(), answer.cache()), (201, "hit"), "{path} {review}");
-        assert_eq!(proxy.upstream.requests().total(), before, "{path} {review}");
+        assert_eq!(created(), before, "{path} {review}");
         let answer = same(&proxy, &call).await;
         assert!(answer.text().ends_with("}\n"), "{}", answer.text());
     }
