@@ -32,6 +32,7 @@ pub(crate) mod standing;
 pub mod token_review;
 pub mod trust;
 pub mod user;
+pub(crate) mod visibility;
 pub mod x509;
 
 use std::sync::Arc;

@@ -50,8 +50,8 @@ pub use crate::config::flow_control::{
     FlowControlConfig, FlowControlMode, GATEWAY_FLOW_CONTROL, HTTP1_SEATS_MAX, SEATS_MAX,
 };
 pub use crate::config::identity::{
-    Anonymous, AuthenticationConfig, AuthorizationConfig, FRONT_PROXY_HEADERS, FrontProxyConfig,
-    Mode, RbacConfig, RequestHeaderConfig, TokensConfig,
+    Anonymous, AuthenticationConfig, AuthorizationConfig, FRONT_PROXY_HEADERS, FilteredLists,
+    FrontProxyConfig, Mode, RbacConfig, RequestHeaderConfig, TokensConfig,
 };
 use crate::config::kinds::{Kind, Maybe, Part, Section, Shape};
 use crate::config::listen::{loopback, parse_address};

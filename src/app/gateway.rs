@@ -59,6 +59,7 @@ pub(super) async fn build(
         authenticator,
         authorizer,
         anonymous: authentication.anonymous,
+        filtered_lists: authorization.filtered_lists,
         rechecks,
         user_assertion,
     });

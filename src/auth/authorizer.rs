@@ -29,6 +29,7 @@ use crate::auth::attributes::Attributes;
 use crate::auth::authorizer::metrics::AuthorizationMetrics;
 use crate::auth::rbac::Rbac;
 use crate::auth::user::User;
+use crate::auth::visibility::{UserView, Visibility, Visible};
 use crate::auth::{Decision, DecisionSource};
 use crate::config::AuthorizationConfig;
 use crate::upstream::Upstream;
@@ -38,6 +39,7 @@ use crate::upstream::Upstream;
 pub struct Authorizer {
     reviews: Arc<AccessReviews>,
     rbac: Option<Arc<Rbac>>,
+    visibility: Option<Arc<Visibility>>,
     /// Limits the checks of RBAC in flight.
     checks: Arc<Semaphore>,
     metrics: AuthorizationMetrics,
@@ -73,6 +75,7 @@ impl Authorizer {
         let reviews = AccessReviews::new(config, upstream, metrics.access_reviews.clone());
         Arc::new(Self {
             reviews: Arc::new(reviews),
+            visibility: rbac.clone().map(Visibility::new),
             rbac,
             checks: Arc::new(Semaphore::new(CHECKS_MAX)),
             metrics,
@@ -134,6 +137,28 @@ impl Authorizer {
             self.check(rbac, user, attributes, Checked::Reason);
         }
         is_usable.then_some(reason)
+    }
+
+    /// Returns how `user` may see the collection that the attributes ask for and that an access
+    /// review denied. `None` if Weir does not follow the cluster's roles.
+    pub(crate) fn view(
+        &self,
+        user: &Arc<User>,
+        attributes: &Attributes,
+        is_namespaced: bool,
+    ) -> Option<UserView> {
+        let visibility = self.visibility.as_ref().filter(|_| !attributes.are_too_long())?;
+        UserView::new(visibility, user, attributes, is_namespaced)
+    }
+
+    /// Checks in the background one of the permissions by which a user sees this, as often as
+    /// other decisions of roles.
+    pub(crate) fn check_view(&self, view: &UserView, visible: &Visible) {
+        if let Some(rbac) = self.rbac.as_ref().filter(|rbac| rbac.should_check())
+            && let Some(attributes) = view.sample(visible)
+        {
+            self.check(rbac, view.user(), &attributes, Checked::Decision);
+        }
     }
 
     /// Whether Weir follows the cluster's roles, which it may not know yet.

@@ -37,12 +37,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use arc_swap::Guard;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::auth::attributes::Attributes;
 use crate::auth::rbac::check::{Checks, MismatchResult};
 use crate::auth::rbac::feed::feed;
+use crate::auth::rbac::index::Index;
 use crate::auth::rbac::metrics::RbacMetrics;
 use crate::auth::rbac::resource::RbacResource;
 use crate::auth::rbac::rule::Action;
@@ -92,6 +95,22 @@ impl Rbac {
         let allowed = self.decide(user, attributes);
         self.metrics.decided(allowed);
         allowed
+    }
+
+    /// Returns the roles and bindings; `None` if the copy is not current.
+    pub(crate) fn index(&self) -> Option<Guard<Arc<Index>>> {
+        if self.checks.is_disabled() { None } else { self.state.index() }
+    }
+
+    /// Returns the number of changes of roles and bindings, and when there are more. The index
+    /// includes them, and perhaps more.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.state.changes()
+    }
+
+    /// Whether an access review has denied what roles allow.
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.checks.is_disabled()
     }
 
     /// Returns the reason for which RBAC allows this, in the API server's words; `None` if it does
@@ -191,15 +210,13 @@ impl Rbac {
     }
 
     fn decide(&self, user: &User, attributes: &Attributes) -> Option<bool> {
-        if self.checks.is_disabled() {
-            return None;
-        }
         let action = Action::from_attributes(attributes)?;
-        Some(self.state.index()?.allows(user, &action))
+        Some(self.index()?.allows(user, &action))
     }
 
     fn disabled(&self, user: &User, attributes: &Attributes) {
         self.metrics.set_disabled();
+        self.state.note_change();
         let user = &user.name;
         let kind = attributes.describe_kind();
         tracing::error!(

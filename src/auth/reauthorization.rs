@@ -44,8 +44,10 @@ pub struct Reauthorization {
     pub identity: Identity,
     /// The user that the client acts as, if that is another one.
     pub impersonation: Option<Impersonation>,
-    /// The attributes of the watch request.
-    pub attributes: Attributes,
+    /// The attributes of the watch request; `None` if only the credential is checked, because the
+    /// watch shows a part of a collection that the user may not read
+    /// ([`crate::auth::visibility`]).
+    pub attributes: Option<Attributes>,
     /// The schedule of the checks.
     pub schedule: Arc<RecheckSchedule>,
     /// Authenticates the client again.
@@ -116,7 +118,8 @@ impl Reauthorization {
         let sender = &self.identity.user;
         let user = self.impersonation.as_ref().map_or(sender, |impersonation| &impersonation.user);
         let parts = self.impersonation.iter().flat_map(|asked| asked.permissions.iter());
-        std::iter::once((user, &self.attributes)).chain(parts.map(move |part| (sender, part)))
+        let watch = self.attributes.iter().map(move |attributes| (user, attributes));
+        watch.chain(parts.map(move |part| (sender, part)))
     }
 
     /// Waits for `event`. Returns true as soon as the credential has expired, or as the user is

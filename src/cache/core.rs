@@ -29,6 +29,7 @@ pub mod snapshot;
 pub mod state;
 pub mod store;
 pub mod unreadable;
+pub mod visible;
 pub mod watch_cache;
 pub mod watcher;
 

@@ -210,15 +210,19 @@ impl CacheHandle {
                 Some(_end) = cached.lifecycle.ended() => return Err(NoProof::NotTried),
             }
         };
+        self.state_of(&fresh).ok_or(NoProof::Late)
+    }
+
+    /// Returns the state of a proof; `None` if the upstream's history was rewound after it, or if
+    /// the cache has none any more.
+    pub(crate) fn state_of(&self, fresh: &FreshState) -> Option<Arc<State>> {
         match fresh {
-            FreshState::Held => self.newest_state().ok_or(NoProof::NotTried),
-            FreshState::Listed(listed) => cached
-                .writer
-                .read_in(listed.generation, |cache| {
-                    cache.state().map(|_| Arc::clone(&listed.state))
-                })
-                .flatten()
-                .ok_or(NoProof::Late),
+            FreshState::Held => self.newest_state(),
+            FreshState::Listed(listed) => {
+                let is_ready = |cache: &CacheReader| cache.state().is_some();
+                let is_valid = self.cached.writer.read_in(listed.generation, is_ready)?;
+                is_valid.then(|| Arc::clone(&listed.state))
+            }
         }
     }
 

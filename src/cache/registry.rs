@@ -110,6 +110,12 @@ impl Registry {
         self.inner.caches.size_of(gvr)
     }
 
+    /// Returns the newest resourceVersion that a cache of the whole resource has; `None` while none
+    /// is ready. Does not count as a use of it.
+    pub fn newest_version(&self, gvr: &GroupVersionResource) -> Option<ResourceVersion> {
+        self.inner.caches.newest_version(gvr)
+    }
+
     /// Returns all running caches, in the order of their names. Does not count as a use of them.
     pub fn descriptions(&self) -> Vec<CacheDescription> {
         listing::describe_all(&self.inner)

@@ -120,6 +120,12 @@ section! {
         /// only where no authorizer before RBAC denies (a webhook may).
         restart rbac: RbacConfig = RbacConfig::default(), Part;
 
+        /// What Weir answers to a list or watch of all namespaces that the API server refuses.
+        /// off: its 403. namespaces: the objects of those namespaces in which roles allow the user
+        /// the same, for all clients; for one request the header X-Weir-Filter says so too. Needs
+        /// rbac (docs/decisions/filtered-lists.md).
+        restart filtered_lists: FilteredLists = FilteredLists::Off, Word;
+
         /// How long a denied access is cached: as long as an allowed one, and 10 s at most.
         restart deny_ttl: Duration = DENY_TTL, Derived;
     }
@@ -138,6 +144,18 @@ section! {
         restart check_one_in: u32 = 1000, COUNT;
     }
 }
+
+/// What a list or watch of all namespaces shows to a user who may not read all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FilteredLists {
+    /// Nothing: it is refused.
+    #[default]
+    Off,
+    /// The objects of the namespaces in which roles allow the user the same.
+    Namespaces,
+}
+
+words!(FilteredLists { Off: "off", Namespaces: "namespaces" });
 
 /// The identity that a client's request has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,7 @@
 pub(crate) mod at_state;
 pub(crate) mod compress;
 pub(crate) mod drop_rules;
+pub(crate) mod filtered;
 pub(crate) mod get;
 pub(crate) mod list;
 pub(crate) mod read;

@@ -9,6 +9,7 @@
 //! (CVE-2018-1002105).
 
 mod answer;
+mod filtered;
 mod forward;
 mod review;
 

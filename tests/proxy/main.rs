@@ -23,6 +23,7 @@ mod doctor;
 mod documents;
 mod failover;
 mod fair_queueing;
+mod filtered;
 mod flow_rules;
 mod forward;
 mod found_servers;

@@ -14,6 +14,7 @@ use crate::auth::authorizer::metrics::AuthorizationMetrics;
 use crate::auth::rbac::Rbac;
 use crate::auth::rbac::testing::TestRbac;
 use crate::auth::user::User;
+use crate::config::FilteredLists;
 use crate::config::{AuthorizationConfig, RbacConfig};
 use crate::upstream::testing::{ServerOptions, TestServer, answer};
 
@@ -115,6 +116,7 @@ impl ReviewServer {
 
 pub(crate) fn config(grace: u64) -> AuthorizationConfig {
     AuthorizationConfig {
+        filtered_lists: FilteredLists::Off,
         allow_ttl: Duration::from_secs(10),
         deny_ttl: Duration::from_secs(5),
         watch_recheck: None,

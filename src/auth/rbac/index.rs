@@ -28,6 +28,10 @@ use crate::auth::user::User;
 pub struct Index {
     cluster: ScopeIndex,
     namespaces: imbl::HashMap<Arc<str>, ScopeIndex>,
+    /// The namespaces in which users have roles by their names.
+    of_users: imbl::HashMap<Arc<str>, imbl::OrdSet<Arc<str>>>,
+    /// The namespaces in which the members of groups have roles.
+    of_groups: imbl::HashMap<Arc<str>, imbl::OrdSet<Arc<str>>>,
 }
 
 /// The roles and bindings of the cluster, or of one namespace.
@@ -102,16 +106,61 @@ impl Index {
         user: &'a User,
         action: &'a Action<'_>,
     ) -> impl Iterator<Item = &'a Grant> {
+        let roles = self.rules_of(scope, user);
+        let allowing = roles.filter(|(_, rules)| rules.iter().any(|rule| rule.allows(action)));
+        allowing.map(|(grant, _)| grant)
+    }
+
+    /// Returns the user's roles of a scope that exist, and their rules.
+    fn rules_of<'a>(
+        &'a self,
+        scope: &'a ScopeIndex,
+        user: &'a User,
+    ) -> impl Iterator<Item = (&'a Grant, &'a [Rule])> {
         let of_user = scope.users.get(user.name.as_str());
         let of_groups = user.groups.iter().filter_map(|group| scope.groups.get(group.as_str()));
         let grants = of_user.into_iter().chain(of_groups).flat_map(|grants| grants.iter());
-        grants.filter(move |grant| {
+        grants.filter_map(move |grant| {
             let rules = match &grant.role {
                 RoleRef::Role(name) => scope.roles.get(name),
                 RoleRef::ClusterRole(name) => self.cluster.roles.get(name),
             };
-            rules.is_some_and(|rules| rules.iter().any(|rule| rule.allows(action)))
+            rules.map(|rules| (grant, &**rules))
         })
+    }
+
+    /// Returns the namespaces in which a role of the namespace allows the user an action.
+    pub(crate) fn namespaces_allowing<'a>(
+        &'a self,
+        user: &'a User,
+        action_in: impl Fn(&'a str) -> Action<'a>,
+    ) -> impl Iterator<Item = &'a str> {
+        let of_user = self.of_users.get(user.name.as_str());
+        let of_groups = user.groups.iter().filter_map(|group| self.of_groups.get(group.as_str()));
+        let bound = of_user.into_iter().chain(of_groups).flatten();
+        bound.map(|namespace| &**namespace).filter(move |namespace| {
+            let Some(scope) = self.namespaces.get(*namespace) else { return false };
+            self.allowing(scope, user, &action_in(namespace)).next().is_some()
+        })
+    }
+
+    /// Returns the names for which a role of the cluster allows the user an action, where it names
+    /// them; `None` if one allows it for any name.
+    pub(crate) fn names_allowing<'a>(
+        &'a self,
+        user: &'a User,
+        action: &Action<'_>,
+    ) -> Option<Vec<&'a str>> {
+        let mut names = Vec::new();
+        for rules in self.rules_of(&self.cluster, user).map(|(_, rules)| rules) {
+            for rule in rules.iter().filter(|rule| rule.allows_for_a_name(action)) {
+                if rule.names.is_empty() {
+                    return None;
+                }
+                names.extend(rule.names.iter().map(|name| &**name));
+            }
+        }
+        Some(names)
     }
 
     /// Changes the index of a scope. One of a namespace is created when needed and removed when
@@ -126,11 +175,42 @@ impl Index {
             self.namespaces.remove(namespace);
         }
     }
+
+    /// Notes in which namespaces the subjects of a binding of `namespace` have roles, after it was
+    /// added or removed.
+    fn note_subjects(&mut self, namespace: &Arc<str>, binding: &Binding) {
+        if namespace.is_empty() {
+            return;
+        }
+        for subject in &*binding.subjects {
+            let scope = self.namespaces.get(namespace);
+            let has_roles = scope.is_some_and(|scope| scope.has(subject));
+            let (of_subjects, name) = match subject {
+                Subject::User(name) | Subject::ServiceAccount(name) => (&mut self.of_users, name),
+                Subject::Group(name) => (&mut self.of_groups, name),
+            };
+            if has_roles {
+                of_subjects.entry(Arc::clone(name)).or_default().insert(Arc::clone(namespace));
+            } else if let Some(namespaces) = of_subjects.get_mut(name) {
+                namespaces.remove(namespace);
+                if namespaces.is_empty() {
+                    of_subjects.remove(name);
+                }
+            }
+        }
+    }
 }
 
 impl ScopeIndex {
     fn is_empty(&self) -> bool {
         self.roles.is_empty() && self.users.is_empty() && self.groups.is_empty()
+    }
+
+    fn has(&self, subject: &Subject) -> bool {
+        match subject {
+            Subject::User(name) | Subject::ServiceAccount(name) => self.users.contains_key(name),
+            Subject::Group(name) => self.groups.contains_key(name),
+        }
     }
 
     fn grant(&mut self, name: &Arc<str>, binding: &Binding) {
@@ -220,6 +300,9 @@ impl IndexWriter {
             Policy::Binding(binding) => scope.grant(name, binding),
             Policy::Unreadable => {}
         });
+        if let Policy::Binding(binding) = &policy {
+            self.index.note_subjects(namespace, binding);
+        }
         if policy == Policy::Unreadable {
             *self.unreadable.get_mut(resource) += 1;
         }
@@ -282,6 +365,9 @@ impl IndexWriter {
             Policy::Binding(binding) => scope.revoke(name, binding),
             Policy::Unreadable => {}
         });
+        if let Policy::Binding(binding) = &policy {
+            self.index.note_subjects(namespace, binding);
+        }
         Some(policy)
     }
 }

@@ -84,16 +84,23 @@ impl Rule {
     /// Returns whether the rule allows the action (`RuleAllows`).
     pub fn allows(&self, action: &Action<'_>) -> bool {
         match action {
-            Action::Resource { verb, group, resource, subresource, name, namespace: _ } => {
-                self.verbs.contains(verb)
-                    && self.groups.contains(group)
-                    && self.matches_resource(resource, subresource)
-                    && self.matches_name(name)
+            Action::Resource { name, .. } => {
+                self.allows_for_a_name(action) && self.matches_name(name)
             }
             Action::NonResource { verb, path } => {
                 self.verbs.contains(verb) && self.matches_url(path)
             }
         }
+    }
+
+    /// Whether the rule allows the action for some name, whatever the action's own is.
+    pub(super) fn allows_for_a_name(&self, action: &Action<'_>) -> bool {
+        let Action::Resource { verb, group, resource, subresource, .. } = action else {
+            return false;
+        };
+        self.verbs.contains(verb)
+            && self.groups.contains(group)
+            && self.matches_resource(resource, subresource)
     }
 
     /// `ResourceMatches`.

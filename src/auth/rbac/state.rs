@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::auth::rbac::index::{Index, IndexWriter};
@@ -29,6 +30,8 @@ pub(super) struct RbacState {
     valid_until_ms: PerResource<AtomicU64>,
     /// When a permission was last revoked, in nanoseconds after `started`; 0 for never.
     last_revocation_ns: AtomicU64,
+    /// The number of changes that the index includes, or fewer.
+    changes: watch::Sender<u64>,
     started: Instant,
     metrics: RbacMetrics,
 }
@@ -44,6 +47,7 @@ impl RbacState {
             writer: Mutex::default(),
             valid_until_ms: PerResource::default(),
             last_revocation_ns: AtomicU64::new(0),
+            changes: watch::Sender::new(0),
             started: Instant::now(),
             metrics,
         }
@@ -73,8 +77,19 @@ impl RbacState {
             self.last_revocation_ns.fetch_max(since, Ordering::Release);
         }
         self.index.store(Arc::new(writer.index()));
+        self.note_change();
         let (total, unreadable) = (writer.len(resource), writer.unreadable(resource));
         self.metrics.set_objects(resource.as_str(), total, unreadable);
+    }
+
+    /// Returns the number of changes, and when there are more.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Wakes those who wait for a change.
+    pub(super) fn note_change(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
     }
 
     /// Sets until when a resource is valid; `None` for not at all. Replaces the earlier time.

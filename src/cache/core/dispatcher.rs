@@ -31,8 +31,8 @@ pub(super) struct Dispatcher {
     by_field: Vec<HashMap<Box<[u8]>, Cursors>>,
     by_name: HashMap<Box<str>, Cursors>,
     by_namespace: HashMap<Box<str>, Cursors>,
-    /// Those of shards. An event's hash is compared with each.
-    by_shard: Cursors,
+    /// Those of shards, and of what a user may see. An event is compared with each.
+    by_set: Cursors,
     unindexed: Cursors,
     /// The watchers that started with initial events and may still hold them.
     with_initial_events: BTreeMap<u64, Arc<Cursor>>,
@@ -84,7 +84,7 @@ impl Dispatcher {
             }
             IndexKey::Name(name) => remove(&mut self.by_name, name, cursor),
             IndexKey::Namespace(namespace) => remove(&mut self.by_namespace, namespace, cursor),
-            IndexKey::Shard(_) => swap_remove(&mut self.by_shard, cursor),
+            IndexKey::Shard(_) | IndexKey::Visible(_) => swap_remove(&mut self.by_set, cursor),
             IndexKey::Unindexed | IndexKey::Readable => swap_remove(&mut self.unindexed, cursor),
         }
     }
@@ -99,9 +99,8 @@ impl Dispatcher {
             self.for_each_interested(event, |cursors| {
                 mark_all(cursors, (seq, seq), self.round, &mut marked);
             });
-            let of_shard =
-                self.by_shard.iter().filter(|cursor| cursor.index_key.is_shard_of(event));
-            mark_all(of_shard, (seq, seq), self.round, &mut marked);
+            let of_sets = self.by_set.iter().filter(|cursor| cursor.index_key.has_object_of(event));
+            mark_all(of_sets, (seq, seq), self.round, &mut marked);
         }
         if from < to {
             mark_all(&self.unindexed, (from, to - 1), self.round, &mut marked);
@@ -115,7 +114,7 @@ impl Dispatcher {
     pub(super) fn end_all(&mut self, state: &Arc<State>, cause: EndCause) -> Vec<Arc<Cursor>> {
         let by_field = std::mem::take(&mut self.by_field);
         let mut cursors: Vec<Arc<Cursor>> = std::mem::take(&mut self.unindexed);
-        cursors.append(&mut self.by_shard);
+        cursors.append(&mut self.by_set);
         cursors.extend(std::mem::take(&mut self.by_key).into_values().flatten());
         cursors.extend(by_field.into_iter().flat_map(HashMap::into_values).flatten());
         cursors.extend(std::mem::take(&mut self.by_name).into_values().flatten());
@@ -192,7 +191,7 @@ impl Dispatcher {
         indexed
             .chain(self.by_namespace.values())
             .flatten()
-            .chain(&self.by_shard)
+            .chain(&self.by_set)
             .chain(&self.unindexed)
     }
 
@@ -203,7 +202,7 @@ impl Dispatcher {
             && self.by_field.iter().all(HashMap::is_empty)
             && self.by_name.is_empty()
             && self.by_namespace.is_empty()
-            && self.by_shard.is_empty()
+            && self.by_set.is_empty()
             && self.unindexed.is_empty()
             && self.with_initial_events.is_empty()
     }
@@ -247,7 +246,7 @@ impl Dispatcher {
             IndexKey::Namespace(namespace) => {
                 self.by_namespace.entry(namespace.clone()).or_default()
             }
-            IndexKey::Shard(_) => &mut self.by_shard,
+            IndexKey::Shard(_) | IndexKey::Visible(_) => &mut self.by_set,
             IndexKey::Unindexed | IndexKey::Readable => &mut self.unindexed,
         }
     }

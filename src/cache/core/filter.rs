@@ -1,4 +1,4 @@
-//! The filter of a list or watch: namespace, name, and three selectors.
+//! The filter of a list or watch: namespace, name, three selectors, and what the user may see.
 //!
 //! The namespace and name that a filter requires (from its own fields or from the field selector)
 //! narrow scans of the store and select the index key of a watcher. The narrowed set may contain
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 use crate::api::selector::shard::ShardSelector;
+use crate::cache::core::visible::VisibleObjects;
 use crate::codec::object::Object;
 
 /// The filter of a list or watch of one resource.
@@ -24,6 +25,8 @@ pub struct WatchFilter {
     pub fields: FieldSelector,
     /// The shard selector.
     pub shard: Option<Arc<ShardSelector>>,
+    /// The objects that the user may see; `None` for all.
+    pub visible: Option<Arc<VisibleObjects>>,
 }
 
 impl WatchFilter {
@@ -41,6 +44,7 @@ impl WatchFilter {
                 .shard
                 .as_ref()
                 .is_none_or(|shard| shard.matches(object.shard_hash(shard.field())))
+            && self.visible.as_ref().is_none_or(|visible| visible.has(key))
     }
 
     /// Returns how many comparisons a match may take, in addition to namespace and name.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::api::selector::shard::ShardSelector;
 use crate::cache::core::event::Event;
 use crate::cache::core::filter::WatchFilter;
+use crate::cache::core::visible::VisibleObjects;
 use crate::codec::object::{Key, Object};
 
 /// An index of the dispatcher and the key in it.
@@ -20,6 +21,8 @@ pub(super) enum IndexKey {
     Namespace(Box<str>),
     /// Objects in this shard.
     Shard(Arc<ShardSelector>),
+    /// Objects that the user may see.
+    Visible(Arc<VisibleObjects>),
     /// Any object.
     Unindexed,
     /// Any object that can be read, for a reader within this process.
@@ -38,6 +41,8 @@ impl IndexKey {
                     Self::Name(name.into())
                 } else if let Some(namespace) = namespace {
                     Self::Namespace(namespace.into())
+                } else if let Some(visible) = &filter.visible {
+                    Self::Visible(Arc::clone(visible))
                 } else {
                     filter.shard.clone().map_or(Self::Unindexed, Self::Shard)
                 }
@@ -45,11 +50,16 @@ impl IndexKey {
         }
     }
 
-    /// Whether it is a shard that has the object of the event, before or after it.
-    pub(super) fn is_shard_of(&self, event: &Event) -> bool {
-        let Self::Shard(shard) = self else { return false };
-        let has = |object: &Arc<Object>| shard.matches(object.shard_hash(shard.field()));
-        has(event.object()) || event.previous().is_some_and(has)
+    /// Whether it is a set of objects that has the event's, before or after it.
+    pub(super) fn has_object_of(&self, event: &Event) -> bool {
+        match self {
+            Self::Shard(shard) => {
+                let has = |object: &Arc<Object>| shard.matches(object.shard_hash(shard.field()));
+                has(event.object()) || event.previous().is_some_and(has)
+            }
+            Self::Visible(visible) => visible.has(&event.object().key),
+            _ => false,
+        }
     }
 
     /// Returns whether a watcher with this key may match an object of which only these names are
@@ -62,6 +72,7 @@ impl IndexKey {
             }
             Self::Name(wanted) => is_possible(name, wanted),
             Self::Namespace(wanted) => is_possible(namespace, wanted),
+            Self::Visible(visible) => visible.may_have(namespace, name),
             Self::Field(..) | Self::Shard(_) | Self::Unindexed => true,
             Self::Readable => false,
         }

@@ -5,14 +5,53 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use crate::cache::core::visible::VisibleObjects;
 use crate::codec::object::Object;
 
 /// Objects by key.
 pub(super) type Objects = OrdMap<Arc<str>, Arc<Object>>;
 
-/// Returns the objects of `namespace`, or of all namespaces, whose keys are at or above the bound
-/// `low`.
+/// Returns the `visible` objects of `namespace`, or of all namespaces, whose keys are at or above
+/// the bound `low`. `None` is for all.
 pub(super) fn range<'a>(
+    objects: &'a Objects,
+    namespace: Option<&str>,
+    visible: Option<&Arc<VisibleObjects>>,
+    low: Bound<&str>,
+) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+    let is_whole = visible
+        .is_none_or(|visible| namespace.is_some_and(|namespace| visible.has_namespace(namespace)));
+    let whole = is_whole.then(|| range_of(objects, namespace, low));
+    let visible = visible.filter(|_| namespace.is_none());
+    let parts = visible.map(|visible| parts(objects, Arc::clone(visible), low));
+    whole.into_iter().flatten().chain(parts.into_iter().flatten())
+}
+
+/// Returns the objects of all namespaces that are visible.
+fn parts<'a>(
+    objects: &'a Objects,
+    visible: Arc<VisibleObjects>,
+    low: Bound<&str>,
+) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+    let low = low.map(str::to_owned);
+    let first = match &low {
+        Bound::Included(low) | Bound::Excluded(low) => visible.first_from(low),
+        Bound::Unbounded => 0,
+    };
+    let mut numbers = first..;
+    let parts = std::iter::from_fn(move || {
+        let part = visible.part(numbers.next()?)?;
+        let low = low.as_ref().map(String::as_str);
+        let (namespace, named) = match part.strip_suffix('/') {
+            Some(namespace) => (Some(range_of(objects, Some(namespace), low)), None),
+            None => (None, objects.get(part).filter(|_| is_above(part, low))),
+        };
+        Some(namespace.into_iter().flatten().chain(named))
+    });
+    parts.flatten()
+}
+
+fn range_of<'a>(
     objects: &'a Objects,
     namespace: Option<&str>,
     low: Bound<&str>,

@@ -137,7 +137,7 @@ impl Snapshot {
             let value = filter.fields.required_value_of(field)?;
             Some((field, value))
         });
-        let mut rest = self.store.all_after(filter.path_namespace(), required, last.key.as_str());
+        let mut rest = self.store.all_after(filter, required, last.key.as_str());
         let selects = !filter.labels.is_empty()
             || !filter.fields.is_empty()
             || (filter.shard.is_some() && !range.counts_shard);

@@ -119,7 +119,9 @@ impl Store {
             }
             None => {
                 let objects = self.candidates(filter);
-                (None, objects.map(|objects| range(objects, filter.required_namespace(), low)))
+                let namespace = filter.required_namespace();
+                let visible = filter.visible.as_ref();
+                (None, objects.map(|objects| range(objects, namespace, visible, low)))
             }
         };
         single.into_iter().chain(range.into_iter().flatten())
@@ -149,12 +151,12 @@ impl Store {
         }
     }
 
-    /// Returns all objects of a namespace, or of all namespaces, whose key is above `after`, in key
-    /// order. `field` restricts them to the objects with a value of the selectable field with that
-    /// number.
+    /// Returns all objects that the filter's path and user may see and whose key is above `after`,
+    /// in key order. `field` restricts them to the objects with a value of the selectable field
+    /// with that number.
     pub fn all_after<'a>(
         &'a self,
-        namespace: Option<&str>,
+        filter: &WatchFilter,
         field: Option<(usize, &'a str)>,
         after: &str,
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
@@ -162,7 +164,9 @@ impl Store {
             field.and_then(|(number, value)| self.index_over(number)?.get(value.as_bytes()));
         let is_indexed = field.is_some_and(|(number, _)| self.index_over(number).is_some());
         let objects = if is_indexed { indexed } else { Some(&self.objects) };
-        let objects = objects.map(|objects| range(objects, namespace, Bound::Excluded(after)));
+        let (namespace, visible) = (filter.path_namespace(), filter.visible.as_ref());
+        let low = Bound::Excluded(after);
+        let objects = objects.map(|objects| range(objects, namespace, visible, low));
         objects.into_iter().flatten().filter(move |object| {
             field.is_none_or(|(number, value)| object.attrs.field(number) == value.as_bytes())
         })

@@ -66,7 +66,13 @@ impl UnreadableObjects {
         if self.objects.is_empty() {
             return false;
         }
-        match (filter.required_namespace(), filter.required_name()) {
+        let (namespace, name) = (filter.required_namespace(), filter.required_name());
+        // Whether another user's objects can be read must not show.
+        if let (Some(visible), None) = (&filter.visible, namespace) {
+            return self.len() > SEARCHED_MAX
+                || self.iter().any(|(namespace, name)| visible.may_have(namespace, name));
+        }
+        match (namespace, name) {
             (None, None) => true,
             (None, Some(name)) => {
                 let mut entries = self.iter();
@@ -89,6 +95,10 @@ impl UnreadableObjects {
     pub(super) fn changed_after(&self, filter: &WatchFilter, at: ResourceVersion) -> bool {
         if self.last_change <= at {
             return false;
+        }
+        if let (Some(visible), None) = (&filter.visible, filter.required_namespace()) {
+            let mut changed = self.changed.iter().filter(|(_, changed)| **changed > at);
+            return self.forgotten > at || changed.any(|(place, _)| visible.may_have(place, ""));
         }
         let Some(namespace) = filter.required_namespace() else { return true };
         let changed_at = |namespace: &str| self.changed.get(namespace).copied().unwrap_or_default();
@@ -202,8 +212,8 @@ fn weight((namespace, name, uid): &ObjectId) -> usize {
 /// The cost of an object besides its strings: three allocations with two reference counts each, and
 /// its place in the set. An overestimate.
 const OVERHEAD_BYTES: usize = 192;
-/// The most objects that are searched for a name in all namespaces. If there are more, it counts as
-/// the name of one.
+/// The most objects that are searched for a name in all namespaces, or for what a user may see. If
+/// there are more, one of them counts as that.
 const SEARCHED_MAX: usize = 1_000;
 /// The namespaces whose last change is remembered. When there are more, all of them count as
 /// changed.

@@ -15,6 +15,7 @@ use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
 
 use crate::api::resource::{GroupVersionResource, Representation, Scope};
+use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
@@ -112,6 +113,16 @@ impl CacheMap {
             let state = self.caches.get(&key)?.gate.state()?;
             Some((state.len() as u64, state.weight() as u64))
         })
+    }
+
+    /// Returns the newest resourceVersion that a cache of the whole resource has.
+    pub(super) fn newest_version(&self, gvr: &GroupVersionResource) -> Option<ResourceVersion> {
+        let representations = [Representation::Json, Representation::Protobuf];
+        let caches = representations.into_iter().filter_map(|representation| {
+            let key = CacheKey { gvr: gvr.clone(), representation, scope: Scope::Cluster };
+            self.caches.get(&key)?.gate.resource_version()
+        });
+        caches.max()
     }
 
     /// Whether there is a cache for `key`.

@@ -49,7 +49,10 @@ use crate::tasks::spawn_blocking;
 pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Response<Body>, Reason> {
     let CachedRead { services, target, .. } = read;
     let plan = plan.for_target(target, read.resource)?;
-    if plan.is_page() && !services.registry.upstream_has_snapshots() {
+    if plan.is_page() && read.filtered.is_none() && !services.registry.upstream_has_snapshots() {
+        return Err(plan.unavailable());
+    }
+    if !read.is_seen_at(plan.read_at) {
         return Err(plan.unavailable());
     }
     let counts_shard = read.counts_shard().await?;
@@ -129,6 +132,13 @@ async fn proved_state(read: &CachedRead<'_>) -> Result<(CacheHandle, Arc<State>)
     let services = read.services;
     if !services.registry.availability().is_usable() {
         return Err(Reason::Consistent);
+    }
+    if read.filtered.is_some() {
+        // There is nothing to weigh: it cannot be forwarded.
+        let handle = read.ready_cache().await?;
+        let fresh = read.fresh_state(&handle, None, read.context.started).await?;
+        let state = handle.state_of(&fresh).ok_or(Reason::Unproved)?;
+        return Ok((handle, state));
     }
     let forwarding = services.list_times.expected(read.context.parts);
     let starts_cache = forwarding.is_some()
@@ -248,6 +258,10 @@ impl ListPlan {
     ) -> Result<Self, Reason> {
         if self.start_key.is_some() || !target.is_single(resource) {
             return Ok(self);
+        }
+        if target.filter.visible.is_some() {
+            let read_at = if self.collection_only { ReadAt::Consistent } else { self.read_at };
+            return Ok(Self { limit: None, read_at, ..self });
         }
         if self.collection_only {
             return Err(Reason::Latest);

@@ -4,6 +4,8 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
@@ -11,6 +13,7 @@ use crate::auth::reauthorization::Reauthorization;
 use crate::cache::core::watch_cache::State;
 use crate::cache::handle::CacheHandle;
 use crate::cache::progress::CATCH_UP_TIMEOUT;
+use crate::cache::proof::FreshState;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
 use crate::codec::held_bytes::HeldBytes;
@@ -18,6 +21,7 @@ use crate::config::seams::Seams;
 use crate::server::appointments::HerdAppointments;
 use crate::server::cached::compress::Compressor;
 use crate::server::cached::drop_rules::DropRules;
+use crate::server::cached::filtered::Filtered;
 use crate::server::cached::response_budget::ResponseBudget;
 use crate::server::delegate::{CachedDecision, Freshness, Reason, Target};
 use crate::server::forward::list_times::ListTimes;
@@ -116,6 +120,8 @@ pub(crate) struct CachedRead<'a> {
     pub(crate) lane: Option<&'a Lane>,
     /// How a watch is authorized again.
     pub(crate) reauthorization: Option<Reauthorization>,
+    /// What the user may see, who may not read all of the collection.
+    pub(crate) filtered: Option<Filtered>,
 }
 
 impl<'a> CachedRead<'a> {
@@ -136,6 +142,7 @@ impl<'a> CachedRead<'a> {
             held,
             lane: None,
             reauthorization: None,
+            filtered: None,
         })
     }
 }
@@ -231,6 +238,19 @@ impl CachedRead<'_> {
                 self.waiting(WaitCause::Freshness, fresh).await.map_err(Reason::Refused)
             }
         }
+    }
+
+    /// Returns a state that is not older than `asked`, or, if that is `None`, than `since`, the time
+    /// at which the request arrived.
+    pub(super) async fn fresh_state(
+        &self,
+        handle: &CacheHandle,
+        asked: Option<ResourceVersion>,
+        since: Instant,
+    ) -> Result<FreshState, Reason> {
+        let timeout = self.services.seams.freshness_timeout;
+        let fresh = pin!(self.while_usable(handle.fresh_state(asked, since, timeout)));
+        self.waiting(WaitCause::Freshness, fresh).await
     }
 
     /// Waits, and observes for how long.

@@ -13,7 +13,7 @@ use crate::codec::gzip;
 use crate::server::cached::read::CachedRead;
 use crate::server::delegate::Reason;
 use crate::server::http::body::Body;
-use crate::server::http::headers::DROPPED_HEADER;
+use crate::server::http::headers::{DROPPED_HEADER, FILTERED_HEADER};
 use crate::server::http::rendered::{Rendered, Source};
 use crate::server::http::response;
 
@@ -75,11 +75,14 @@ pub(super) fn describe(read: &CachedRead<'_>, handle: &CacheHandle, response: &m
     }
 }
 
-/// Names what the objects of a response lack, by a header.
+/// Names what a response and its objects lack, by headers.
 pub(super) fn name_dropped(read: &CachedRead<'_>, response: &mut Response<Body>) {
     if read.target.form.view.drops_managed_fields() {
         let dropped = HeaderValue::from_static(media_type::MANAGED_FIELDS);
         response.headers_mut().insert(DROPPED_HEADER, dropped);
+    }
+    if read.filtered.is_some() {
+        response.headers_mut().insert(FILTERED_HEADER, HeaderValue::from_static("namespaces"));
     }
 }
 

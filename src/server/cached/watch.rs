@@ -13,7 +13,6 @@ use crate::api::status::Status;
 use crate::cache::core::watch_cache::WatchRefusal;
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::handle::CacheHandle;
-use crate::cache::proof::FreshState;
 use crate::cache::refusal::Refusal;
 use crate::codec::frame;
 use crate::codec::rope::Rope;
@@ -57,6 +56,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     // and so returns none (seen on 1.31).
     if matches!(plan.start, Start::State(_))
         && read.target.filter.name.is_some()
+        && read.filtered.is_none()
         && !read.target.is_single(read.resource)
         && !read.services.registry.upstream_has_snapshots()
     {
@@ -69,6 +69,11 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
         Ok(handle) => handle,
         Err(reason) => return without_cache(&read, plan, reason).await,
     };
+    if let Start::After(after) = plan.start
+        && !read.is_seen_after(plan.start)
+    {
+        return Ok(expired(&read, Some(&handle), WatchStart::After(after), after));
+    }
     let form = read.target.form;
     // A proof of freshness does not wait for what the upstream supports, nor that for the proof.
     let (marks_end, (start, begun)) = tokio::try_join!(
@@ -105,6 +110,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     // The upstream counts from the request. Here a proof of freshness may take a noticeable time,
     // and a watch must not end before it began.
     let schedule = Schedule::new(Instant::now(), plan.timeout, plan.bookmarks);
+    let view_end = read.view_end();
     let stream = WatchStream::new(
         watcher,
         at,
@@ -118,10 +124,11 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
             .counted_by(read.context.holds.watch.clone()),
         read.context.metrics.clone(),
     )
-    .with_revocation(
+    .with_ends(
         read.reauthorization
             .take()
             .map(|reauthorization| Box::pin(reauthorization.until_revoked()) as WatchEnd),
+        view_end,
     );
     let mut response = ok(&read, Some(&handle), Body::Watch(Box::pin(stream)));
     if is_compressed {
@@ -154,13 +161,13 @@ async fn open(
             let state = match freshness {
                 Freshness::Any => handle.newest_start(),
                 Freshness::NotOlderThan(asked) => {
-                    fresh_state(read, handle, Some(asked), began).await?
+                    read.fresh_state(handle, Some(asked), began).await?
                 }
             };
             (WatchStart::InitialEvents, handle.watch_from(filter, &state))
         }
         Start::ConsistentState => {
-            let state = fresh_state(read, handle, None, began).await?;
+            let state = read.fresh_state(handle, None, began).await?;
             (WatchStart::InitialEvents, handle.watch_from(filter, &state))
         }
         Start::After(after) => {
@@ -174,19 +181,6 @@ async fn open(
             begin_after(handle, filter, revision)
         }
     })
-}
-
-/// Returns a state that is not older than `asked`, or, if that is `None`, than `since`, the time at
-/// which the request arrived.
-async fn fresh_state(
-    read: &CachedRead<'_>,
-    handle: &CacheHandle,
-    asked: Option<ResourceVersion>,
-    since: Instant,
-) -> Result<FreshState, Reason> {
-    let timeout = read.services.seams.freshness_timeout;
-    let fresh = pin!(read.while_usable(handle.fresh_state(asked, since, timeout)));
-    read.waiting(WaitCause::Freshness, fresh).await
 }
 
 /// Whether `after` is of a lost history, as far as the upstream shows it in time.

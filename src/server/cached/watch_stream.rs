@@ -10,9 +10,8 @@
 //! by hand, and does at a wake-up only what the wake-up requires. A poll takes these steps, and
 //! starts again after each step that changed something, until one of them returns:
 //!
-//! 1. If a timer has fired, or must be set: poll the revocation, the age, the drain, then the
-//!    clock. A revocation drops the pending frames and ends the watch; a cache that is too old ends
-//!    it. A drain makes a last bookmark due,
+//! 1. If a timer has fired, or must be set: poll the revocation, the change of what the client may
+//!    see, the drain, then the clock. The first two drop the pending frames and end the watch. A drain makes a last bookmark due,
 //!    after which the watch ends, and brings its end forward. The clock makes a bookmark due, or
 //!    the end.
 //! 2. If a piece is pending: return it.
@@ -138,9 +137,14 @@ impl<B: Bookmarks> WatchStream<B> {
     }
 
     /// Ends the watch cleanly and at once when `revoked` resolves: its client is no longer allowed
-    /// to watch.
-    pub(crate) fn with_revocation(mut self, revoked: Option<WatchEnd>) -> Self {
-        self.timers.set_revoked(revoked);
+    /// to watch. Ends it with a 410 when `view_changed` does: its client may see more or less than
+    /// before, and lists again.
+    pub(crate) fn with_ends(
+        mut self,
+        revoked: Option<WatchEnd>,
+        view_changed: Option<WatchEnd>,
+    ) -> Self {
+        self.timers.set_ends(revoked, view_changed);
         self
     }
 
@@ -151,6 +155,11 @@ impl<B: Bookmarks> WatchStream<B> {
         if self.timers.is_revoked(&mut context) {
             self.pending.clear();
             self.ended = Some("forbidden");
+        } else if self.timers.is_view_changed(&mut context) {
+            self.pending.clear();
+            let at = self.watcher.resource_version();
+            self.push(Some(self.bookmarks.expired(at)));
+            self.ended = Some("permissions");
         } else {
             self.timers.poll(&mut self.schedule, &mut context);
         }

@@ -75,7 +75,10 @@ impl Target {
             Some(Arc::clone(&request.namespace))
         };
         let name = (!request.name.is_empty()).then(|| Arc::clone(&request.name));
-        Ok(Self { form, filter: WatchFilter { namespace, name, labels, fields, shard } })
+        Ok(Self {
+            form,
+            filter: WatchFilter { namespace, name, labels, fields, shard, visible: None },
+        })
     }
 
     /// Whether the target matches at most one object, so that the upstream looks it up instead of

@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -27,6 +27,10 @@ pub(crate) struct IdentityNamed(pub(crate) String);
 pub(crate) const CACHE_HEADER: HeaderName = HeaderName::from_static("x-weir-cache");
 /// Names what a response lacks that the upstream's has.
 pub(crate) const DROPPED_HEADER: HeaderName = HeaderName::from_static("x-weir-dropped");
+/// Says that a response has only the objects that its user may see, and by what they were chosen.
+pub(crate) const FILTERED_HEADER: HeaderName = HeaderName::from_static("x-weir-filtered");
+/// Asks for such a response, or (`off`) for none.
+pub(crate) const FILTER_HEADER: HeaderName = HeaderName::from_static("x-weir-filter");
 /// The uid of the FlowSchema of a request; kube-apiserver's.
 pub(crate) const FLOW_SCHEMA_UID: HeaderName =
     HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -39,6 +43,20 @@ pub(crate) const SHED_HEADER: HeaderName = HeaderName::from_static("x-weir-shed"
 /// Whether a request asks for the upstream's response.
 pub(crate) fn bypasses_cache(headers: &HeaderMap) -> bool {
     headers.get(CACHE_HEADER).is_some_and(|value| value.as_bytes() == b"bypass")
+}
+
+/// Removes the clauses of `Accept` that ask for a Table, if others are left.
+pub(crate) fn remove_tables(headers: &mut HeaderMap) {
+    let Some(accept) = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()) else { return };
+    let is_table =
+        |clause: &&str| clause.split(';').any(|part| part.trim().eq_ignore_ascii_case("as=table"));
+    let kept: Vec<&str> = accept.split(',').filter(|clause| !is_table(clause)).collect();
+    // Parts of a valid value make a valid one.
+    if let Ok(kept) = HeaderValue::from_str(&kept.join(","))
+        && !kept.is_empty()
+    {
+        headers.insert(ACCEPT, kept);
+    }
 }
 
 /// Removes the headers that belong to one connection only, including those that `Connection` names.

@@ -13,6 +13,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderValue;
 use http::Method;
 use http::request::Parts;
 
@@ -28,14 +29,15 @@ use crate::auth::reauthorization::Reauthorization;
 use crate::auth::reauthorization::schedule::RecheckSchedule;
 use crate::auth::standing::Standing;
 use crate::auth::user::{Identity, User};
+use crate::auth::visibility::UserView;
 use crate::auth::x509::handshake::Hints;
-use crate::config::Anonymous;
+use crate::config::{Anonymous, FilteredLists};
 use crate::server::appointments::HerdAppointments;
 use crate::server::connection::client::Client;
 use crate::server::delegate::Reason;
 use crate::server::flow_control::requester::Requester;
 use crate::server::forward::identity::{ForwardedIdentity, IdentityNames};
-use crate::server::http::headers;
+use crate::server::http::headers::{self, FILTER_HEADER};
 use crate::server::http::refusal;
 use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
@@ -58,6 +60,8 @@ pub struct Gateway {
     pub anonymous: Anonymous,
     /// The schedule by which open watches are authorized again; `None` for never.
     pub rechecks: Option<Arc<RecheckSchedule>>,
+    /// Whether lists and watches that the API server refuses are answered in part.
+    pub filtered_lists: FilteredLists,
     /// The way in which users are asserted upstream whose credential cannot be forwarded.
     pub user_assertion: Option<UserAssertion>,
 }
@@ -185,6 +189,57 @@ impl Access {
         (!identity.stale).then_some((&gateway.authorizer, identity))
     }
 
+    /// Whether a request is answered with what its user may see, if the API server refuses it: a
+    /// list or watch of a collection in all namespaces, for which the configuration or the client
+    /// asks.
+    pub(crate) fn may_filter(&self, context: &RequestContext<'_>) -> Result<bool, Rejection> {
+        let info = &context.info;
+        let (Some(gateway), Some(request)) = (&self.gateway, &info.resource) else {
+            return Ok(false);
+        };
+        if !matches!(info.verb, Verb::List | Verb::Watch)
+            || !request.namespace.is_empty()
+            || !(request.name.is_empty() || request.name_lifted)
+            || !gateway.authorizer.follows_roles()
+            || headers::bypasses_cache(&context.parts.headers)
+        {
+            return Ok(false);
+        }
+        match context.parts.headers.get(FILTER_HEADER).map(HeaderValue::as_bytes) {
+            None => Ok(gateway.filtered_lists == FilteredLists::Namespaces),
+            Some(b"namespaces") => Ok(true),
+            Some(b"off") => Ok(false),
+            Some(_) => {
+                let message = "weir: X-Weir-Filter is namespaces or off".to_owned();
+                Err(Rejection::new(refusal::bad_request(message), RejectionCause::Framing))
+            }
+        }
+    }
+
+    /// Returns how the user of a request that was refused may see the collection, and how a watch
+    /// of it is authenticated again.
+    pub(crate) fn view(
+        &self,
+        context: &RequestContext<'_>,
+        caller: &Caller,
+    ) -> Option<(UserView, Option<Reauthorization>)> {
+        let (Some(gateway), Caller::Client(presented)) = (&self.gateway, caller) else {
+            return None;
+        };
+        let identity = context.auth.identity.as_ref()?;
+        let attributes = Attributes::from_request(&context.info);
+        let is_namespaced = context.resource.as_ref()?.namespaced;
+        let view = gateway.authorizer.view(&identity.user, &attributes, is_namespaced)?;
+        let visible = view.visible(None)?;
+        if view.seen(&visible).as_ref().is_some_and(|objects| objects.is_empty()) {
+            return None;
+        }
+        gateway.authorizer.check_view(&view, &visible);
+        let reauthorization =
+            gateway.reauthorization(context.client, presented, identity, None, None);
+        Some((view, reauthorization))
+    }
+
     /// Authenticates and authorizes a request that a cache could answer. Returns how a watch is
     /// authorized again. Call this before a cache is used, so that no client starts a cache that it
     /// may not read.
@@ -235,7 +290,7 @@ impl Access {
             return Ok(None);
         }
         let impersonation = impersonation.clone();
-        Ok(gateway.reauthorization(client, presented, identity, impersonation, attributes))
+        Ok(gateway.reauthorization(client, presented, identity, impersonation, Some(attributes)))
     }
 }
 
@@ -291,7 +346,7 @@ impl Gateway {
         presented: &PresentedCredential,
         identity: &Identity,
         impersonation: Option<Impersonation>,
-        attributes: Attributes,
+        attributes: Option<Attributes>,
     ) -> Option<Reauthorization> {
         let schedule = Arc::clone(self.rechecks.as_ref()?);
         Some(Reauthorization {

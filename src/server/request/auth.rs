@@ -70,6 +70,12 @@ impl AuthContext {
         Self { identity: None, impersonated: None, decision: None, received: SystemTime::now() }
     }
 
+    /// Notes that the client is allowed to see a part of what it asks for.
+    pub(crate) fn allow_in_part(&mut self) {
+        let reason = "weir: filtered to the namespaces in which roles allow it".into();
+        self.decision = Some(Decision { allowed: true, reason, source: DecisionSource::Rbac });
+    }
+
     /// Whether the identity or the decision was used beyond its time because the upstream is
     /// unavailable.
     pub(crate) fn is_stale(&self) -> bool {

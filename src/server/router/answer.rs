@@ -15,12 +15,13 @@ use super::review::Unreviewed;
 use super::{Answer, Forwarding, Router};
 use crate::api::request_info::Verb;
 use crate::auth::reauthorization::Reauthorization;
+use crate::auth::visibility::UserView;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::cached::read::{CachedRead, target};
 use crate::server::cached::websocket::Handshake;
 use crate::server::cached::{get, list, watch};
 use crate::server::connection::permits::UserAtLimit;
-use crate::server::delegate::{CachedDecision, ListPlan, Reason};
+use crate::server::delegate::{CachedDecision, ListPlan, Reason, Target};
 use crate::server::forward::documents::DocumentRequest;
 use crate::server::forward::upstream_gate::{self, FAILOVER_WAIT_MAX};
 use crate::server::http::headers;
@@ -33,6 +34,15 @@ use crate::server::request::framing;
 use crate::server::request::rejection::{Bypass, Rejection, RejectionCause};
 use crate::server::reviews::ReviewRequest;
 use crate::server::shadow::selection::copy_answer;
+
+/// A read that its user is allowed.
+pub(super) struct UserRead {
+    pub(super) target: Target,
+    pub(super) handshake: Option<Handshake>,
+    pub(super) reauthorization: Option<Reauthorization>,
+    /// How the user may see the collection, if not all of it.
+    pub(super) view: Option<UserView>,
+}
 
 impl Router {
     /// Answers a request, unless it is one for the API server.
@@ -71,7 +81,11 @@ impl Router {
                 }
             }
         };
-        let served = self.serve_cached(context, &caller).await;
+        let served = match Box::pin(self.serve_filtered(context, &caller)).await {
+            Ok(Some(reply)) => Ok(reply),
+            Ok(None) => self.serve_cached(context, &caller).await,
+            Err(bypass) => Err(bypass),
+        };
         context.ended_in_cache(served.is_ok());
         match served {
             Ok(reply) => reply.into(),
@@ -158,31 +172,53 @@ impl Router {
             Err(reason) => return Err(self.caches.noted(*reason, context).into()),
             Ok(decision) => decision.is_consistent_list(),
         };
-        // Only a watch can ask for an upgrade here.
-        let handshake = match headers::upgrade(&context.parts.headers) {
-            None => None,
-            Some(_) => {
-                let by_token = caller.has_protocol_token(&context.parts.headers);
-                Some(Handshake::parse(context.parts, by_token).ok_or(Reason::Upgrade)?)
-            }
-        };
+        let handshake = Self::handshake(context, caller)?;
         self.discover(context, caller, is_consistent).await?;
         context.ended_without_span("discover");
-        let mut target = target(context)?;
-        self.caches.drop_by_rule(&mut target, context);
+        let target = target(context)?;
         let reauthorization = self.review(context, caller).await?;
         context.ended("authorize");
+        let read = UserRead { target, handshake, reauthorization, view: None };
+        self.read_cache(context, read).await
+    }
+
+    /// Returns the handshake of a watch over a WebSocket.
+    pub(super) fn handshake(
+        context: &RequestContext<'_>,
+        caller: &Caller,
+    ) -> Result<Option<Handshake>, Reason> {
+        if headers::upgrade(&context.parts.headers).is_none() {
+            return Ok(None);
+        }
+        let by_token = caller.has_protocol_token(&context.parts.headers);
+        Handshake::parse(context.parts, by_token).map(Some).ok_or(Reason::Upgrade)
+    }
+
+    /// Returns the response of a cache to a request that is allowed.
+    pub(super) async fn read_cache(
+        &self,
+        context: &mut RequestContext<'_>,
+        UserRead { mut target, handshake, reauthorization, view }: UserRead,
+    ) -> Result<Reply, Bypass> {
+        self.caches.drop_by_rule(&mut target, context);
         self.admit(context, None)?;
         let decision = context.decision.as_ref().map_err(|reason| *reason)?;
         let share = self.share(context, decision.copies(&target))?;
         let read = CachedRead::new(context, &self.caches, target, &share.held)?;
-        let read = CachedRead { lane: share.lane.as_ref(), reauthorization, ..read };
+        let mut read = CachedRead { lane: share.lane.as_ref(), reauthorization, ..read };
+        let is_filtered = view.is_some();
+        if let Some(view) = view {
+            read = Box::pin(read.filtered(view)).await?;
+        }
         let encoding = read.target.form.encoding;
         let response = match decision {
             CachedDecision::Get(freshness) => get::serve(&read, *freshness).await?,
             CachedDecision::List(plan, _) => list::serve(&read, ListPlan::clone(plan)).await?,
             CachedDecision::Watch(plan, _) => watch::serve(read, plan).await?,
         };
+        if is_filtered {
+            context.auth.allow_in_part();
+        }
         let Some(handshake) = handshake else {
             let code = response.status();
             let response = self.auditor.log_response(context, response, code).await;
@@ -228,7 +264,7 @@ impl Router {
     /// forwarded then.
     ///
     /// [`Access::authorize`]: crate::server::request::access::Access::authorize
-    async fn review(
+    pub(super) async fn review(
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,

@@ -80,6 +80,8 @@ pub(super) struct Timers {
     pub(super) needs_poll: bool,
     /// Resolves when the client is no longer allowed to watch; `None` without reauthorization.
     revoked: Option<WatchEnd>,
+    /// Resolves when the client may see more or less than the watch shows.
+    view_changed: Option<WatchEnd>,
     /// Resolves when the connection starts to drain; `None` afterwards.
     drain_started: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     /// Counts this watch among those of its connection.
@@ -95,6 +97,7 @@ impl Timers {
         Self {
             needs_poll: true,
             revoked: None,
+            view_changed: None,
             drain_started: Some(Box::pin(drain.started().clone().cancelled_owned())),
             _drain: drain,
             timer: None,
@@ -103,18 +106,16 @@ impl Timers {
         }
     }
 
-    pub(super) fn set_revoked(&mut self, revoked: Option<WatchEnd>) {
-        self.revoked = revoked;
+    pub(super) fn set_ends(&mut self, revoked: Option<WatchEnd>, view_changed: Option<WatchEnd>) {
+        (self.revoked, self.view_changed) = (revoked, view_changed);
     }
 
     pub(super) fn is_revoked(&mut self, context: &mut Context<'_>) -> bool {
-        let is_revoked =
-            self.revoked.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
-        if is_revoked {
-            // A future must not be polled after it was ready.
-            self.revoked = None;
-        }
-        is_revoked
+        has_come(&mut self.revoked, context)
+    }
+
+    pub(super) fn is_view_changed(&mut self, context: &mut Context<'_>) -> bool {
+        has_come(&mut self.view_changed, context)
     }
 
     /// Polls the drain and the clock, and sets the timer for what comes next. A drain brings the
@@ -153,6 +154,15 @@ impl Timers {
             Some(_) => "deadline",
         }
     }
+}
+
+fn has_come(end: &mut Option<WatchEnd>, context: &mut Context<'_>) -> bool {
+    let has_come = end.as_mut().is_some_and(|end| end.as_mut().poll(context).is_ready());
+    if has_come {
+        // A future must not be polled after it was ready.
+        *end = None;
+    }
+    has_come
 }
 
 /// kube-apiserver's `min-request-timeout`. A watch without a time-out lasts up to twice as long.

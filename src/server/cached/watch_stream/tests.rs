@@ -282,7 +282,7 @@ async fn no_event_is_sent_after_a_revocation() {
     let cache = cache();
     let (revoke, revoked, polls) = revocation();
     let mut opened = open(&cache, WatchStart::Now, None, false);
-    opened.stream = opened.stream.with_revocation(Some(revoked));
+    opened.stream = opened.stream.with_ends(Some(revoked), None);
     // An event is always pending when the client polls, so that its watch never waits.
     for at in 8..100 {
         cache.apply(vec![Change::Upsert(object("z", at))], Now::default());
@@ -301,7 +301,7 @@ async fn a_revocation_drops_pending_frames() {
     let cache = cache();
     let (revoke, revoked, _) = revocation();
     let mut opened = open(&cache, WatchStart::After(ResourceVersion(7)), None, false);
-    opened.stream = opened.stream.with_revocation(Some(revoked));
+    opened.stream = opened.stream.with_ends(Some(revoked), None);
     // The batch has at least two pieces.
     let long = "x".repeat(JOINED_BYTES_MAX);
     cache.apply(vec![Change::Upsert(object(&long, 8))], Now::default());
@@ -316,7 +316,7 @@ async fn the_last_task_that_polled_is_woken_by_events_and_timers() {
     let cache = cache();
     let (revoke, revoked, _) = revocation();
     let mut opened = open(&cache, WatchStart::Now, Some(3), false);
-    opened.stream = opened.stream.with_revocation(Some(revoked));
+    opened.stream = opened.stream.with_ends(Some(revoked), None);
     let tasks = [(); 4].map(|()| Arc::new(Task::default()));
     let woken = || tasks.each_ref().map(|task| task.0.load(Ordering::Relaxed));
     assert!(poll(&mut opened.stream, &tasks[0]).is_pending());
