@@ -24,6 +24,7 @@ mod definitions;
 mod differential;
 mod fan_out;
 mod figures;
+mod filtered;
 mod fire;
 mod frozen;
 #[path = "../support/h2_tls.rs"]
@@ -205,6 +206,11 @@ fn trials_of_users(missing: Option<&str>) -> Vec<Trial> {
         ),
         trial("every_user_gets_the_upstreams_answers_by_local_rbac", missing, matrix::by_roles),
         trial("access_reviews_are_answered_as_by_the_upstream", missing, reviews::both_ways),
+        trial(
+            "users_see_the_union_of_the_namespaces_that_roles_allow",
+            missing.or(control_plane::kubectl().is_none().then_some("no kubectl")),
+            filtered::unions,
+        ),
         trial("no_spelling_of_a_path_reveals_a_secret", missing, matrix::paths),
         trial("a_revoked_permission_or_credential_is_refused_in_time", missing, matrix::revoked),
         trial(
