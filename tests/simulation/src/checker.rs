@@ -187,21 +187,14 @@ impl Checker {
         state.iter().map(|version| (version.key.to_string(), (*version.json).into())).collect()
     }
 
-    /// Returns the revision of the last write of a resource up to a moment.
-    pub(crate) fn last_write(&self, resource: &Resource, until: Moment) -> u64 {
-        let inner = self.0.lock();
-        let log = inner.write_log.epoch(until.epoch).log(resource);
-        log.map_or(0, |log| log.last_revision(until.revision))
-    }
-
     /// Returns the revision of the last write up to a moment that every cache of a selection has
     /// received: one of a single namespace learns of the others' writes by bookmarks alone.
     pub(crate) fn last_received(&self, selection: &Selection, until: Moment) -> u64 {
         let inner = self.0.lock();
+        let scope = inner.scope(selection);
         let is_received = |write: &&Version| {
             let namespace = write.key.split_once('/').map(|(namespace, _)| namespace);
-            write.revision <= until.revision
-                && (selection.namespace.is_none() || selection.namespace == namespace)
+            write.revision <= until.revision && (scope.is_none() || scope == namespace)
         };
         let log = inner.write_log.epoch(until.epoch).log(selection.resource);
         let last = log.and_then(|log| log.writes.iter().rev().find(is_received));

@@ -243,12 +243,6 @@ impl Log {
         })
     }
 
-    /// Returns the revision of the last write up to a revision.
-    pub(crate) fn last_revision(&self, until: u64) -> u64 {
-        let count = self.writes.len() - self.count_after(until);
-        count.checked_sub(1).map_or(0, |last| self.writes[last].revision)
-    }
-
     /// Returns how many writes there are after a revision.
     pub(crate) fn count_after(&self, revision: u64) -> usize {
         self.writes.len() - self.writes.partition_point(|write| write.revision <= revision)
