@@ -23,6 +23,8 @@ mod cpu;
 mod curve;
 #[path = "growth/events.rs"]
 mod events;
+#[path = "growth/filtered.rs"]
+mod filtered;
 #[path = "support/lists.rs"]
 #[expect(dead_code, reason = "other benches use more of it")]
 mod lists;
@@ -65,7 +67,7 @@ fn main() -> ExitCode {
         memory::print_memory_per_object(count.parse().expect("a number"));
         return ExitCode::SUCCESS;
     }
-    let curves: [(&str, Measure); 11] = [
+    let curves: [(&str, Measure); 12] = [
         ("update", objects::update),
         ("read", objects::read),
         ("list", objects::list),
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         ("watch-delivery", watches::delivery),
         ("watch-memory", watches::memory),
         ("shards", shards::grow),
+        ("filtered", filtered::grow),
     ];
     let mut results = Results::read();
     let mut holds = true;

@@ -43,6 +43,8 @@ impl Observations {
 #[derive(Default)]
 pub(crate) struct Watches {
     pub(crate) observations: Arc<Observations>,
+    /// The token of their user; empty for none.
+    pub(crate) token: &'static str,
     tasks: JoinSet<()>,
 }
 
@@ -71,7 +73,7 @@ impl Watches {
         path: &str,
         lag: Option<Instant>,
     ) {
-        let response = send(connection, weir, path).await;
+        let response = send_as(self.token, connection, weir, path).await;
         assert!(is_hit(&response), "{:?}", response.headers());
         self.tasks.spawn(read(response, Arc::clone(&self.observations), lag));
     }
@@ -103,11 +105,16 @@ fn sent(data: &Bytes, at: usize) -> Option<f64> {
 
 /// Waits until Weir answers from its cache.
 pub(crate) async fn warm(weir: SocketAddr, collection: &str) {
+    warm_as("", weir, collection).await;
+}
+
+/// Waits until Weir answers the user of a token from its cache.
+pub(crate) async fn warm_as(token: &str, weir: SocketAddr, collection: &str) {
     let connection = connect(weir).await;
     let deadline = Instant::now() + std::time::Duration::from_secs(30);
     loop {
         let path = format!("{collection}?resourceVersion=0&limit=1");
-        let response = send(&connection, weir, &path).await;
+        let response = send_as(token, &connection, weir, &path).await;
         let (hit, headers) = (is_hit(&response), response.headers().clone());
         response.into_body().collect().await.expect("a body");
         if hit {
@@ -143,7 +150,21 @@ pub(crate) async fn send(
     weir: SocketAddr,
     path: &str,
 ) -> Response<Incoming> {
-    let request = Request::get(format!("http://{weir}{path}")).body(Empty::new());
+    send_as("", connection, weir, path).await
+}
+
+/// Sends a request of the user of a token; empty for none.
+pub(crate) async fn send_as(
+    token: &str,
+    connection: &Connection,
+    weir: SocketAddr,
+    path: &str,
+) -> Response<Incoming> {
+    let mut request = Request::get(format!("http://{weir}{path}"));
+    if !token.is_empty() {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let request = request.body(Empty::new());
     let mut connection = connection.clone();
     connection.ready().await.expect("a free stream");
     connection.send_request(request.expect("a request")).await.expect("a response")

@@ -167,6 +167,7 @@ impl Reauthorization {
             PresentedCredential::Invalid(_) => return true,
             PresentedCredential::Token(_) => {
                 match self.authenticator.authenticate(&self.presented).await {
+                    Ok(identity) if self.is_other_user(&identity) => return true,
                     Ok(identity) => self.identity = identity,
                     Err(AuthenticationError::Unauthorized) => return true,
                     // Keep the last identity.
@@ -180,6 +181,7 @@ impl Reauthorization {
                 .authenticator
                 .recheck_certificate(&self.peer, &self.identity)
             {
+                Ok(identity) if self.is_other_user(&identity) => return true,
                 Ok(identity) => self.identity = identity,
                 Err(AuthenticationError::Unauthorized) => return true,
                 Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {}
@@ -189,6 +191,13 @@ impl Reauthorization {
             | PresentedCredential::Ambiguous => {}
         }
         self.is_denied().await
+    }
+
+    /// Whether a watch that shows a part of a collection shows that of another user, or of one who
+    /// was in other groups.
+    fn is_other_user(&self, identity: &Identity) -> bool {
+        let (before, now) = (&self.identity.user, &identity.user);
+        self.attributes.is_none() && (before.name != now.name || before.groups != now.groups)
     }
 
     async fn is_denied(&self) -> bool {

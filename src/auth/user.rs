@@ -56,6 +56,12 @@ impl User {
         UserKey::new(&self.name, "", &[], &BTreeMap::new())
     }
 
+    /// Returns the key of the name and the groups, by which roles are given. Other fields may differ
+    /// from token to token.
+    pub(crate) fn roles_key(&self) -> UserKey {
+        UserKey::new(&self.name, "", &self.groups, &BTreeMap::new())
+    }
+
     /// Whether the node authorizer decides the user's requests.
     pub(crate) fn is_node(&self) -> bool {
         self.name.starts_with(NODE_PREFIX) && self.groups.iter().any(|group| group == NODES)

@@ -5,16 +5,19 @@
 //! A client lists at a resourceVersion and watches from there. If permissions changed in between,
 //! the watch would lack the objects of a namespace that became visible, and keep those of one that
 //! is not visible any more. So what each user was last found to see is remembered, with the oldest
-//! resourceVersion from which a watch may begin: one from before has to list again. What is not
-//! remembered (after a restart, or of users who were away) counts as changed.
+//! resourceVersion from which a watch or a page may go on: others begin anew. What is not
+//! remembered (after a restart, or of users who were away) counts as changed. Whoever may see the
+//! whole collection is not remembered.
 //!
 //! Roles only allow. Another authorizer may allow more than they do, and this is not shown. One
 //! before RBAC that denies is found by the same checks as for other decisions of roles.
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Duration;
 
 use moka::sync::Cache;
+use tokio::time::{Instant, sleep};
 
 use crate::api::resource::GroupVersionResource;
 use crate::api::resource_version::ResourceVersion;
@@ -32,13 +35,22 @@ pub(crate) struct Visibility {
     last: Cache<UserCollection, Arc<Visible>>,
 }
 
-/// A collection, and a user who asks for it.
+/// A collection, and the name and groups of a user who asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct UserCollection {
     user: UserKey,
     gvr: GroupVersionResource,
     /// The name that a field selector requires; mostly empty.
     name: Arc<str>,
+}
+
+/// The newest resourceVersions in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newest {
+    /// That of the collection: no list has shown a newer one.
+    pub(crate) collection: ResourceVersion,
+    /// That of roles and bindings.
+    pub(crate) roles: ResourceVersion,
 }
 
 /// What a user may see of a collection.
@@ -50,8 +62,8 @@ pub(crate) struct Visible {
     watch: Option<Arc<VisibleObjects>>,
     /// The number of changes of roles and bindings that it includes, or more.
     changes: u64,
-    /// The oldest state after which the user was never shown other objects than these.
-    pub(crate) oldest: ResourceVersion,
+    /// The oldest state after which the user was shown these objects and no others.
+    oldest: ResourceVersion,
 }
 
 /// A collection as one user may see it.
@@ -66,7 +78,7 @@ pub(crate) struct UserView {
 impl Visibility {
     pub(crate) fn new(rbac: Arc<Rbac>) -> Arc<Self> {
         let weight = |key: &UserCollection, visible: &Arc<Visible>| {
-            u32::try_from(key.name.len() + visible.weight_bytes()).unwrap_or(u32::MAX)
+            u32::try_from(ENTRY_BYTES + key.name.len() + visible.weight_bytes()).unwrap_or(u32::MAX)
         };
         Arc::new(Self {
             rbac,
@@ -89,74 +101,102 @@ impl UserView {
         Some(Self { visibility, user, attributes: Arc::clone(attributes), is_namespaced })
     }
 
-    /// Returns what the user may see now; `None` if Weir does not know the roles now. `newest` is
-    /// at least the resourceVersion of each list that the user has got; while it is not known,
-    /// nothing is remembered, and a watch may begin with the state alone.
-    pub(crate) fn visible(&self, newest: Option<ResourceVersion>) -> Option<Arc<Visible>> {
+    /// Returns what the user may see now, and whether that is what the user saw before; `None` if Weir does not
+    /// know the roles now. Without `newest` it is not remembered from now on either.
+    pub(crate) fn visible(&self, newest: Option<Newest>) -> Option<(Arc<Visible>, bool)> {
         let Visibility { rbac, last } = &*self.visibility;
-        let ResourceAttributes { gvr, name, .. } = &*self.attributes;
-        let collection =
-            UserCollection { user: self.user.key(), gvr: gvr.clone(), name: Arc::clone(name) };
+        let collection = self.collection();
         // Before the index is read, which may be a newer one then.
         let changes = *rbac.changes().borrow();
         let index = rbac.index()?;
         // After a restore of etcd resourceVersions begin again.
         let is_possible = |before: &Arc<Visible>| {
-            newest.is_none_or(|newest| before.oldest.0 <= newest.0.saturating_add(1))
+            newest.is_none_or(|newest| before.oldest.0 <= newest.any().0.saturating_add(1))
         };
         let before = last.get(&collection).filter(is_possible);
         if let Some(before) = before.as_ref().filter(|before| before.changes == changes) {
-            return Some(Arc::clone(before));
+            return Some((Arc::clone(before), true));
         }
         let [list, watch] = ["list", "watch"].map(|verb| self.objects(&index, verb));
-        let visible = match (before, newest) {
-            (Some(before), _) if before.list == list && before.watch == watch => {
-                Visible { changes, ..(*before).clone() }
-            }
-            (Some(_), Some(newest)) => {
-                Visible { list, watch, changes, oldest: ResourceVersion(newest.0 + 1) }
-            }
-            (None, Some(oldest)) => Visible { list, watch, changes, oldest },
-            (_, None) => {
-                let oldest = ResourceVersion(u64::MAX);
-                return Some(Arc::new(Visible { list, watch, changes, oldest }));
-            }
+        let is_same = |before: &Arc<Visible>| before.list == list && before.watch == watch;
+        let is_remembered = before.as_ref().is_some_and(is_same);
+        let oldest = match (before, newest) {
+            (Some(before), _) if is_remembered => before.oldest,
+            (Some(_), Some(newest)) => ResourceVersion(newest.collection.0.saturating_add(1)),
+            (None, Some(newest)) => newest.any(),
+            (_, None) => ResourceVersion(u64::MAX),
         };
-        let visible = Arc::new(visible);
-        last.insert(collection, Arc::clone(&visible));
-        Some(visible)
+        let visible = Arc::new(Visible { list, watch, changes, oldest });
+        if newest.is_some() {
+            last.insert(collection, Arc::clone(&visible));
+        }
+        Some((visible, is_remembered))
     }
 
-    /// Returns when the user may see more or less than `seen`, or when nobody knows any more
-    /// because another authorizer comes before RBAC. `newest` is as in [`visible`](Self::visible).
+    /// Notes that the user is allowed to read the whole collection. Returns whether this may be
+    /// more than the user saw before.
+    pub(crate) fn forget(&self) -> bool {
+        self.visibility.last.remove(&self.collection()).is_some()
+    }
+
+    /// Returns when the user may see more or less than `seen`, or when nobody knows: because
+    /// another authorizer comes before RBAC, or because roles are not known for
+    /// [`UNKNOWN_MAX`] although an API server is usable.
     pub(crate) async fn until_changed(
         self,
         seen: Arc<Visible>,
-        newest: impl Fn() -> ResourceVersion,
+        newest: impl Fn() -> Option<Newest>,
+        is_usable: impl Fn() -> bool,
     ) {
         let rbac = &self.visibility.rbac;
         let mut changes = rbac.changes();
+        let mut unknown_since = None;
         loop {
             changes.mark_unchanged();
-            let is_same = |now: Arc<Visible>| now.list == seen.list && now.watch == seen.watch;
-            if rbac.is_disabled() || !self.visible(Some(newest())).is_none_or(is_same) {
+            if rbac.is_disabled() {
                 return;
             }
-            if changes.changed().await.is_err() {
-                return pending().await;
+            unknown_since = match self.visible(newest()) {
+                Some((now, _)) if now.list != seen.list || now.watch != seen.watch => return,
+                Some(_) => None,
+                None if !is_usable() => None,
+                None => unknown_since.or_else(|| Some(Instant::now())),
+            };
+            if unknown_since.is_some_and(|since| since.elapsed() >= UNKNOWN_MAX) {
+                return;
+            }
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() {
+                    return pending().await;
+                },
+                () = sleep(UNKNOWN_MAX / 2) => {}
             }
         }
     }
 
-    /// Returns the attributes of a request for one of the namespaces that the user may see, to be
-    /// compared with the API server's decision.
+    /// Returns the attributes of a request for one of the namespaces or objects that the user may
+    /// see, to be compared with the API server's decision.
     pub(crate) fn sample(&self, visible: &Visible) -> Option<Attributes> {
-        let objects = self.seen(visible).as_ref()?;
-        let part = objects.parts().nth(fastrand::usize(..objects.parts().len().max(1)))?;
-        let namespace = part.strip_suffix('/')?;
-        let attributes =
-            ResourceAttributes { namespace: namespace.into(), ..(*self.attributes).clone() };
+        let parts = self.seen(visible).as_ref()?.parts();
+        let number = fastrand::usize(..parts.len().max(1));
+        let part = parts.skip(number).next()?;
+        let mut attributes = (*self.attributes).clone();
+        match part.strip_suffix('/') {
+            Some(namespace) => attributes.namespace = namespace.into(),
+            None => {
+                attributes.name = part.into();
+                if is_namespaces(&attributes.gvr) {
+                    attributes.verb = "get".into();
+                    attributes.namespace = part.into();
+                }
+            }
+        }
         Some(Attributes::Resource(Arc::new(attributes)))
+    }
+
+    /// Whether it is the same as `visible`.
+    pub(crate) fn shows(&self, visible: &Visible, now: &Visible) -> bool {
+        self.seen(visible) == self.seen(now)
     }
 
     /// Returns the objects that the request may show; `None` for all.
@@ -169,6 +209,13 @@ impl UserView {
         &self.user
     }
 
+    fn collection(&self) -> UserCollection {
+        let ResourceAttributes { gvr, name, .. } = &*self.attributes;
+        // What is visible of a cluster-scoped resource does not depend on the name that is asked.
+        let name = if self.is_namespaced { Arc::clone(name) } else { Arc::default() };
+        UserCollection { user: self.user.roles_key(), gvr: gvr.clone(), name }
+    }
+
     fn objects(&self, index: &Index, verb: &'static str) -> Option<Arc<VisibleObjects>> {
         let ResourceAttributes { gvr, name, .. } = &*self.attributes;
         let action = |verb, namespace, name| Action::Resource {
@@ -179,20 +226,22 @@ impl UserView {
             namespace,
             name,
         };
+        if index.allows(&self.user, &action(verb, "", "")) {
+            return None;
+        }
         if self.is_namespaced {
             let namespaces =
                 index.namespaces_allowing(&self.user, |namespace| action(verb, namespace, name));
             return Some(Arc::new(VisibleObjects::in_namespaces(namespaces)));
         }
-        let is_of_namespaces = gvr.group.is_empty() && *gvr.resource == *"namespaces";
         let mut names = index.names_allowing(&self.user, &action(verb, "", ""))?;
         match index.names_allowing(&self.user, &action("get", "", "")) {
             Some(readable) => names.extend(readable),
-            None if is_of_namespaces => return None,
+            None if is_namespaces(gvr) => return None,
             // Who may read any object, but not list them, must know their names.
             None => {}
         }
-        if is_of_namespaces {
+        if is_namespaces(gvr) {
             let get = |namespace| action("get", namespace, namespace);
             names.extend(index.namespaces_allowing(&self.user, get));
         }
@@ -201,12 +250,32 @@ impl UserView {
 }
 
 impl Visible {
+    /// Whether a list at `at` showed the user these objects, and no others.
+    pub(crate) fn was_seen_at(&self, at: ResourceVersion) -> bool {
+        at >= self.oldest
+    }
+
     fn weight_bytes(&self) -> usize {
         let objects = [&self.list, &self.watch].into_iter().flatten();
         size_of::<Self>() + objects.map(|objects| objects.weight_bytes()).sum::<usize>()
     }
 }
 
+impl Newest {
+    fn any(self) -> ResourceVersion {
+        self.collection.max(self.roles)
+    }
+}
+
+fn is_namespaces(gvr: &GroupVersionResource) -> bool {
+    gvr.group.is_empty() && *gvr.resource == *"namespaces"
+}
+
+/// How long a watch goes on while roles are not known. They are known again within seconds after an
+/// API server has restarted.
+const UNKNOWN_MAX: Duration = Duration::from_secs(60);
+/// The memory of an entry besides its text: an estimate for moka and the keys.
+const ENTRY_BYTES: usize = 256;
 /// The memory of what is remembered. A user of a hundred namespaces takes some 6 KB for a
 /// collection.
 const BYTES_MAX: u64 = 32 << 20;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, IF_NONE_MATCH, USER_AGENT};
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::error::{UpstreamError, chain};
@@ -19,6 +19,8 @@ use crate::upstream::{
 /// and therefore sends compact JSON (`docs/semantics.md` §8.6).
 pub(super) const WEIR_USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("weir/", env!("CARGO_PKG_VERSION")));
+/// Asks a Weir for what its client may see of a collection, or (`off`) for the whole or a refusal.
+pub(crate) const FILTER_HEADER: HeaderName = HeaderName::from_static("x-weir-filter");
 /// The upstream ends a request after 60 s (`docs/semantics.md` §8.8). A little more time lets its
 /// own response arrive.
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(65);
@@ -88,6 +90,8 @@ impl<'a> Get<'a> {
             .uri(exact(self.path_and_query)?)
             .header(ACCEPT, self.accept)
             .header(USER_AGENT, WEIR_USER_AGENT)
+            // A Weir before the API server must not answer with a part.
+            .header(FILTER_HEADER, "off")
             .body(empty_body())
             .map_err(|error| UpstreamError::Malformed(chain(&error)))?;
         if self.accepts_gzip {

@@ -178,6 +178,11 @@ async fn only_what_is_refused_is_filtered() {
         by("alice", "/api/v1/secrets").header("x-weir-filter", "namespaces"),
         by("alice", "/api/v1/namespaces/ns2/configmaps").header("x-weir-filter", "namespaces"),
         by("alice", &format!("{ALL}?watch=1")).header("x-weir-cache", "bypass"),
+        asked.clone().header("impersonate-user", "bob"),
+        asked
+            .clone()
+            .header("impersonate-user", "system:node:n")
+            .header("impersonate-group", "system:nodes"),
     ] {
         refused(proxy.call(&call).await, proxy.direct(&call).await);
     }
@@ -241,6 +246,23 @@ async fn a_watch_has_the_events_of_what_is_visible_until_that_changes() {
     unbind(&proxy, "ns2", "reader");
     assert_eq!(after.event().await["object"]["code"], 410);
     assert_eq!(after.next().await, Next::End);
+    // Nor does a client go on from a part as if it were the whole.
+    let list = until_visible(&proxy, &["ns1"]).await;
+    let version = list.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let mut part = open(&format!("resourceVersion={version}")).await;
+    bind(&proxy, "", "reader");
+    assert_eq!(part.event().await["object"]["code"], 410);
+    let resumed = open(&format!("resourceVersion={version}")).await;
+    assert_eq!(resumed.status, StatusCode::GONE);
+    let whole = until_visible(&proxy, &["ns1-a", "ns1", "ns2"]).await;
+    assert!(!is_filtered(&whole));
+    // Nor from the whole as if it had been the part.
+    let version = whole.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let api = format!("{RBAC}/v1");
+    proxy.upstream.store().delete(&api, "clusterrolebindings", "", "reader").unwrap();
+    until_visible(&proxy, &["ns1"]).await;
+    let mut resumed = open(&format!("resourceVersion={version}")).await;
+    assert_eq!(resumed.event().await["object"]["code"], 410);
     unbind(&proxy, "ns1", "reader");
     let refused = by("alice", ALL);
     eventually("nothing is visible", async || {

@@ -273,6 +273,8 @@ pub struct IndexWriter {
     unreadable: PerResource<usize>,
     /// Whether a permission may have been revoked.
     revoked: bool,
+    /// Whether anything has changed.
+    changed: bool,
 }
 
 /// The namespace (empty for the cluster) and name of an object.
@@ -290,6 +292,7 @@ impl IndexWriter {
         if self.objects.get(resource).get(&key) == Some(&policy) {
             return;
         }
+        self.changed = true;
         let old = self.withdraw(resource, &key);
         self.revoked |= old.is_some_and(|old| !old.is_within(&policy));
         let (namespace, name) = &key;
@@ -313,12 +316,13 @@ impl IndexWriter {
     pub fn remove(&mut self, resource: RbacResource, namespace: &str, name: &str) {
         let removed = self.withdraw(resource, &(namespace.into(), name.into()));
         self.revoked |= removed.is_some();
+        self.changed |= removed.is_some();
     }
 
     /// Replaces all objects of a resource. Counts as a revocation: permissions may have been
     /// revoked before this list.
     pub(super) fn replace(&mut self, resource: RbacResource, objects: HashMap<ObjectKey, Policy>) {
-        self.revoked = true;
+        (self.revoked, self.changed) = (true, true);
         let before = self.objects.get(resource).keys();
         let removed: Vec<_> = before.filter(|key| !objects.contains_key(*key)).cloned().collect();
         for key in removed {
@@ -333,6 +337,11 @@ impl IndexWriter {
     /// none.
     pub(super) fn take_revoked(&mut self) -> bool {
         std::mem::take(&mut self.revoked)
+    }
+
+    /// Returns whether anything has changed since the last call.
+    pub(super) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// Returns the index of the present objects.

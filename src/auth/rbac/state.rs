@@ -30,7 +30,8 @@ pub(super) struct RbacState {
     valid_until_ms: PerResource<AtomicU64>,
     /// When a permission was last revoked, in nanoseconds after `started`; 0 for never.
     last_revocation_ns: AtomicU64,
-    /// The number of changes that the index includes, or fewer.
+    /// The number of changes that the index includes, or fewer. It also rises when the index
+    /// becomes valid.
     changes: watch::Sender<u64>,
     started: Instant,
     metrics: RbacMetrics,
@@ -76,8 +77,10 @@ impl RbacState {
             let since = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
             self.last_revocation_ns.fetch_max(since, Ordering::Release);
         }
-        self.index.store(Arc::new(writer.index()));
-        self.note_change();
+        if writer.take_changed() {
+            self.index.store(Arc::new(writer.index()));
+            self.note_change();
+        }
         let (total, unreadable) = (writer.len(resource), writer.unreadable(resource));
         self.metrics.set_objects(resource.as_str(), total, unreadable);
     }
@@ -87,7 +90,7 @@ impl RbacState {
         self.changes.subscribe()
     }
 
-    /// Wakes those who wait for a change.
+    /// Wakes those who wait for a change, or for the index to be valid.
     pub(super) fn note_change(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -95,9 +98,14 @@ impl RbacState {
     /// Sets until when a resource is valid; `None` for not at all. Replaces the earlier time.
     pub(super) fn set_valid_until(&self, resource: RbacResource, until: Option<Instant>) {
         let until_ms = until.map_or(0, |until| self.millis(until));
-        self.valid_until_ms.get(resource).store(until_ms, Ordering::Release);
-        let is_current = until.is_some_and(|until| until > Instant::now());
+        let before_ms = self.valid_until_ms.get(resource).swap(until_ms, Ordering::AcqRel);
+        let now = Instant::now();
+        let is_current = until.is_some_and(|until| until > now);
         self.metrics.set_current(resource.as_str(), is_current);
+        // Those who found the index invalid at the last change look again.
+        if is_current && before_ms <= self.millis(now) {
+            self.note_change();
+        }
     }
 
     fn millis(&self, time: Instant) -> u64 {

@@ -30,8 +30,12 @@ pub(super) enum IndexKey {
 }
 
 impl IndexKey {
-    /// Returns the narrowest key that covers every object that the filter matches.
+    /// Returns the narrowest key that covers every object that the filter matches. That of a user who
+    /// may not see all objects depends on none that is not visible.
     pub(super) fn from_filter(filter: &WatchFilter) -> Self {
+        if let Some(visible) = &filter.visible {
+            return Self::Visible(Arc::clone(visible));
+        }
         match (filter.required_namespace(), filter.required_name()) {
             (Some(namespace), Some(name)) => Self::Object(Key::new(namespace, name)),
             (namespace, name) => {
@@ -41,8 +45,6 @@ impl IndexKey {
                     Self::Name(name.into())
                 } else if let Some(namespace) = namespace {
                     Self::Namespace(namespace.into())
-                } else if let Some(visible) = &filter.visible {
-                    Self::Visible(Arc::clone(visible))
                 } else {
                     filter.shard.clone().map_or(Self::Unindexed, Self::Shard)
                 }

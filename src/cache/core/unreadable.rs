@@ -68,9 +68,8 @@ impl UnreadableObjects {
         }
         let (namespace, name) = (filter.required_namespace(), filter.required_name());
         // Whether another user's objects can be read must not show.
-        if let (Some(visible), None) = (&filter.visible, namespace) {
-            return self.len() > SEARCHED_MAX
-                || self.iter().any(|(namespace, name)| visible.may_have(namespace, name));
+        if let Some(visible) = &filter.visible {
+            return self.iter().any(|(namespace, name)| visible.may_have(namespace, name));
         }
         match (namespace, name) {
             (None, None) => true,
@@ -96,7 +95,7 @@ impl UnreadableObjects {
         if self.last_change <= at {
             return false;
         }
-        if let (Some(visible), None) = (&filter.visible, filter.required_namespace()) {
+        if let Some(visible) = &filter.visible {
             let mut changed = self.changed.iter().filter(|(_, changed)| **changed > at);
             return self.forgotten > at || changed.any(|(place, _)| visible.may_have(place, ""));
         }
@@ -212,8 +211,8 @@ fn weight((namespace, name, uid): &ObjectId) -> usize {
 /// The cost of an object besides its strings: three allocations with two reference counts each, and
 /// its place in the set. An overestimate.
 const OVERHEAD_BYTES: usize = 192;
-/// The most objects that are searched for a name in all namespaces, or for what a user may see. If
-/// there are more, one of them counts as that.
+/// The most objects that are searched for a name in all namespaces. If there are more, it counts as
+/// the name of one.
 const SEARCHED_MAX: usize = 1_000;
 /// The namespaces whose last change is remembered. When there are more, all of them count as
 /// changed.

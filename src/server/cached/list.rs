@@ -52,7 +52,9 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     if plan.is_page() && read.filtered.is_none() && !services.registry.upstream_has_snapshots() {
         return Err(plan.unavailable());
     }
-    if !read.is_seen_at(plan.read_at) {
+    if let ReadAt::Exact(at) = plan.read_at
+        && !read.was_seen_at(at)
+    {
         return Err(plan.unavailable());
     }
     let counts_shard = read.counts_shard().await?;
@@ -61,11 +63,15 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
             let handle = read.ready_cache().await?;
             read.wait_until_fresh(&handle, freshness).await?;
             let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
-            (handle, state)
+            match read.is_start(state.resource_version()) {
+                true => (handle, state),
+                false => proved_state(read).await?,
+            }
         }
         ReadAt::Consistent => proved_state(read).await?,
         ReadAt::Exact(at) => read.cache_holding(at).await?.ok_or(plan.unavailable())?,
     };
+    read.ensure_seen()?;
     let is_covered = match plan.read_at {
         ReadAt::Newest(_) | ReadAt::Consistent => state.covers(&target.filter),
         ReadAt::Exact(at) => state.covers_since(&target.filter, at),

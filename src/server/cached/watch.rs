@@ -70,7 +70,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
         Err(reason) => return without_cache(&read, plan, reason).await,
     };
     if let Start::After(after) = plan.start
-        && !read.is_seen_after(plan.start)
+        && !read.was_seen_at(after)
     {
         return Ok(expired(&read, Some(&handle), WatchStart::After(after), after));
     }
@@ -159,6 +159,9 @@ async fn open(
     Ok(match start {
         Start::State(freshness) => {
             let state = match freshness {
+                Freshness::Any if read.filtered.is_some() => {
+                    read.fresh_state(handle, None, began).await?
+                }
                 Freshness::Any => handle.newest_start(),
                 Freshness::NotOlderThan(asked) => {
                     read.fresh_state(handle, Some(asked), began).await?

@@ -25,7 +25,7 @@
 //!    nothing to do, wait.
 //!
 //! Two sources wake the task. The cache does when there may be an event; then neither a timer nor
-//! the clock is polled. A timer (the revocation, the drain, the one clock timer) first sets a flag,
+//! the clock is polled. A timer (an end, the drain, the one clock timer) first sets a flag,
 //! and is polled only if the flag is set, so that it is polled even while events come without a
 //! pause. No event is returned after the poll that found the watch revoked.
 

@@ -17,6 +17,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 pub(crate) use crate::auth::bearer::PROTOCOL_TOKEN_PREFIX;
+pub(crate) use crate::upstream::fetch::FILTER_HEADER;
 
 /// The error for a `Connection` header that names this identity header. Such a request is refused.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,8 +30,6 @@ pub(crate) const CACHE_HEADER: HeaderName = HeaderName::from_static("x-weir-cach
 pub(crate) const DROPPED_HEADER: HeaderName = HeaderName::from_static("x-weir-dropped");
 /// Says that a response has only the objects that its user may see, and by what they were chosen.
 pub(crate) const FILTERED_HEADER: HeaderName = HeaderName::from_static("x-weir-filtered");
-/// Asks for such a response, or (`off`) for none.
-pub(crate) const FILTER_HEADER: HeaderName = HeaderName::from_static("x-weir-filter");
 /// The uid of the FlowSchema of a request; kube-apiserver's.
 pub(crate) const FLOW_SCHEMA_UID: HeaderName =
     HeaderName::from_static("x-kubernetes-pf-flowschema-uid");

@@ -202,6 +202,7 @@ impl Access {
             || !(request.name.is_empty() || request.name_lifted)
             || !gateway.authorizer.follows_roles()
             || headers::bypasses_cache(&context.parts.headers)
+            || headers::impersonates(&context.parts.headers)
         {
             return Ok(false);
         }
@@ -227,10 +228,8 @@ impl Access {
             return None;
         };
         let identity = context.auth.identity.as_ref()?;
-        let attributes = Attributes::from_request(&context.info);
-        let is_namespaced = context.resource.as_ref()?.namespaced;
-        let view = gateway.authorizer.view(&identity.user, &attributes, is_namespaced)?;
-        let visible = view.visible(None)?;
+        let view = gateway.view_of(context)?;
+        let (visible, _) = view.visible(None)?;
         if view.seen(&visible).as_ref().is_some_and(|objects| objects.is_empty()) {
             return None;
         }
@@ -238,6 +237,13 @@ impl Access {
         let reauthorization =
             gateway.reauthorization(context.client, presented, identity, None, None);
         Some((view, reauthorization))
+    }
+
+    /// Notes that the user of a request may read the whole collection. Returns whether this may be
+    /// more than the user saw before.
+    pub(crate) fn forget_view(&self, context: &RequestContext<'_>) -> bool {
+        let view = self.gateway.as_ref().and_then(|gateway| gateway.view_of(context));
+        view.is_some_and(|view| view.forget())
     }
 
     /// Authenticates and authorizes a request that a cache could answer. Returns how a watch is
@@ -295,6 +301,13 @@ impl Access {
 }
 
 impl Gateway {
+    fn view_of(&self, context: &RequestContext<'_>) -> Option<UserView> {
+        let attributes = Attributes::from_request(&context.info);
+        let is_namespaced = context.resource.as_ref()?.namespaced;
+        let user = &context.auth.identity.as_ref()?.user;
+        self.authorizer.view(user, &attributes, is_namespaced)
+    }
+
     /// Allows a read of `sender` as another user if roles allow both; `None` if they do not. No
     /// review asks about the other user: the limits of reviews are the sender's.
     fn allow_impersonation(

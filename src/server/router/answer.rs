@@ -11,6 +11,7 @@ use http::{HeaderValue, Method, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::filtered::Outcome;
 use super::review::Unreviewed;
 use super::{Answer, Forwarding, Router};
 use crate::api::request_info::Verb;
@@ -82,8 +83,9 @@ impl Router {
             }
         };
         let served = match Box::pin(self.serve_filtered(context, &caller)).await {
-            Ok(Some(reply)) => Ok(reply),
-            Ok(None) => self.serve_cached(context, &caller).await,
+            Ok(Outcome::Answered(reply)) => Ok(reply),
+            Ok(Outcome::Allowed(by)) => self.serve_cached(context, &caller, Some(by)).await,
+            Ok(Outcome::Unfiltered) => self.serve_cached(context, &caller, None).await,
             Err(bypass) => Err(bypass),
         };
         context.ended_in_cache(served.is_ok());
@@ -162,11 +164,13 @@ impl Router {
         Ok(reply)
     }
 
-    /// Returns the response of a cache, or why there is none.
+    /// Returns the response of a cache, or why there is none. `allowed` is how a watch is authorized
+    /// again, if the request was authorized before.
     async fn serve_cached(
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
+        allowed: Option<Option<Reauthorization>>,
     ) -> Result<Reply, Bypass> {
         let is_consistent = match &context.decision {
             Err(reason) => return Err(self.caches.noted(*reason, context).into()),
@@ -176,7 +180,10 @@ impl Router {
         self.discover(context, caller, is_consistent).await?;
         context.ended_without_span("discover");
         let target = target(context)?;
-        let reauthorization = self.review(context, caller).await?;
+        let reauthorization = match allowed {
+            Some(reauthorization) => reauthorization,
+            None => self.review(context, caller).await?,
+        };
         context.ended("authorize");
         let read = UserRead { target, handshake, reauthorization, view: None };
         self.read_cache(context, read).await

@@ -2,16 +2,18 @@
 //! see (`docs/decisions/filtered-lists.md`).
 //!
 //! It is refused by the same decision as any other read, by roles or by an access review: what is
-//! allowed is never filtered. Nothing of it is forwarded, since the API server would refuse it:
-//! what no cache answers gets an error of its own, or that refusal.
+//! allowed is never filtered. What is refused is not forwarded, since the API server would refuse
+//! it: what no cache answers gets an error of its own, or that refusal.
 
 use http::StatusCode;
 
 use super::Router;
 use crate::api::status::Status;
+use crate::auth::reauthorization::Reauthorization;
+use crate::cache::refusal::Refusal;
 use crate::config::ConsistentLists;
 use crate::server::cached::read::target;
-use crate::server::delegate::{self, Reason};
+use crate::server::delegate::{self, CachedDecision, ReadAt, Reason, Start};
 use crate::server::http::headers::remove_tables;
 use crate::server::http::refusal::refusal;
 use crate::server::http::response::Reply;
@@ -20,26 +22,51 @@ use crate::server::request::context::RequestContext;
 use crate::server::request::rejection::{Bypass, Rejection, RejectionCause};
 use crate::server::router::answer::UserRead;
 
+/// What has become of a request that may be answered in part.
+pub(super) enum Outcome {
+    /// It is no such request, or nobody can say.
+    Unfiltered,
+    /// It is allowed as a whole. A watch is authorized again by this.
+    Allowed(Option<Reauthorization>),
+    Answered(Reply),
+}
+
 impl Router {
-    /// Returns the part of a list or watch that its user may see. `None` if the request is to be
-    /// answered like any other.
+    /// Returns the part of a list or watch that its user may see, if the whole is refused.
     pub(super) async fn serve_filtered(
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
-    ) -> Result<Option<Reply>, Bypass> {
+    ) -> Result<Outcome, Bypass> {
         if !self.access.may_filter(context)? || self.caches.find_resource(context).await.is_err() {
-            return Ok(None);
+            return Ok(Outcome::Unfiltered);
         }
         let denial = match self.review(context, caller).await {
             Err(Bypass::Refuse(denial)) if denial.cause == RejectionCause::Forbidden => denial,
-            Err(Bypass::Refuse(refused)) => return Err(refused.into()),
-            Ok(_) | Err(Bypass::Forward(_)) => return Ok(None),
+            Ok(reauthorization) => {
+                self.ensure_whole(context)?;
+                return Ok(Outcome::Allowed(reauthorization));
+            }
+            // Asked for again where a decision is needed at all.
+            Err(_) => return Ok(Outcome::Unfiltered),
         };
         match self.read_filtered(context, caller).await {
-            Ok(reply) => Ok(Some(reply)),
+            Ok(reply) => Ok(Outcome::Answered(reply)),
             Err(Bypass::Forward(reason)) => Err(unanswered(reason, denial).into()),
             Err(refused) => Err(refused),
+        }
+    }
+
+    /// Ensures that a client which goes on from a state has seen all of it, and not only a part.
+    fn ensure_whole(&self, context: &RequestContext<'_>) -> Result<(), Rejection> {
+        let goes_on = match &context.decision {
+            Ok(CachedDecision::List(plan, _)) => matches!(plan.read_at, ReadAt::Exact(_)),
+            Ok(CachedDecision::Watch(plan, _)) => matches!(plan.start, Start::After(_)),
+            _ => false,
+        };
+        match self.access.forget_view(context) && goes_on {
+            true => Err(expired(OLD, Reason::Exact)),
+            false => Ok(()),
         }
     }
 
@@ -69,13 +96,19 @@ impl Router {
 /// forwarded.
 fn unanswered(reason: Reason, denial: Rejection) -> Rejection {
     let status = match reason {
-        Reason::Exact | Reason::BeforeCache => refusal(StatusCode::GONE, "Expired", OLD.to_owned()),
-        Reason::Continue => refusal(StatusCode::GONE, "Expired", OLD_PAGE.to_owned()),
+        Reason::Exact | Reason::BeforeCache => return expired(OLD, reason),
+        Reason::Continue => return expired(OLD_PAGE, reason),
         Reason::Form => refusal(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", FORM.to_owned()),
         Reason::Consistent | Reason::Unproved => Status::initializing(),
+        Reason::Refused(Refusal::Stopping) => Status::initializing(),
         reason if reason.wants_cache() => Status::initializing(),
         _ => return denial,
     };
+    Rejection::new(status, RejectionCause::Forward(reason))
+}
+
+fn expired(message: &str, reason: Reason) -> Rejection {
+    let status = refusal(StatusCode::GONE, "Expired", message.to_owned());
     Rejection::new(status, RejectionCause::Forward(reason))
 }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{select, subsequence};
 
 use super::*;
 use crate::api::selector::shard::{self, ShardSelector};
 use crate::cache::core::snapshot::{Continuation, Page, PageRange, Snapshot};
 use crate::cache::core::store::ScanIndex;
+use crate::cache::core::visible::VisibleObjects;
 use crate::cache::core::watch_cache::Change;
 
 type Pods = BTreeMap<String, Pod>;
@@ -192,6 +193,7 @@ proptest! {
         listed in vec(any_pod(), 0..16),
         namespace in select(&["", "ns1", "a"][..]),
         selects in any::<bool>(),
+        visible in proptest::option::of(subsequence(&["ns1", "ns1-a", "ns10", "a"][..], 0..=4)),
         limits in vec(1..5_usize, 1..4),
     ) {
         let listed: Vec<_> = pods_by_key(listed).into_values().map(|pod| pod.at(1)).collect();
@@ -199,6 +201,7 @@ proptest! {
         let snapshot = Snapshot::latest(&cache.state().unwrap());
         let mut filter = if selects { by_app("a") } else { WatchFilter::default() };
         filter.namespace = Some(namespace.into());
+        filter.visible = visible.map(VisibleObjects::in_namespaces).map(Arc::new);
         let whole = snapshot.page(&filter, &PageRange::default());
         let (mut deliveries, mut from) = (Vec::new(), String::new());
         for limit in limits.iter().cycle() {

@@ -1,10 +1,13 @@
 //! Random steps of a history, and the filters of the model.
 
+use std::sync::Arc;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::select;
+use proptest::sample::{select, subsequence};
 
 use crate::cache::core::tests::{Delivery, Pod, by_app, in_namespace, on_node};
+use crate::cache::core::visible::VisibleObjects;
 use crate::cache::core::watcher::WatchFilter;
 
 const NAMESPACES: [&str; 4] = ["ns1", "ns1-a", "ns10", "a"];
@@ -52,6 +55,8 @@ pub(super) struct ModelFilter {
     pub(super) name: Option<&'static str>,
     pub(super) node: Option<&'static str>,
     pub(super) app: Option<&'static str>,
+    /// The namespaces that the user may see.
+    pub(super) visible: Option<Vec<&'static str>>,
 }
 
 impl ModelFilter {
@@ -60,6 +65,11 @@ impl ModelFilter {
             && self.name.is_none_or(|name| name == pod.name)
             && self.node.is_none_or(|node| node == pod.node)
             && self.app.is_none_or(|app| app == pod.app)
+            && self.is_visible(pod)
+    }
+
+    fn is_visible(&self, pod: &Pod) -> bool {
+        self.visible.as_ref().is_none_or(|visible| visible.contains(&&*pod.namespace))
     }
 
     /// Returns whether the dispatcher may wake the watcher for an event, judged by the watcher's
@@ -69,6 +79,7 @@ impl ModelFilter {
         let namespace =
             |pod: &Pod| self.namespace.is_none_or(|namespace| namespace == pod.namespace);
         event.old.iter().chain(&event.new).any(|pod| match (self.name, self.namespace, self.node) {
+            _ if self.visible.is_some() => self.is_visible(pod),
             (Some(_), Some(_), _) => name(pod) && namespace(pod),
             (_, _, Some(node)) => node == pod.node,
             _ => name(pod) && namespace(pod),
@@ -84,6 +95,9 @@ impl ModelFilter {
         if let Some(node) = self.node {
             filter.fields = on_node(node).fields;
         }
+        let in_namespaces =
+            |visible: &Vec<_>| VisibleObjects::in_namespaces(visible.iter().copied());
+        filter.visible = self.visible.as_ref().map(in_namespaces).map(Arc::new);
         filter
     }
 }
@@ -153,11 +167,14 @@ fn any_filter() -> impl Strategy<Value = ModelFilter> {
     let name = proptest::option::weighted(0.3, select(&NAMES[..]));
     let node = proptest::option::weighted(0.3, select(&["n1", "n2", ""][..]));
     let app = proptest::option::weighted(0.3, select(&["a", "b"][..]));
-    (namespace, name, node, app).prop_map(|(namespace, name, node, app)| ModelFilter {
+    let visible = proptest::option::weighted(0.3, subsequence(&NAMESPACES[..], 0..=4));
+    let filter = (namespace, name, node, app, visible);
+    filter.prop_map(|(namespace, name, node, app, visible)| ModelFilter {
         namespace,
         name,
         node,
         app,
+        visible,
     })
 }
 
