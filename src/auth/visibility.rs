@@ -279,3 +279,6 @@ const ENTRY_BYTES: usize = 256;
 /// The memory of what is remembered. A user of a hundred namespaces takes some 6 KB for a
 /// collection.
 const BYTES_MAX: u64 = 32 << 20;
+
+#[cfg(test)]
+mod tests;

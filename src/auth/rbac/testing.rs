@@ -38,6 +38,12 @@ impl TestRbac {
         }
     }
 
+    /// Makes the copy valid again.
+    pub(crate) fn validate(&self) {
+        let long = Instant::now() + Duration::from_secs(24 * 3600);
+        self.rbac.state.set_valid_until(RbacResource::Roles, Some(long));
+    }
+
     /// Makes the copy invalid.
     pub(crate) fn invalidate(&self) {
         self.rbac.state.set_valid_until(RbacResource::Roles, None);
@@ -46,11 +52,21 @@ impl TestRbac {
     /// Allows a user to read pods everywhere.
     pub(crate) fn grant(&self, user: &str) {
         let role = r#"{"rules":[{"verbs":["*"],"apiGroups":[""],"resources":["pods"]}]}"#;
-        self.put(RbacResource::ClusterRoles, "pods", role);
-        let binding = format!(
-            r#"{{"subjects":[{{"kind":"User","name":"{user}"}}],"roleRef":{{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"pods"}}}}"#
-        );
-        self.put(RbacResource::ClusterRoleBindings, user, &binding);
+        self.put(RbacResource::ClusterRoles, "", "pods", role);
+        self.put(RbacResource::ClusterRoleBindings, "", user, &binding(user));
+    }
+
+    /// Allows a user to read pods in a namespace.
+    pub(crate) fn grant_in(&self, namespace: &str, user: &str) {
+        let role = r#"{"rules":[{"verbs":["*"],"apiGroups":[""],"resources":["pods"]}]}"#;
+        self.put(RbacResource::ClusterRoles, "", "pods", role);
+        self.put(RbacResource::RoleBindings, namespace, user, &binding(user));
+    }
+
+    /// Removes what [`grant_in`](Self::grant_in) gave to a user.
+    pub(crate) fn revoke_in(&self, namespace: &str, user: &str) {
+        let bindings = RbacResource::RoleBindings;
+        self.rbac.state.change(bindings, |writer| writer.remove(bindings, namespace, user));
     }
 
     /// Removes what [`grant`](Self::grant) gave to a user.
@@ -59,10 +75,16 @@ impl TestRbac {
         self.rbac.state.change(bindings, |writer| writer.remove(bindings, "", user));
     }
 
-    fn put(&self, resource: RbacResource, name: &str, json: &str) {
-        let policy = Policy::parse(resource, "", json.as_bytes());
+    fn put(&self, resource: RbacResource, namespace: &str, name: &str, json: &str) {
+        let policy = Policy::parse(resource, namespace, json.as_bytes());
         assert_ne!(policy, Policy::Unreadable);
-        let key = ("".into(), name.into());
+        let key = (namespace.into(), name.into());
         self.rbac.state.change(resource, |writer| writer.put_policy(resource, key, policy));
     }
+}
+
+fn binding(user: &str) -> String {
+    format!(
+        r#"{{"subjects":[{{"kind":"User","name":"{user}"}}],"roleRef":{{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"pods"}}}}"#
+    )
 }

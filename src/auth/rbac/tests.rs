@@ -4,7 +4,7 @@
 mod model;
 mod table;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -164,6 +164,29 @@ proptest! {
                 let found = index.find_reason(&user, &action, |other| other == reason);
                 prop_assert_eq!(found, Some(reason));
             }
+        }
+    }
+
+    #[test]
+    fn the_namespaces_of_a_user_are_those_in_which_the_model_allows(
+        steps in proptest::collection::vec(step(), 0..24),
+        requests in proptest::collection::vec((any_user(), action()), 1..24),
+    ) {
+        let (mut objects, mut writer) = (Objects::new(), IndexWriter::default());
+        for step in steps {
+            apply(&mut objects, &mut writer, step);
+        }
+        let index = writer.index();
+        for (user, action) in requests {
+            let Action::Resource { verb, group, resource, subresource, name, .. } = action else { continue };
+            let action_in = |namespace| Action::Resource { verb, group, resource, subresource, namespace, name };
+            let is_allowed = |namespace: &&str| !model::reasons(&objects, &user, &action_in(namespace)).is_empty();
+            if is_allowed(&"") {
+                continue;
+            }
+            let expected: BTreeSet<_> = ["one", "two", "three"].into_iter().filter(is_allowed).collect();
+            let found: BTreeSet<_> = index.namespaces_allowing(&user, action_in).collect();
+            prop_assert_eq!(found, expected);
         }
     }
 
