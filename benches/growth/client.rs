@@ -44,7 +44,7 @@ impl Observations {
 pub(crate) struct Watches {
     pub(crate) observations: Arc<Observations>,
     /// The token of their user; empty for none.
-    pub(crate) token: &'static str,
+    token: &'static str,
     tasks: JoinSet<()>,
 }
 
@@ -63,6 +63,11 @@ impl Watches {
             }
         }
         watches
+    }
+
+    /// None yet, of the user of a token.
+    pub(crate) fn with_token(token: &'static str) -> Self {
+        Self { token, ..Self::default() }
     }
 
     /// Opens one more.

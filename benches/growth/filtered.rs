@@ -36,6 +36,12 @@ pub(crate) fn grow() -> Curve {
         users.extend(TENANTS.map(|name| User::with_rules(name, name, Vec::new())));
         let options = SimulatorOptions { users, ..SimulatorOptions::default() };
         let upstream = Simulator::start(options).await.expect("a simulator");
+        for number in 0..NAMESPACES {
+            let name = namespace(number);
+            let object =
+                json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            upstream.store().create(object).expect("the namespace is created");
+        }
         for number in 0..OBJECTS {
             upstream.store().create(config_map(number, 0)).expect("the object is created");
         }
@@ -106,7 +112,7 @@ async fn list(weir: &Weir, token: &str, selector: &str, visible: usize) -> f64 {
 
 /// 1,000 watches of a user, and changes of objects of all namespaces. Returns the cost of a change.
 async fn watch(weir: &Weir, upstream: &Simulator, token: &'static str, selector: &str) -> f64 {
-    let mut watches = Watches { token, ..Watches::default() };
+    let mut watches = Watches::with_token(token);
     let from = upstream.store().revision();
     for _ in 0..WATCHERS / STREAMS {
         let connection = connect(weir.address).await;
