@@ -20,7 +20,6 @@ pub(crate) mod testing;
 mod tests;
 mod wire;
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -249,11 +248,7 @@ async fn wait(outcome: SharedOutcome<ReviewResult>) -> ReviewResult {
     })
 }
 
-impl fmt::Debug for AccessReviews {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AccessReviews")
-    }
-}
+crate::api::opaque!(AccessReviews);
 
 /// A review that was in flight when a permission was revoked is repeated once. The second one is
 /// sent after the revocation and always counts.

@@ -39,7 +39,6 @@ const FAILURE_TTL: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,11 +195,7 @@ impl TokenReviews {
     }
 }
 
-impl fmt::Debug for TokenReviews {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenReviews").finish_non_exhaustive()
-    }
-}
+crate::api::opaque!(TokenReviews);
 
 impl Inner {
     /// Returns the outcome of this token's review. Starts a review if none is in flight, unless

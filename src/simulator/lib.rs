@@ -363,12 +363,8 @@ impl Drop for Simulator {
     }
 }
 
-/// Omits the private key.
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tls").finish_non_exhaustive()
-    }
-}
+// Omits the private key.
+weir_api::opaque!(Tls);
 
 /// Attempts of a restart to bind its port again.
 const REBIND_TRIES: u32 = 50;

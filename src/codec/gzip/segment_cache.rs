@@ -13,7 +13,6 @@
 //! if several lists need it at the same time. An evicted segment counts as held while clients read
 //! it ([`HeldBytes`]).
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +35,7 @@ pub struct SegmentCache {
     cache: Cache<Run, Arc<Segment>>,
 }
 
-impl fmt::Debug for SegmentCache {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SegmentCache").finish_non_exhaustive()
-    }
-}
+weir_api::opaque!(SegmentCache);
 
 /// A list of which some segments may still be missing.
 pub struct PendingList {
