@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::age::age as age_of;
 use super::cells::{containers, joined, pairs};
-use crate::json::{array, text};
+use crate::json::{array, number, text};
 
 /// Returns the cells of a pod.
 pub(super) fn pod(object: &Value, age: &str) -> Value {
@@ -198,8 +198,4 @@ fn selector(object: &Value, empty: &str) -> String {
         "<none>" => empty.to_owned(),
         value => value.to_owned(),
     }
-}
-
-fn number(object: &Value, pointer: &str) -> i64 {
-    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }
