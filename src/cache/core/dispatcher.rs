@@ -259,7 +259,7 @@ fn mark_all<'a>(
     marked: &mut Vec<Arc<Cursor>>,
 ) {
     for cursor in cursors {
-        if cursor.mark(events, round) {
+        if cursor.marks.mark(events, round) {
             marked.push(Arc::clone(cursor));
         }
     }

@@ -267,6 +267,6 @@ impl Drop for WatchCache {
 
 fn wake(cursors: &[Arc<Cursor>]) {
     for cursor in cursors {
-        cursor.wake_task();
+        cursor.wake_slot.wake();
     }
 }
