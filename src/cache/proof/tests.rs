@@ -15,7 +15,7 @@ use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::probe::Probed;
-use crate::cache::reflector::{Reflector, StartOptions};
+use crate::cache::reflector::{self, StartOptions};
 use crate::cache::script::{Feed, Script, bookmark, config, object, page, seams, status, upsert};
 use crate::config::{CacheConfig, ConsistentLists};
 use crate::testing::config_maps;
@@ -47,11 +47,11 @@ impl Rig {
         let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
         let key = CacheKey { gvr, representation, scope: Scope::Cluster };
         let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
-        let reflector = Reflector::new(cached.clone(), StartOptions::default());
+        let running = reflector::run(cached.clone(), StartOptions::default());
         let feed = script.on_watch();
         let initial = (1..=objects).map(|number| upsert(&number.to_string(), number));
         feed.send(initial.chain([bookmark(2000, true)]).collect());
-        let task = tokio::spawn(reflector.run());
+        let task = tokio::spawn(running);
         cached.watch_cache.progress().wait_for(Option::is_some).await.unwrap();
         script.on_probe(2005);
         Self { script, cached, feed, metrics, _task: task }

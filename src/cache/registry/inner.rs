@@ -15,7 +15,7 @@ use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
-use crate::cache::reflector::{Reflector, StartOptions};
+use crate::cache::reflector::{self, StartOptions};
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::cache_map::CacheMap;
 use crate::cache::registry::eviction::{give_back, make_space};
@@ -184,7 +184,7 @@ impl Inner {
             cached
         });
         if let Some(cached) = inserted {
-            let reflector = Reflector::new(cached.clone(), options).run().boxed();
+            let reflector = reflector::run(cached.clone(), options).boxed();
             let registry = Arc::clone(self);
             self.context.tasks.spawn(async move {
                 // A defect that the objects of one resource expose must not affect other resources.
