@@ -66,7 +66,7 @@ pub(crate) fn run(
         let work = async {
             tokio::select! {
                 biased;
-                () = cached.lifecycle.cancel().cancelled() => cached.lifecycle.stop_reason(),
+                () = cached.lifecycle.cancel.cancelled() => cached.lifecycle.stop_reason(),
                 refusal = driver.work() => refusal,
             }
         };

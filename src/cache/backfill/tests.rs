@@ -35,7 +35,7 @@ impl Rig {
         let (script, resource) = (Arc::new(Script::default()), Arc::new(config_maps()));
         let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
         let key = CacheKey { gvr, representation, scope: Scope::Cluster };
-        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
+        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context, false));
         let running = reflector::run(cached.clone(), StartOptions::default());
         let feed = script.on_watch();
         feed.send(vec![upsert("a", 90), upsert("b", 95), bookmark(100, true)]);

@@ -62,7 +62,7 @@ impl Rig {
             representation: Representation::Json,
             scope: Scope::Cluster,
         };
-        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
+        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context, false));
         let running = run(cached.clone(), options);
         Self { script, cached, task: tokio::spawn(running) }
     }

@@ -169,7 +169,8 @@ impl Inner {
             let budget = &self.context.budget;
             let upstream = self.source.connect(&resource, key.representation, &key.scope, budget);
             let context = Arc::clone(&self.context);
-            let cached = Arc::new(CachedResource::new(key, resource, upstream, context));
+            let cached =
+                Arc::new(CachedResource::new(key, resource, upstream, context, was_over_budget));
             if list_at.is_some() {
                 cached.gate.begin_in_the_past();
             }
@@ -177,9 +178,6 @@ impl Inner {
                 cached.writer.distrust(through);
                 let report = self.quarantines.report(&cached.key);
                 cached.findings.inherit(report.unwrap_or_default());
-            }
-            if was_over_budget {
-                cached.lifecycle.set_was_over_budget();
             }
             cached
         });
@@ -231,7 +229,7 @@ impl Inner {
         if !cached.lifecycle.is_retiring() {
             // Lists may be readable where watches are not, so a state alone proves nothing.
             let is_readable = refusal != Refusal::Unreadable
-                || cached.lifecycle.created().elapsed() > READABLE_AFTER;
+                || cached.lifecycle.created.elapsed() > READABLE_AFTER;
             if cached.lifecycle.is_ready() && is_readable {
                 self.negative_cache.forget(&cached.key);
             }
