@@ -58,31 +58,19 @@ enum Standing {
     },
 }
 
-/// The state of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It gets requests.
-    Usable,
-    /// It is shutting down: nothing new goes there.
-    Draining,
-    /// Its probes or requests failed.
-    Ejected,
-    /// The ejection is over, and a probe decides.
-    HalfOpen,
-    /// It was never reached.
-    Unreachable,
-}
-
-impl State {
-    /// Returns a fixed word for metrics and logs.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Usable => "usable",
-            Self::Draining => "draining",
-            Self::Ejected => "ejected",
-            Self::HalfOpen => "half-open",
-            Self::Unreachable => "unreachable",
-        }
+crate::api::labels! {
+    /// The state of a server, with a fixed word for metrics and logs.
+    pub(crate) enum State {
+        /// It gets requests.
+        Usable = "usable",
+        /// It is shutting down: nothing new goes there.
+        Draining = "draining",
+        /// Its probes or requests failed.
+        Ejected = "ejected",
+        /// The ejection is over, and a probe decides.
+        HalfOpen = "half-open",
+        /// It was never reached.
+        Unreachable = "unreachable",
     }
 }
 
