@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::parse::{ANNOTATION, parse_bookmark};
+use crate::protobuf::object::map_pair;
 use crate::protobuf::wire::{Field, Fields, push_head};
 use crate::{protobuf, splice};
 
@@ -127,7 +128,7 @@ fn add_pair_to_protobuf(object: &[u8], key: &str, value: &str) -> Option<Vec<u8>
         let field = field.ok()?;
         let after = match field.number.cmp(&ANNOTATIONS) {
             Ordering::Less => false,
-            Ordering::Equal => key_of(field.bytes().ok()?)? > key.as_bytes(),
+            Ordering::Equal => map_pair(field.bytes().ok()?).ok()?.0 > key.as_bytes(),
             Ordering::Greater => true,
         };
         if after {
@@ -152,19 +153,8 @@ fn is_removed(field: &Field<'_>) -> Option<bool> {
     if field.number != ANNOTATIONS {
         return Some(false);
     }
-    let key = key_of(field.bytes().ok()?)?;
+    let (key, _) = map_pair(field.bytes().ok()?).ok()?;
     Some([ANNOTATION, BLUEPRINT].iter().any(|removed| removed.as_bytes() == key))
-}
-
-fn key_of(pair: &[u8]) -> Option<&[u8]> {
-    let mut key = &b""[..];
-    for field in Fields::new(pair) {
-        let field = field.ok()?;
-        if field.number == 1 {
-            key = field.bytes().ok()?;
-        }
-    }
-    Some(key)
 }
 
 /// The number of `ObjectMeta.annotations`, its tag, and the tags of a map's pairs.
