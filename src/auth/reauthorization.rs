@@ -163,30 +163,22 @@ impl Reauthorization {
 
     /// Checks once whether the user is still authenticated and authorized.
     async fn is_revoked(&mut self) -> bool {
-        match &self.presented {
+        let checked = match &self.presented {
             PresentedCredential::Invalid(_) => return true,
-            PresentedCredential::Token(_) => {
-                match self.authenticator.authenticate(&self.presented).await {
-                    Ok(identity) => self.identity = identity,
-                    Err(AuthenticationError::Unauthorized) => return true,
-                    // Keep the last identity.
-                    Err(
-                        AuthenticationError::Unavailable | AuthenticationError::TooManyRequests,
-                    ) => {}
-                }
-            }
+            PresentedCredential::Token(_) => self.authenticator.authenticate(&self.presented).await,
             // The handshake proved possession of the key. Only the CA is checked again.
-            PresentedCredential::User(_) => match self
-                .authenticator
-                .recheck_certificate(&self.peer, &self.identity)
-            {
-                Ok(identity) => self.identity = identity,
-                Err(AuthenticationError::Unauthorized) => return true,
-                Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {}
-            },
+            PresentedCredential::User(_) => {
+                self.authenticator.recheck_certificate(&self.peer, &self.identity)
+            }
             PresentedCredential::None
             | PresentedCredential::Unknown
-            | PresentedCredential::Ambiguous => {}
+            | PresentedCredential::Ambiguous => return self.is_denied().await,
+        };
+        match checked {
+            Ok(identity) => self.identity = identity,
+            Err(AuthenticationError::Unauthorized) => return true,
+            // Keep the last identity.
+            Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {}
         }
         self.is_denied().await
     }
