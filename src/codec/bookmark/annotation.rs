@@ -7,10 +7,11 @@ use std::cmp::Ordering;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::parse::{ANNOTATION, parse_bookmark};
-use crate::protobuf::object::map_pair;
+use crate::object::Layout;
+use crate::protobuf::object::{ParsedObject, is_annotated, map_pair};
 use crate::protobuf::wire::{Field, Fields, push_head};
-use crate::{protobuf, splice};
+use crate::{json, protobuf, splice};
+use weir_api::resource_version::ResourceVersion;
 
 /// Removes the annotations.
 pub(super) fn remove(object: &[u8]) -> Option<Vec<u8>> {
@@ -175,3 +176,26 @@ const EMPTY_LIST_JSON: &str = concat!(
 /// The same in protobuf: the raw bytes, which are those of its metadata.
 const EMPTY_LIST: &[u8] = b"\x12\x08\x0a\x06\x0a\0\x12\0\x1a\0";
 const ANNOTATION_PAIR: &str = r#""k8s.io/initial-events-end":"true""#;
+
+pub(super) struct ParsedBookmark {
+    pub(super) layout: Layout,
+    pub(super) resource_version: ResourceVersion,
+    pub(super) initial_events_end: bool,
+}
+
+pub(super) fn parse_bookmark(object: &[u8]) -> Option<ParsedBookmark> {
+    if protobuf::is_protobuf(object) {
+        let read = ParsedObject::parse(object).ok()?;
+        let metadata = read.layout.metadata.slice(object);
+        return Some(ParsedBookmark {
+            layout: read.layout,
+            resource_version: read.resource_version?,
+            initial_events_end: is_annotated(metadata, ANNOTATION, "true"),
+        });
+    }
+    let (layout, resource_version, annotations) = json::read_bookmark(object)?;
+    let initial_events_end = annotations.get(ANNOTATION).is_some_and(|value| value == "true");
+    Some(ParsedBookmark { layout, resource_version, initial_events_end })
+}
+
+const ANNOTATION: &str = "k8s.io/initial-events-end";
