@@ -40,7 +40,6 @@ use self::marks::Marks;
 use self::wake_slot::WakeSlot;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::index_key::IndexKey;
 use crate::cache::core::now::Now;
 use crate::cache::core::state::State;
@@ -72,6 +71,24 @@ pub(super) struct WatchEnd {
     pub(super) state: Arc<State>,
     /// The cause that the watcher reports.
     pub(super) cause: EndCause,
+}
+
+/// The reason why a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndCause {
+    /// A new list replaced the state.
+    Relist,
+    /// The state was proved wrong. The client may have received wrong events, and must list.
+    Wrong,
+    /// An aggregated API server serves the resource now. Its resourceVersions have nothing to do
+    /// with those of the state, so that the client must list.
+    Aggregated,
+    /// The cache was stopped (idle, over budget, excluded, or shutdown).
+    Stopped,
+    /// An object that the watch may match cannot be read. The client resumes at the API server.
+    Unreadable,
+    /// The watcher fell out of the history window, or held its initial state for too long.
+    Slow,
 }
 
 /// The initial state of a watch, which is sent as ADDED events.
