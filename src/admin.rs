@@ -221,7 +221,7 @@ impl Pages {
             ("healthz" | "readyz", check) => self.health(Endpoint::Ready, check, query),
             ("metrics", None) => scrape::answer(&self.registry, request.headers()),
             ("metrics", Some("slis")) => {
-                scrape::answer(self.checks.observed().registry(), request.headers())
+                scrape::answer(self.checks.observed.registry(), request.headers())
             }
             (name, None) => match page::find(name) {
                 Some(file) => self.page(connection, request, file),

@@ -73,7 +73,7 @@ impl Reauthorization {
             expiry: CredentialExpiry::from_identity(&self.identity),
             allowed_by_roles: is_by_roles.then(Instant::now),
         };
-        let mut due = schedule.due_after(user, Instant::now() + schedule.interval() / 2);
+        let mut due = schedule.due_after(user, Instant::now() + schedule.interval / 2);
         loop {
             if self.ends_before(sleep_until(due), &mut waiting).await {
                 return;
@@ -83,7 +83,7 @@ impl Reauthorization {
                 return;
             }
             if let Some(fresh_until) = self.fresh_until() {
-                let expired = fresh_until.min(due + schedule.interval()) + EXPIRY_MARGIN;
+                let expired = fresh_until.min(due + schedule.interval) + EXPIRY_MARGIN;
                 if self.ends_before(sleep_until(expired), &mut waiting).await {
                     return;
                 }
@@ -127,7 +127,7 @@ impl Reauthorization {
     async fn ends_before(&self, event: impl Future<Output = ()>, waiting: &mut Waiting) -> bool {
         let mut event = std::pin::pin!(event);
         loop {
-            let look_at = waiting.allowed_by_roles.map(|at| at + self.schedule.interval());
+            let look_at = waiting.allowed_by_roles.map(|at| at + self.schedule.interval);
             let is_over = tokio::select! {
                 biased;
                 () = &mut event => true,

@@ -25,7 +25,8 @@ use crate::telemetry::metrics::families;
 /// When the open watches of all users are checked again, and the queue of their questions.
 #[derive(Debug)]
 pub struct RecheckSchedule {
-    interval: Duration,
+    /// `watchRecheck`.
+    pub(super) interval: Duration,
     /// The time in which the budget has one review.
     per_review: Duration,
     started: Instant,
@@ -75,11 +76,6 @@ impl RecheckSchedule {
             queue: Mutex::new(Queue { free_at: Instant::now(), length: 0 }),
             metrics,
         })
-    }
-
-    /// Returns `watchRecheck`.
-    pub(super) fn interval(&self) -> Duration {
-        self.interval
     }
 
     /// Returns when the watches of a user are due next, later than `after` and at most one interval

@@ -79,7 +79,7 @@ impl SegmentCache {
 
     /// Looks up the segments of a list.
     pub fn look_up(&self, list: SplicedList) -> PendingList {
-        let (format, objects) = (RunFormat::Items(list.item_format()), list.objects());
+        let (format, objects) = (RunFormat::Items(list.format), list.objects());
         let runs = runs(format, objects)
             .map(|run| {
                 let of_run = objects.get(run.clone()).unwrap_or_default();
@@ -94,7 +94,7 @@ impl SegmentCache {
     /// megabyte: do not call it on an async worker. Returns `None` if the compressor fails.
     pub fn complete(&self, pending: &mut PendingList) -> Option<()> {
         let mut deflater = Deflater::new();
-        let format = RunFormat::Items(pending.list.item_format());
+        let format = RunFormat::Items(pending.list.format);
         for (run, segment) in &mut pending.runs {
             if segment.is_none() {
                 let objects = pending.list.objects().get(run.clone()).unwrap_or_default();

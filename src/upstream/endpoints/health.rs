@@ -35,7 +35,7 @@ pub(crate) struct Health {
     is_suspected: bool,
     /// The ejections since the last long time without one.
     doublings: u32,
-    ejections: u64,
+    pub(crate) ejections: u64,
     last_goaway: Option<Instant>,
     last_not_ready: Option<Instant>,
 }
@@ -245,11 +245,6 @@ impl Health {
     /// the upstream is away.
     pub(crate) fn was_reached(&self) -> bool {
         self.was_reached
-    }
-
-    /// Returns how often the server was ejected.
-    pub(crate) fn ejections(&self) -> u64 {
-        self.ejections
     }
 
     fn last_probes_succeeded(&self) -> bool {
