@@ -221,9 +221,9 @@ impl Pages {
             ("healthz" | "readyz", check) => self.health(Endpoint::Ready, check, query),
             ("metrics", None) => scrape::answer(&self.registry, request.headers()),
             ("metrics", Some("slis")) => {
-                scrape::answer(self.checks.observed().registry(), request.headers())
+                scrape::answer(self.checks.observed.registry(), request.headers())
             }
-            (name, None) => match PageFile::from_name(name) {
+            (name, None) => match page::find(name) {
                 Some(file) => self.page(connection, request, file),
                 None => not_found(),
             },
@@ -272,7 +272,7 @@ impl Pages {
         let mut accepted = accepted.filter_map(|accept| accept.to_str().ok());
         let may_see = detail::check(connection.peer, request.uri(), request.headers()).is_ok();
         if self.api.is_some() && may_see && accepted.any(|accept| accept.contains("text/html")) {
-            return self.page(connection, request, PageFile::Html);
+            return self.page(connection, request, &page::HTML);
         }
         let mut response = text(StatusCode::OK, INDEX);
         response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
@@ -284,12 +284,12 @@ impl Pages {
         &self,
         connection: Connection,
         request: &Request<B>,
-        file: PageFile,
+        file: &PageFile,
     ) -> Response<Body> {
         if let Err(refusal) = self.check_detail(connection, request) {
             return *refusal;
         }
-        let response = shared(request, file.content_type(), file.answer());
+        let response = shared(request, file.content_type, file.answer());
         detailed(connection.is_scarce, response)
     }
 

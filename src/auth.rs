@@ -48,15 +48,16 @@ pub struct Decision {
     pub source: DecisionSource,
 }
 
-/// The origin of a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecisionSource {
-    /// A new access review.
-    Review,
-    /// The cached result of an access review.
-    Cached,
-    /// The cluster's roles and bindings.
-    Rbac,
-    /// An expired access review, used because the upstream is down.
-    Stale,
+crate::api::labels! {
+    /// The origin of a decision.
+    pub enum DecisionSource {
+        /// A new access review.
+        Review = "review",
+        /// The cached result of an access review.
+        Cached = "cached",
+        /// The cluster's roles and bindings.
+        Rbac = "rbac",
+        /// An expired access review, used because the upstream is down.
+        Stale = "stale",
+    }
 }

@@ -26,7 +26,6 @@ mod server;
 pub mod shadow;
 pub mod tracing;
 pub mod units;
-mod upstream;
 mod warnings;
 
 #[cfg(test)]
@@ -45,6 +44,7 @@ pub use crate::config::audit::{
 pub use crate::config::cache::{
     CacheConfig, ConsistentLists, OnRelist, ResourcePattern, VerifyMode,
 };
+pub use crate::config::endpoints::UpstreamConfig;
 use crate::config::file::{API_VERSION, KIND};
 pub use crate::config::flow_control::{
     FlowControlConfig, FlowControlMode, GATEWAY_FLOW_CONTROL, HTTP1_SEATS_MAX, SEATS_MAX,
@@ -62,7 +62,6 @@ pub use crate::config::server::{
 };
 pub use crate::config::shadow::{Fraction, ShadowConfig, ShadowMode};
 use crate::config::tracing::TracingConfig;
-pub use crate::config::upstream::UpstreamConfig;
 
 section! {
     /// The whole configuration, validated.

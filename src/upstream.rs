@@ -288,7 +288,7 @@ impl Upstream {
         if let Some(value) = identity.token_source.header().await? {
             request.headers_mut().insert(http::header::AUTHORIZATION, value);
         }
-        self.endpoints().hop().add_to(request.headers_mut());
+        self.endpoints().hop.add_to(request.headers_mut());
         Ok(request)
     }
 }

@@ -65,11 +65,7 @@ pub struct Details {
     pub shadow: Option<Arc<Shadow>>,
 }
 
-impl std::fmt::Debug for Details {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Details").field("version", &self.version).finish_non_exhaustive()
-    }
-}
+crate::api::opaque!(Details);
 
 /// Makes and shares the responses.
 #[derive(Debug)]

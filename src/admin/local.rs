@@ -2,10 +2,9 @@
 //!
 //! Only root and Weir's own user may connect, and so all of them may see details.
 
-use std::fmt;
 use std::future;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tokio::net::{UnixListener, UnixStream};
 
@@ -14,7 +13,6 @@ use crate::server::accept::unix_socket::{self, SocketFile};
 
 /// The bound socket.
 pub(super) struct LocalSocket {
-    path: PathBuf,
     listener: UnixListener,
     _file: SocketFile,
 }
@@ -22,7 +20,7 @@ pub(super) struct LocalSocket {
 impl LocalSocket {
     pub(super) fn bind(path: &Path) -> Result<Self, BindError> {
         let (listener, file) = unix_socket::bind(path)?;
-        Ok(Self { path: path.to_owned(), listener, _file: file })
+        Ok(Self { listener, _file: file })
     }
 }
 
@@ -38,8 +36,4 @@ pub(super) async fn accept(socket: Option<&LocalSocket>) -> io::Result<UnixStrea
     }
 }
 
-impl fmt::Debug for LocalSocket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LocalSocket").field("path", &self.path).finish_non_exhaustive()
-    }
-}
+crate::api::opaque!(LocalSocket);

@@ -2,66 +2,47 @@
 //! get all data from `/api/…` (`docs/decisions/operators-views.md`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use crate::admin::api::Answer;
 
+/// The page itself.
+pub(super) static HTML: PageFile =
+    PageFile::new("page.html", "text/html; charset=utf-8", include_str!("page/page.html"));
+
+/// The files that the page loads.
+static FILES: [PageFile; 3] = [
+    PageFile::new("page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    PageFile::new("page.js", "text/javascript; charset=utf-8", include_str!("page/page.js")),
+    PageFile::new("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
+];
+
+/// Returns the file with a name that the page loads.
+pub(super) fn find(name: &str) -> Option<&'static PageFile> {
+    FILES.iter().find(|file| file.name == name)
+}
+
 /// A file of the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PageFile {
-    Html,
-    Style,
-    Script,
-    Icon,
+#[derive(Debug)]
+pub(super) struct PageFile {
+    name: &'static str,
+    pub(super) content_type: &'static str,
+    text: &'static str,
+    answer: OnceLock<Answer>,
 }
 
 impl PageFile {
-    /// Returns the file with a name.
-    pub(super) fn from_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "page.css" => Self::Style,
-            "page.js" => Self::Script,
-            "icon.svg" => Self::Icon,
-            _ => return None,
-        })
-    }
-
-    pub(super) fn content_type(self) -> &'static str {
-        match self {
-            Self::Html => "text/html; charset=utf-8",
-            Self::Style => "text/css; charset=utf-8",
-            Self::Script => "text/javascript; charset=utf-8",
-            Self::Icon => "image/svg+xml",
-        }
+    const fn new(name: &'static str, content_type: &'static str, text: &'static str) -> Self {
+        Self { name, content_type, text, answer: OnceLock::new() }
     }
 
     /// Returns the file. It is compressed once.
-    pub(super) fn answer(self) -> &'static Answer {
-        static HTML: LazyLock<Answer> = LazyLock::new(|| PageFile::Html.read());
-        static STYLE: LazyLock<Answer> = LazyLock::new(|| PageFile::Style.read());
-        static SCRIPT: LazyLock<Answer> = LazyLock::new(|| PageFile::Script.read());
-        static ICON: LazyLock<Answer> = LazyLock::new(|| PageFile::Icon.read());
-        match self {
-            Self::Html => &HTML,
-            Self::Style => &STYLE,
-            Self::Script => &SCRIPT,
-            Self::Icon => &ICON,
-        }
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Html => include_str!("page/page.html"),
-            Self::Style => include_str!("page/page.css"),
-            Self::Script => include_str!("page/page.js"),
-            Self::Icon => include_str!("page/icon.svg"),
-        }
-    }
-
-    fn read(self) -> Answer {
-        let mut hasher = DefaultHasher::new();
-        self.text().hash(&mut hasher);
-        Answer::from_file(self.text(), hasher.finish())
+    pub(super) fn answer(&self) -> &Answer {
+        self.answer.get_or_init(|| {
+            let mut hasher = DefaultHasher::new();
+            self.text.hash(&mut hasher);
+            Answer::from_file(self.text, hasher.finish())
+        })
     }
 }
 
@@ -69,25 +50,27 @@ impl PageFile {
 mod tests {
     use super::*;
 
-    const ALL: [PageFile; 4] = [PageFile::Html, PageFile::Style, PageFile::Script, PageFile::Icon];
+    fn all() -> impl Iterator<Item = &'static PageFile> {
+        FILES.iter().chain([&HTML])
+    }
 
     #[test]
     fn the_page_is_small() {
-        let raw: usize = ALL.iter().map(|file| file.text().len()).sum();
-        let compressed: usize = ALL.iter().map(|file| file.answer().gzip().unwrap().len()).sum();
+        let raw: usize = all().map(|file| file.text.len()).sum();
+        let compressed: usize = all().map(|file| file.answer().gzip().unwrap().len()).sum();
         assert!(raw <= 64 << 10, "{raw} bytes");
         assert!(compressed <= 14 << 10, "{compressed} bytes compressed");
     }
 
     #[test]
     fn the_page_loads_nothing_from_elsewhere() {
-        for file in ALL {
+        for file in all() {
             // The name of a namespace is no address of a file.
-            let text = file.text().replace("http://www.w3.org/2000/svg", "");
+            let text = file.text.replace("http://www.w3.org/2000/svg", "");
             for word in ["http:", "https:", "//cdn", "@import", "url(", "eval(", "innerHTML"] {
-                assert!(!text.contains(word), "{file:?}: {word}");
+                assert!(!text.contains(word), "{}: {word}", file.name);
             }
-            assert!(!text.contains("style=") && !text.contains("onclick"), "{file:?}");
+            assert!(!text.contains("style=") && !text.contains("onclick"), "{}", file.name);
         }
     }
 }

@@ -61,7 +61,7 @@ mod tests {
         checks.report(Endpoint::Ready, None, "exclude=upstream").unwrap();
         checks.report(Endpoint::Live, None, "").unwrap();
         assert_eq!(
-            text(checks.observed().registry()),
+            text(checks.observed.registry()),
             "\
 # HELP kubernetes_healthcheck This metric records the result of a single healthcheck.
 # TYPE kubernetes_healthcheck gauge

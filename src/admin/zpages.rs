@@ -215,11 +215,7 @@ impl ZPages {
     }
 }
 
-impl std::fmt::Debug for ZPages {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ZPages").field("flags", &self.flags).finish_non_exhaustive()
-    }
-}
+crate::api::opaque!(ZPages);
 
 impl ZPage {
     /// Returns the page with this path.

@@ -2,18 +2,17 @@
 //! values (`docs/semantics.md` §7.2).
 //!
 //! A value is read from the object's JSON as the API server wrote it, by a path of object keys and
-//! a rule ([`Rule`]), or from its protobuf by field numbers ([`protobuf`]). No object is decoded as
-//! a whole for it. Where the API server's internal field and the served one differ, the table names
-//! the served one (`status.podIP` always equals the first of `status.podIPs`).
+//! a rule ([`Rule`]), or from its protobuf by field numbers. No object is decoded as a whole for it.
+//! Where the API server's internal field and the served one differ, the table names the served one
+//! (`status.podIP` always equals the first of `status.podIPs`).
 //!
 //! A label that is missing here costs speed, not correctness: a selector with an unknown label is
 //! forwarded.
 
 mod built_in;
-mod protobuf;
 mod rule;
 
-use self::built_in::{BUILT_IN, INDEXED};
+use self::built_in::{BUILT_IN, BuiltInFields};
 pub use self::rule::{Rule, Scalar};
 use crate::resource::{GroupVersionResource, Representation};
 
@@ -62,19 +61,16 @@ impl SelectableFields {
         let Some(row) = row else {
             return Self::default();
         };
-        let sources: Vec<_> = row
-            .fields
-            .iter()
-            .map(|(label, path, rule)| FieldSource {
-                protobuf: protobuf::path(gvr, label),
-                ..FieldSource::new(label, path, *rule)
-            })
-            .collect();
-        let indexed = INDEXED
-            .iter()
-            .find(|(group, resource, _)| *group == row.group && *resource == row.resource)
-            .and_then(|(_, _, label)| sources.iter().position(|source| *source.label == **label));
-        Self { sources, without_namespace: !row.namespaced, aliases: row.aliases, indexed }
+        let known = row.versions.contains(&&*gvr.version);
+        let source = |&(label, rule, numbers): &(&str, Rule, &'static [u32])| FieldSource {
+            protobuf: (known && !numbers.is_empty()).then_some(numbers),
+            ..FieldSource::new(label, BuiltInFields::path(label), rule)
+        };
+        let sources: Vec<_> = row.fields.iter().map(source).collect();
+        let indexed = row
+            .indexed()
+            .and_then(|label| sources.iter().position(|source| &*source.label == label));
+        Self { sources, without_namespace: !row.namespaced, aliases: row.aliases(), indexed }
     }
 
     /// Returns the fields of a custom resource: the `selectableFields[].jsonPath` of its CRD's

@@ -20,7 +20,6 @@ pub(crate) mod testing;
 mod tests;
 mod wire;
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -40,6 +39,7 @@ use crate::auth::user::{User, UserKey};
 use crate::auth::{Decision, DecisionSource};
 use crate::config::AuthorizationConfig;
 use crate::tasks::single_flight::{RunLost, SharedOutcome};
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 
 /// Sends access reviews and caches their decisions.
@@ -222,10 +222,10 @@ impl Inner {
         key: &ReviewKey,
         returns: u64,
     ) -> (ReviewOutcome, Result<ReviewDecision, ReviewFailure>) {
-        let _in_flight = self.metrics.in_flight();
+        let _in_flight = GaugeGuard::new(self.metrics.in_flight.clone());
         let started = Instant::now();
         let response = self.reviewer.post(wire::request(user, &key.attributes)).await;
-        self.metrics.observe_duration(started.elapsed());
+        self.metrics.duration.observe(started.elapsed().as_secs_f64());
         match response {
             Ok(body) => {
                 self.reviewer.backoff.answered();
@@ -249,11 +249,7 @@ async fn wait(outcome: SharedOutcome<ReviewResult>) -> ReviewResult {
     })
 }
 
-impl fmt::Debug for AccessReviews {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("AccessReviews")
-    }
-}
+crate::api::opaque!(AccessReviews);
 
 /// A review that was in flight when a permission was revoked is repeated once. The second one is
 /// sent after the revocation and always counts.

@@ -25,7 +25,6 @@ mod source;
 mod writer;
 
 use std::cell::RefCell;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -170,12 +169,8 @@ impl Drop for AuditLog {
     }
 }
 
-/// Shows nothing of the configured rules, which may name users.
-impl fmt::Debug for AuditLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AuditLog").field("buffer", &self.buffer).finish_non_exhaustive()
-    }
-}
+// Shows nothing of the configured rules, which may name users.
+crate::api::opaque!(AuditLog);
 
 /// Lines that wait for space in the queue.
 struct PendingLines {
@@ -242,12 +237,8 @@ impl Drop for OpenWatch {
     }
 }
 
-/// Shows no field, because the line names the user.
-impl fmt::Debug for OpenWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenWatch").finish_non_exhaustive()
-    }
-}
+// Shows no field, because the line names the user.
+crate::api::opaque!(OpenWatch);
 
 thread_local! {
     /// The buffer in which lines are written, so that the queue's lock is held only for a copy.

@@ -16,7 +16,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::api::query::percent_decode;
 use crate::api::resource::GroupVersionResource;
 use crate::auth::attributes::{Attributes, ResourceAttributes};
-use crate::auth::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
+use crate::auth::user::{ANONYMOUS, UNAUTHENTICATED, User};
+use crate::auth::x509::add_authenticated;
 
 /// The user that a request acts as in place of its sender.
 #[derive(Clone, Debug)]
@@ -91,14 +92,10 @@ impl Impersonation {
             groups.push("system:serviceaccounts".to_owned());
             groups.push(format!("system:serviceaccounts:{namespace}"));
         }
-        let has = |name: &str| groups.iter().any(|group| group == name);
-        if !has(UNAUTHENTICATED) {
-            if name == ANONYMOUS {
-                groups.push(UNAUTHENTICATED.to_owned());
-            } else if !has(AUTHENTICATED) {
-                groups.push(AUTHENTICATED.to_owned());
-            }
+        if name == ANONYMOUS && !groups.iter().any(|group| group == UNAUTHENTICATED) {
+            groups.push(UNAUTHENTICATED.to_owned());
         }
+        add_authenticated(&name, &mut groups);
         let user = Arc::new(User::new(name, uid, groups, extra));
         Some(Self { user, permissions: permissions.into() })
     }

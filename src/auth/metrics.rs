@@ -48,9 +48,9 @@ impl AuthMetrics {
     pub fn memory(&self) -> [f64; 3] {
         let Self { token_review, authorization, audit, .. } = self;
         [
-            token_review.cached_bytes(),
+            token_review.cached_bytes.get(),
             authorization.access_reviews.cached_bytes(),
-            audit.queue_bytes(),
+            audit.queue_bytes.get(),
         ]
         .map(|bytes| bytes as f64)
     }

@@ -166,14 +166,9 @@ impl Checker {
         match (granted, spec.required) {
             (true, true) if before.is_some() => {
                 let text = "The permission was granted.";
-                self.metrics.events().notable_end(
-                    EventKind::Rights,
-                    permission,
-                    text,
-                    |left_out| {
-                        tracing::info!(permission, left_out, "an upstream permission was granted");
-                    },
-                );
+                self.metrics.events.notable_end(EventKind::Rights, permission, text, |left_out| {
+                    tracing::info!(permission, left_out, "an upstream permission was granted");
+                });
             }
             (true, false) if before.is_some() => {
                 tracing::info!(permission, "an upstream permission was granted");
@@ -181,7 +176,7 @@ impl Checker {
             (true, _) => {}
             (false, true) => {
                 let text = format!("The permission is missing: {effect}.");
-                self.metrics.events().notable_begin(
+                self.metrics.events.notable_begin(
                     EventKind::Rights,
                     permission,
                     &text,
@@ -232,11 +227,6 @@ impl PermissionMetrics {
     /// Notes changes of permissions among these events.
     pub fn with_events(self, events: &Events) -> Self {
         Self { events: events.clone(), ..self }
-    }
-
-    /// Returns the events.
-    fn events(&self) -> &Events {
-        &self.events
     }
 
     /// Sets whether a permission is missing. `permission` is one of a fixed set of label values.

@@ -73,7 +73,7 @@ impl Reauthorization {
             expiry: CredentialExpiry::from_identity(&self.identity),
             allowed_by_roles: is_by_roles.then(Instant::now),
         };
-        let mut due = schedule.due_after(user, Instant::now() + schedule.interval() / 2);
+        let mut due = schedule.due_after(user, Instant::now() + schedule.interval / 2);
         loop {
             if self.ends_before(sleep_until(due), &mut waiting).await {
                 return;
@@ -83,7 +83,7 @@ impl Reauthorization {
                 return;
             }
             if let Some(fresh_until) = self.fresh_until() {
-                let expired = fresh_until.min(due + schedule.interval()) + EXPIRY_MARGIN;
+                let expired = fresh_until.min(due + schedule.interval) + EXPIRY_MARGIN;
                 if self.ends_before(sleep_until(expired), &mut waiting).await {
                     return;
                 }
@@ -127,7 +127,7 @@ impl Reauthorization {
     async fn ends_before(&self, event: impl Future<Output = ()>, waiting: &mut Waiting) -> bool {
         let mut event = std::pin::pin!(event);
         loop {
-            let look_at = waiting.allowed_by_roles.map(|at| at + self.schedule.interval());
+            let look_at = waiting.allowed_by_roles.map(|at| at + self.schedule.interval);
             let is_over = tokio::select! {
                 biased;
                 () = &mut event => true,
@@ -163,32 +163,23 @@ impl Reauthorization {
 
     /// Checks once whether the user is still authenticated and authorized.
     async fn is_revoked(&mut self) -> bool {
-        match &self.presented {
+        let checked = match &self.presented {
             PresentedCredential::Invalid(_) => return true,
-            PresentedCredential::Token(_) => {
-                match self.authenticator.authenticate(&self.presented).await {
-                    Ok(identity) if self.is_other_user(&identity) => return true,
-                    Ok(identity) => self.identity = identity,
-                    Err(AuthenticationError::Unauthorized) => return true,
-                    // Keep the last identity.
-                    Err(
-                        AuthenticationError::Unavailable | AuthenticationError::TooManyRequests,
-                    ) => {}
-                }
-            }
+            PresentedCredential::Token(_) => self.authenticator.authenticate(&self.presented).await,
             // The handshake proved possession of the key. Only the CA is checked again.
-            PresentedCredential::User(_) => match self
-                .authenticator
-                .recheck_certificate(&self.peer, &self.identity)
-            {
-                Ok(identity) if self.is_other_user(&identity) => return true,
-                Ok(identity) => self.identity = identity,
-                Err(AuthenticationError::Unauthorized) => return true,
-                Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {}
-            },
+            PresentedCredential::User(_) => {
+                self.authenticator.recheck_certificate(&self.peer, &self.identity)
+            }
             PresentedCredential::None
             | PresentedCredential::Unknown
-            | PresentedCredential::Ambiguous => {}
+            | PresentedCredential::Ambiguous => return self.is_denied().await,
+        };
+        match checked {
+            Ok(identity) if self.is_other_user(&identity) => return true,
+            Ok(identity) => self.identity = identity,
+            Err(AuthenticationError::Unauthorized) => return true,
+            // Keep the last identity.
+            Err(AuthenticationError::Unavailable | AuthenticationError::TooManyRequests) => {}
         }
         self.is_denied().await
     }

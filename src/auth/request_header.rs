@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::api::query::percent_decode;
 use crate::auth::user::User;
 use crate::auth::x509::{Bundle, PresentedChain, add_authenticated, common_name};
 
@@ -157,20 +158,10 @@ fn text(value: &HeaderValue) -> Result<String, NotUtf8> {
 /// Decodes percent escapes. A key with an invalid one is returned unchanged (Go's
 /// `url.PathUnescape`, and upstream's handling of its error).
 fn unescape(key: &str) -> Result<String, NotUtf8> {
-    let mut decoded = Vec::with_capacity(key.len());
-    let mut rest = key.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'%' {
-            decoded.push(byte);
-            continue;
-        }
-        let digit = |at: usize| after.get(at).and_then(|&digit| char::from(digit).to_digit(16));
-        let (Some(high), Some(low)) = (digit(0), digit(1)) else { return Ok(key.to_owned()) };
-        decoded.extend(u8::try_from(high << 4 | low));
-        rest = after.get(2..).unwrap_or_default();
+    match percent_decode(key.as_bytes(), false) {
+        Some(decoded) => String::from_utf8(decoded).map_err(|_| NotUtf8),
+        None => Ok(key.to_owned()),
     }
-    String::from_utf8(decoded).map_err(|_| NotUtf8)
 }
 
 #[cfg(test)]

@@ -39,7 +39,6 @@ const FAILURE_TTL: Duration = Duration::from_secs(10);
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +61,7 @@ use crate::auth::token_review::metrics::{
 use crate::auth::user::{Identity, random_key};
 use crate::config::AuthenticationConfig;
 use crate::tasks::single_flight::SharedOutcome;
+use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::Upstream;
 #[cfg(test)]
 use crate::upstream::availability::Availability;
@@ -196,11 +196,7 @@ impl TokenReviews {
     }
 }
 
-impl fmt::Debug for TokenReviews {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenReviews").finish_non_exhaustive()
-    }
-}
+crate::api::opaque!(TokenReviews);
 
 impl Inner {
     /// Returns the outcome of this token's review. Starts a review if none is in flight, unless
@@ -273,9 +269,9 @@ impl Inner {
     /// Sends the review and caches its result.
     async fn send_review(&self, key: TokenKey, token: &BearerToken) -> TokenVerdict {
         let (requested_at, returns) = (Instant::now(), self.reviewer.availability.returns());
-        let _in_flight = self.metrics.in_flight();
+        let _in_flight = GaugeGuard::new(self.metrics.in_flight.clone());
         let body = self.reviewer.post(answer::request(token.as_str(), &self.audiences)).await;
-        self.metrics.took(requested_at.elapsed());
+        self.metrics.duration.observe(requested_at.elapsed().as_secs_f64());
         let status = body.and_then(|body| answer::parse(&body, &self.audiences));
         match status {
             Ok(ReviewStatus::Authenticated(user)) => {

@@ -80,11 +80,7 @@ impl fmt::Debug for User {
     }
 }
 
-impl fmt::Debug for UserKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UserKey")
-    }
-}
+crate::api::opaque!(UserKey);
 
 impl UserKey {
     fn new(

@@ -9,14 +9,13 @@
 //! webpki verifies the chain, against one root at a time. The API server uses Go's verifier, which
 //! differs from webpki in some rules, and Weir must accept the same users as the API server.
 //! Therefore Weir itself checks what webpki does not check of a root (its validity, whether it may
-//! sign, its usages), and `direct` accepts three kinds of certificates that webpki refuses. Two
+//! sign, its usages), and `root` accepts three kinds of certificates that webpki refuses. Two
 //! differences remain: Weir refuses RSA keys below 2048 bits, and intermediates whose only extended
 //! key usage is `any` (`docs/decisions/authentication.md`).
 
 mod bundle;
 mod certificate;
 mod chain;
-mod direct;
 pub mod handshake;
 mod root;
 mod signature;

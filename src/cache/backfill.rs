@@ -83,7 +83,7 @@ pub(crate) async fn reach(cached: &Arc<CachedResource>, after: ResourceVersion) 
         cached.backfill.ask(after);
         let (result, guard) = cached.backfill.runs.join(&());
         if let Some(guard) = guard {
-            let cancel = cached.lifecycle.cancel().clone();
+            let cancel = cached.lifecycle.cancel.clone();
             let run = run(Arc::clone(cached), guard);
             cached.context.tasks.spawn(cancel.run_until_cancelled_owned(run));
         }

@@ -34,7 +34,6 @@ use crate::cache::core::watch_cache::{CacheReader, Now, WatchCache, WindowLimits
 use crate::cache::count_check::{CountCheck, CountedCache};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheSeries;
-use crate::cache::probe::Probed;
 use crate::cache::proof::state::ProofState;
 use crate::cache::reflector::writer::Writer;
 use crate::cache::verification::findings::CheckFindings;
@@ -66,7 +65,8 @@ pub(crate) struct CachedResource {
     pub(crate) status: ReflectorStatus,
     /// The span of the reflector's latest list.
     pub(crate) latest_list: LatestList,
-    counts: CountCheck,
+    /// The comparisons of the number of objects with those of probes.
+    pub(crate) counts: CountCheck,
     /// The results of the comparisons with the upstream.
     pub(crate) findings: CheckFindings,
     /// The proofs of freshness that are in progress.
@@ -82,12 +82,14 @@ pub(crate) struct CachedResource {
 }
 
 impl CachedResource {
-    /// Creates a cache without a state. Its reflector is started separately.
+    /// Creates a cache without a state. Its reflector is started separately. `was_over_budget` says
+    /// whether an earlier cache of the same key exceeded a byte budget.
     pub(crate) fn new(
         key: CacheKey,
         resource: Arc<ApiResource>,
         upstream: Arc<dyn ListWatch>,
         context: Arc<CacheContext>,
+        was_over_budget: bool,
     ) -> Self {
         let limits = WindowLimits {
             events_min: HISTORY_EVENTS_MIN,
@@ -108,7 +110,7 @@ impl CachedResource {
             watch_cache: writer.reader().clone(),
             gate: Gate::new(key.gvr.clone(), writer.clone(), context.clone()),
             writer,
-            lifecycle: Lifecycle::new(context.cancel.child_token()),
+            lifecycle: Lifecycle::new(context.cancel.child_token(), was_over_budget),
             usage: Usage::new(context.clock),
             learned: LearnedTraits::new(&resource, key.representation),
             requests: ReflectorRequests::default(),
@@ -149,7 +151,7 @@ impl CachedResource {
 
     /// Whether every state that reads may use is one from after `moment`.
     pub(crate) fn is_listed_since(&self, moment: Instant) -> bool {
-        self.lifecycle.created() >= moment && !self.gate.is_behind()
+        self.lifecycle.created >= moment && !self.gate.is_behind()
     }
 
     /// Returns since when the cache may lack events: its watch is closed, or no API server is
@@ -162,19 +164,8 @@ impl CachedResource {
         }
     }
 
-    /// Compares the number of objects with that of a probe which was sent in `generation`, now or
-    /// once the cache has come that far.
-    pub(crate) fn observe_count(&self, generation: u64, probed: Probed) {
-        self.counts.observe(&self.counted(), generation, probed);
-    }
-
-    /// Compares the number of objects with that of an earlier probe, if the cache has come that
-    /// far.
-    pub(crate) fn settle_count(&self) {
-        self.counts.settle(&self.counted());
-    }
-
-    fn counted(&self) -> CountedCache<'_> {
+    /// Returns what [`CountCheck`] compares.
+    pub(crate) fn counted(&self) -> CountedCache<'_> {
         let (key, writer, series) = (&self.key, &self.writer, &self.series);
         CountedCache { key, writer, series, findings: &self.findings }
     }

@@ -10,7 +10,6 @@ mod change;
 mod cursor;
 mod dispatcher;
 pub mod earlier;
-mod end_cause;
 pub mod event;
 mod field_index;
 pub mod filter;

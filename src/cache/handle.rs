@@ -87,7 +87,7 @@ impl CacheHandle {
             return Ok(());
         }
         // The earlier cache did not fit either. Only if this one does, requests wait no more.
-        if self.cached.lifecycle.was_over_budget() {
+        if self.cached.lifecycle.was_over_budget {
             return Err(Refusal::OverBudget);
         }
         let _waiter = self.cached.usage.add_ready_waiter().ok_or(Refusal::NotReady)?;

@@ -14,7 +14,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use prometheus::Registry;
+use prometheus::{IntGaugeVec, Registry};
 
 use crate::cache::metrics::families::{DeliveryStage, Families};
 pub use crate::cache::metrics::series::{
@@ -176,23 +176,13 @@ impl CacheMetrics {
     /// Sets whether a cache exceeds a byte budget. Operators should be alerted. The labels are
     /// those of [`Self::series`].
     pub fn over_budget(&self, labels: [&str; 5], is_over: bool) {
-        if is_over {
-            self.families.over_budget.with_label_values(&labels).set(1);
-        } else {
-            // There is no series if the cache was not over its budget.
-            let _removed = self.families.over_budget.remove_label_values(&labels);
-        }
+        flag(&self.families.over_budget, labels, is_over);
     }
 
     /// Sets whether a cache is quarantined. Operators should be alerted. The labels are those of
     /// [`Self::series`].
     pub fn quarantined(&self, labels: [&str; 5], is_quarantined: bool) {
-        if is_quarantined {
-            self.families.quarantined.with_label_values(&labels).set(1);
-        } else {
-            // There is no series if the cache was not quarantined.
-            let _removed = self.families.quarantined.remove_label_values(&labels);
-        }
+        flag(&self.families.quarantined, labels, is_quarantined);
     }
 
     /// Sets whether the cluster is known by the uid of its namespace kube-system.
@@ -204,5 +194,14 @@ impl CacheMetrics {
     pub fn rewound(&self) {
         self.families.rewinds.inc();
         self.families.last_rewind.set(seconds_now());
+    }
+}
+
+/// Sets whether a cache has a property. Only those that have it have a series.
+fn flag(family: &IntGaugeVec, labels: [&str; 5], is_set: bool) {
+    if is_set {
+        family.with_label_values(&labels).set(1);
+    } else {
+        let _removed = family.remove_label_values(&labels);
     }
 }

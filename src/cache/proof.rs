@@ -133,7 +133,7 @@ pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Re
     let gap = cached.probe_gap();
     let probed = cached.proofs.probes.probed(gap).await.map_err(|_failed| Refusal::NotFresh)?;
     let upstream = probed.resource_version;
-    cached.observe_count(generation, probed);
+    cached.counts.observe(&cached.counted(), generation, probed);
     cached.context.history.observe(upstream);
     // A consistent list is at least as new as everything that the cache held before the list was
     // sent. An older one is a sign of a rewound history, which the reflector must confirm.
@@ -216,7 +216,7 @@ async fn short_watch_for(cached: &Arc<CachedResource>, needed: ResourceVersion) 
         let mut outcome = match cached.proofs.short_watches.plan(needed, generation) {
             Next::Join(outcome) => outcome,
             Next::Start(at, sender, outcome) => {
-                let (watched, cancel) = (Arc::clone(cached), cached.lifecycle.cancel().clone());
+                let (watched, cancel) = (Arc::clone(cached), cached.lifecycle.cancel.clone());
                 let work = async move {
                     sender.send_replace(Some(short_watch::short_watch(watched, at).await));
                 };
@@ -245,7 +245,7 @@ where
 {
     let (outcome, guard) = flights.join(&());
     if let Some(guard) = guard {
-        let (work, cancel) = (start(), cached.lifecycle.cancel().clone());
+        let (work, cancel) = (start(), cached.lifecycle.cancel.clone());
         let work = async move { guard.complete(work.await) };
         cached.context.tasks.spawn(cancel.run_until_cancelled_owned(work));
     }

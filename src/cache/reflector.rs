@@ -50,21 +50,14 @@ pub(crate) use crate::cache::reflector::start_options::StartOptions;
 use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::refusal::Refusal;
 
-/// The reflector of one cache.
-pub(crate) struct Reflector {
-    driver: Driver,
-}
-
-impl Reflector {
-    /// Creates the reflector of a new cache.
-    pub(crate) fn new(cached: Arc<CachedResource>, options: StartOptions) -> Self {
-        Self { driver: Driver::new(cached, options) }
-    }
-
-    /// Runs until the cache is stopped, or until a failure of the upstream that a retry cannot
-    /// cure.
-    pub(crate) async fn run(mut self) -> Refusal {
-        let cached = Arc::clone(&self.driver.cached);
+/// Creates the reflector of a new cache. It runs until the cache is stopped, or until a failure of
+/// the upstream that a retry cannot cure.
+pub(crate) fn run(
+    cached: Arc<CachedResource>,
+    options: StartOptions,
+) -> impl Future<Output = Refusal> {
+    let mut driver = Driver::new(Arc::clone(&cached), options);
+    async move {
         let key = &cached.key;
         let span =
             tracing::info_span!("reflector", resource = %key.gvr, namespace = key.namespace());
@@ -73,17 +66,19 @@ impl Reflector {
         let work = async {
             tokio::select! {
                 biased;
-                () = cached.lifecycle.cancel().cancelled() => cached.lifecycle.stop_reason(),
-                refusal = self.work() => refusal,
+                () = cached.lifecycle.cancel.cancelled() => cached.lifecycle.stop_reason(),
+                refusal = driver.work() => refusal,
             }
         };
         work.instrument(span).await
     }
+}
 
+impl Driver {
     async fn work(&mut self) -> Refusal {
         let mut state = State::Listing(ListCause::Start);
         loop {
-            let cached = &self.driver.cached;
+            let cached = &self.cached;
             cached.series.state(state.name());
             cached.status.enter(state.name());
             let watching = matches!(state, State::Watching(_));
@@ -92,8 +87,8 @@ impl Reflector {
                 cached.lifecycle.note_failure();
             }
             if watching {
-                self.driver.refusals.end();
-                self.driver.waiting.end();
+                self.refusals.end();
+                self.waiting.end();
             }
             match self.step(state).await {
                 Ok(next) => state = next,
@@ -103,40 +98,39 @@ impl Reflector {
     }
 
     async fn step(&mut self, state: State) -> Result<State, Refusal> {
-        let driver = &mut self.driver;
-        if driver.is_rewound() {
-            return Ok(driver.restart());
+        if self.is_rewound() {
+            return Ok(self.restart());
         }
-        let lifecycle = &driver.cached.lifecycle;
+        let lifecycle = &self.cached.lifecycle;
         if lifecycle.is_retiring() && !matches!(state, State::Watching(_)) {
             return Err(lifecycle.stop_reason());
         }
         match state {
-            State::Listing(cause) => match driver.list(cause).await {
+            State::Listing(cause) => match self.list(cause).await {
                 Ok(next) => Ok(next),
                 Err(failure) => self.list_failed(failure, cause),
             },
             State::BackingOff(wait, next) => {
                 let is_resume = matches!(*next, State::Resuming(_));
-                driver.pause(wait, is_resume).await;
+                self.pause(wait, is_resume).await;
                 Ok(*next)
             }
-            State::Reviewing(refusal, next) => driver.review(refusal, *next).await,
-            State::Resuming(verify) => driver.resume(verify).await,
-            State::Verifying(running, verify) => driver.verify(running, verify).await,
-            State::Watching(running) => driver.watch(running).await,
+            State::Reviewing(refusal, next) => self.review(refusal, *next).await,
+            State::Resuming(verify) => self.resume(verify).await,
+            State::Verifying(running, verify) => self.verify(running, verify).await,
+            State::Watching(running) => self.watch(running).await,
         }
     }
 
     /// Returns the state after a failed list.
     fn list_failed(&mut self, failure: Failure, cause: ListCause) -> Result<State, Refusal> {
-        self.driver.lists.note_failure(&failure);
+        self.lists.note_failure(&failure);
         if matches!(failure, Failure::TooLarge) {
             // Another API server may have reached the held state.
-            self.driver.cached.upstream.leave_server();
+            self.cached.upstream.leave_server();
         }
         let next = State::Listing(if cause == ListCause::Start { cause } else { ListCause::Retry });
-        self.driver.back_off(failure, next)
+        self.back_off(failure, next)
     }
 }
 

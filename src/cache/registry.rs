@@ -28,7 +28,6 @@ mod reconfigure;
 pub(crate) mod source;
 mod verification;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -383,11 +382,7 @@ async fn pause() {
 /// (`docs/semantics.md` §5.7).
 const TAKEOVER_INTERVAL: Duration = Duration::from_secs(2);
 
-impl fmt::Debug for Registry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").finish_non_exhaustive()
-    }
-}
+crate::api::opaque!(Registry);
 
 #[cfg(test)]
 mod tests;

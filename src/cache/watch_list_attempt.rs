@@ -30,7 +30,7 @@ pub(crate) fn start(cached: &Arc<CachedResource>) -> Option<SharedOutcome<()>> {
     };
     let (outcome, run) = support.attempts.try_join(&(), may_start).ok()?;
     if let Some((guard, ())) = run {
-        let (trying, cancel) = (Arc::clone(cached), cached.lifecycle.cancel().clone());
+        let (trying, cancel) = (Arc::clone(cached), cached.lifecycle.cancel.clone());
         let attempt = async move {
             let is_answered = attempt(&trying).await;
             *trying.context.watch_list.failed.lock() = (!is_answered).then(Instant::now);

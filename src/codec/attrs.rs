@@ -13,7 +13,6 @@
 //! not be UTF-8 (`docs/semantics.md` §5.3). A selector is text, so no such value equals one of its.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
@@ -111,11 +110,7 @@ impl Attrs {
     }
 }
 
-impl fmt::Debug for Attrs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attrs").finish_non_exhaustive()
-    }
-}
+weir_api::opaque!(Attrs);
 
 /// An iterator over the strings from a position on.
 struct Strings<'a>(&'a [u8]);

@@ -3,11 +3,10 @@
 //! one, it writes the metadata alone, which Go reads as the same object.
 
 mod annotation;
-mod parse;
 
 use bytes::Bytes;
 
-use self::parse::parse_bookmark;
+use self::annotation::parse_bookmark;
 use crate::object::Layout;
 use crate::protobuf::wire::push_head;
 use crate::{frame, protobuf};

@@ -9,15 +9,13 @@
 mod envelope;
 mod messages;
 pub mod object;
-mod status;
 pub mod wire;
 
 pub use self::envelope::{
-    MAGIC, TypeMeta, UNKNOWN_RAW_TAG, UNKNOWN_TAIL, Unknown, decode_envelope, envelope_head,
-    is_protobuf,
+    MAGIC, TypeMeta, UNKNOWN_RAW_TAG, UNKNOWN_TAIL, Unknown, decode_envelope, decode_status,
+    encode_status, envelope_head, is_protobuf,
 };
 pub use self::messages::{ListMeta, ShardInfo, Status, StatusCause, StatusDetails};
-pub use self::status::{decode_status, encode_status};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,15 +1,40 @@
-//! Where the addresses of the API servers come from.
+//! `upstream`: the API servers, and where their addresses come from.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::config::kinds::{List, Maybe};
+use crate::config::kinds::{Derived, List, Maybe, Part};
 use crate::config::reader::Reader;
-use crate::config::scalars::{Flag, Parsed, Text};
+use crate::config::scalars::{Flag, Parsed, Plain, Text};
 use crate::config::section::section;
 
 /// The most API servers of an upstream. A control plane has three or five.
 pub const SERVERS_MAX: usize = 32;
+
+section! {
+    /// The API server that Weir reads from and forwards to.
+    pub struct UpstreamConfig {
+        /// The kubeconfig, of which the current context counts. Defaults: $KUBECONFIG,
+        /// ~/.kube/config, or the service account of the pod. A proxy before the API server is that
+        /// of the kubeconfig (proxy-url), else that of HTTPS_PROXY and NO_PROXY, as for kubectl.
+        restart kubeconfig: Option<PathBuf> = None, Maybe(Plain);
+
+        /// The API servers. The server of the kubeconfig, or of the service account, is the only
+        /// one unless others are named here; then it is the last resort. All have the certificate
+        /// authority of the kubeconfig, and a certificate for the name of its server (or
+        /// tls-server-name).
+        restart endpoints: EndpointsConfig = EndpointsConfig::default(), Part;
+
+        /// Whether HTTP/2 is used where the API server offers it. Even then each list that fills a
+        /// cache uses an HTTP/1.1 connection.
+        // One TLS connection carries many watches.
+        restart http2: bool = true, Flag;
+
+        /// The context in the kubeconfig, of the flag `--context`; `None` for the current one.
+        restart context: Option<String> = None, Derived;
+    }
+}
 
 section! {
     /// The sources of API servers besides the kubeconfig's server. Without any, that server is the

@@ -4,7 +4,6 @@
 //! A simulation of whole clusters in one process, with virtual time, cannot use sockets: the kernel
 //! delivers their bytes at moments that no seed decides.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -109,11 +108,7 @@ impl Dial {
     }
 }
 
-impl fmt::Debug for Dial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dial").finish_non_exhaustive()
-    }
-}
+crate::api::opaque!(Dial);
 
 /// Resolves a host name and a port to addresses.
 #[derive(Clone)]
@@ -136,8 +131,4 @@ impl Resolver {
     }
 }
 
-impl fmt::Debug for Resolver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Resolver").finish_non_exhaustive()
-    }
-}
+crate::api::opaque!(Resolver);

@@ -2,7 +2,6 @@
 //! goes to that service, whatever kinds the simulator knows (`docs/semantics.md` §10.4).
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use ::http::Response;
@@ -69,8 +68,4 @@ impl Aggregation {
     }
 }
 
-impl fmt::Debug for Aggregation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Aggregation").finish_non_exhaustive()
-    }
-}
+weir_api::opaque!(Aggregation);

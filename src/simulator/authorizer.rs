@@ -2,7 +2,6 @@
 //! users may do what their configured rules and the stored roles and bindings allow.
 
 mod attributes;
-mod decision;
 mod rbac;
 
 use super::identity::Identity;
@@ -10,8 +9,7 @@ use super::options::Rule;
 use super::status::{ApiError, qualified};
 use super::store::Store;
 
-pub(super) use self::attributes::Attributes;
-pub(super) use self::decision::Decision;
+pub(super) use self::attributes::{Attributes, Decision};
 pub(super) use self::rbac::rules;
 
 /// Whether a user may do everything.

@@ -109,7 +109,7 @@ fn cluster_roles() -> [(&'static str, Value, &'static [&'static str]); 5] {
 /// Returns the ConfigMap from which delegated servers learn the trusted CAs.
 fn authentication(certificates: &ClientCertificates) -> Value {
     let mut data = json!({"client-ca-file": certificates.ca});
-    if let (Some(ca), Some(map)) = (&certificates.request_header_ca, data.as_object_mut()) {
+    if let Some(ca) = &certificates.request_header_ca {
         let names = json!(certificates.request_header_allowed_names).to_string();
         for (key, value) in [
             ("requestheader-allowed-names", names.as_str()),
@@ -119,7 +119,7 @@ fn authentication(certificates: &ClientCertificates) -> Value {
             ("requestheader-uid-headers", r#"["X-Remote-Uid"]"#),
             ("requestheader-username-headers", r#"["X-Remote-User"]"#),
         ] {
-            map.insert(key.to_owned(), value.into());
+            data[key] = value.into();
         }
     }
     json!({"metadata": {"name": AUTHENTICATION}, "data": data})

@@ -93,14 +93,12 @@ fn resources(
     let kinds = kinds.filter(|kind| kind.group == group && kind.version == version);
     let resources: Vec<Value> = kinds.flat_map(|kind| legacy(kind)).collect();
     let mut list = json!({"kind": "APIResourceList"});
-    if let Some(map) = list.as_object_mut() {
-        // The upstream's list of the core group has no apiVersion.
-        if !group.is_empty() {
-            map.insert("apiVersion".to_owned(), "v1".into());
-        }
-        map.insert("groupVersion".to_owned(), api_version(group, version).into());
-        map.insert("resources".to_owned(), resources.into());
+    // The upstream's list of the core group has no apiVersion.
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
     }
+    list["groupVersion"] = api_version(group, version).into();
+    list["resources"] = resources.into();
     Ok(answer::value(request, 200, &list))
 }
 
@@ -108,32 +106,33 @@ fn resources(
 fn legacy(kind: &Kind) -> Vec<Value> {
     let mut resource = json!({"name": kind.resource, "singularName": kind.singular,
         "namespaced": kind.namespaced, "kind": kind.kind, "verbs": kind.verbs()});
-    if let Some(map) = resource.as_object_mut() {
-        if !kind.short_names.is_empty() {
-            map.insert("shortNames".to_owned(), kind.short_names.clone().into());
-        }
-        if !kind.categories.is_empty() {
-            map.insert("categories".to_owned(), kind.categories.clone().into());
-        }
-        if !kind.review {
-            map.insert("storageVersionHash".to_owned(), storage_hash(kind).into());
-        }
+    add_names(&mut resource, kind);
+    if !kind.review {
+        resource["storageVersionHash"] = storage_hash(kind).into();
     }
     let subresources = kind.subresources.iter().map(|name| {
         let (group, version, response_kind) = subresource_kind(kind, name);
         let mut value = json!({"name": format!("{}/{name}", kind.resource), "singularName": "",
             "namespaced": kind.namespaced});
-        if let (Some(map), false) = (value.as_object_mut(), group.is_empty()) {
-            map.insert("group".to_owned(), group.into());
-            map.insert("version".to_owned(), version.into());
+        if !group.is_empty() {
+            value["group"] = group.into();
+            value["version"] = version.into();
         }
-        if let Some(map) = value.as_object_mut() {
-            map.insert("kind".to_owned(), response_kind.into());
-            map.insert("verbs".to_owned(), subresource_verbs(name).into());
-        }
+        value["kind"] = response_kind.into();
+        value["verbs"] = subresource_verbs(name).into();
         value
     });
     std::iter::once(resource).chain(subresources).collect()
+}
+
+/// Adds the short names and the categories of a kind to its description.
+fn add_names(resource: &mut Value, kind: &Kind) {
+    if !kind.short_names.is_empty() {
+        resource["shortNames"] = kind.short_names.clone().into();
+    }
+    if !kind.categories.is_empty() {
+        resource["categories"] = kind.categories.clone().into();
+    }
 }
 
 fn subresource_kind<'a>(kind: &'a Kind, name: &str) -> (&'a str, &'a str, &'a str) {
@@ -284,16 +283,9 @@ fn modern(kind: &Kind) -> Value {
                 "verbs": subresource_verbs(name)})
         })
         .collect();
-    if let Some(map) = value.as_object_mut() {
-        if !kind.short_names.is_empty() {
-            map.insert("shortNames".to_owned(), kind.short_names.clone().into());
-        }
-        if !kind.categories.is_empty() {
-            map.insert("categories".to_owned(), kind.categories.clone().into());
-        }
-        if !subresources.is_empty() {
-            map.insert("subresources".to_owned(), subresources.into());
-        }
+    add_names(&mut value, kind);
+    if !subresources.is_empty() {
+        value["subresources"] = subresources.into();
     }
     value
 }

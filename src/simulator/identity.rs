@@ -7,7 +7,6 @@
 
 mod certificate;
 mod impersonation;
-mod percent;
 mod user;
 
 use http::{HeaderMap, header};

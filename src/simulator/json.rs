@@ -16,3 +16,8 @@ pub(super) fn array<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
 pub(super) fn texts(value: &Value, pointer: &str) -> Vec<String> {
     array(value, pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
+
+/// Returns the integer at a JSON pointer; 0 if there is none.
+pub(super) fn number(value: &Value, pointer: &str) -> i64 {
+    value.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
+}

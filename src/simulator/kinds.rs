@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use self::built_in::BUILT_IN;
+use self::built_in::built_in;
 use self::custom::custom_kinds;
 
 pub(super) use self::kind::{Kind, api_version};
@@ -26,8 +26,7 @@ pub(super) struct Registry {
 impl Registry {
     /// Builds the registry of the built-in kinds and those of the given CustomResourceDefinitions.
     pub(super) fn new<'a>(definitions: impl Iterator<Item = &'a Value>) -> Self {
-        let mut kinds: Vec<Arc<Kind>> =
-            BUILT_IN.iter().map(|row| Arc::new(row.to_kind())).collect();
+        let mut kinds: Vec<Arc<Kind>> = built_in().map(Arc::new).collect();
         kinds.extend(definitions.flat_map(custom_kinds).map(Arc::new));
         let by_path = kinds.iter().map(|kind| {
             let path = (kind.group.clone(), kind.version.clone(), kind.resource.clone());

@@ -174,9 +174,9 @@ impl Simulator {
     /// means no credential.
     pub fn kubeconfig(&self, token: &str) -> String {
         let mut cluster = json!({"server": self.url()});
-        if let (Some(ca), Some(map)) = (self.ca_pem(), cluster.as_object_mut()) {
+        if let Some(ca) = self.ca_pem() {
             let data = base64::engine::general_purpose::STANDARD.encode(ca);
-            map.insert("certificate-authority-data".to_owned(), data.into());
+            cluster["certificate-authority-data"] = data.into();
         }
         // kubectl prompts for a password over TLS if it has no credential. An open simulator
         // accepts any token.
@@ -363,12 +363,8 @@ impl Drop for Simulator {
     }
 }
 
-/// Omits the private key.
-impl std::fmt::Debug for Tls {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tls").finish_non_exhaustive()
-    }
-}
+// Omits the private key.
+weir_api::opaque!(Tls);
 
 /// Attempts of a restart to bind its port again.
 const REBIND_TRIES: u32 = 50;

@@ -90,7 +90,7 @@ impl Object {
     /// Returns the bytes in the version of `kind`: the stored ones, or re-encoded with another
     /// `apiVersion` and its defaults.
     pub(super) fn render(&self, kind: &Kind) -> Bytes {
-        if *self.api_version == *kind.api_version() && !kind.has_defaults() {
+        if *self.api_version == *kind.api_version() && !kind.defaults {
             return in_json(self.json.clone());
         }
         in_json(encode::encode(&normalize(kind, self.served(kind))))
@@ -102,7 +102,7 @@ impl Object {
         if let Some(map) = value.as_object_mut() {
             map.insert("apiVersion".to_owned(), kind.api_version().into());
         }
-        if kind.has_defaults() {
+        if kind.defaults {
             defaults::apply(&kind.schema, &mut value);
         }
         value
@@ -137,7 +137,7 @@ fn labels(value: &Value) -> Vec<(Box<str>, Box<str>)> {
 
 /// Returns the values that selectors match: those of the object as it is served.
 fn indexed(kind: &Kind, value: &Value) -> Vec<(Box<str>, Box<str>)> {
-    if !kind.has_defaults() {
+    if !kind.defaults {
         return fields(kind, value);
     }
     let mut served = value.clone();

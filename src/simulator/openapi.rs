@@ -152,12 +152,13 @@ fn document(registry: &Registry, group: &str, version: &str) -> bytes::Bytes {
 /// Returns a schema that names the kind and allows everything; a custom resource has its own.
 fn schema(kind: &Kind) -> Value {
     let mut schema = if kind.schema.is_object() { kind.schema.clone() } else { json!({}) };
-    let Some(map) = schema.as_object_mut() else { return schema };
-    map.insert("type".to_owned(), "object".into());
+    schema["type"] = "object".into();
     let text = json!({"type": "string"});
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let properties = map.entry("properties").or_insert_with(|| json!({}));
-    if let Some(properties) = properties.as_object_mut() {
+    if schema.get("properties").is_none() {
+        schema["properties"] = json!({});
+    }
+    if let Some(properties) = schema["properties"].as_object_mut() {
         properties.entry("apiVersion").or_insert_with(|| text.clone());
         properties.entry("kind").or_insert(text);
         properties.insert("metadata".to_owned(), open.clone());
@@ -168,11 +169,11 @@ fn schema(kind: &Kind) -> Value {
         }
     }
     if !kind.custom {
-        map.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+        schema["x-kubernetes-preserve-unknown-fields"] = true.into();
     }
     let gvk = json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
-    map.insert("description".to_owned(), format!("{} of the simulator.", kind.kind).into());
-    map.insert("x-kubernetes-group-version-kind".to_owned(), json!([gvk]));
+    schema["description"] = format!("{} of the simulator.", kind.kind).into();
+    schema["x-kubernetes-group-version-kind"] = json!([gvk]);
     schema
 }
 

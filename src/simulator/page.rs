@@ -79,12 +79,11 @@ impl Page {
     /// Returns the metadata of a list in the order of its type.
     pub(super) fn metadata(&self) -> Value {
         let mut metadata = json!({"resourceVersion": self.revision.to_string()});
-        let Some(map) = metadata.as_object_mut() else { return metadata };
         if let Some(token) = &self.continue_token {
-            map.insert("continue".to_owned(), token.clone().into());
+            metadata["continue"] = token.clone().into();
         }
         if let Some(remaining) = self.remaining {
-            map.insert("remainingItemCount".to_owned(), remaining.into());
+            metadata["remainingItemCount"] = remaining.into();
         }
         metadata
     }
@@ -92,8 +91,8 @@ impl Page {
     /// Returns the metadata of a list of whole built-in objects, which shows the shard selector.
     pub(super) fn whole_metadata(&self) -> Value {
         let mut metadata = self.metadata();
-        if let (Some(map), Some(shard)) = (metadata.as_object_mut(), &self.shard) {
-            map.insert("shardInfo".to_owned(), json!({ "selector": shard }));
+        if let Some(shard) = &self.shard {
+            metadata["shardInfo"] = json!({ "selector": shard });
         }
         metadata
     }
@@ -102,11 +101,10 @@ impl Page {
     /// `continue`.
     pub(super) fn custom_metadata(&self) -> Value {
         let mut metadata = json!({"continue": self.continue_token.as_deref().unwrap_or_default()});
-        let Some(map) = metadata.as_object_mut() else { return metadata };
         if let Some(remaining) = self.remaining {
-            map.insert("remainingItemCount".to_owned(), remaining.into());
+            metadata["remainingItemCount"] = remaining.into();
         }
-        map.insert("resourceVersion".to_owned(), self.revision.to_string().into());
+        metadata["resourceVersion"] = self.revision.to_string().into();
         metadata
     }
 }

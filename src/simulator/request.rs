@@ -69,7 +69,7 @@ impl Request {
         connection: u64,
     ) -> Self {
         let raw_query = parts.uri.query().unwrap_or_default().to_owned();
-        let path = percent_decode(parts.uri.path(), false).unwrap_or_default();
+        let path = decoded_text(parts.uri.path(), false).unwrap_or_default();
         let query = parse_query(&raw_query);
         let target = Target::parse(&parts.method, &path, &query);
         Self {
@@ -336,12 +336,16 @@ fn parse_query(raw: &str) -> Vec<(String, String)> {
     let pairs = raw.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
     let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     pairs
-        .filter_map(|(key, value)| Some((percent_decode(key, true)?, percent_decode(value, true)?)))
+        .filter_map(|(key, value)| Some((decoded_text(key, true)?, decoded_text(value, true)?)))
         .collect()
 }
 
+fn decoded_text(text: &str, plus: bool) -> Option<String> {
+    percent_decode(text, plus).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Decodes percent-escapes, and `+` as a space in queries.
-fn percent_decode(text: &str, plus: bool) -> Option<String> {
+pub(super) fn percent_decode(text: &str, plus: bool) -> Option<Vec<u8>> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());
     let digit =
@@ -356,5 +360,5 @@ fn percent_decode(text: &str, plus: bool) -> Option<String> {
             other => out.push(other),
         }
     }
-    Some(String::from_utf8_lossy(&out).into_owned())
+    Some(out)
 }

@@ -146,8 +146,8 @@ fn access(shared: &Shared, identity: &Identity, review: &Value, namespace: &str)
     };
     let decision = authorizer::authorize(&shared.store, identity, &attributes);
     let mut status = json!({"allowed": decision.allowed});
-    if let (false, Some(map)) = (decision.reason.is_empty(), status.as_object_mut()) {
-        map.insert("reason".to_owned(), decision.reason.into());
+    if !decision.reason.is_empty() {
+        status["reason"] = decision.reason.into();
     }
     status
 }

@@ -175,18 +175,17 @@ impl ApiError {
         };
         let mut status = json!({"kind": "Status", "apiVersion": "v1", "metadata": metadata,
             "status": "Failure", "message": self.message});
-        let Some(map) = status.as_object_mut() else { return status };
         if !self.reason.is_empty() {
-            map.insert("reason".to_owned(), json!(self.reason));
+            status["reason"] = json!(self.reason);
         }
         let mut details = self.details.clone();
         if let Some(seconds) = self.retry_after {
             details.get_or_insert_default().insert("retryAfterSeconds".to_owned(), json!(seconds));
         }
         if let Some(details) = details {
-            map.insert("details".to_owned(), Value::Object(*details));
+            status["details"] = Value::Object(*details);
         }
-        map.insert("code".to_owned(), json!(self.code));
+        status["code"] = json!(self.code);
         status
     }
 }

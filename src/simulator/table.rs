@@ -12,7 +12,6 @@ use super::request::Request;
 use super::status::ApiError;
 
 mod age;
-mod cells;
 mod columns;
 mod workloads;
 

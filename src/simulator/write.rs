@@ -224,11 +224,8 @@ fn api_service(group: &str, version: &str, service: Option<(&str, &str)>) -> Val
         "reason": reason, "message": "Local APIServices are always available"});
     let mut spec = json!({"group": group, "version": version, "groupPriorityMinimum": 1000,
         "versionPriority": 100});
-    if let (Some(map), Some((namespace, name))) = (spec.as_object_mut(), service) {
-        map.insert(
-            "service".to_owned(),
-            json!({"namespace": namespace, "name": name, "port": 443}),
-        );
+    if let Some((namespace, name)) = service {
+        spec["service"] = json!({"namespace": namespace, "name": name, "port": 443});
     }
     let labels = match service {
         Some(_) => json!({}),

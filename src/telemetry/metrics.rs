@@ -199,6 +199,27 @@ pub(crate) fn histograms_of<L: Label>(
     Ok(Labelled::new(&histogram_vec(registry, name, help, &[label], buckets)?))
 }
 
+/// Registers a counter for each value of an enum.
+pub(crate) fn counters_by<L: Label>(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    label: &str,
+) -> Result<Labelled<L, IntCounter>, prometheus::Error> {
+    Ok(Labelled::new(&counter_vec(registry, name, help, &[label])?))
+}
+
+/// Registers a gauge for each of these values of a label.
+pub(crate) fn gauges_of<const N: usize>(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    (label, values): (&str, [&str; N]),
+) -> Result<[IntGauge; N], prometheus::Error> {
+    let family = gauge_vec(registry, name, help, &[label])?;
+    Ok(values.map(|value| family.with_label_values(&[value])))
+}
+
 /// Registers a family of counters of floating-point numbers.
 pub fn float_counter_vec(
     registry: &Registry,

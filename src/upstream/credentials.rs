@@ -16,7 +16,6 @@
 //! No error or log contains a credential, nor the environment or the output of an exec plugin.
 
 mod endpoint;
-mod errors;
 mod exec;
 mod expiry;
 mod identity;

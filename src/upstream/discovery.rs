@@ -18,7 +18,7 @@
 mod api_services;
 mod documents;
 mod informer;
-mod redefined;
+mod recently;
 mod refusals;
 mod resolve;
 #[cfg(test)]
@@ -40,7 +40,7 @@ use crate::tasks::single_permit::SinglePermit;
 use crate::upstream::Upstream;
 use crate::upstream::discovery::documents::{Documents, ServedResources};
 use crate::upstream::discovery::informer::{Collection, Informer, InformerState};
-use crate::upstream::discovery::redefined::Redefined;
+use crate::upstream::discovery::recently::Recently;
 pub use crate::upstream::discovery::resolve::Readers;
 use crate::upstream::discovery::resolve::{CustomResource, Resources, Sources};
 use crate::upstream::error::UpstreamError;
@@ -73,7 +73,7 @@ struct Inner {
     doubts: watch::Sender<u64>,
     version: watch::Receiver<Option<UpstreamVersion>>,
     version_changes: watch::Receiver<u64>,
-    redefined: Redefined,
+    redefined: Recently<GroupVersionResource>,
     /// Whether an upstream that is usable has given no discovery for [`REFUSED_AFTER`].
     is_refused: AtomicBool,
     /// The error of the last refresh, while none has succeeded.
@@ -114,7 +114,7 @@ impl Discovery {
             doubts,
             version,
             version_changes,
-            redefined: Redefined::default(),
+            redefined: Recently::default(),
             is_refused: AtomicBool::new(false),
             last_failure: Mutex::default(),
         });
@@ -179,7 +179,7 @@ impl Discovery {
     /// Whether an aggregated API server serves the version of a resource, or served it a moment
     /// ago.
     pub fn is_aggregated(&self, gvr: &GroupVersionResource) -> bool {
-        self.inner.aggregated.contains(&gvr.group, &gvr.version)
+        self.inner.aggregated.contains(&(gvr.group.clone(), gvr.version.clone()))
     }
 
     /// Whether the API server itself answers for a resource that counts as its own, as of this
@@ -198,7 +198,7 @@ impl Discovery {
         }
         match api_services::fetch(&inner.upstream, &gvr.group, &gvr.version).await {
             Ok(Some(service)) if service.is_aggregated() => {
-                inner.aggregated.note(&gvr.group, &gvr.version);
+                inner.aggregated.note([(gvr.group.clone(), gvr.version.clone())]);
                 inner.resolve(None);
                 false
             }
@@ -289,7 +289,7 @@ impl Inner {
             let (custom, services) = (self.custom.borrow(), self.services.borrow());
             let has_aggregator = served.keys().any(|(group, _)| **group == *API_SERVICES.group);
             let services = ApiServices::new(&services, has_aggregator);
-            self.aggregated.note_all(services);
+            self.aggregated.note(services.aggregated());
             let sources = Sources {
                 definitions: custom.synced(),
                 services,
@@ -304,7 +304,7 @@ impl Inner {
             return;
         }
         tracing::info!(resources = resources.len(), "the upstream's resources changed");
-        self.redefined.note(&before, &resources);
+        self.redefined.note(resolve::redefined(&before, &resources));
         self.resources.store(Some(Arc::new(resources)));
         self.changes.send_modify(|count| *count += 1);
     }

@@ -49,7 +49,7 @@ use crate::upstream::send_options::Choice;
 /// The API servers of the upstream.
 pub(crate) struct Endpoints {
     /// The server of the kubeconfig.
-    configured: Endpoint,
+    pub(crate) configured: Endpoint,
     servers: ArcSwap<Vec<Arc<ApiServer>>>,
     /// Incremented when `servers` changes.
     generation: AtomicU64,
@@ -61,7 +61,7 @@ pub(crate) struct Endpoints {
     cluster: Mutex<Option<String>>,
     unverified_logged: AtomicBool,
     /// This Weir, among the hops of a request.
-    hop: Hop,
+    pub(crate) hop: Hop,
     sticky: StickyTable,
     /// The choices that were made while no server was usable.
     panics: AtomicUsize,
@@ -156,16 +156,6 @@ impl Endpoints {
     /// Returns a number that changes with the set.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
-    }
-
-    /// Returns the server of the kubeconfig.
-    pub(crate) fn configured(&self) -> &Endpoint {
-        &self.configured
-    }
-
-    /// Returns this Weir, among the hops of a request.
-    pub(crate) fn hop(&self) -> &Hop {
-        &self.hop
     }
 
     /// Returns the server with this key, if there are several.

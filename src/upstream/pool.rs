@@ -114,10 +114,7 @@ impl Pool {
             };
             return sent.map(|response| response.map(|body| body.with_class(class, options)));
         }
-        let sent = match self.dialer.speaks_http2() {
-            true => group.send_http2_first(gauge, request, attempt).await,
-            false => group.send_http1_first(gauge, request, attempt).await,
-        };
+        let sent = group.send(gauge, request, attempt, self.dialer.speaks_http2()).await;
         sent.map(|response| response.map(|body| body.with_class(class, options)))
     }
 

@@ -43,22 +43,23 @@ pub(super) fn status_error(body: &[u8], code: StatusCode) -> UpstreamError {
         code: Option<u16>,
         details: Option<Details>,
     }
-    if let Some(status) = protobuf::decode_status(body) {
+    let status = if let Some(status) = protobuf::decode_status(body) {
         let seconds = status.details.and_then(|details| details.retry_after_seconds).unwrap_or(0);
-        let seconds = u64::try_from(seconds).unwrap_or(0);
-        let valid = status.code.and_then(|code| u16::try_from(code).ok());
-        return UpstreamError::Status {
-            code: valid.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(code),
-            reason: shorten(status.reason.unwrap_or_default()),
-            message: shorten(status.message.unwrap_or_default()),
-            retry_after: (seconds > 0).then(|| Duration::from_secs(seconds)),
-        };
-    }
-    let status: Status = serde_json::from_slice(body).unwrap_or_else(|_| Status {
-        // Plain text, such as a load balancer or a time-out filter sends.
-        message: std::str::from_utf8(body).ok().map(|text| text.trim().to_owned()),
-        ..Status::default()
-    });
+        Status {
+            message: status.message,
+            reason: status.reason,
+            code: status.code.and_then(|code| u16::try_from(code).ok()),
+            details: u64::try_from(seconds)
+                .ok()
+                .map(|retry_after_seconds| Details { retry_after_seconds }),
+        }
+    } else {
+        serde_json::from_slice(body).unwrap_or_else(|_| Status {
+            // Plain text, such as a load balancer or a time-out filter sends.
+            message: std::str::from_utf8(body).ok().map(|text| text.trim().to_owned()),
+            ..Status::default()
+        })
+    };
     let seconds = status.details.map_or(0, |details| details.retry_after_seconds);
     UpstreamError::Status {
         code: status.code.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(code),

@@ -1,96 +1,87 @@
 //! The selectable fields of the built-in resources.
+//!
+//! The protobuf paths are from the API's `generated.proto` files. A field number never changes
+//! within a version, but another version may have other ones, so each version is named. A selector
+//! by a field whose numbers are missing here is forwarded.
 
 use super::rule::Rule;
 
-/// The built-in resources with fields of their own. `Event` is not among them: events are not
-/// cached, so a selector by any of their many labels is forwarded.
-pub(super) const BUILT_IN: &[BuiltInFields] = &[
-    BuiltInFields {
-        aliases: &[("spec.host", "spec.nodeName")],
-        ..namespaced(
-            "",
-            "pods",
-            &[
-                ("spec.nodeName", "spec.nodeName", Rule::Text),
-                ("spec.restartPolicy", "spec.restartPolicy", Rule::Text),
-                ("spec.schedulerName", "spec.schedulerName", Rule::Text),
-                ("spec.serviceAccountName", "spec.serviceAccountName", Rule::Text),
-                ("spec.hostNetwork", "spec.hostNetwork", Rule::Bool),
-                ("status.phase", "status.phase", Rule::Text),
-                ("status.podIP", "status.podIP", Rule::Text),
-                ("status.podIPs", "status.podIPs", Rule::Empty),
-                ("status.nominatedNodeName", "status.nominatedNodeName", Rule::Text),
-            ],
-        )
-    },
-    cluster_scoped("", "nodes", &[("spec.unschedulable", "spec.unschedulable", Rule::Bool)]),
-    cluster_scoped("", "namespaces", &[("status.phase", "status.phase", Rule::Text)]),
-    namespaced("", "secrets", &[("type", "type", Rule::Text)]),
-    namespaced(
-        "",
-        "services",
-        &[("spec.clusterIP", "spec.clusterIP", Rule::Text), ("spec.type", "spec.type", Rule::Text)],
-    ),
-    namespaced(
-        "",
-        "replicationcontrollers",
-        &[("status.replicas", "status.replicas", Rule::Number)],
-    ),
-    namespaced("batch", "jobs", &[("status.successful", "status.succeeded", Rule::Number)]),
-    cluster_scoped(
-        "certificates.k8s.io",
-        "certificatesigningrequests",
-        &[("spec.signerName", "spec.signerName", Rule::Text)],
-    ),
-    cluster_scoped(
-        "certificates.k8s.io",
-        "clustertrustbundles",
-        &[("spec.signerName", "spec.signerName", Rule::Text)],
-    ),
-    cluster_scoped(
-        "certificates.k8s.io",
-        "podcertificaterequests",
-        &[
-            ("spec.signerName", "spec.signerName", Rule::Text),
-            ("spec.podName", "spec.podName", Rule::Text),
-            ("spec.nodeName", "spec.nodeName", Rule::Text),
-        ],
-    ),
-    cluster_scoped(
-        "resource.k8s.io",
-        "resourceslices",
-        &[
-            ("spec.nodeName", "spec.nodeName", Rule::Text),
-            ("spec.driver", "spec.driver", Rule::Text),
-        ],
-    ),
-];
-
-/// The indexes of the API server: group, resource and label.
-pub(super) const INDEXED: [(&str, &str, &str); 2] =
-    [("", "pods", "spec.nodeName"), ("resource.k8s.io", "resourceslices", "spec.nodeName")];
-
-/// A row of the table. `fields` has a label, its path in the served JSON, and its rule.
+/// A row of the table.
 pub(super) struct BuiltInFields {
     pub(super) group: &'static str,
     pub(super) resource: &'static str,
     pub(super) namespaced: bool,
-    pub(super) fields: &'static [(&'static str, &'static str, Rule)],
-    pub(super) aliases: &'static [(&'static str, &'static str)],
+    /// The versions that have these field numbers.
+    pub(super) versions: &'static [&'static str],
+    /// The fields: a label, which is also the path in the served JSON (but see
+    /// [`BuiltInFields::path`]), its rule, and its field numbers; without any if they are not known.
+    pub(super) fields: &'static [(&'static str, Rule, &'static [u32])],
 }
 
-const fn namespaced(
-    group: &'static str,
-    resource: &'static str,
-    fields: &'static [(&'static str, &'static str, Rule)],
-) -> BuiltInFields {
-    BuiltInFields { group, resource, namespaced: true, fields, aliases: &[] }
+impl BuiltInFields {
+    /// Returns the path in the served JSON to the value of a label.
+    pub(super) fn path(label: &str) -> &str {
+        if label == "status.successful" { "status.succeeded" } else { label }
+    }
+
+    /// Returns older labels, each with the label that replaces it.
+    pub(super) fn aliases(&self) -> &'static [(&'static str, &'static str)] {
+        if self.resource == "pods" { &[("spec.host", "spec.nodeName")] } else { &[] }
+    }
+
+    /// Returns the label over which the API server has an index.
+    pub(super) fn indexed(&self) -> Option<&'static str> {
+        matches!(self.resource, "pods" | "resourceslices").then_some("spec.nodeName")
+    }
 }
 
-const fn cluster_scoped(
-    group: &'static str,
-    resource: &'static str,
-    fields: &'static [(&'static str, &'static str, Rule)],
-) -> BuiltInFields {
-    BuiltInFields { group, resource, namespaced: false, fields, aliases: &[] }
-}
+/// The built-in resources with fields of their own. `Event` is not among them: events are not
+/// cached, so a selector by any of their many labels is forwarded.
+#[rustfmt::skip]
+pub(super) const BUILT_IN: &[BuiltInFields] = &[
+    BuiltInFields { group: "", resource: "pods", namespaced: true, versions: &["v1"], fields: &[
+        ("spec.nodeName", Rule::Text, &[2, 10]),
+        ("spec.restartPolicy", Rule::Text, &[2, 3]),
+        ("spec.schedulerName", Rule::Text, &[2, 19]),
+        ("spec.serviceAccountName", Rule::Text, &[2, 8]),
+        ("spec.hostNetwork", Rule::Bool, &[2, 11]),
+        ("status.phase", Rule::Text, &[3, 1]),
+        ("status.podIP", Rule::Text, &[3, 6]),
+        ("status.podIPs", Rule::Empty, &[]),
+        ("status.nominatedNodeName", Rule::Text, &[3, 11]),
+    ] },
+    BuiltInFields { group: "", resource: "nodes", namespaced: false, versions: &["v1"], fields: &[
+        ("spec.unschedulable", Rule::Bool, &[2, 4]),
+    ] },
+    BuiltInFields { group: "", resource: "namespaces", namespaced: false, versions: &["v1"], fields: &[
+        ("status.phase", Rule::Text, &[3, 1]),
+    ] },
+    BuiltInFields { group: "", resource: "secrets", namespaced: true, versions: &["v1"], fields: &[
+        ("type", Rule::Text, &[3]),
+    ] },
+    BuiltInFields { group: "", resource: "services", namespaced: true, versions: &["v1"], fields: &[
+        ("spec.clusterIP", Rule::Text, &[2, 3]),
+        ("spec.type", Rule::Text, &[2, 4]),
+    ] },
+    BuiltInFields { group: "", resource: "replicationcontrollers", namespaced: true, versions: &["v1"], fields: &[
+        ("status.replicas", Rule::Number, &[3, 1]),
+    ] },
+    BuiltInFields { group: "batch", resource: "jobs", namespaced: true, versions: &["v1"], fields: &[
+        ("status.successful", Rule::Number, &[3, 5]),
+    ] },
+    BuiltInFields { group: "certificates.k8s.io", resource: "certificatesigningrequests", namespaced: false, versions: &["v1", "v1beta1"], fields: &[
+        ("spec.signerName", Rule::Text, &[2, 7]),
+    ] },
+    BuiltInFields { group: "certificates.k8s.io", resource: "clustertrustbundles", namespaced: false, versions: &["v1alpha1", "v1beta1"], fields: &[
+        ("spec.signerName", Rule::Text, &[2, 1]),
+    ] },
+    BuiltInFields { group: "certificates.k8s.io", resource: "podcertificaterequests", namespaced: false, versions: &["v1beta1"], fields: &[
+        ("spec.signerName", Rule::Text, &[2, 1]),
+        ("spec.podName", Rule::Text, &[2, 2]),
+        ("spec.nodeName", Rule::Text, &[2, 6]),
+    ] },
+    BuiltInFields { group: "resource.k8s.io", resource: "resourceslices", namespaced: false, versions: &["v1", "v1beta1", "v1beta2"], fields: &[
+        ("spec.nodeName", Rule::Text, &[2, 3]),
+        ("spec.driver", Rule::Text, &[2, 1]),
+    ] },
+];

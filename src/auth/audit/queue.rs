@@ -78,7 +78,7 @@ impl Queue {
     /// Waits for space and adds lines. If the future is dropped before that, they are lost and
     /// counted.
     pub(super) async fn push(&self, lines: Vec<u8>, events: u64) {
-        self.metrics.waited();
+        self.metrics.waits.inc();
         let mut guard = AbandonGuard { metrics: &self.metrics, events };
         let permit = self.free_bytes.acquire_many(permits_for(&lines)).await;
         guard.events = 0;

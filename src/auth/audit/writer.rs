@@ -39,7 +39,7 @@ pub(super) fn run(queue: &Queue, mut output: impl Output, metrics: &AuditMetrics
             Err((written, error)) => {
                 let rest = batch.lines.get(written..).unwrap_or_default();
                 let lost = memchr::memchr_iter(b'\n', rest).count() as u64;
-                metrics.failed();
+                metrics.errors.inc();
                 if outage.is_none() {
                     tracing::error!(%error, "cannot write audit events; they are lost until writing succeeds again");
                 }
@@ -47,7 +47,7 @@ pub(super) fn run(queue: &Queue, mut output: impl Output, metrics: &AuditMetrics
                 lost
             }
         };
-        metrics.wrote(batch.events.saturating_sub(lost));
+        metrics.written.inc_by(batch.events.saturating_sub(lost));
         metrics.lost(LossCause::Error, lost);
         if lost == 0
             && let Some(lost) = outage.take()

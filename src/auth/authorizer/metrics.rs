@@ -1,29 +1,19 @@
 //! Metrics of authorization. The counter of each label value is looked up once, so that counting
 //! costs one atomic operation.
 
-use std::sync::Arc;
-
 use prometheus::{IntCounter, Registry};
 
 use crate::auth::DecisionSource;
 use crate::auth::access_review::metrics::AccessReviewMetrics;
-use crate::telemetry::metrics::{counter, counter_vec};
+use crate::telemetry::metrics::{Labelled, counter, counter_vec};
 
 /// Handles of the metrics. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AuthorizationMetrics {
-    decisions: Arc<Decisions>,
+    /// Each denied and allowed.
+    decisions: Labelled<DecisionSource, [IntCounter; 2]>,
     unavailable: IntCounter,
     pub(crate) access_reviews: AccessReviewMetrics,
-}
-
-/// Counters of decisions, by source; each denied and allowed.
-#[derive(Debug)]
-struct Decisions {
-    review: [IntCounter; 2],
-    cached: [IntCounter; 2],
-    rbac: [IntCounter; 2],
-    stale: [IntCounter; 2],
 }
 
 impl AuthorizationMetrics {
@@ -35,31 +25,21 @@ impl AuthorizationMetrics {
             "Authorization decisions, by source.",
             &["source", "decision"],
         )?;
-        let both =
-            |source| ["deny", "allow"].map(|label| decisions.with_label_values(&[source, label]));
-        let decisions = Decisions {
-            review: both("review"),
-            cached: both("cached"),
-            rbac: both("rbac"),
-            stale: both("stale"),
-        };
+        let decisions = Labelled::of_each(|source: DecisionSource| {
+            ["deny", "allow"].map(|label| decisions.with_label_values(&[source.as_str(), label]))
+        });
         let unavailable = counter(
             registry,
             "weir_authorization_unavailable_total",
             "Requests that Weir could not authorize, and forwarded.",
         )?;
         let access_reviews = AccessReviewMetrics::register(registry)?;
-        Ok(Self { decisions: Arc::new(decisions), unavailable, access_reviews })
+        Ok(Self { decisions, unavailable, access_reviews })
     }
 
     /// Counts a decision.
     pub(crate) fn decided(&self, source: DecisionSource, allowed: bool) {
-        let [denied, granted] = match source {
-            DecisionSource::Review => &self.decisions.review,
-            DecisionSource::Cached => &self.decisions.cached,
-            DecisionSource::Rbac => &self.decisions.rbac,
-            DecisionSource::Stale => &self.decisions.stale,
-        };
+        let [denied, granted] = self.decisions.get(source);
         if allowed { granted.inc() } else { denied.inc() }
     }
 

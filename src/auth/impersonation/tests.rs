@@ -3,6 +3,7 @@
 use http::HeaderName;
 
 use super::*;
+use crate::auth::user::AUTHENTICATED;
 
 fn impersonation(headers: &[(&str, &[u8])]) -> Option<Impersonation> {
     let mut given = HeaderMap::new();

@@ -67,12 +67,7 @@ pub(super) fn needed(
 const TOKEN_REVIEWS: PermissionSpec = PermissionSpec {
     permission: Permission::TokenReviews,
     required: true,
-    attributes: &[ResourceAttributes {
-        verb: "create",
-        group: "authentication.k8s.io",
-        resource: "tokenreviews",
-        ..EMPTY
-    }],
+    attributes: &[for_verb("create", "authentication.k8s.io", "tokenreviews")],
     effect: "requests with a bearer token are not answered from the caches; all are forwarded",
     rule: "ClusterRole rule: {apiGroups: [authentication.k8s.io], resources: [tokenreviews], verbs: [create]}; part of the ClusterRole system:auth-delegator",
 };
@@ -80,12 +75,7 @@ const TOKEN_REVIEWS: PermissionSpec = PermissionSpec {
 const SUBJECT_ACCESS_REVIEWS: PermissionSpec = PermissionSpec {
     permission: Permission::SubjectAccessReviews,
     required: true,
-    attributes: &[ResourceAttributes {
-        verb: "create",
-        group: "authorization.k8s.io",
-        resource: "subjectaccessreviews",
-        ..EMPTY
-    }],
+    attributes: &[for_verb("create", "authorization.k8s.io", "subjectaccessreviews")],
     effect: "only what the cluster's roles allow is answered from the caches, if authorization.rbac is on; all other requests are forwarded",
     rule: "ClusterRole rule: {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}; part of the ClusterRole system:auth-delegator",
 };
@@ -109,10 +99,7 @@ const AUTHENTICATION_CONFIG: PermissionSpec = PermissionSpec {
 const RESOURCES: PermissionSpec = PermissionSpec {
     permission: Permission::Resources,
     required: false,
-    attributes: &[
-        ResourceAttributes { verb: "list", group: "*", resource: "*", ..EMPTY },
-        ResourceAttributes { verb: "watch", group: "*", resource: "*", ..EMPTY },
-    ],
+    attributes: &[for_verb("list", "*", "*"), for_verb("watch", "*", "*")],
     effect: "requests for resources that Weir may not list and watch are forwarded",
     rule: "ClusterRole rule: {apiGroups: [\"*\"], resources: [\"*\"], verbs: [list, watch]}, or better only for the resources to cache",
 };
@@ -139,10 +126,7 @@ const RBAC: PermissionSpec = PermissionSpec {
 const IMPERSONATE: PermissionSpec = PermissionSpec {
     permission: Permission::Impersonate,
     required: false,
-    attributes: &[
-        ResourceAttributes { verb: "impersonate", resource: "users", ..EMPTY },
-        ResourceAttributes { verb: "impersonate", resource: "groups", ..EMPTY },
-    ],
+    attributes: &[for_verb("impersonate", "", "users"), for_verb("impersonate", "", "groups")],
     effect: "the upstream refuses forwarded requests of users with a client certificate, except for the users and groups that Weir's role names",
     rule: "ClusterRole rule: {apiGroups: [\"\"], resources: [users, groups], verbs: [impersonate]}, or better with resourceNames",
 };

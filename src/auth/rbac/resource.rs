@@ -1,5 +1,6 @@
 //! The four resources of `rbac.authorization.k8s.io/v1`.
 
+use crate::api::labels::Label;
 use crate::api::resource::GroupVersionResource;
 
 crate::api::labels! {
@@ -25,37 +26,23 @@ impl RbacResource {
 
 /// A value for each resource.
 #[derive(Clone, Debug, Default)]
-pub(super) struct PerResource<T> {
-    roles: T,
-    cluster_roles: T,
-    role_bindings: T,
-    cluster_role_bindings: T,
-}
+pub(super) struct PerResource<T>([T; RbacResource::ALL.len()]);
 
+#[expect(clippy::indexing_slicing, reason = "there is one for each resource")]
 impl<T> PerResource<T> {
     /// Returns the value of a resource.
     pub(super) fn get(&self, resource: RbacResource) -> &T {
-        match resource {
-            RbacResource::Roles => &self.roles,
-            RbacResource::ClusterRoles => &self.cluster_roles,
-            RbacResource::RoleBindings => &self.role_bindings,
-            RbacResource::ClusterRoleBindings => &self.cluster_role_bindings,
-        }
+        &self.0[resource.index()]
     }
 
     /// Returns the mutable value of a resource.
     pub(super) fn get_mut(&mut self, resource: RbacResource) -> &mut T {
-        match resource {
-            RbacResource::Roles => &mut self.roles,
-            RbacResource::ClusterRoles => &mut self.cluster_roles,
-            RbacResource::RoleBindings => &mut self.role_bindings,
-            RbacResource::ClusterRoleBindings => &mut self.cluster_role_bindings,
-        }
+        &mut self.0[resource.index()]
     }
 
     /// Returns whether `holds` is true for the values of all resources.
     pub(super) fn all_satisfy(&self, holds: impl Fn(&T) -> bool) -> bool {
-        RbacResource::ALL.into_iter().all(|resource| holds(self.get(resource)))
+        self.0.iter().all(holds)
     }
 }
 

@@ -14,18 +14,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prometheus::{Gauge, Registry};
+use prometheus::Gauge;
 use tokio::time::{Instant, sleep_until};
 
 use crate::auth::user::UserKey;
 use crate::tasks::single_flight::SingleFlight;
 use crate::tasks::single_permit::SinglePermit;
-use crate::telemetry::metrics::float_gauge;
+use crate::telemetry::metrics::families;
 
 /// When the open watches of all users are checked again, and the queue of their questions.
 #[derive(Debug)]
 pub struct RecheckSchedule {
-    interval: Duration,
+    /// `watchRecheck`.
+    pub(super) interval: Duration,
     /// The time in which the budget has one review.
     per_review: Duration,
     started: Instant,
@@ -50,22 +51,14 @@ struct Queue {
 /// else.
 pub(super) type Question = (UserKey, u64);
 
-/// Handles of the metrics of re-checks. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct RecheckMetrics {
-    interval: Gauge,
-}
-
-impl RecheckMetrics {
-    /// Registers the metrics. To be called once for a registry.
-    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let interval = float_gauge(
-            registry,
-            "weir_watch_recheck_interval_seconds",
-            "The longest time between two checks of an open watch: watchRecheck, and the wait of its reviews \
-             where they would exceed watchReviewsPerSecond. Zero if open watches are not checked.",
-        )?;
-        Ok(Self { interval })
+families! {
+    /// Handles of the metrics of re-checks. Cheap to clone.
+    #[derive(Clone, Debug)]
+    pub struct RecheckMetrics {
+        /// The longest time between two checks of an open watch: watchRecheck, and the wait of its
+        /// reviews where they would exceed watchReviewsPerSecond. Zero if open watches are not
+        /// checked.
+        interval: Gauge = float_gauge("weir_watch_recheck_interval_seconds"),
     }
 }
 
@@ -83,11 +76,6 @@ impl RecheckSchedule {
             queue: Mutex::new(Queue { free_at: Instant::now(), length: 0 }),
             metrics,
         })
-    }
-
-    /// Returns `watchRecheck`.
-    pub(super) fn interval(&self) -> Duration {
-        self.interval
     }
 
     /// Returns when the watches of a user are due next, later than `after` and at most one interval

@@ -2,7 +2,6 @@
 //! response to a request may change (`docs/decisions/connection-pools.md`), and whose they are, for
 //! accounting (`docs/decisions/client-costs.md`).
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -123,13 +122,7 @@ impl TokenStanding {
     }
 }
 
-impl fmt::Debug for TokenStanding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenStanding")
-            .field("is_proven", &self.is_proven())
-            .finish_non_exhaustive()
-    }
-}
+crate::api::opaque!(TokenStanding);
 
 /// The longest wait of a forwarded request for the review of its token. It is then forwarded as one
 /// whose token is not known to be good.

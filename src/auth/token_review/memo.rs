@@ -6,8 +6,6 @@
 //! One that no review has accepted is not kept, so that nobody unknown fills memory. Tokens are
 //! compared in a time that depends on their length only, since users may share a connection.
 
-use std::fmt;
-
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use parking_lot::Mutex;
@@ -51,11 +49,7 @@ impl TokenMemo {
     }
 }
 
-impl fmt::Debug for TokenMemo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TokenMemo(…)")
-    }
-}
+crate::api::opaque!(TokenMemo);
 
 /// A longer token is hashed each time. Those of service accounts have about 1 KB.
 const KEPT_BYTES_MAX: usize = 4_096;

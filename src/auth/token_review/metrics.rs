@@ -1,23 +1,35 @@
 //! Metrics of token reviews and of the token cache.
 
-use std::time::Duration;
+use prometheus::{Histogram, IntCounter, IntGauge};
 
-use prometheus::{Histogram, IntCounter, IntGauge, Registry};
+use crate::telemetry::metrics::{Labelled, families, saturating_i64};
 
-use crate::telemetry::metrics::{
-    GaugeGuard, Labelled, counter_vec, gauge, gauge_vec, histogram, saturating_i64,
-};
-
-/// Handles of the metrics of token reviews. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct TokenReviewMetrics {
-    reviews: Labelled<ReviewResult, IntCounter>,
-    duration: Histogram,
-    in_flight: IntGauge,
-    lookups: Labelled<LookupResult, IntCounter>,
-    limited: Labelled<ReviewLimit, IntCounter>,
-    cached_tokens: [IntGauge; 2],
-    cached_bytes: IntGauge,
+families! {
+    /// Handles of the metrics of token reviews. Cheap to clone.
+    #[derive(Clone, Debug)]
+    pub struct TokenReviewMetrics {
+        /// Token reviews, by result. `stale` counts requests that used an expired result.
+        reviews: Labelled<ReviewResult, IntCounter> =
+            counters_by("weir_token_reviews_total", "result"),
+        /// Latency of token reviews, failed ones included.
+        pub(super) duration: Histogram =
+            histogram("weir_token_review_duration_seconds", &DURATION_BUCKETS),
+        /// Token reviews in flight.
+        pub(super) in_flight: IntGauge = gauge("weir_token_reviews_in_flight"),
+        /// Lookups in the token cache, by result.
+        lookups: Labelled<LookupResult, IntCounter> =
+            counters_by("weir_token_review_cache_lookups_total", "result"),
+        /// Requests whose token was not reviewed because of a limit, by limit. Those over the limit
+        /// of their address get status 429, the others are forwarded.
+        limited: Labelled<ReviewLimit, IntCounter> =
+            counters_by("weir_token_reviews_limited_total", "limit"),
+        /// Tokens in the cache, by result, as of the last review. A good one is kept for an hour
+        /// after its review.
+        cached_tokens: [IntGauge; 2] =
+            gauges_of("weir_token_review_cache_tokens", ("result", ["authenticated", "failed"])),
+        /// Approximate size of the good tokens in the cache, as of the last review.
+        pub(in crate::auth) cached_bytes: IntGauge = gauge("weir_token_review_cache_bytes"),
+    }
 }
 
 crate::api::labels! {
@@ -63,53 +75,6 @@ crate::api::labels! {
 }
 
 impl TokenReviewMetrics {
-    /// Registers the metrics. Fails if called twice with the same registry.
-    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let counters =
-            |name: &str, help: &str, label: &str| counter_vec(registry, name, help, &[label]);
-        let gauge = |name: &str, help: &str| gauge(registry, name, help);
-        let reviews = counters(
-            "weir_token_reviews_total",
-            "Token reviews, by result. `stale` counts requests that used an expired result.",
-            "result",
-        )?;
-        let lookups = counters(
-            "weir_token_review_cache_lookups_total",
-            "Lookups in the token cache, by result.",
-            "result",
-        )?;
-        let limited = counters(
-            "weir_token_reviews_limited_total",
-            "Requests whose token was not reviewed because of a limit, by limit. Those over the limit of their address get status 429, the others are forwarded.",
-            "limit",
-        )?;
-        let duration = histogram(
-            registry,
-            "weir_token_review_duration_seconds",
-            "Latency of token reviews, failed ones included.",
-            &DURATION_BUCKETS,
-        )?;
-        let cached_tokens = gauge_vec(
-            registry,
-            "weir_token_review_cache_tokens",
-            "Tokens in the cache, by result, as of the last review. A good one is kept for an hour after its review.",
-            &["result"],
-        )?;
-        Ok(Self {
-            reviews: Labelled::new(&reviews),
-            duration,
-            in_flight: gauge("weir_token_reviews_in_flight", "Token reviews in flight.")?,
-            lookups: Labelled::new(&lookups),
-            limited: Labelled::new(&limited),
-            cached_tokens: ["authenticated", "failed"]
-                .map(|value| cached_tokens.with_label_values(&[value])),
-            cached_bytes: gauge(
-                "weir_token_review_cache_bytes",
-                "Approximate size of the good tokens in the cache, as of the last review.",
-            )?,
-        })
-    }
-
     /// Counts a review.
     pub fn reviewed(&self, result: ReviewResult) {
         self.reviews.get(result).inc();
@@ -123,21 +88,6 @@ impl TokenReviewMetrics {
     /// Counts a request whose token was not reviewed because of a limit.
     pub fn limited(&self, limit: ReviewLimit) {
         self.limited.get(limit).inc();
-    }
-
-    /// Counts a review as in flight while the guard lives.
-    pub fn in_flight(&self) -> GaugeGuard {
-        GaugeGuard::new(self.in_flight.clone())
-    }
-
-    /// Records the latency of a review.
-    pub fn took(&self, duration: Duration) {
-        self.duration.observe(duration.as_secs_f64());
-    }
-
-    /// Returns the weight of the good tokens in the cache.
-    pub(in crate::auth) fn cached_bytes(&self) -> i64 {
-        self.cached_bytes.get()
     }
 
     /// Sets the numbers of good and of failed tokens in the cache, and the weight of the good ones.
@@ -155,6 +105,8 @@ const DURATION_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.2
 
 #[cfg(test)]
 mod tests {
+    use prometheus::Registry;
+
     use super::*;
 
     #[test]

@@ -8,12 +8,13 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{DistinguishedName, RootCertStore};
-use rustls_pki_types::{CertificateDer, UnixTime};
+use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm, UnixTime};
+use x509_parser::certificate::X509Certificate;
 use x509_parser::x509::X509Version;
 
 use super::certificate::{allows_clients, parse, validity};
 use super::chain::PresentedChain;
-use super::direct;
+use super::signature;
 
 /// A CA certificate of a bundle.
 #[derive(Debug)]
@@ -92,6 +93,49 @@ impl Root {
     fn trusts_directly(&self, chain: &PresentedChain<'_>, now: i64) -> bool {
         let algorithms = self.provider.signature_verification_algorithms.all;
         parse(&self.der)
-            .is_some_and(|issuer| direct::is_valid(chain.leaf(), &issuer, algorithms, now))
+            .is_some_and(|issuer| is_signed_directly(chain.leaf(), &issuer, algorithms, now))
     }
+}
+
+/// Returns whether `leaf` is one that `issuer` signed directly, that is valid at `now` (seconds since
+/// 1970), and that Go accepts but webpki does not. The caller has checked that `issuer` is a valid
+/// root.
+///
+/// Many users' certificates are made by hand: `openssl x509 -req` writes version 1, `openssl req
+/// -x509 -CA` marks them as CAs, and some have `anyExtendedKeyUsage`. webpki refuses all three;
+/// kube-apiserver accepts them. Only for these, and only directly below a root, the rest is checked
+/// here: validity, names, usages and the signature, with the same crypto provider.
+fn is_signed_directly(
+    leaf: &X509Certificate<'_>,
+    issuer: &X509Certificate<'_>,
+    algorithms: &[&'static dyn SignatureVerificationAlgorithm],
+    now: i64,
+) -> bool {
+    is_refused_by_webpki(leaf)
+        && validity(leaf).contains(&now)
+        && allows_clients(leaf) == Some(true)
+        && leaf.issuer().as_raw() == issuer.subject().as_raw()
+        // Only webpki implements name constraints.
+        && matches!(issuer.name_constraints(), Ok(None))
+        && !has_unknown_critical_extension(leaf)
+        && signature::is_signed_by(leaf, issuer.public_key().raw, algorithms)
+}
+
+fn is_refused_by_webpki(leaf: &X509Certificate<'_>) -> bool {
+    let is_ca = matches!(leaf.basic_constraints(), Ok(Some(constraints)) if constraints.value.ca);
+    let any = matches!(leaf.extended_key_usage(), Ok(Some(usage)) if usage.value.any);
+    leaf.version() == X509Version::V1 || is_ca || any
+}
+
+fn has_unknown_critical_extension(leaf: &X509Certificate<'_>) -> bool {
+    use x509_parser::extensions::ParsedExtension as P;
+    leaf.extensions().iter().filter(|extension| extension.critical).any(|extension| {
+        !matches!(
+            extension.parsed_extension(),
+            P::BasicConstraints(_)
+                | P::KeyUsage(_)
+                | P::ExtendedKeyUsage(_)
+                | P::SubjectAlternativeName(_)
+        )
+    })
 }

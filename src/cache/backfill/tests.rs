@@ -11,7 +11,7 @@ use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
-use crate::cache::reflector::{Reflector, StartOptions};
+use crate::cache::reflector::{self, StartOptions};
 use crate::cache::refusal::Refusal;
 use crate::cache::script::{Feed, Script, bookmark, config, object, page, seams, status, upsert};
 use crate::testing::config_maps;
@@ -35,11 +35,11 @@ impl Rig {
         let (script, resource) = (Arc::new(Script::default()), Arc::new(config_maps()));
         let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
         let key = CacheKey { gvr, representation, scope: Scope::Cluster };
-        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
-        let reflector = Reflector::new(cached.clone(), StartOptions::default());
+        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context, false));
+        let running = reflector::run(cached.clone(), StartOptions::default());
         let feed = script.on_watch();
         feed.send(vec![upsert("a", 90), upsert("b", 95), bookmark(100, true)]);
-        let task = tokio::spawn(reflector.run());
+        let task = tokio::spawn(running);
         cached.watch_cache.progress().wait_for(Option::is_some).await.unwrap();
         Self { script, cached, _feed: feed, _task: task }
     }

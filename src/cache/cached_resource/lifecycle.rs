@@ -20,11 +20,12 @@ use crate::cache::refusal::Refusal;
 /// The state of a cache's life.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
-    created: Instant,
+    pub(crate) created: Instant,
     /// The lowest resourceVersion from which a watcher wants to start; `u64::MAX` if there is none.
     lowest_start: AtomicU64,
-    /// Whether an earlier cache of the same key exceeded a byte budget.
-    was_over_budget: AtomicBool,
+    /// Whether an earlier cache of the same key exceeded a byte budget. If so, requests do not wait
+    /// for this one.
+    pub(crate) was_over_budget: bool,
     ready: AtomicBool,
     watching: watch::Sender<bool>,
     /// The time at which the watch was closed, if it was open or the first list is complete.
@@ -32,18 +33,19 @@ pub(crate) struct Lifecycle {
     /// Whether the reflector has failed since the watch was last open.
     has_failed: AtomicBool,
     retiring: watch::Sender<bool>,
-    cancel: CancellationToken,
+    /// Ends the reflector and the other tasks of the cache.
+    pub(crate) cancel: CancellationToken,
     stop_reason: Mutex<Option<Refusal>>,
     ended: watch::Sender<Option<Refusal>>,
 }
 
 impl Lifecycle {
     /// Starts the life of a cache whose reflector ends with `cancel`.
-    pub(crate) fn new(cancel: CancellationToken) -> Self {
+    pub(crate) fn new(cancel: CancellationToken, was_over_budget: bool) -> Self {
         Self {
             created: Instant::now(),
             lowest_start: AtomicU64::new(u64::MAX),
-            was_over_budget: AtomicBool::new(false),
+            was_over_budget,
             ready: AtomicBool::new(false),
             watching: watch::Sender::new(false),
             unwatched_since: Mutex::new(None),
@@ -63,22 +65,6 @@ impl Lifecycle {
     /// Returns the lowest resourceVersion from which a watcher wants to start.
     pub(crate) fn lowest_start(&self) -> ResourceVersion {
         ResourceVersion(self.lowest_start.load(Ordering::Relaxed))
-    }
-
-    /// Notes that an earlier cache of the same key exceeded a byte budget. Requests do not wait for
-    /// this one.
-    pub(crate) fn set_was_over_budget(&self) {
-        self.was_over_budget.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether an earlier cache of the same key exceeded a byte budget.
-    pub(crate) fn was_over_budget(&self) -> bool {
-        self.was_over_budget.load(Ordering::Relaxed)
-    }
-
-    /// Returns when the cache was created.
-    pub(crate) fn created(&self) -> Instant {
-        self.created
     }
 
     /// Notes that the cache has its first state. Returns true the first time.
@@ -161,11 +147,6 @@ impl Lifecycle {
     /// Returns why the cache ends. A shutdown cancels it without a reason.
     pub(crate) fn stop_reason(&self) -> Refusal {
         self.stop_reason.lock().unwrap_or(Refusal::Stopping)
-    }
-
-    /// Returns the token that ends the reflector and the cache's other tasks.
-    pub(crate) fn cancel(&self) -> &CancellationToken {
-        &self.cancel
     }
 
     /// Notes that the reflector has ended, and wakes the requests that wait for the cache.

@@ -40,7 +40,6 @@ use self::marks::Marks;
 use self::wake_slot::WakeSlot;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::index_key::IndexKey;
 use crate::cache::core::now::Now;
 use crate::cache::core::state::State;
@@ -58,11 +57,11 @@ pub(super) struct Cursor {
     /// Events up to this resourceVersion are not delivered. Set if the requested start or the
     /// initial state was ahead of the cache; zero otherwise.
     pub(super) skip_through: ResourceVersion,
-    wake_slot: WakeSlot,
+    pub(super) wake_slot: WakeSlot,
     /// The initial state, until the watcher has read it or [`Self::end_if_stalled`] removes it.
     pub(super) initial: Mutex<Option<InitialEvents>>,
     end: OnceLock<WatchEnd>,
-    marks: Marks,
+    pub(super) marks: Marks,
 }
 
 /// The end of a watch: the state up to which events are still delivered, and the cause.
@@ -72,6 +71,24 @@ pub(super) struct WatchEnd {
     pub(super) state: Arc<State>,
     /// The cause that the watcher reports.
     pub(super) cause: EndCause,
+}
+
+/// The reason why a watch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndCause {
+    /// A new list replaced the state.
+    Relist,
+    /// The state was proved wrong. The client may have received wrong events, and must list.
+    Wrong,
+    /// An aggregated API server serves the resource now. Its resourceVersions have nothing to do
+    /// with those of the state, so that the client must list.
+    Aggregated,
+    /// The cache was stopped (idle, over budget, excluded, or shutdown).
+    Stopped,
+    /// An object that the watch may match cannot be read. The client resumes at the API server.
+    Unreadable,
+    /// The watcher fell out of the history window, or held its initial state for too long.
+    Slow,
 }
 
 /// The initial state of a watch, which is sent as ADDED events.
@@ -117,13 +134,6 @@ impl Cursor {
         }
     }
 
-    /// Marks the events from the first to the last of these numbers as possible matches. Returns
-    /// whether this is the cursor's first mark in this round. Call this with the cache's mutex
-    /// held, before the events are published, with ascending numbers.
-    pub(super) fn mark(&self, events: (u64, u64), round: u64) -> bool {
-        self.marks.mark(events, round)
-    }
-
     /// Returns the number of the first pending event in `state` and the number after the last one,
     /// or `None` if no event is pending. The caller must have loaded `state` before this call.
     pub(super) fn pending(&self, state: &State) -> Option<(u64, u64)> {
@@ -137,31 +147,10 @@ impl Cursor {
         self.marks.are_read() && self.end.get().is_none()
     }
 
-    /// Registers the task to wake, once. Call this before the last check of the marks and of the
-    /// timer flag.
-    pub(super) fn register_waker(&self, task: &Waker) {
-        self.wake_slot.register(task);
-    }
-
-    /// Wakes the registered task. Call this after a state was published.
-    pub(super) fn wake_task(&self) {
-        self.wake_slot.wake();
-    }
-
     /// Returns a waker for the other futures of the watcher's task. It sets the timer flag and
     /// wakes the task.
     pub(super) fn timer_waker(self: &Arc<Self>) -> Waker {
         Waker::from(Arc::clone(self))
-    }
-
-    /// Clears the timer flag and returns whether it was set.
-    pub(super) fn take_timer_fired(&self) -> bool {
-        self.wake_slot.take_timer_fired()
-    }
-
-    /// Stores that every event before `seq` was read.
-    pub(super) fn set_position(&self, seq: u64) {
-        self.marks.set_position(seq);
     }
 
     /// Ends the watch. Call this with the cache's mutex held, before the next state is published.
@@ -195,7 +184,7 @@ impl Cursor {
         let initial = slot.take();
         drop(slot);
         drop(initial);
-        self.wake_task();
+        self.wake_slot.wake();
         true
     }
 }

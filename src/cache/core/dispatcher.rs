@@ -15,8 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::cursor::{Cursor, InitialEvents, WatchEnd};
-use crate::cache::core::end_cause::EndCause;
+use crate::cache::core::cursor::{Cursor, EndCause, InitialEvents, WatchEnd};
 use crate::cache::core::event::Event;
 use crate::cache::core::index_key::IndexKey;
 use crate::cache::core::state::State;
@@ -259,7 +258,7 @@ fn mark_all<'a>(
     marked: &mut Vec<Arc<Cursor>>,
 ) {
     for cursor in cursors {
-        if cursor.mark(events, round) {
+        if cursor.marks.mark(events, round) {
             marked.push(Arc::clone(cursor));
         }
     }

@@ -7,7 +7,6 @@
 //! as a full history has. All slow readers of a cache together keep no more than the slowest of
 //! them, since they share the objects.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::cache::core::inner::CacheInner;
@@ -38,8 +37,4 @@ impl StateLag {
     }
 }
 
-impl fmt::Debug for StateLag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("StateLag")
-    }
-}
+crate::api::opaque!(StateLag);

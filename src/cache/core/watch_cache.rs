@@ -17,8 +17,8 @@ use std::sync::Arc;
 use crate::api::resource_version::ResourceVersion;
 pub use crate::cache::core::change::Change;
 use crate::cache::core::cursor::Cursor;
+pub use crate::cache::core::cursor::EndCause;
 use crate::cache::core::earlier::DoesNotJoin;
-pub use crate::cache::core::end_cause::EndCause;
 use crate::cache::core::event::Event;
 use crate::cache::core::inner::CacheInner;
 pub use crate::cache::core::lag::StateLag;
@@ -267,6 +267,6 @@ impl Drop for WatchCache {
 
 fn wake(cursors: &[Arc<Cursor>]) {
     for cursor in cursors {
-        cursor.wake_task();
+        cursor.wake_slot.wake();
     }
 }

@@ -24,8 +24,7 @@ pub use self::batch::{Batch, Chunks};
 use self::initial::InitialBatch;
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::cursor::Cursor;
-use crate::cache::core::end_cause::EndCause;
+use crate::cache::core::cursor::{Cursor, EndCause};
 pub use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::inner::CacheInner;
 use crate::cache::core::now::Now;
@@ -156,7 +155,7 @@ impl Watcher {
     /// Registers the task to wake, once, when there may be something to read. Events from before
     /// this call wake nothing, so check for them after it.
     pub(crate) fn register_waker(&self, task: &Waker) {
-        self.cursor.register_waker(task);
+        self.cursor.wake_slot.register(task);
     }
 
     /// Returns whether [`Self::next_batch`] would find nothing. This does not mean that a bookmark
@@ -174,7 +173,7 @@ impl Watcher {
     /// Clears the timer flag and returns whether it was set. Check it after
     /// [`Self::register_waker`] too.
     pub(crate) fn take_timer_fired(&self) -> bool {
-        self.cursor.take_timer_fired()
+        self.cursor.wake_slot.take_timer_fired()
     }
 
     /// Returns the resourceVersion up to which everything was read, which a bookmark may claim.
@@ -266,7 +265,7 @@ impl Watcher {
                 self.collect_frames(state, (from, to), max_bytes);
             self.bookmark_due |= bookmark_due;
             self.dropped_bytes += dropped_bytes;
-            self.cursor.set_position(position);
+            self.cursor.marks.set_position(position);
             if !chunks.is_empty() {
                 let events = chunks.len();
                 return Batch::Frames { chunks, events, received };
@@ -307,7 +306,7 @@ impl Watcher {
                 return ObjectBatch::Ended(EndCause::Slow);
             }
             let to = to.min(from.saturating_add(SCAN_MAX as u64));
-            self.cursor.set_position(to);
+            self.cursor.marks.set_position(to);
             let events = history.events(from, to);
             let events = events.filter(|(seq, event)| {
                 history.resume_version(*seq, event) > self.cursor.skip_through

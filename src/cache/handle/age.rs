@@ -25,7 +25,7 @@ impl CacheHandle {
 
     /// Whether the cache was created after `moment`, so that it never knew what was absent before.
     pub(crate) fn began_after(&self, moment: Instant) -> bool {
-        self.cached.lifecycle.created() >= moment
+        self.cached.lifecycle.created >= moment
     }
 }
 

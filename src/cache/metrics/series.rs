@@ -39,7 +39,7 @@ pub struct CacheSeries {
     /// The time of the last list, as the bits of a floating-point number.
     listed: AtomicU64,
     /// The number and the bytes of events, by [`EventLabel`], from the first event on.
-    events: [OnceLock<(IntCounter, IntCounter)>; EVENT_LABELS.len()],
+    events: [OnceLock<(IntCounter, IntCounter)>; EventLabel::ALL.len()],
     /// The relists of the cache.
     relists: Mutex<Relists>,
     resource_version: IntGauge,
@@ -171,11 +171,7 @@ impl CacheSeries {
 
     /// Counts an event of the upstream watch, and the bytes of its object.
     pub fn event(&self, label: EventLabel, bytes: usize) {
-        let labelled = EVENT_LABELS
-            .iter()
-            .zip(&self.events)
-            .find(|((event_label, _), _)| *event_label == label);
-        let Some(((_, name), series)) = labelled else { return };
+        let Some(series) = self.events.get(label as usize) else { return };
         if series.get().is_none() {
             let _creates = self.other_state.lock();
             if self.retired.load(Ordering::Relaxed) {
@@ -183,7 +179,7 @@ impl CacheSeries {
             }
             series.get_or_init(|| {
                 let families = [&self.families.events, &self.families.event_bytes];
-                families.map(|family| family.with_label_values(&self.with(name))).into()
+                families.map(|family| family.with_label_values(&self.with(label.as_str()))).into()
             });
         }
         if let Some((events, event_bytes)) = series.get() {
@@ -284,26 +280,25 @@ impl CacheSeries {
         ] {
             gauges.remove_label_values(&labels).ok();
         }
-        for (_, label) in EVENT_LABELS {
-            families.events.remove_label_values(&with(labels, label)).ok();
-            families.event_bytes.remove_label_values(&with(labels, label)).ok();
-        }
         for state in STATES {
             families.state.remove_label_values(&with(labels, state)).ok();
         }
-        for cause in RELIST_CAUSES {
-            families.relists.remove_label_values(&with(labels, cause)).ok();
-        }
-        for step in PROOF_STEPS {
-            families.proofs.remove_label_values(&with(labels, step)).ok();
+        let events = EventLabel::ALL.map(EventLabel::as_str);
+        for (counters, values) in [
+            (&families.events, &events[..]),
+            (&families.event_bytes, &events),
+            (&families.relists, &RELIST_CAUSES),
+            (&families.proofs, &PROOF_STEPS),
+            (&families.watches, &WATCH_RESULTS),
+        ] {
+            for value in values {
+                counters.remove_label_values(&with(labels, value)).ok();
+            }
         }
         for (check, outcome) in
             CHECKS.into_iter().flat_map(|check| CHECK_OUTCOMES.map(|outcome| (check, outcome)))
         {
             families.checks.remove_label_values(&self.check_labels(check, outcome)).ok();
-        }
-        for result in WATCH_RESULTS {
-            families.watches.remove_label_values(&with(labels, result)).ok();
         }
     }
 
@@ -319,17 +314,18 @@ impl CacheSeries {
     }
 }
 
-/// The type of an event of the upstream watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventLabel {
-    /// ADDED or MODIFIED.
-    Upsert,
-    /// DELETED.
-    Delete,
-    /// BOOKMARK.
-    Bookmark,
-    /// ERROR.
-    Error,
+crate::api::labels! {
+    /// The type of an event of the upstream watch, for the `type` label.
+    pub enum EventLabel {
+        /// ADDED or MODIFIED.
+        Upsert = "upsert",
+        /// DELETED.
+        Delete = "delete",
+        /// BOOKMARK.
+        Bookmark = "bookmark",
+        /// ERROR.
+        Error = "error",
+    }
 }
 
 pub(super) fn seconds_now() -> f64 {
@@ -351,13 +347,6 @@ const RELISTS_MAX: usize = 900;
 /// metrics of resourceVersions in the same way.
 const RESOURCE_VERSION_MODULUS: u64 = 1_000_000_000_000_000;
 
-/// The types of events, for the `type` label.
-const EVENT_LABELS: [(EventLabel, &str); 4] = [
-    (EventLabel::Upsert, "upsert"),
-    (EventLabel::Delete, "delete"),
-    (EventLabel::Bookmark, "bookmark"),
-    (EventLabel::Error, "error"),
-];
 /// The state of a reflector that follows the upstream, one of [`STATES`].
 pub const WATCHING: &str = "watching";
 /// The states of a reflector, for the `state` label.

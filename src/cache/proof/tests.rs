@@ -15,7 +15,7 @@ use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheMetrics;
 use crate::cache::probe::Probed;
-use crate::cache::reflector::{Reflector, StartOptions};
+use crate::cache::reflector::{self, StartOptions};
 use crate::cache::script::{Feed, Script, bookmark, config, object, page, seams, status, upsert};
 use crate::config::{CacheConfig, ConsistentLists};
 use crate::testing::config_maps;
@@ -46,12 +46,12 @@ impl Rig {
         let (script, resource) = (Arc::new(Script::default()), Arc::new(config_maps()));
         let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
         let key = CacheKey { gvr, representation, scope: Scope::Cluster };
-        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
-        let reflector = Reflector::new(cached.clone(), StartOptions::default());
+        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context, false));
+        let running = reflector::run(cached.clone(), StartOptions::default());
         let feed = script.on_watch();
         let initial = (1..=objects).map(|number| upsert(&number.to_string(), number));
         feed.send(initial.chain([bookmark(2000, true)]).collect());
-        let task = tokio::spawn(reflector.run());
+        let task = tokio::spawn(running);
         cached.watch_cache.progress().wait_for(Option::is_some).await.unwrap();
         script.on_probe(2005);
         Self { script, cached, feed, metrics, _task: task }
@@ -394,7 +394,7 @@ async fn each_probe_compares_the_number_of_objects() {
     };
     let (fresh, ()) = tokio::join!(rig.fresh(None), events);
     fresh.unwrap();
-    rig.cached.settle_count();
+    rig.cached.counts.settle(&rig.cached.counted());
     assert_eq!((checked("equal"), checked("different")), (2, 0));
     // An event was lost.
     rig.script.on_probe(2004);
@@ -404,7 +404,7 @@ async fn each_probe_compares_the_number_of_objects() {
     // A number of another history says nothing.
     rig.cached.context.history.rewind();
     let probed = Probed { resource_version: ResourceVersion(2004), objects: Some(9) };
-    rig.cached.observe_count(0, probed);
+    rig.cached.counts.observe(&rig.cached.counted(), 0, probed);
     assert_eq!((checked("equal"), checked("different")), (2, 1));
 }
 

@@ -62,9 +62,9 @@ impl Rig {
             representation: Representation::Json,
             scope: Scope::Cluster,
         };
-        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context));
-        let reflector = Reflector::new(cached.clone(), options);
-        Self { script, cached, task: tokio::spawn(reflector.run()) }
+        let cached = Arc::new(CachedResource::new(key, resource, script.clone(), context, false));
+        let running = run(cached.clone(), options);
+        Self { script, cached, task: tokio::spawn(running) }
     }
 
     /// Creates a reflector whose state is `a` at 10, from a watch list that continues with the

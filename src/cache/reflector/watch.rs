@@ -103,7 +103,7 @@ impl Driver {
         if self.cached.gate.is_behind() {
             self.cached.gate.hold(probed.resource_version, true);
         }
-        self.cached.observe_count(generation, probed);
+        self.cached.counts.observe(&self.cached.counted(), generation, probed);
         if floor > Some(probed.resource_version) {
             self.confirm_rewind(floor, probed.resource_version).await?;
         }

@@ -34,7 +34,7 @@ pub(super) fn keep_total_budget(caches: &CacheMap, context: &CacheContext) {
         return;
     }
     let mut used = caches.to_vec();
-    used.retain(|cached| !cached.lifecycle.cancel().is_cancelled());
+    used.retain(|cached| !cached.lifecycle.cancel.is_cancelled());
     used.sort_by_key(|cached| (cached.is_warm(), cached.usage.last_used_ms()));
     let mut freed = 0;
     for cached in used {

@@ -80,7 +80,7 @@ impl Inner {
             cached.watch_cache.end_stalled(STALLED_AFTER, now);
             cached.show_figures(now);
             cached.gate.drop_overtaken();
-            cached.settle_count();
+            cached.counts.settle(&cached.counted());
             if cached.watch_cache.state().is_some() {
                 self.over_budget.clear(&cached.key, &self.context);
                 if !cached.gate.is_behind() {

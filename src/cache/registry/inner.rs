@@ -15,7 +15,7 @@ use crate::cache::context::CacheContext;
 use crate::cache::core::watch_cache::EndCause;
 use crate::cache::handle::CacheHandle;
 use crate::cache::key::CacheKey;
-use crate::cache::reflector::{Reflector, StartOptions};
+use crate::cache::reflector::{self, StartOptions};
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::cache_map::CacheMap;
 use crate::cache::registry::eviction::{give_back, make_space};
@@ -169,7 +169,8 @@ impl Inner {
             let budget = &self.context.budget;
             let upstream = self.source.connect(&resource, key.representation, &key.scope, budget);
             let context = Arc::clone(&self.context);
-            let cached = Arc::new(CachedResource::new(key, resource, upstream, context));
+            let cached =
+                Arc::new(CachedResource::new(key, resource, upstream, context, was_over_budget));
             if list_at.is_some() {
                 cached.gate.begin_in_the_past();
             }
@@ -178,13 +179,10 @@ impl Inner {
                 let report = self.quarantines.report(&cached.key);
                 cached.findings.inherit(report.unwrap_or_default());
             }
-            if was_over_budget {
-                cached.lifecycle.set_was_over_budget();
-            }
             cached
         });
         if let Some(cached) = inserted {
-            let reflector = Reflector::new(cached.clone(), options).run().boxed();
+            let reflector = reflector::run(cached.clone(), options).boxed();
             let registry = Arc::clone(self);
             self.context.tasks.spawn(async move {
                 // A defect that the objects of one resource expose must not affect other resources.
@@ -231,7 +229,7 @@ impl Inner {
         if !cached.lifecycle.is_retiring() {
             // Lists may be readable where watches are not, so a state alone proves nothing.
             let is_readable = refusal != Refusal::Unreadable
-                || cached.lifecycle.created().elapsed() > READABLE_AFTER;
+                || cached.lifecycle.created.elapsed() > READABLE_AFTER;
             if cached.lifecycle.is_ready() && is_readable {
                 self.negative_cache.forget(&cached.key);
             }

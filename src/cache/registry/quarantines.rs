@@ -84,7 +84,7 @@ impl Quarantines {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        self.entries.get(key).map(|entry| entry.quarantine.through())
+        self.entries.get(key).map(|entry| entry.quarantine.through)
     }
 
     /// Returns what was found in the last wrong cache of a key.

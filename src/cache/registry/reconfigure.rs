@@ -19,7 +19,7 @@ impl Inner {
         // First, so that the freed bytes count before a smaller total limit applies.
         for cached in self.caches.to_vec() {
             cached.writer.limit_history(history_bytes_max);
-            if !cached.lifecycle.cancel().is_cancelled() {
+            if !cached.lifecycle.cancel.is_cancelled() {
                 cached.note_weight();
             }
         }

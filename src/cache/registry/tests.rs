@@ -311,7 +311,13 @@ async fn caches_of_the_cluster_and_of_a_namespace_do_not_go_back_behind_each_oth
         let key = CacheKey { gvr, representation: Representation::Json, scope };
         let create = |key| {
             let resource = Arc::new(config_maps());
-            Arc::new(CachedResource::new(key, resource, script.clone(), inner.context.clone()))
+            Arc::new(CachedResource::new(
+                key,
+                resource,
+                script.clone(),
+                inner.context.clone(),
+                false,
+            ))
         };
         let cached = inner.caches.get_or_insert(key, create).1.unwrap();
         cached.writer.fill(ResourceVersion(at));

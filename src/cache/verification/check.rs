@@ -238,7 +238,7 @@ async fn is_undisturbed(cached: &CachedResource, generation: u64) -> bool {
         && cached.context.availability.is_usable()
         && lifecycle.is_watching()
         && !lifecycle.is_retiring()
-        && !lifecycle.cancel().is_cancelled()
+        && !lifecycle.cancel.is_cancelled()
 }
 
 fn is_refusal(error: &UpstreamError) -> bool {

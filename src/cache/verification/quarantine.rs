@@ -28,8 +28,8 @@ pub(crate) struct Quarantine {
     phase: Phase,
     /// The times at which caches of the key were proved wrong.
     proofs: Vec<Duration>,
-    /// The resourceVersion of the last wrong state.
-    through: ResourceVersion,
+    /// The resourceVersion of the last wrong state, up to which clients may have seen one.
+    pub(crate) through: ResourceVersion,
 }
 
 impl Quarantine {
@@ -65,11 +65,6 @@ impl Quarantine {
         self.phase != Phase::Released
     }
 
-    /// Returns the resourceVersion up to which clients may have seen a wrong state.
-    pub(crate) fn through(&self) -> ResourceVersion {
-        self.through
-    }
-
     /// Whether nothing of it matters any more.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         let last = self.proofs.last().copied().unwrap_or_default();
@@ -98,7 +93,7 @@ mod tests {
         let mut second = Quarantine::begin(Some(first), ResourceVersion(5), 20 * HOUR);
         assert_eq!(second.phase(25 * HOUR), Phase::Barred(26 * HOUR));
         assert!(second.is_closed());
-        assert_eq!(second.through(), ResourceVersion(7));
+        assert_eq!(second.through, ResourceVersion(7));
         assert_eq!(second.phase(26 * HOUR), Phase::Refilling);
         second.release();
         let mut later = Quarantine::begin(Some(second), ResourceVersion(9), 50 * HOUR);

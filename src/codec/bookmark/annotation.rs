@@ -7,9 +7,11 @@ use std::cmp::Ordering;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::parse::{ANNOTATION, parse_bookmark};
+use crate::object::Layout;
+use crate::protobuf::object::{ParsedObject, is_annotated, map_pair};
 use crate::protobuf::wire::{Field, Fields, push_head};
-use crate::{protobuf, splice};
+use crate::{json, protobuf, splice};
+use weir_api::resource_version::ResourceVersion;
 
 /// Removes the annotations.
 pub(super) fn remove(object: &[u8]) -> Option<Vec<u8>> {
@@ -127,7 +129,7 @@ fn add_pair_to_protobuf(object: &[u8], key: &str, value: &str) -> Option<Vec<u8>
         let field = field.ok()?;
         let after = match field.number.cmp(&ANNOTATIONS) {
             Ordering::Less => false,
-            Ordering::Equal => key_of(field.bytes().ok()?)? > key.as_bytes(),
+            Ordering::Equal => map_pair(field.bytes().ok()?).ok()?.0 > key.as_bytes(),
             Ordering::Greater => true,
         };
         if after {
@@ -152,19 +154,8 @@ fn is_removed(field: &Field<'_>) -> Option<bool> {
     if field.number != ANNOTATIONS {
         return Some(false);
     }
-    let key = key_of(field.bytes().ok()?)?;
+    let (key, _) = map_pair(field.bytes().ok()?).ok()?;
     Some([ANNOTATION, BLUEPRINT].iter().any(|removed| removed.as_bytes() == key))
-}
-
-fn key_of(pair: &[u8]) -> Option<&[u8]> {
-    let mut key = &b""[..];
-    for field in Fields::new(pair) {
-        let field = field.ok()?;
-        if field.number == 1 {
-            key = field.bytes().ok()?;
-        }
-    }
-    Some(key)
 }
 
 /// The number of `ObjectMeta.annotations`, its tag, and the tags of a map's pairs.
@@ -185,3 +176,26 @@ const EMPTY_LIST_JSON: &str = concat!(
 /// The same in protobuf: the raw bytes, which are those of its metadata.
 const EMPTY_LIST: &[u8] = b"\x12\x08\x0a\x06\x0a\0\x12\0\x1a\0";
 const ANNOTATION_PAIR: &str = r#""k8s.io/initial-events-end":"true""#;
+
+pub(super) struct ParsedBookmark {
+    pub(super) layout: Layout,
+    pub(super) resource_version: ResourceVersion,
+    pub(super) initial_events_end: bool,
+}
+
+pub(super) fn parse_bookmark(object: &[u8]) -> Option<ParsedBookmark> {
+    if protobuf::is_protobuf(object) {
+        let read = ParsedObject::parse(object).ok()?;
+        let metadata = read.layout.metadata.slice(object);
+        return Some(ParsedBookmark {
+            layout: read.layout,
+            resource_version: read.resource_version?,
+            initial_events_end: is_annotated(metadata, ANNOTATION, "true"),
+        });
+    }
+    let (layout, resource_version, annotations) = json::read_bookmark(object)?;
+    let initial_events_end = annotations.get(ANNOTATION).is_some_and(|value| value == "true");
+    Some(ParsedBookmark { layout, resource_version, initial_events_end })
+}
+
+const ANNOTATION: &str = "k8s.io/initial-events-end";

@@ -14,7 +14,7 @@ use crate::list::SplicedList;
 
 /// Builds the gzip member of `list`, whose runs are compressed in `segments`.
 pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes> {
-    let (head, tail, separator) = (list.head(), list.tail(), list.item_format().separator());
+    let (head, tail, separator) = (&list.head, &list.tail, list.format.separator());
     let mut chunks = Vec::with_capacity(segments.len() * 2 + 2);
     let mut first = HEADER.to_vec();
     store(head, false, &mut first);

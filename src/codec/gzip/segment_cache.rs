@@ -13,7 +13,6 @@
 //! if several lists need it at the same time. An evicted segment counts as held while clients read
 //! it ([`HeldBytes`]).
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +35,7 @@ pub struct SegmentCache {
     cache: Cache<Run, Arc<Segment>>,
 }
 
-impl fmt::Debug for SegmentCache {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SegmentCache").finish_non_exhaustive()
-    }
-}
+weir_api::opaque!(SegmentCache);
 
 /// A list of which some segments may still be missing.
 pub struct PendingList {
@@ -84,7 +79,7 @@ impl SegmentCache {
 
     /// Looks up the segments of a list.
     pub fn look_up(&self, list: SplicedList) -> PendingList {
-        let (format, objects) = (RunFormat::Items(list.item_format()), list.objects());
+        let (format, objects) = (RunFormat::Items(list.format), list.objects());
         let runs = runs(format, objects)
             .map(|run| {
                 let of_run = objects.get(run.clone()).unwrap_or_default();
@@ -99,7 +94,7 @@ impl SegmentCache {
     /// megabyte: do not call it on an async worker. Returns `None` if the compressor fails.
     pub fn complete(&self, pending: &mut PendingList) -> Option<()> {
         let mut deflater = Deflater::new();
-        let format = RunFormat::Items(pending.list.item_format());
+        let format = RunFormat::Items(pending.list.format);
         for (run, segment) in &mut pending.runs {
             if segment.is_none() {
                 let objects = pending.list.objects().get(run.clone()).unwrap_or_default();

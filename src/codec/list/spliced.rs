@@ -18,10 +18,10 @@ use crate::rope::Rope;
 /// An encoded list: the bytes before and after its items, and references to its objects.
 #[derive(Clone, Debug)]
 pub struct SplicedList {
-    format: ItemFormat,
-    head: Vec<u8>,
+    pub(crate) format: ItemFormat,
+    pub(crate) head: Vec<u8>,
     objects: Vec<Arc<Object>>,
-    tail: Vec<u8>,
+    pub(crate) tail: Vec<u8>,
     length: usize,
 }
 
@@ -45,24 +45,9 @@ impl SplicedList {
         self.length
     }
 
-    /// Returns the format of its items.
-    pub fn item_format(&self) -> ItemFormat {
-        self.format
-    }
-
     /// Returns the objects that are its items.
     pub fn objects(&self) -> &[Arc<Object>] {
         &self.objects
-    }
-
-    /// Returns the bytes before the first item.
-    pub fn head(&self) -> &[u8] {
-        &self.head
-    }
-
-    /// Returns the bytes after the last item.
-    pub fn tail(&self) -> &[u8] {
-        &self.tail
     }
 
     /// Returns all bytes in one vector.

@@ -1,7 +1,10 @@
-//! The envelope of every object: `runtime.Unknown` after four magic bytes.
+//! The envelope of every object: `runtime.Unknown` after four magic bytes; and Statuses in it.
 
 use bytes::Bytes;
 use prost::Message;
+
+use super::messages::{ListMeta, Status, StatusDetails};
+use weir_api::status;
 
 /// Whether `bytes` are an object in protobuf.
 pub fn is_protobuf(bytes: &[u8]) -> bool {
@@ -22,6 +25,55 @@ pub fn decode_envelope(bytes: &Bytes) -> Option<(TypeMeta, Bytes)> {
     let message = bytes.strip_prefix(MAGIC)?;
     let unknown = Unknown::decode(bytes.slice_ref(message)).ok()?;
     Some((unknown.type_meta?, unknown.raw.unwrap_or_default()))
+}
+
+/// Encodes a Status in its envelope, as the API server does.
+pub fn encode_status(status: &status::Status) -> Bytes {
+    let empty = || Some(String::new());
+    let seconds = status.retry_after_seconds.filter(|seconds| *seconds > 0);
+    let details = (status.details.is_some() || seconds.is_some()).then(|| {
+        let about = status.details.clone().unwrap_or_default();
+        StatusDetails {
+            name: Some(about.name),
+            group: Some(about.group),
+            kind: Some(about.kind),
+            causes: Vec::new(),
+            retry_after_seconds: Some(i32::try_from(seconds.unwrap_or(0)).unwrap_or(i32::MAX)),
+            uid: empty(),
+        }
+    });
+    let message = Status {
+        metadata: Some(ListMeta {
+            self_link: empty(),
+            resource_version: empty(),
+            continue_token: empty(),
+            remaining_item_count: None,
+            shard_info: None,
+        }),
+        status: Some("Failure".to_owned()),
+        message: Some(status.message.clone()),
+        reason: Some(status.reason.to_owned()),
+        details,
+        code: Some(i32::from(status.code.as_u16())),
+    };
+    let type_meta =
+        TypeMeta { api_version: Some("v1".to_owned()), kind: Some("Status".to_owned()) };
+    let unknown = Unknown {
+        type_meta: Some(type_meta),
+        raw: Some(message.encode_to_vec().into()),
+        content_encoding: empty(),
+        content_type: empty(),
+    };
+    [MAGIC, &unknown.encode_to_vec()].concat().into()
+}
+
+/// Decodes a Status in its envelope.
+pub fn decode_status(bytes: &[u8]) -> Option<Status> {
+    let (type_meta, raw) = decode_envelope(&Bytes::copy_from_slice(bytes))?;
+    if type_meta.kind.as_deref() != Some("Status") {
+        return None;
+    }
+    Status::decode(raw).ok()
 }
 
 /// `runtime.TypeMeta`.

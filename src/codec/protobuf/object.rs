@@ -168,7 +168,7 @@ fn single_field(message: &[u8], number: u32) -> Result<Option<(&[u8], usize)>, M
 }
 
 /// Parses a pair of a `map<string, string>`.
-fn map_pair(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+pub(crate) fn map_pair(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let (mut key, mut value) = (&b""[..], &b""[..]);
     for field in Fields::new(message) {
         let field = field?;

@@ -199,7 +199,7 @@ impl Forwarder {
         if !headers.contains_key(VIA) {
             return Ok(());
         }
-        let checked = self.upstreams.own_identity.endpoints().hop().check(headers);
+        let checked = self.upstreams.own_identity.endpoints().hop.check(headers);
         checked.map_err(|error| {
             let message = format!("weir: {error}");
             refusal::refusal(StatusCode::LOOP_DETECTED, "LoopDetected", message)

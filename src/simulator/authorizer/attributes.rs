@@ -1,4 +1,4 @@
-//! The attributes of a request that decide whether it is allowed.
+//! The attributes of a request that decide whether it is allowed, and the decision.
 
 use crate::request::Request;
 
@@ -46,4 +46,12 @@ impl Attributes {
             subresource => format!("{}/{subresource}", self.resource),
         }
     }
+}
+
+/// The decision about a request, with its reason.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Decision {
+    pub(crate) allowed: bool,
+    /// The reason, or the errors of the evaluation. Usually empty for a denial.
+    pub(crate) reason: String,
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::attributes::Attributes;
-use super::decision::Decision;
+use super::attributes::{Attributes, Decision};
 use crate::identity::Identity;
 use crate::json::{array, text, texts};
 use crate::object::key;

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pod;
-use crate::json::{array, text};
+use crate::json::{array, number, text};
 use crate::write::now;
 use crate::{Api, WriteError};
 
@@ -178,9 +178,7 @@ impl Controller<'_> {
         let status = replica_set_status(&replica_set, pods.len(), ready);
         if status != *replica_set.get("status").unwrap_or(&Value::Null) {
             let mut changed = replica_set;
-            if let Some(map) = changed.as_object_mut() {
-                map.insert("status".to_owned(), status);
-            }
+            changed["status"] = status;
             self.api.update_status(changed)?;
         }
         Ok(())
@@ -227,14 +225,13 @@ pub(super) fn replica_set_of(deployment: &Value) -> Value {
 /// Returns the status of a replica set with `pods` pods, of which `ready` are ready.
 pub(super) fn replica_set_status(replica_set: &Value, pods: usize, ready: usize) -> Value {
     let mut status = json!({"replicas": pods});
-    let Some(map) = status.as_object_mut() else { return status };
     let counts =
         [("fullyLabeledReplicas", pods), ("readyReplicas", ready), ("availableReplicas", ready)];
     for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
-        map.insert(name.to_owned(), count.into());
+        status[name] = count.into();
     }
-    let generation = replica_set.pointer("/metadata/generation").cloned().unwrap_or_default();
-    map.insert("observedGeneration".to_owned(), generation);
+    status["observedGeneration"] =
+        replica_set.pointer("/metadata/generation").cloned().unwrap_or_default();
     status
 }
 
@@ -248,7 +245,6 @@ pub(super) fn deployment_status(deployment: &Value, replica_sets: &[Value]) -> V
     let wanted = number(deployment, "/spec/replicas");
     let generation = deployment.pointer("/metadata/generation").cloned().unwrap_or_default();
     let mut status = json!({"observedGeneration": generation});
-    let Some(map) = status.as_object_mut() else { return status };
     let counts = [
         ("replicas", total),
         ("updatedReplicas", updated),
@@ -257,7 +253,7 @@ pub(super) fn deployment_status(deployment: &Value, replica_sets: &[Value]) -> V
         ("unavailableReplicas", (wanted - ready).max(0)),
     ];
     for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
-        map.insert(name.to_owned(), count.into());
+        status[name] = count.into();
     }
     let available = ready >= wanted;
     let condition = |kind: &str, holds: bool, reason: &str, message: &str| {
@@ -270,7 +266,7 @@ pub(super) fn deployment_status(deployment: &Value, replica_sets: &[Value]) -> V
     };
     let progress =
         if available && updated >= wanted { "NewReplicaSetAvailable" } else { "ReplicaSetUpdated" };
-    let conditions = json!([
+    status["conditions"] = json!([
         if available {
             condition(
                 "Available",
@@ -288,7 +284,6 @@ pub(super) fn deployment_status(deployment: &Value, replica_sets: &[Value]) -> V
         },
         condition("Progressing", true, progress, "ReplicaSet is progressing."),
     ]);
-    map.insert("conditions".to_owned(), conditions);
     status
 }
 
@@ -306,8 +301,4 @@ fn is_ready(pod: &Value) -> bool {
     array(pod, "/status/conditions").iter().any(|condition| {
         text(condition, "/type") == "Ready" && text(condition, "/status") == "True"
     })
-}
-
-fn number(object: &Value, pointer: &str) -> i64 {
-    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
 }

@@ -24,10 +24,8 @@ pub(super) fn from_replica_set(replica_set: &Value) -> Value {
         "labels": labels,
         "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": meta("name"),
             "uid": meta("uid"), "controller": true, "blockOwnerDeletion": true}]});
-    if let (Some(metadata), Some(annotations)) =
-        (metadata.as_object_mut(), template.pointer("/metadata/annotations"))
-    {
-        metadata.insert("annotations".to_owned(), annotations.clone());
+    if let Some(annotations) = template.pointer("/metadata/annotations") {
+        metadata["annotations"] = annotations.clone();
     }
     let spec = template.get("spec").cloned().unwrap_or_else(|| json!({}));
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -96,9 +94,7 @@ pub(super) fn running(mut pod: Value, rng: &mut Rng) -> Value {
         "conditions": conditions, "hostIP": host, "hostIPs": [{"ip": host}], "podIP": ip,
         "podIPs": [{"ip": ip}], "startTime": time, "containerStatuses": statuses,
         "qosClass": "Burstable"});
-    if let Some(map) = pod.as_object_mut() {
-        map.insert("status".to_owned(), status);
-    }
+    pod["status"] = status;
     let managed = managed_fields(&pod, &time);
     if let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("managedFields".to_owned(), managed);
@@ -139,8 +135,8 @@ fn managed_fields(pod: &Value, time: &str) -> Value {
     let uid = text(pod, "/metadata/ownerReferences/0/uid");
     let owner = format!("k:{{\"uid\":\"{uid}\"}}");
     let mut references = json!({".": {}});
-    if let (Some(map), false) = (references.as_object_mut(), uid.is_empty()) {
-        map.insert(owner, json!({}));
+    if !uid.is_empty() {
+        references[owner] = json!({});
     }
     let spec = json!({"f:containers": containers, "f:dnsPolicy": {}, "f:enableServiceLinks": {},
         "f:restartPolicy": {}, "f:schedulerName": {}, "f:securityContext": {},

@@ -12,8 +12,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 
-use super::percent::decode;
-use super::user::Identity;
+use super::user::{Identity, extra_fields, values};
 use crate::options::ClientCertificates;
 
 /// The CAs of client certificates.
@@ -70,18 +69,9 @@ impl ClientCas {
 
 /// Returns the user of a front proxy's headers (the names that `bootstrap` publishes).
 fn user_of_front_proxy(headers: &HeaderMap) -> Option<Identity> {
-    let values = |name: &str| -> Vec<String> {
-        let values = headers.get_all(name).iter();
-        values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
-    };
+    let values = |name: &str| values(headers, name);
     let name = values("x-remote-user").into_iter().next().filter(|name| !name.is_empty())?;
-    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for header in headers.keys() {
-        if let Some(key) = header.as_str().strip_prefix("x-remote-extra-") {
-            let key = decode(key).unwrap_or_else(|| key.to_owned());
-            extra.entry(key).or_default().extend(values(header.as_str()));
-        }
-    }
+    let extra = extra_fields(headers, "x-remote-extra-");
     let uid = values("x-remote-uid").into_iter().next().unwrap_or_default();
     Some(Identity { name, uid, groups: values("x-remote-group"), extra, rules: Vec::new() })
 }

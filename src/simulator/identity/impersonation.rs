@@ -9,14 +9,11 @@ use std::collections::BTreeMap;
 
 use http::HeaderMap;
 
-use super::percent::decode;
-use super::user::{ANONYMOUS, AUTHENTICATED, Identity, UNAUTHENTICATED};
+use super::user::{ANONYMOUS, AUTHENTICATED, Identity, UNAUTHENTICATED, extra_fields, values};
 use crate::authorizer::{self, Attributes};
 use crate::request::Request;
 use crate::shared::Shared;
 use crate::status::ApiError;
-
-const EXTRA: &str = "impersonate-extra-";
 
 /// Returns the impersonated user, if the request names one that `requester` may impersonate;
 /// otherwise `requester`.
@@ -49,23 +46,13 @@ struct ImpersonatedUser {
 
 impl ImpersonatedUser {
     fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, ApiError> {
-        let values = |name: &str| -> Vec<String> {
-            let values = headers.get_all(name).iter();
-            values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
-        };
+        let values = |name: &str| values(headers, name);
         let first = |name: &str| values(name).into_iter().next().unwrap_or_default();
-        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for header in headers.keys() {
-            if let Some(key) = header.as_str().strip_prefix(EXTRA) {
-                let key = decode(key).unwrap_or_else(|| key.to_owned());
-                extra.entry(key).or_default().extend(values(header.as_str()));
-            }
-        }
         let wanted = Self {
             name: first("impersonate-user"),
             uid: first("impersonate-uid"),
             groups: values("impersonate-group"),
-            extra,
+            extra: extra_fields(headers, "impersonate-extra-"),
         };
         if !wanted.name.is_empty() {
             return Ok(Some(wanted));

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use http::HeaderMap;
 use serde_json::{Map, Value, json};
 
 use crate::options::{Rule, User};
+use crate::request::percent_decode;
 
 /// An authenticated user.
 #[derive(Clone, Debug, Default)]
@@ -75,3 +77,23 @@ pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 /// The audience of tokens for the API itself.
 pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc";
+
+/// Returns the values of a header.
+pub(super) fn values(headers: &HeaderMap, name: &str) -> Vec<String> {
+    let values = headers.get_all(name).iter();
+    values.filter_map(|value| value.to_str().ok()).map(str::to_owned).collect()
+}
+
+/// Returns the extra fields of a user, whose names follow `prefix` in the names of headers. A name
+/// that cannot be decoded is taken as it is.
+pub(super) fn extra_fields(headers: &HeaderMap, prefix: &str) -> BTreeMap<String, Vec<String>> {
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for header in headers.keys() {
+        if let Some(key) = header.as_str().strip_prefix(prefix) {
+            let decoded = percent_decode(key, false).and_then(|key| String::from_utf8(key).ok());
+            let key = decoded.unwrap_or_else(|| key.to_owned());
+            extra.entry(key).or_default().extend(values(headers, header.as_str()));
+        }
+    }
+    extra
+}

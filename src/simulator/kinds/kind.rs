@@ -36,7 +36,7 @@ pub(crate) struct Kind {
     /// The OpenAPI schema of a custom resource.
     pub(crate) schema: Value,
     /// Whether the schema has defaults.
-    pub(super) defaults: bool,
+    pub(crate) defaults: bool,
     /// The text of its deprecation warning, if it has one.
     pub(crate) warning: Option<String>,
 }
@@ -62,11 +62,6 @@ impl Kind {
         self.custom
             || matches!(self.group.as_str(), "apps" | "batch" | "policy" | "networking.k8s.io")
             || matches!(self.resource.as_str(), "pods" | "customresourcedefinitions")
-    }
-
-    /// Returns whether its objects get defaults when they are read.
-    pub(crate) fn has_defaults(&self) -> bool {
-        self.defaults
     }
 
     pub(crate) fn has_subresource(&self, name: &str) -> bool {

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::age::age as age_of;
-use super::cells::{containers, joined, pairs};
-use crate::json::{array, text};
+use crate::json::{array, number, text, texts};
 
 /// Returns the cells of a pod.
 pub(super) fn pod(object: &Value, age: &str) -> Value {
@@ -200,6 +199,25 @@ fn selector(object: &Value, empty: &str) -> String {
     }
 }
 
-fn number(object: &Value, pointer: &str) -> i64 {
-    object.pointer(pointer).and_then(Value::as_i64).unwrap_or(0)
+/// Returns the names of an array of containers, and their images.
+fn containers(object: &Value, pointer: &str) -> (String, String) {
+    let containers = array(object, pointer).iter();
+    let names: Vec<&str> = containers.clone().map(|container| text(container, "/name")).collect();
+    let images: Vec<&str> = containers.map(|container| text(container, "/image")).collect();
+    (names.join(","), images.join(","))
+}
+
+/// Returns a map as `a=b,c=d`; `<none>` if it is empty.
+fn pairs(object: &Value, pointer: &str) -> String {
+    let map = object.pointer(pointer).and_then(Value::as_object);
+    let pairs = map.into_iter().flatten();
+    let pairs: Vec<String> =
+        pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    if pairs.is_empty() { "<none>".to_owned() } else { pairs.join(",") }
+}
+
+/// Returns the strings of an array, joined; `<none>` if there are none.
+fn joined(object: &Value, pointer: &str) -> String {
+    let values = texts(object, pointer);
+    if values.is_empty() { "<none>".to_owned() } else { values.join(",") }
 }

@@ -1,15 +1,24 @@
 //! The metrics of the export of spans.
 
-use prometheus::{IntCounter, Registry};
+use prometheus::IntCounter;
 
-use crate::telemetry::metrics::{Labelled, counter, counter_vec};
+use crate::telemetry::metrics::{Labelled, families};
 
-/// The metrics of the export of spans. Cheap to clone: all clones share the metrics.
-#[derive(Clone, Debug)]
-pub struct TracingMetrics {
-    exported: IntCounter,
-    dropped: IntCounter,
-    failed: Labelled<FailureCause, IntCounter>,
+families! {
+    /// The metrics of the export of spans. Cheap to clone: all clones share the metrics.
+    #[derive(Clone, Debug)]
+    pub struct TracingMetrics {
+        /// Spans that the collector has accepted.
+        exported: IntCounter = counter("weir_tracing_spans_exported_total"),
+        /// Spans that found the queue full, because the collector is slower than requests are
+        /// sampled.
+        dropped: IntCounter = counter("weir_tracing_spans_dropped_total"),
+        /// Spans that the collector does not have although they were sent or waited, by cause:
+        /// rejected (partial success), refused, unavailable (at each attempt) or stopped (Weir
+        /// ended before).
+        failed: Labelled<FailureCause, IntCounter> =
+            counters_by("weir_tracing_spans_failed_total", "cause"),
+    }
 }
 
 crate::api::labels! {
@@ -27,29 +36,6 @@ crate::api::labels! {
 }
 
 impl TracingMetrics {
-    /// Registers the metrics. May be called once per registry.
-    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let failed = counter_vec(
-            registry,
-            "weir_tracing_spans_failed_total",
-            "Spans that the collector does not have although they were sent or waited, by cause: rejected (partial success), refused, unavailable (at each attempt) or stopped (Weir ended before).",
-            &["cause"],
-        )?;
-        Ok(Self {
-            exported: counter(
-                registry,
-                "weir_tracing_spans_exported_total",
-                "Spans that the collector has accepted.",
-            )?,
-            dropped: counter(
-                registry,
-                "weir_tracing_spans_dropped_total",
-                "Spans that found the queue full, because the collector is slower than requests are sampled.",
-            )?,
-            failed: Labelled::new(&failed),
-        })
-    }
-
     pub(super) fn exported(&self, spans: usize) {
         self.exported.inc_by(spans as u64);
     }

@@ -5,9 +5,8 @@ use std::hash::{DefaultHasher, Hasher};
 use std::path::PathBuf;
 
 use kube_client::Config;
-use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError, LoadDataError};
 
-use super::errors;
 use super::loaded_config::{LoadedConfig, Paths};
 use super::token_source::never_interactive;
 use crate::config::UpstreamConfig;
@@ -101,7 +100,7 @@ impl Source {
             .try_fold(Kubeconfig::default(), |merged, path| {
                 merged.merge(Kubeconfig::read_from(path)?)
             })
-            .map_err(|error| refuse(errors::kubeconfig_text(&error)))?;
+            .map_err(|error| refuse(kubeconfig_text(&error)))?;
         let name = context.map(str::to_owned).or_else(|| kubeconfig.current_context.clone());
         let cluster_name = name.as_ref().and_then(|name| {
             let named = kubeconfig.contexts.iter().find(|context| context.name == *name)?;
@@ -119,7 +118,7 @@ impl Source {
             kubeconfig, &options,
         ))
         .ok_or_else(|| refuse("reading it did not complete at once".to_owned()))?
-        .map_err(|error| refuse(errors::kubeconfig_text(&error)))?;
+        .map_err(|error| refuse(kubeconfig_text(&error)))?;
         never_interactive(&mut config.auth_info);
         let auth = &config.auth_info;
         let ca = cluster.and_then(|cluster| cluster.certificate_authority);
@@ -227,4 +226,47 @@ fn hash_file(path: &PathBuf) -> u64 {
         Err(_) => hasher.write_u8(0),
     }
     hasher.finish()
+}
+
+/// Returns the message of an error of a kubeconfig. kube-client's own messages may contain lines of
+/// the kubeconfig.
+fn kubeconfig_text(failure: &KubeconfigError) -> String {
+    match failure {
+        KubeconfigError::CurrentContextNotSet => {
+            "it has no current-context, and --context is not given".to_owned()
+        }
+        KubeconfigError::LoadContext(name) => format!("it has no context {name:?}"),
+        KubeconfigError::LoadClusterOfContext(name) => format!("it has no cluster {name:?}"),
+        KubeconfigError::ReadConfig(failure, path) => format!("{}: {failure}", path.display()),
+        KubeconfigError::Parse(failure) => match failure.location() {
+            // The library's own message quotes the surrounding lines, which may contain a token.
+            Some(at) => {
+                format!("it is not a valid kubeconfig: line {}, column {}", at.line(), at.column())
+            }
+            None => "it is not a valid kubeconfig".to_owned(),
+        },
+        KubeconfigError::MissingClusterUrl => "the cluster has no server".to_owned(),
+        KubeconfigError::ParseClusterUrl(_) => "the cluster's server is not a URL".to_owned(),
+        KubeconfigError::ParseProxyUrl(_) => "a proxy's URL cannot be parsed".to_owned(),
+        KubeconfigError::LoadCertificateAuthority(failure) => {
+            format!("certificate-authority: {}", data_text(failure))
+        }
+        KubeconfigError::LoadClientCertificate(failure) => {
+            format!("client-certificate: {}", data_text(failure))
+        }
+        KubeconfigError::LoadClientKey(failure) => format!("client-key: {}", data_text(failure)),
+        KubeconfigError::ParseCertificates(_) => "certificate-authority is not PEM".to_owned(),
+        KubeconfigError::KindMismatch | KubeconfigError::ApiVersionMismatch => {
+            "its files cannot be merged: kind or apiVersion differ".to_owned()
+        }
+        KubeconfigError::FindPath => "found no home directory".to_owned(),
+    }
+}
+
+fn data_text(failure: &LoadDataError) -> String {
+    match failure {
+        LoadDataError::DecodeBase64(_) => "its data is not base64".to_owned(),
+        LoadDataError::ReadFile(failure, path) => format!("{}: {failure}", path.display()),
+        LoadDataError::NoBase64DataOrFile => "it is missing".to_owned(),
+    }
 }

@@ -9,21 +9,18 @@
 //! them may still ask the aggregated API server for a while; a list from there would become a cache
 //! for everybody. So a version counts as aggregated for some time longer
 //! (`docs/decisions/aggregated-apis.md`).
-//!
-//! Lock order: the map, with no other lock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use tokio::time::Instant;
 
 use crate::upstream::Upstream;
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::discovery::documents::GroupVersion;
 use crate::upstream::discovery::informer::{self, Collection, Facts, InformerState};
+use crate::upstream::discovery::recently::Recently;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::fetch::{Get, encode_query};
 
@@ -139,30 +136,7 @@ pub(super) enum Manager {
 }
 
 /// The versions that an aggregated API server serves, or served a moment ago.
-#[derive(Debug, Default)]
-pub(super) struct AggregatedVersions(Mutex<HashMap<GroupVersion, Instant>>);
-
-impl AggregatedVersions {
-    /// Notes all versions that aggregated API servers serve now, and forgets those that they have
-    /// not served for a while.
-    pub(super) fn note_all(&self, services: ApiServices<'_>) {
-        let now = Instant::now();
-        let mut versions = self.0.lock();
-        versions.extend(services.aggregated().map(|version| (version, now)));
-        versions.retain(|_, at| now.duration_since(*at) < SETTLED_AFTER);
-    }
-
-    /// Notes that an aggregated API server serves a version now.
-    pub(super) fn note(&self, group: &str, version: &str) {
-        self.0.lock().insert((group.into(), version.into()), Instant::now());
-    }
-
-    /// Whether an aggregated API server serves a version, or served it a moment ago.
-    pub(super) fn contains(&self, group: &str, version: &str) -> bool {
-        let version = (group.into(), version.into());
-        self.0.lock().get(&version).is_some_and(|at| at.elapsed() < SETTLED_AFTER)
-    }
-}
+pub(super) type AggregatedVersions = Recently<GroupVersion>;
 
 /// Reads the APIService of a version, if there is one. Consistent: the upstream is asked for the
 /// latest state. A list of one, because Weir's role need not allow to get one.
@@ -194,6 +168,3 @@ const SERVICE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// A label that kube-apiserver sets: `onstart` on the versions that it serves itself, `true` on
 /// those of CRDs.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
-/// How long API servers may lag behind a change. Their informers follow within a second; a process
-/// that was stopped or cut off catches up within seconds.
-const SETTLED_AFTER: Duration = Duration::from_secs(60);

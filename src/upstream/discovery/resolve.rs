@@ -153,7 +153,7 @@ impl Sources<'_> {
     /// Whether the API server itself answers for a version, for sure. An APIService may give any
     /// version to an aggregated API server, also one that kube-apiserver has itself.
     fn is_local(&self, group: &str, version: &str) -> bool {
-        if self.aggregated.contains(group, version) {
+        if self.aggregated.contains(&(group.into(), version.into())) {
             return false;
         }
         match self.services {
@@ -163,6 +163,21 @@ impl Sources<'_> {
             ApiServices::Unknown => self.readers == Readers::One && is_built_in_group(group),
         }
     }
+}
+
+/// Returns the custom resources whose definitions differ between two states of discovery. The
+/// instances of an upstream learn of a change one after another. Meanwhile they write the same
+/// objects in different bytes, so a cache that starts then verifies what it was given
+/// (`docs/decisions/upstream-bytes.md`).
+pub(super) fn redefined<'a>(
+    before: &'a Resources,
+    after: &'a Resources,
+) -> impl Iterator<Item = GroupVersionResource> + 'a {
+    let changed = after.iter().filter(|(gvr, resource)| {
+        resource.shape == Shape::Custom
+            && before.get(gvr).is_some_and(|previous| previous.revision != resource.revision)
+    });
+    changed.map(|(gvr, _)| gvr.clone())
 }
 
 /// Keeps the custom resources of `before` that are not served now although their definitions are

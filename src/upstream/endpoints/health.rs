@@ -35,7 +35,7 @@ pub(crate) struct Health {
     is_suspected: bool,
     /// The ejections since the last long time without one.
     doublings: u32,
-    ejections: u64,
+    pub(crate) ejections: u64,
     last_goaway: Option<Instant>,
     last_not_ready: Option<Instant>,
 }
@@ -58,31 +58,19 @@ enum Standing {
     },
 }
 
-/// The state of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
-    /// It gets requests.
-    Usable,
-    /// It is shutting down: nothing new goes there.
-    Draining,
-    /// Its probes or requests failed.
-    Ejected,
-    /// The ejection is over, and a probe decides.
-    HalfOpen,
-    /// It was never reached.
-    Unreachable,
-}
-
-impl State {
-    /// Returns a fixed word for metrics and logs.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Usable => "usable",
-            Self::Draining => "draining",
-            Self::Ejected => "ejected",
-            Self::HalfOpen => "half-open",
-            Self::Unreachable => "unreachable",
-        }
+crate::api::labels! {
+    /// The state of a server, with a fixed word for metrics and logs.
+    pub(crate) enum State {
+        /// It gets requests.
+        Usable = "usable",
+        /// It is shutting down: nothing new goes there.
+        Draining = "draining",
+        /// Its probes or requests failed.
+        Ejected = "ejected",
+        /// The ejection is over, and a probe decides.
+        HalfOpen = "half-open",
+        /// It was never reached.
+        Unreachable = "unreachable",
     }
 }
 
@@ -257,11 +245,6 @@ impl Health {
     /// the upstream is away.
     pub(crate) fn was_reached(&self) -> bool {
         self.was_reached
-    }
-
-    /// Returns how often the server was ejected.
-    pub(crate) fn ejections(&self) -> u64 {
-        self.ejections
     }
 
     fn last_probes_succeeded(&self) -> bool {

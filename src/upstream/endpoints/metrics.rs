@@ -47,7 +47,7 @@ impl EndpointsMetrics {
     pub(super) fn server(&self, url: &str) -> ServerMetrics {
         ServerMetrics {
             families: self.clone(),
-            states: STATES.map(|word| self.states.with_label_values(&[url, word])),
+            states: State::ALL.map(|state| self.states.with_label_values(&[url, state.as_str()])),
             admitted: self.admitted.with_label_values(&[url]),
             requests: self.requests.with_label_values(&[url]),
             errors: self.errors.with_label_values(&[url]),
@@ -62,8 +62,8 @@ impl EndpointsMetrics {
 pub(crate) struct ServerMetrics {
     families: EndpointsMetrics,
     url: String,
-    /// One for each of [`STATES`].
-    states: [IntGauge; STATES.len()],
+    /// One for each of [`State::ALL`].
+    states: [IntGauge; State::ALL.len()],
     admitted: IntGauge,
     requests: IntCounter,
     errors: IntCounter,
@@ -89,15 +89,15 @@ impl ServerMetrics {
     }
 
     pub(super) fn state(&self, state: State) {
-        for (word, gauge) in STATES.iter().zip(&self.states) {
-            gauge.set(i64::from(*word == state.as_str()));
+        for (each, gauge) in State::ALL.into_iter().zip(&self.states) {
+            gauge.set(i64::from(each == state));
         }
     }
 
     /// Removes the series of a server that left the set.
     pub(super) fn remove(&self) {
-        for word in STATES {
-            drop(self.families.states.remove_label_values(&[self.url.as_str(), word]));
+        for state in State::ALL {
+            drop(self.families.states.remove_label_values(&[self.url.as_str(), state.as_str()]));
         }
         drop(self.families.admitted.remove_label_values(&[&self.url]));
         for family in [&self.families.requests, &self.families.errors, &self.families.ejections] {
@@ -105,6 +105,3 @@ impl ServerMetrics {
         }
     }
 }
-
-/// The words of [`State::as_str`].
-const STATES: [&str; 5] = ["usable", "draining", "ejected", "half-open", "unreachable"];

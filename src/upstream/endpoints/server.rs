@@ -306,11 +306,11 @@ impl ApiServer {
     fn update(&self, change: impl FnOnce(&mut Health, Instant)) {
         let now = Instant::now();
         let mut published = self.health.lock();
-        let ejections = published.health.ejections();
+        let ejections = published.health.ejections;
         change(&mut published.health, now);
         let state = published.health.state(now);
         self.publish(&published.health, state);
-        let ejections = published.health.ejections().saturating_sub(ejections);
+        let ejections = published.health.ejections.saturating_sub(ejections);
         let before = std::mem::replace(&mut published.word, state.as_str());
         drop(published);
         self.metrics.ejected(ejections);

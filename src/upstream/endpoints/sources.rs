@@ -72,7 +72,7 @@ impl<'a> Sources<'a> {
     }
 
     async fn resolve(&mut self, name: &DnsName) {
-        let port = name.port.unwrap_or(self.upstream.endpoints().configured().port);
+        let port = name.port.unwrap_or(self.upstream.endpoints().configured.port);
         let lookup = lookup(self.resolver.as_ref(), &name.host, port);
         let looked_up = tokio::time::timeout(DNS_TIMEOUT, lookup).await;
         match looked_up {

@@ -29,55 +29,40 @@ impl Group {
         Self { dialer: dialer.clone(), http2, http1 }
     }
 
-    /// Sends a request to an upstream that spoke HTTP/2 last.
-    pub(super) async fn send_http2_first(
+    /// Sends a request by the protocol that the upstream spoke last, or by the other one if it has
+    /// changed since.
+    pub(super) async fn send(
         &self,
         gauge: GaugeGuard,
         request: Request<RequestBody>,
         attempt: Attempt<'_>,
+        mut by_http2: bool,
     ) -> Result<Response<Body>, SendError> {
-        match self.http2.acquire(attempt.options.pin).await {
-            Ok(http2::Acquired::Stream(lease)) => {
-                exchange::send_http2(lease, request, gauge, attempt).await
-            }
-            Ok(http2::Acquired::Http1) => match self.http1.acquire(attempt.options.pin).await {
-                Ok(http1::Acquired::Connection(lease)) => {
-                    exchange::send_http1(lease, request, gauge, attempt).await
+        let pin = attempt.options.pin;
+        for is_last in [false, true] {
+            if by_http2 {
+                match self.http2.acquire(pin).await.map_err(SendError::not_sent)? {
+                    http2::Acquired::Stream(lease) => {
+                        return exchange::send_http2(lease, request, gauge, attempt).await;
+                    }
+                    http2::Acquired::Http1 => {}
                 }
-                Ok(http1::Acquired::Http2(..)) => Err(SendError::not_sent(self.protocol_changed())),
-                Err(error) => Err(SendError::not_sent(error)),
-            },
-            Err(error) => Err(SendError::not_sent(error)),
-        }
-    }
-
-    /// Sends a request to an upstream that spoke HTTP/1.1 last.
-    pub(super) async fn send_http1_first(
-        &self,
-        gauge: GaugeGuard,
-        request: Request<RequestBody>,
-        attempt: Attempt<'_>,
-    ) -> Result<Response<Body>, SendError> {
-        let (io, tls_generation, opened_in) = match self.http1.acquire(attempt.options.pin).await {
-            Ok(http1::Acquired::Connection(lease)) => {
-                return exchange::send_http1(lease, request, gauge, attempt).await;
+            } else {
+                match self.http1.acquire(pin).await.map_err(SendError::not_sent)? {
+                    http1::Acquired::Connection(lease) => {
+                        return exchange::send_http1(lease, request, gauge, attempt).await;
+                    }
+                    http1::Acquired::Http2(..) if is_last => {}
+                    // The upstream now supports HTTP/2.
+                    http1::Acquired::Http2(io, tls_generation, opened_in) => {
+                        let adopted = self.http2.adopt(io, tls_generation, opened_in).await;
+                        adopted.map_err(SendError::not_sent)?;
+                    }
+                }
             }
-            Ok(http1::Acquired::Http2(io, tls_generation, opened_in)) => {
-                (io, tls_generation, opened_in)
-            }
-            Err(error) => return Err(SendError::not_sent(error)),
-        };
-        // The upstream now supports HTTP/2.
-        if let Err(error) = self.http2.adopt(io, tls_generation, opened_in).await {
-            return Err(SendError::not_sent(error));
+            by_http2 = !by_http2;
         }
-        match self.http2.acquire(attempt.options.pin).await {
-            Ok(http2::Acquired::Stream(lease)) => {
-                exchange::send_http2(lease, request, gauge, attempt).await
-            }
-            Ok(http2::Acquired::Http1) => Err(SendError::not_sent(self.protocol_changed())),
-            Err(error) => Err(SendError::not_sent(error)),
-        }
+        Err(SendError::not_sent(self.protocol_changed()))
     }
 
     #[cfg(test)]

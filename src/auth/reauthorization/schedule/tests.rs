@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use futures::FutureExt as _;
 use futures::future::{join, join_all};
+use prometheus::Registry;
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
 use tokio::time::{advance, sleep};

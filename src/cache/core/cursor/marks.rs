@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The marks of one watcher, and its position.
 #[derive(Debug)]
-pub(super) struct Marks {
+pub(crate) struct Marks {
     marked_from: AtomicU64,
     marked_to: AtomicU64,
     position: AtomicU64,
@@ -27,9 +27,10 @@ impl Marks {
         }
     }
 
-    /// Marks the events from `first` to `last`. Returns whether this is the first mark in this
-    /// round. Called by the writer, before the events are published.
-    pub(super) fn mark(&self, (first, last): (u64, u64), round: u64) -> bool {
+    /// Marks the events from `first` to `last` as possible matches. Returns whether this is the
+    /// first mark in this round. Called by the writer with the cache's mutex held, before the
+    /// events are published, with ascending numbers.
+    pub(crate) fn mark(&self, (first, last): (u64, u64), round: u64) -> bool {
         if self.marked_to.load(Ordering::Relaxed) <= self.position.load(Ordering::Acquire) {
             self.marked_from.store(first, Ordering::Relaxed);
         }
@@ -52,7 +53,7 @@ impl Marks {
     }
 
     /// Stores that every event before `seq` was read. Called by the watcher.
-    pub(super) fn set_position(&self, seq: u64) {
+    pub(crate) fn set_position(&self, seq: u64) {
         self.position.store(seq, Ordering::Release);
     }
 }

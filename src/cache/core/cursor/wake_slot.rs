@@ -10,7 +10,7 @@ use futures_util::task::AtomicWaker;
 
 /// The task of a watcher.
 #[derive(Debug, Default)]
-pub(super) struct WakeSlot {
+pub(crate) struct WakeSlot {
     /// The task to wake, until it is woken.
     task: AtomicWaker,
     /// Whether a timer fired since the flag was last taken.
@@ -20,12 +20,12 @@ pub(super) struct WakeSlot {
 impl WakeSlot {
     /// Registers the task to wake, once. Call this before the last check of the marks and of the
     /// timer flag.
-    pub(super) fn register(&self, task: &Waker) {
+    pub(crate) fn register(&self, task: &Waker) {
         self.task.register(task);
     }
 
-    /// Wakes the registered task.
-    pub(super) fn wake(&self) {
+    /// Wakes the registered task. Call this after a state was published.
+    pub(crate) fn wake(&self) {
         self.task.wake();
     }
 
@@ -36,7 +36,7 @@ impl WakeSlot {
     }
 
     /// Clears the timer flag and returns whether it was set.
-    pub(super) fn take_timer_fired(&self) -> bool {
+    pub(crate) fn take_timer_fired(&self) -> bool {
         // The flag is rarely set, and a load is cheaper than a swap.
         self.timer_fired.load(Ordering::Relaxed) && self.timer_fired.swap(false, Ordering::Acquire)
     }

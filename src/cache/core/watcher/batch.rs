@@ -6,7 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::end_cause::EndCause;
+use crate::cache::core::cursor::EndCause;
 use crate::cache::core::event::Event;
 use crate::cache::core::now::Now;
 use crate::cache::core::state::State;

@@ -350,8 +350,8 @@ async fn run_history(seed: u64, lists: Lists) {
     let resource = Arc::new(config_maps());
     let (gvr, representation) = (resource.gvr.clone(), Representation::Json);
     let key = CacheKey { gvr, representation, scope: Scope::Cluster };
-    let cached = Arc::new(CachedResource::new(key, resource, api, context));
-    let task = tokio::spawn(Reflector::new(cached.clone(), StartOptions::default()).run());
+    let cached = Arc::new(CachedResource::new(key, resource, api, context, false));
+    let task = tokio::spawn(run(cached.clone(), StartOptions::default()));
     let mut clients: Vec<_> = (0..4).map(|_| Client::default()).collect();
     for step in 0..3000 {
         if step == 2500 {

@@ -84,7 +84,7 @@ fn resolve_with(
     aggregated: &AggregatedVersions,
 ) -> Resources {
     let services = ApiServices::new(services, has_aggregator);
-    aggregated.note_all(services);
+    aggregated.note(services.aggregated());
     resolve(&served(), Sources { definitions, services, aggregated, readers })
 }
 
@@ -162,7 +162,7 @@ fn a_custom_resource_stays_while_its_definition_does() {
     let kept = |definitions: Option<&Definitions>, services: &InformerState<ApiService>| {
         let services = ApiServices::new(services, true);
         let aggregated = AggregatedVersions::default();
-        aggregated.note_all(services);
+        aggregated.note(services.aggregated());
         let readers = Readers::Many;
         let sources = Sources { definitions, services, aggregated: &aggregated, readers };
         let mut resources = Resources::new();
@@ -266,7 +266,7 @@ async fn check(steps: &[Step], readers: Readers) {
             _ => state,
         };
         let services = ApiServices::new(&state, true);
-        aggregated.note_all(services);
+        aggregated.note(services.aggregated());
         let (definitions, aggregated) = (defined.as_ref(), &aggregated);
         let sources = Sources { definitions, services, aggregated, readers };
         let mut resources = resolve(&served(), sources);

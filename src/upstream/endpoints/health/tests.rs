@@ -95,7 +95,7 @@ fn three_failures_in_a_row_eject_and_one_probe_decides() {
         health.probe(ProbeResult::Failed, now);
         base = (base * 2).min(32 * SECOND);
     }
-    assert_eq!(health.ejections(), 9);
+    assert_eq!(health.ejections, 9);
     now = health.next_probe(now, 100 * SECOND);
     health.probe(ProbeResult::Ready, now);
     assert!(is_usable(&health, now));
