@@ -151,7 +151,10 @@ fn namespace(number: usize) -> String {
 fn config_map(number: usize, version: usize) -> Value {
     let place = number % NAMESPACES;
     let label = |visible: &usize| {
-        (format!("of{visible}"), if place % (NAMESPACES / visible) == 0 { "yes" } else { "no" })
+        (
+            format!("of{visible}"),
+            if place.is_multiple_of(NAMESPACES / visible) { "yes" } else { "no" },
+        )
     };
     let labels: std::collections::BTreeMap<_, _> = VISIBLE.iter().map(label).collect();
     json!({"apiVersion": "v1", "kind": "ConfigMap",

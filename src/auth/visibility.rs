@@ -101,8 +101,8 @@ impl UserView {
         Some(Self { visibility, user, attributes: Arc::clone(attributes), is_namespaced })
     }
 
-    /// Returns what the user may see now, and whether that is what the user saw before; `None` if Weir does not
-    /// know the roles now. Without `newest` it is not remembered from now on either.
+    /// Returns what the user may see now, and whether that is what the user saw before; `None` if
+    /// Weir does not know the roles now. Without `newest` it is not remembered from now on either.
     pub(crate) fn visible(&self, newest: Option<Newest>) -> Option<(Arc<Visible>, bool)> {
         let Visibility { rbac, last } = &*self.visibility;
         let collection = self.collection();
@@ -177,9 +177,9 @@ impl UserView {
     /// Returns the attributes of a request for one of the namespaces or objects that the user may
     /// see, to be compared with the API server's decision.
     pub(crate) fn sample(&self, visible: &Visible) -> Option<Attributes> {
-        let parts = self.seen(visible).as_ref()?.parts();
+        let mut parts = self.seen(visible).as_ref()?.parts();
         let number = fastrand::usize(..parts.len().max(1));
-        let part = parts.skip(number).next()?;
+        let part = parts.nth(number)?;
         let mut attributes = (*self.attributes).clone();
         match part.strip_suffix('/') {
             Some(namespace) => attributes.namespace = namespace.into(),

@@ -11,6 +11,11 @@
 //!
 //! Lock order: no two of its locks are held together.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "members are set in JSON objects that the simulator has just built"
+)]
+
 mod aggregation;
 mod answer;
 mod api;

@@ -82,7 +82,7 @@ mod tests {
         let registry = Registry::new();
         let metrics = AccessReviewMetrics::register(&registry).unwrap();
         metrics.reviewed(ReviewOutcome::Limited);
-        drop(GaugeGuard::new(metrics.in_flight.clone()));
+        drop(GaugeGuard::new(metrics.in_flight));
         let text = prometheus::TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
         for line in [
             r#"weir_access_reviews_total{outcome="limited"} 1"#,

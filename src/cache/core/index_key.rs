@@ -30,8 +30,8 @@ pub(super) enum IndexKey {
 }
 
 impl IndexKey {
-    /// Returns the narrowest key that covers every object that the filter matches. That of a user who
-    /// may not see all objects depends on none that is not visible.
+    /// Returns the narrowest key that covers every object that the filter matches. That of a user
+    /// who may not see all objects depends on none that is not visible.
     pub(super) fn from_filter(filter: &WatchFilter) -> Self {
         if let Some(visible) = &filter.visible {
             return Self::Visible(Arc::clone(visible));

@@ -1,4 +1,4 @@
-//! A list or watch of which the user may see a part (`docs/decisions/filtered-lists.md`).
+//! What the user of a list or watch may see of it (`docs/decisions/filtered-lists.md`).
 
 use std::sync::Arc;
 
@@ -6,69 +6,73 @@ use crate::api::resource::GroupVersionResource;
 use crate::api::resource_version::ResourceVersion;
 use crate::auth::rbac::resource::RbacResource;
 use crate::auth::visibility::{Newest, UserView, Visible};
+use crate::cache::core::visible::VisibleObjects;
 use crate::cache::refusal::Refusal;
 use crate::cache::registry::Registry;
-use crate::server::cached::read::CachedRead;
 use crate::server::cached::watch_stream::WatchEnd;
 use crate::server::delegate::Reason;
 
-/// What the user of a read may see.
+/// What the user of a read may see of a collection of which no user may read all.
 pub(crate) struct Filtered {
     view: UserView,
     visible: Arc<Visible>,
     /// Whether it was known what the user saw before.
     is_remembered: bool,
+    registry: Registry,
+    gvr: GroupVersionResource,
 }
 
-impl CachedRead<'_> {
-    /// Restricts the read to what its user may see. Call this before a state is read, and only for
-    /// a user who may see something: it starts the cache.
-    pub(crate) async fn filtered(mut self, view: UserView) -> Result<Self, Reason> {
-        self.ready_cache().await?;
-        let newest = newest(&self.services.registry, &self.request.gvr);
-        let newest = newest.ok_or(Reason::Refused(Refusal::NotReady))?;
+impl Filtered {
+    /// Looks what the user may see, if that is anything. Call this before a state is read, and once
+    /// the collection has a cache that is ready.
+    pub(super) fn new(
+        view: UserView,
+        registry: &Registry,
+        gvr: &GroupVersionResource,
+    ) -> Result<Self, Reason> {
+        let newest = newest(registry, gvr).ok_or(Reason::Refused(Refusal::NotReady))?;
         let (visible, is_remembered) = view.visible(Some(newest)).ok_or(Reason::Authorization)?;
         let objects = view.seen(&visible);
         if objects.as_ref().is_some_and(|objects| objects.is_empty()) {
             return Err(Reason::Authorization);
         }
-        self.target.filter.visible.clone_from(objects);
-        self.filtered = Some(Filtered { view, visible, is_remembered });
-        Ok(self)
+        Ok(Self { view, visible, is_remembered, registry: registry.clone(), gvr: gvr.clone() })
+    }
+
+    /// Returns the objects; `None` for all.
+    pub(super) fn objects(&self) -> Option<Arc<VisibleObjects>> {
+        self.view.seen(&self.visible).clone()
     }
 
     /// Whether a client that has read the state at `at` saw then what it would see now.
     pub(super) fn was_seen_at(&self, at: ResourceVersion) -> bool {
-        let of_filtered = self.filtered.as_ref();
-        of_filtered
-            .is_none_or(|filtered| filtered.is_remembered && filtered.visible.was_seen_at(at))
+        self.is_remembered && self.is_start(at)
     }
 
     /// Whether a list at `at` is one from which its client can go on.
     pub(super) fn is_start(&self, at: ResourceVersion) -> bool {
-        self.filtered.as_ref().is_none_or(|filtered| filtered.visible.was_seen_at(at))
+        self.visible.was_seen_at(at)
     }
 
     /// Ensures that the user still sees the same, once a state was chosen. A change during the wait
     /// for it would be missed by a watch from there.
     pub(super) fn ensure_seen(&self) -> Result<(), Reason> {
-        let Some(Filtered { view, visible, .. }) = &self.filtered else { return Ok(()) };
-        let newest = newest(&self.services.registry, &self.request.gvr);
-        let now = view.visible(newest).ok_or(Reason::Authorization)?.0;
-        if view.shows(visible, &now) { Ok(()) } else { Err(Reason::Refused(Refusal::NotReady)) }
+        let newest = newest(&self.registry, &self.gvr);
+        let (now, _) = self.view.visible(newest).ok_or(Reason::Authorization)?;
+        let is_same = self.view.shows(&self.visible, &now);
+        if is_same { Ok(()) } else { Err(Reason::Refused(Refusal::NotReady)) }
     }
 
-    /// Returns when the user sees more or less than this watch shows.
-    pub(super) fn view_end(&self) -> Option<WatchEnd> {
-        let Filtered { view, visible, .. } = self.filtered.as_ref()?;
-        let (registry, gvr) = (self.services.registry.clone(), self.request.gvr.clone());
-        let availability = self.services.registry.availability().clone();
-        let end = view.clone().until_changed(
-            Arc::clone(visible),
+    /// Returns when the user sees more or less than this.
+    pub(super) fn end(&self) -> WatchEnd {
+        let (registry, gvr) = (self.registry.clone(), self.gvr.clone());
+        let availability = registry.availability().clone();
+        let end = self.view.clone().until_changed(
+            Arc::clone(&self.visible),
             move || newest(&registry, &gvr),
             move || availability.is_usable(),
         );
-        Some(Box::pin(end))
+        Box::pin(end)
     }
 }
 

@@ -58,27 +58,7 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         return Err(plan.unavailable());
     }
     let counts_shard = read.counts_shard().await?;
-    let (handle, state) = match plan.read_at {
-        ReadAt::Newest(freshness) => {
-            let handle = read.ready_cache().await?;
-            read.wait_until_fresh(&handle, freshness).await?;
-            let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
-            match read.is_start(state.resource_version()) {
-                true => (handle, state),
-                false => proved_state(read).await?,
-            }
-        }
-        ReadAt::Consistent => proved_state(read).await?,
-        ReadAt::Exact(at) => read.cache_holding(at).await?.ok_or(plan.unavailable())?,
-    };
-    read.ensure_seen()?;
-    let is_covered = match plan.read_at {
-        ReadAt::Newest(_) | ReadAt::Consistent => state.covers(&target.filter),
-        ReadAt::Exact(at) => state.covers_since(&target.filter, at),
-    };
-    if !is_covered {
-        return Err(Reason::Unreadable);
-    }
+    let (handle, state) = state_of(read, &plan).await?;
     let unavailable = plan.unavailable();
     let lag = handle.cache().lag(&state);
     let gzip = accepts_gzip(read).then_some(&services.compressor);
@@ -131,6 +111,35 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
             Ok(compressed(read, &handle, body))
         }
     }
+}
+
+/// Returns the cache, and the state that a list shows.
+async fn state_of(
+    read: &CachedRead<'_>,
+    plan: &ListPlan,
+) -> Result<(CacheHandle, Arc<State>), Reason> {
+    let (handle, state) = match plan.read_at {
+        ReadAt::Newest(freshness) => {
+            let handle = read.ready_cache().await?;
+            read.wait_until_fresh(&handle, freshness).await?;
+            let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
+            let at = state.resource_version();
+            match read.filtered.as_ref().is_none_or(|filtered| filtered.is_start(at)) {
+                true => (handle, state),
+                false => proved_state(read).await?,
+            }
+        }
+        ReadAt::Consistent => proved_state(read).await?,
+        ReadAt::Exact(at) => read.cache_holding(at).await?.ok_or(plan.unavailable())?,
+    };
+    if let Some(filtered) = &read.filtered {
+        filtered.ensure_seen()?;
+    }
+    let is_covered = match plan.read_at {
+        ReadAt::Newest(_) | ReadAt::Consistent => state.covers(&read.target.filter),
+        ReadAt::Exact(at) => state.covers_since(&read.target.filter, at),
+    };
+    if is_covered { Ok((handle, state)) } else { Err(Reason::Unreadable) }
 }
 
 /// Returns the cache, and a state of it that is not older than the request.

@@ -10,6 +10,7 @@ use crate::api::request_info::{ResourceRequest, Verb};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
 use crate::auth::reauthorization::Reauthorization;
+use crate::auth::visibility::UserView;
 use crate::cache::core::watch_cache::State;
 use crate::cache::handle::CacheHandle;
 use crate::cache::progress::CATCH_UP_TIMEOUT;
@@ -148,6 +149,20 @@ impl<'a> CachedRead<'a> {
 }
 
 impl CachedRead<'_> {
+    /// Restricts the read to what its user may see, who may see something: this starts the cache.
+    pub(crate) async fn filtered(mut self, view: UserView) -> Result<Self, Reason> {
+        self.ready_cache().await?;
+        let filtered = Filtered::new(view, &self.services.registry, &self.request.gvr)?;
+        self.target.filter.visible = filtered.objects();
+        self.filtered = Some(filtered);
+        Ok(self)
+    }
+
+    /// Whether a client that has read the state at `at` saw then what it would see now.
+    pub(super) fn was_seen_at(&self, at: ResourceVersion) -> bool {
+        self.filtered.as_ref().is_none_or(|filtered| filtered.was_seen_at(at))
+    }
+
     /// Returns the representation of the objects that the response is made from.
     pub(super) fn representation(&self) -> Representation {
         self.resource.representation(self.target.form)
@@ -240,8 +255,8 @@ impl CachedRead<'_> {
         }
     }
 
-    /// Returns a state that is not older than `asked`, or, if that is `None`, than `since`, the time
-    /// at which the request arrived.
+    /// Returns a state that is not older than `asked`, or, if that is `None`, than `since`, when the
+    /// request arrived.
     pub(super) async fn fresh_state(
         &self,
         handle: &CacheHandle,

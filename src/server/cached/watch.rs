@@ -16,6 +16,7 @@ use crate::cache::handle::CacheHandle;
 use crate::cache::refusal::Refusal;
 use crate::codec::frame;
 use crate::codec::rope::Rope;
+use crate::server::cached::filtered::Filtered;
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::{accepts_gzip, describe, name_dropped, set_gzip_headers};
 use crate::server::cached::watch_stream::{CacheBookmarks, Schedule, WatchEnd, WatchStream};
@@ -110,7 +111,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     // The upstream counts from the request. Here a proof of freshness may take a noticeable time,
     // and a watch must not end before it began.
     let schedule = Schedule::new(Instant::now(), plan.timeout, plan.bookmarks);
-    let view_end = read.view_end();
+    let view_end = read.filtered.as_ref().map(Filtered::end);
     let stream = WatchStream::new(
         watcher,
         at,

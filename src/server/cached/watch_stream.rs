@@ -11,9 +11,9 @@
 //! starts again after each step that changed something, until one of them returns:
 //!
 //! 1. If a timer has fired, or must be set: poll the revocation, the change of what the client may
-//!    see, the drain, then the clock. The first two drop the pending frames and end the watch. A drain makes a last bookmark due,
-//!    after which the watch ends, and brings its end forward. The clock makes a bookmark due, or
-//!    the end.
+//!    see, the drain, then the clock. The first two drop the pending frames and end the watch. A
+//!    drain makes a last bookmark due, after which the watch ends, and brings its end forward. The
+//!    clock makes a bookmark due, or the end.
 //! 2. If a piece is pending: return it.
 //! 3. If the watch has ended: end the stream.
 //! 4. If its time is over: the watch has ended.
