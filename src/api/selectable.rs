@@ -2,9 +2,9 @@
 //! values (`docs/semantics.md` §7.2).
 //!
 //! A value is read from the object's JSON as the API server wrote it, by a path of object keys and
-//! a rule ([`Rule`]), or from its protobuf by field numbers. No object is decoded as a whole for it.
-//! Where the API server's internal field and the served one differ, the table names the served one
-//! (`status.podIP` always equals the first of `status.podIPs`).
+//! a rule ([`Rule`]), or from its protobuf by field numbers. No object is decoded as a whole for
+//! it. Where the API server's internal field and the served one differ, the table names the served
+//! one (`status.podIP` always equals the first of `status.podIPs`).
 //!
 //! A label that is missing here costs speed, not correctness: a selector with an unknown label is
 //! forwarded.

@@ -56,8 +56,8 @@ impl User {
         UserKey::new(&self.name, "", &[], &BTreeMap::new())
     }
 
-    /// Returns the key of the name and the groups, by which roles are given. Other fields may differ
-    /// from token to token.
+    /// Returns the key of the name and the groups, by which roles are given. Other fields may
+    /// differ from token to token.
     pub(crate) fn roles_key(&self) -> UserKey {
         UserKey::new(&self.name, "", &self.groups, &BTreeMap::new())
     }

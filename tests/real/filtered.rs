@@ -61,7 +61,7 @@ pub(crate) fn unions() {
                 for query in QUERIES {
                     for accept in ENCODINGS {
                         let call =
-                            Call::get(&format!("{collection}?{query}")).header("accept", accept);
+                            Call::get(format!("{collection}?{query}")).header("accept", accept);
                         let whole = direct.send(&call).await;
                         let seen = through.send(&call).await;
                         let what = format!("{name}: {call}");

@@ -14,7 +14,7 @@ pub(super) struct BuiltInFields {
     /// The versions that have these field numbers.
     pub(super) versions: &'static [&'static str],
     /// The fields: a label, which is also the path in the served JSON (but see
-    /// [`BuiltInFields::path`]), its rule, and its field numbers; without any if they are not known.
+    /// [`BuiltInFields::path`]), its rule, and its field numbers; without any if they are unknown.
     pub(super) fields: &'static [(&'static str, Rule, &'static [u32])],
 }
 

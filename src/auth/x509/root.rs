@@ -97,9 +97,9 @@ impl Root {
     }
 }
 
-/// Returns whether `leaf` is one that `issuer` signed directly, that is valid at `now` (seconds since
-/// 1970), and that Go accepts but webpki does not. The caller has checked that `issuer` is a valid
-/// root.
+/// Returns whether `leaf` is one that `issuer` signed directly, that is valid at `now` (seconds
+/// since 1970), and that Go accepts but webpki does not. The caller has checked that `issuer` is a
+/// valid root.
 ///
 /// Many users' certificates are made by hand: `openssl x509 -req` writes version 1, `openssl req
 /// -x509 -CA` marks them as CAs, and some have `anyExtendedKeyUsage`. webpki refuses all three;

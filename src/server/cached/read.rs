@@ -255,8 +255,8 @@ impl CachedRead<'_> {
         }
     }
 
-    /// Returns a state that is not older than `asked`, or, if that is `None`, than `since`, when the
-    /// request arrived.
+    /// Returns a state that is not older than `asked`, or, if that is `None`, than `since`, the
+    /// arrival of the request.
     pub(super) async fn fresh_state(
         &self,
         handle: &CacheHandle,

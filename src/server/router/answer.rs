@@ -11,18 +11,17 @@ use http::{HeaderValue, Method, StatusCode, Version};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use super::filtered::Outcome;
+use super::filtered::{Outcome, UserRead};
 use super::review::Unreviewed;
 use super::{Answer, Forwarding, Router};
 use crate::api::request_info::Verb;
 use crate::auth::reauthorization::Reauthorization;
-use crate::auth::visibility::UserView;
 use crate::server::accept::listener::ListenerKind;
 use crate::server::cached::read::{CachedRead, target};
 use crate::server::cached::websocket::Handshake;
 use crate::server::cached::{get, list, watch};
 use crate::server::connection::permits::UserAtLimit;
-use crate::server::delegate::{CachedDecision, ListPlan, Reason, Target};
+use crate::server::delegate::{CachedDecision, ListPlan, Reason};
 use crate::server::forward::documents::DocumentRequest;
 use crate::server::forward::upstream_gate::{self, FAILOVER_WAIT_MAX};
 use crate::server::http::headers;
@@ -35,15 +34,6 @@ use crate::server::request::framing;
 use crate::server::request::rejection::{Bypass, Rejection, RejectionCause};
 use crate::server::reviews::ReviewRequest;
 use crate::server::shadow::selection::copy_answer;
-
-/// A read that its user is allowed.
-pub(super) struct UserRead {
-    pub(super) target: Target,
-    pub(super) handshake: Option<Handshake>,
-    pub(super) reauthorization: Option<Reauthorization>,
-    /// How the user may see the collection, if not all of it.
-    pub(super) view: Option<UserView>,
-}
 
 impl Router {
     /// Answers a request, unless it is one for the API server.
@@ -164,8 +154,8 @@ impl Router {
         Ok(reply)
     }
 
-    /// Returns the response of a cache, or why there is none. `allowed` is how a watch is authorized
-    /// again, if the request was authorized before.
+    /// Returns the response of a cache, or why there is none. `allowed` is how a watch is
+    /// authorized again, if the request was authorized before.
     async fn serve_cached(
         &self,
         context: &mut RequestContext<'_>,

@@ -10,17 +10,27 @@ use http::StatusCode;
 use super::Router;
 use crate::api::status::Status;
 use crate::auth::reauthorization::Reauthorization;
+use crate::auth::visibility::UserView;
 use crate::cache::refusal::Refusal;
 use crate::config::ConsistentLists;
 use crate::server::cached::read::target;
-use crate::server::delegate::{self, CachedDecision, ReadAt, Reason, Start};
+use crate::server::cached::websocket::Handshake;
+use crate::server::delegate::{self, CachedDecision, ReadAt, Reason, Start, Target};
 use crate::server::http::headers::remove_tables;
 use crate::server::http::refusal::refusal;
 use crate::server::http::response::Reply;
 use crate::server::request::auth::Caller;
 use crate::server::request::context::RequestContext;
 use crate::server::request::rejection::{Bypass, Rejection, RejectionCause};
-use crate::server::router::answer::UserRead;
+
+/// A read that its user is allowed.
+pub(super) struct UserRead {
+    pub(super) target: Target,
+    pub(super) handshake: Option<Handshake>,
+    pub(super) reauthorization: Option<Reauthorization>,
+    /// How the user may see the collection, if not all of it.
+    pub(super) view: Option<UserView>,
+}
 
 /// What has become of a request that may be answered in part.
 pub(super) enum Outcome {
