@@ -26,8 +26,9 @@ const EVENTS: usize = 400;
 const EVENT_INTERVAL: Duration = Duration::from_millis(10);
 const COLLECTION: &str = "/api/v1/configmaps";
 const RBAC: &str = "rbac.authorization.k8s.io";
-/// The tokens of users who see so many namespaces, and of one who sees all.
+/// The token of a user for each number of [`VISIBLE`].
 const TENANTS: [&str; 3] = ["tenant5", "tenant50", "tenant500"];
+/// The token of a user who sees all.
 const WHOLE: &str = "whole";
 
 pub(crate) fn grow() -> Curve {

@@ -187,8 +187,7 @@ impl Reauthorization {
     /// Whether a watch that shows a part of a collection shows that of another user, or of one who
     /// was in other groups.
     fn is_other_user(&self, identity: &Identity) -> bool {
-        let (before, now) = (&self.identity.user, &identity.user);
-        self.attributes.is_none() && (before.name != now.name || before.groups != now.groups)
+        self.attributes.is_none() && self.identity.user.roles_key() != identity.user.roles_key()
     }
 
     async fn is_denied(&self) -> bool {

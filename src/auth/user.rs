@@ -59,7 +59,11 @@ impl User {
     /// Returns the key of the name and the groups, by which roles are given. Other fields may
     /// differ from token to token.
     pub(crate) fn roles_key(&self) -> UserKey {
-        UserKey::new(&self.name, "", &self.groups, &BTreeMap::new())
+        // Authenticators may return groups in any order.
+        let mut groups = self.groups.clone();
+        groups.sort_unstable();
+        groups.dedup();
+        UserKey::new(&self.name, "", &groups, &BTreeMap::new())
     }
 
     /// Whether the node authorizer decides the user's requests.

@@ -1,13 +1,14 @@
-//! What a user may see of a collection that the API server does not let the user read as a whole
-//! (`docs/decisions/filtered-lists.md`): the objects of the namespaces in which roles allow the
-//! user the same; of a cluster-scoped resource, the objects for which roles name them.
+//! The part of a collection that a user may see, where the API server refuses the whole
+//! (`docs/decisions/filtered-lists.md`). Of a namespaced resource, these are the objects of the
+//! namespaces in which roles allow the user the same. Of a cluster-scoped resource, these are the
+//! objects that roles name.
 //!
 //! A client lists at a resourceVersion and watches from there. If permissions changed in between,
 //! the watch would lack the objects of a namespace that became visible, and keep those of one that
-//! is not visible any more. So what each user was last found to see is remembered, with the oldest
-//! resourceVersion from which a watch or a page may go on: others begin anew. What is not
-//! remembered (after a restart, or of users who were away) counts as changed. Whoever may see the
-//! whole collection is not remembered.
+//! is not visible any more. So Weir remembers the last view of each user, and the oldest
+//! resourceVersion from which a watch or a page may go on with it. A watch or page from before is
+//! refused with a 410. A view that is not remembered (after a restart, or of a user who was away)
+//! counts as changed. Users who may see the whole collection are not remembered.
 //!
 //! Roles only allow. Another authorizer may allow more than they do, and this is not shown. One
 //! before RBAC that denies is found by the same checks as for other decisions of roles.
@@ -16,6 +17,7 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tokio::time::{Instant, sleep};
 
@@ -60,7 +62,7 @@ pub(crate) struct Visible {
     list: Option<Arc<VisibleObjects>>,
     /// The objects in a watch; `None` for all.
     watch: Option<Arc<VisibleObjects>>,
-    /// The number of changes of roles and bindings that it includes, or more.
+    /// It includes at least this number of changes of roles and bindings.
     changes: u64,
     /// The oldest state after which the user was shown these objects and no others.
     oldest: ResourceVersion,
@@ -82,7 +84,12 @@ impl Visibility {
         };
         Arc::new(Self {
             rbac,
-            last: Cache::builder().max_capacity(BYTES_MAX).weigher(weight).build(),
+            // The newest view must stay until its client watches from its list.
+            last: Cache::builder()
+                .max_capacity(BYTES_MAX)
+                .weigher(weight)
+                .eviction_policy(EvictionPolicy::lru())
+                .build(),
         })
     }
 }
@@ -102,13 +109,18 @@ impl UserView {
     }
 
     /// Returns what the user may see now, and whether that is what the user saw before; `None` if
-    /// Weir does not know the roles now. Without `newest` it is not remembered from now on either.
-    pub(crate) fn visible(&self, newest: Option<Newest>) -> Option<(Arc<Visible>, bool)> {
+    /// Weir does not know the roles now. Without `newest` nothing is remembered.
+    pub(crate) fn visible(
+        &self,
+        newest: impl FnOnce() -> Option<Newest>,
+    ) -> Option<(Arc<Visible>, bool)> {
         let Visibility { rbac, last } = &*self.visibility;
         let collection = self.collection();
         // Before the index is read, which may be a newer one then.
         let changes = *rbac.changes().borrow();
         let index = rbac.index()?;
+        // After it: a list that an older view has shown is not newer than this.
+        let newest = newest();
         // After a restore of etcd resourceVersions begin again.
         let is_possible = |before: &Arc<Visible>| {
             newest.is_none_or(|newest| before.oldest.0 <= newest.any().0.saturating_add(1))
@@ -133,8 +145,8 @@ impl UserView {
         Some((visible, is_remembered))
     }
 
-    /// Notes that the user is allowed to read the whole collection. Returns whether this may be
-    /// more than the user saw before.
+    /// Notes that the user is allowed to read the whole collection. Returns whether a part was
+    /// remembered.
     pub(crate) fn forget(&self) -> bool {
         self.visibility.last.remove(&self.collection()).is_some()
     }
@@ -156,7 +168,7 @@ impl UserView {
             if rbac.is_disabled() {
                 return;
             }
-            unknown_since = match self.visible(newest()) {
+            unknown_since = match self.visible(&newest) {
                 Some((now, _)) if now.list != seen.list || now.watch != seen.watch => return,
                 Some(_) => None,
                 None if !is_usable() => None,
@@ -185,16 +197,20 @@ impl UserView {
             Some(namespace) => attributes.namespace = namespace.into(),
             None => {
                 attributes.name = part.into();
-                if is_namespaces(&attributes.gvr) {
-                    attributes.verb = "get".into();
+                let is_namespaces = is_namespaces(&attributes.gvr);
+                if is_namespaces {
                     attributes.namespace = part.into();
+                }
+                // Roles may allow either. A denial counts only if they do.
+                if is_namespaces || fastrand::bool() {
+                    attributes.verb = "get".into();
                 }
             }
         }
         Some(Attributes::Resource(Arc::new(attributes)))
     }
 
-    /// Whether it is the same as `visible`.
+    /// Whether both are the same for the request.
     pub(crate) fn shows(&self, visible: &Visible, now: &Visible) -> bool {
         self.seen(visible) == self.seen(now)
     }
@@ -204,7 +220,7 @@ impl UserView {
         if self.attributes.verb == "watch" { &visible.watch } else { &visible.list }
     }
 
-    /// Returns the user, and what the user asks for.
+    /// Returns the user.
     pub(crate) fn user(&self) -> &Arc<User> {
         &self.user
     }

@@ -60,7 +60,7 @@ fn reader(proxy: &Proxy) {
     role(
         proxy,
         "reader",
-        &json!([{"verbs": verbs, "apiGroups": [""], "resources": ["configmaps"]}]),
+        &json!([{"verbs": verbs, "apiGroups": ["", "example.com"], "resources": ["configmaps", "widgets"]}]),
     );
 }
 
@@ -109,7 +109,7 @@ async fn a_list_has_the_objects_of_the_namespaces_that_roles_allow() {
     reader(&proxy);
     bind(&proxy, "ns1", "reader");
     bind(&proxy, "ns1-a", "reader");
-    // In the order of keys.
+    // Namespaces come in the order of keys.
     let answer = until_visible(&proxy, &["ns1-a", "ns1"]).await;
     assert!(is_filtered(&answer));
     // The items are those of the whole list.
@@ -117,7 +117,7 @@ async fn a_list_has_the_objects_of_the_namespaces_that_roles_allow() {
     let mut expected = whole["items"].as_array().unwrap().clone();
     expected.retain(|object| object["metadata"]["namespace"] != "ns2");
     assert_eq!(answer.json()["items"], json!(expected));
-    // By pages, whose counts are of what is visible.
+    // Pages count the visible objects alone.
     let mut pages = Vec::new();
     let (mut token, mut remaining) = (String::new(), Vec::new());
     loop {
@@ -140,6 +140,10 @@ async fn a_list_has_the_objects_of_the_namespaces_that_roles_allow() {
     let metadata = proxy.call(&by("alice", ALL).header("accept", accept)).await;
     assert_eq!(metadata.json()["kind"], "PartialObjectMetadataList");
     assert_eq!(keys(&metadata.json()).len(), 8);
+    // Metadata of custom resources has a cache of its own.
+    let widgets = by("alice", "/apis/example.com/v1/widgets").header("accept", accept);
+    let metadata = proxy.call(&widgets).await;
+    assert_eq!((metadata.status, keys(&metadata.json()).len()), (StatusCode::OK, 2));
     for (namespace, count) in [("ns1", 4), ("ns2", 0), ("none", 0)] {
         let path = format!("{ALL}?fieldSelector=metadata.namespace%3D{namespace}&limit=9");
         let one = proxy.call(&by("alice", &path)).await.json();

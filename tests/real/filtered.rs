@@ -1,5 +1,5 @@
-//! What users see of all namespaces who may read some: the union of what the API server shows them
-//! namespace by namespace, and nothing else.
+//! Users who may read some namespaces list all. They get the union of the API server's lists of the
+//! single namespaces, and nothing else.
 
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What is remembered of a user's view, and when a view ends.
+//! The memory of users' views, and the end of a view.
 
 use futures_util::FutureExt as _;
 use tokio::time::advance;
@@ -33,26 +33,26 @@ async fn a_client_goes_on_only_from_what_it_saw() {
     let view = view(&rbac, "jane", &[]);
     // Nothing is remembered before a first list, nor by a look alone.
     for _ in 0..2 {
-        let (visible, is_same) = view.visible(None).unwrap();
+        let (visible, is_same) = view.visible(|| None).unwrap();
         assert!(!is_same && !visible.was_seen_at(ResourceVersion(100)));
     }
-    let (visible, is_same) = view.visible(at(10, 12)).unwrap();
+    let (visible, is_same) = view.visible(|| at(10, 12)).unwrap();
     assert_eq!((shown(&view, &visible), is_same), (vec!["a/".to_owned()], false));
     // A list at 11 may be of a time before the roles that are known.
     assert!(visible.was_seen_at(ResourceVersion(12)) && !visible.was_seen_at(ResourceVersion(11)));
-    let (again, is_same) = view.visible(at(20, 20)).unwrap();
+    let (again, is_same) = view.visible(|| at(20, 20)).unwrap();
     assert!(is_same && again.was_seen_at(ResourceVersion(12)));
     // Grants of others change nothing.
     rbac.grant_in("b", "joe");
-    assert!(view.visible(at(20, 20)).unwrap().1);
+    assert!(view.visible(|| at(20, 20)).unwrap().1);
     rbac.grant_in("b", "jane");
-    let (changed, is_same) = view.visible(at(30, 25)).unwrap();
+    let (changed, is_same) = view.visible(|| at(30, 25)).unwrap();
     assert_eq!((shown(&view, &changed), is_same), (vec!["a/".to_owned(), "b/".to_owned()], false));
-    let (changed, is_same) = view.visible(at(40, 40)).unwrap();
+    let (changed, is_same) = view.visible(|| at(40, 40)).unwrap();
     assert!(is_same && changed.was_seen_at(ResourceVersion(31)));
     assert!(!changed.was_seen_at(ResourceVersion(30)));
     // A restored etcd begins with older versions.
-    let (restored, is_same) = view.visible(at(5, 4)).unwrap();
+    let (restored, is_same) = view.visible(|| at(5, 4)).unwrap();
     assert!(!is_same && restored.was_seen_at(ResourceVersion(5)));
     assert!(view.forget() && !view.forget());
 }
@@ -64,7 +64,7 @@ async fn a_view_ends_with_any_change_of_it() {
     rbac.grant_in("a", "jane");
     let view = view(&rbac, "jane", &[]);
     let opened = || {
-        let seen = view.visible(at(10, 10)).unwrap().0;
+        let seen = view.visible(|| at(10, 10)).unwrap().0;
         Box::pin(view.clone().until_changed(seen, || at(10, 10), || true))
     };
     // A revocation ends it, also one that arrives while roles are not current.

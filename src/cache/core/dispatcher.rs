@@ -1,10 +1,10 @@
 //! Marks each event for the watchers that it may match, using indexes.
 //!
 //! A watcher is registered in exactly one index, under the narrowest value that its filter requires
-//! of every object. An event looks up its object's key, and the object's field values before and
-//! after the event: if a field's value changes, the event also matters to the watchers of the old
-//! value. Watchers that require nothing (label selectors, whole resources) share one list, which is
-//! marked once a round.
+//! of every object; one of a user who may see a part, under that part. An event looks up its
+//! object's key, and the object's field values before and after the event: if a field's value
+//! changes, the event also matters to the watchers of the old value. Watchers that require nothing
+//! (label selectors, whole resources) share one list, which is marked once a round.
 //!
 //! All methods are called with the cache's mutex held. A watcher is removed in constant time,
 //! because its cursor stores its offset in its list.

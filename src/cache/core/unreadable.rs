@@ -69,7 +69,10 @@ impl UnreadableObjects {
         let (namespace, name) = (filter.required_namespace(), filter.required_name());
         // Whether another user's objects can be read must not show.
         if let Some(visible) = &filter.visible {
-            return self.iter().any(|(namespace, name)| visible.may_have(namespace, name));
+            return visible.parts().any(|part| match part.strip_suffix('/') {
+                Some(namespace) => self.has(namespace, None),
+                None => self.has("", Some(part)),
+            });
         }
         match (namespace, name) {
             (None, None) => true,

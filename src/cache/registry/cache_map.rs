@@ -117,8 +117,7 @@ impl CacheMap {
 
     /// Returns the newest resourceVersion that a cache of the whole resource has.
     pub(super) fn newest_version(&self, gvr: &GroupVersionResource) -> Option<ResourceVersion> {
-        let representations = [Representation::Json, Representation::Protobuf];
-        let caches = representations.into_iter().filter_map(|representation| {
+        let caches = Representation::ALL.into_iter().filter_map(|representation| {
             let key = CacheKey { gvr: gvr.clone(), representation, scope: Scope::Cluster };
             self.caches.get(&key)?.gate.resource_version()
         });

@@ -1,4 +1,4 @@
-//! What the user of a list or watch may see of it (`docs/decisions/filtered-lists.md`).
+//! The part of a list or watch that its user may see (`docs/decisions/filtered-lists.md`).
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::cache::registry::Registry;
 use crate::server::cached::watch_stream::WatchEnd;
 use crate::server::delegate::Reason;
 
-/// What the user of a read may see of a collection of which no user may read all.
+/// The part of a collection that the user of a read may see.
 pub(crate) struct Filtered {
     view: UserView,
     visible: Arc<Visible>,
-    /// Whether it was known what the user saw before.
+    /// Whether the user saw the same before.
     is_remembered: bool,
     registry: Registry,
     gvr: GroupVersionResource,
@@ -30,8 +30,9 @@ impl Filtered {
         registry: &Registry,
         gvr: &GroupVersionResource,
     ) -> Result<Self, Reason> {
-        let newest = newest(registry, gvr).ok_or(Reason::Refused(Refusal::NotReady))?;
-        let (visible, is_remembered) = view.visible(Some(newest)).ok_or(Reason::Authorization)?;
+        newest(registry, gvr).ok_or(Reason::Refused(Refusal::NotReady))?;
+        let seen = view.visible(|| newest(registry, gvr));
+        let (visible, is_remembered) = seen.ok_or(Reason::Authorization)?;
         let objects = view.seen(&visible);
         if objects.as_ref().is_some_and(|objects| objects.is_empty()) {
             return Err(Reason::Authorization);
@@ -57,8 +58,8 @@ impl Filtered {
     /// Ensures that the user still sees the same, once a state was chosen. A change during the wait
     /// for it would be missed by a watch from there.
     pub(super) fn ensure_seen(&self) -> Result<(), Reason> {
-        let newest = newest(&self.registry, &self.gvr);
-        let (now, _) = self.view.visible(newest).ok_or(Reason::Authorization)?;
+        let now = self.view.visible(|| newest(&self.registry, &self.gvr));
+        let (now, _) = now.ok_or(Reason::Authorization)?;
         let is_same = self.view.shows(&self.visible, &now);
         if is_same { Ok(()) } else { Err(Reason::Refused(Refusal::NotReady)) }
     }

@@ -136,8 +136,8 @@ impl<B: Bookmarks> WatchStream<B> {
         }
     }
 
-    /// Ends the watch cleanly and at once when `revoked` resolves: its client is no longer allowed
-    /// to watch. Ends it with a 410 when `view_changed` does: its client may see more or less than
+    /// Ends the watch at once when `revoked` resolves: its client is no longer allowed to watch. The
+    /// end is clean, unless the watch shows a part. Ends it with a 410 when `view_changed` does: its client may see more or less than
     /// before, and lists again.
     pub(crate) fn with_ends(
         mut self,
@@ -154,11 +154,14 @@ impl<B: Bookmarks> WatchStream<B> {
         let mut context = Context::from_waker(&waker);
         if self.timers.is_revoked(&mut context) {
             self.pending.clear();
+            // The client may be in other groups now, and see other objects.
+            if self.timers.shows_part() {
+                self.push_expired();
+            }
             self.ended = Some("forbidden");
         } else if self.timers.is_view_changed(&mut context) {
             self.pending.clear();
-            let at = self.watcher.resource_version();
-            self.push(Some(self.bookmarks.expired(at)));
+            self.push_expired();
             self.ended = Some("permissions");
         } else {
             self.timers.poll(&mut self.schedule, &mut context);
@@ -197,13 +200,17 @@ impl<B: Bookmarks> WatchStream<B> {
             Batch::Ended(cause) => {
                 if matches!(cause, EndCause::Wrong | EndCause::Aggregated) {
                     // The client keeps wrong objects, or those of another server, until it lists.
-                    let at = self.watcher.resource_version();
-                    self.push(Some(self.bookmarks.expired(at)));
+                    self.push_expired();
                 }
                 self.ended = Some(cause_label(cause));
                 Step::Continue
             }
         }
+    }
+
+    fn push_expired(&mut self) {
+        let at = self.watcher.resource_version();
+        self.push(Some(self.bookmarks.expired(at)));
     }
 
     fn push(&mut self, frame: Option<Bytes>) {

@@ -229,7 +229,7 @@ impl Access {
         };
         let identity = context.auth.identity.as_ref()?;
         let view = gateway.view_of(context)?;
-        let (visible, _) = view.visible(None)?;
+        let (visible, _) = view.visible(|| None)?;
         if view.seen(&visible).as_ref().is_some_and(|objects| objects.is_empty()) {
             return None;
         }

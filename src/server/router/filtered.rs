@@ -1,9 +1,9 @@
 //! A list or watch of all namespaces that the API server refuses, answered with what its user may
 //! see (`docs/decisions/filtered-lists.md`).
 //!
-//! It is refused by the same decision as any other read, by roles or by an access review: what is
-//! allowed is never filtered. What is refused is not forwarded, since the API server would refuse
-//! it: what no cache answers gets an error of its own, or that refusal.
+//! The same decision refuses it as any other read: one of roles, or of an access review. So an
+//! allowed request is never filtered. A refused one is not forwarded, since the API server would
+//! refuse it too. If no cache can answer it, it gets an error of its own, or that refusal.
 
 use http::StatusCode;
 
@@ -32,9 +32,9 @@ pub(super) struct UserRead {
     pub(super) view: Option<UserView>,
 }
 
-/// What has become of a request that may be answered in part.
+/// The outcome of a request that may be answered in part.
 pub(super) enum Outcome {
-    /// It is no such request, or nobody can say.
+    /// It is no such request, or there is no decision about it.
     Unfiltered,
     /// It is allowed as a whole. A watch is authorized again by this.
     Allowed(Option<Reauthorization>),
@@ -57,7 +57,7 @@ impl Router {
                 self.ensure_whole(context)?;
                 return Ok(Outcome::Allowed(reauthorization));
             }
-            // Asked for again where a decision is needed at all.
+            // `serve_cached` asks again if it needs a decision.
             Err(_) => return Ok(Outcome::Unfiltered),
         };
         match self.read_filtered(context, caller).await {

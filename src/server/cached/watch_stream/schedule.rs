@@ -72,7 +72,7 @@ impl Schedule {
 
 pub(crate) type WatchEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The revocation, the drain and the timer of a watch. They are polled only after one of them has
+/// The revocation, the change of what the client may see, the drain and the timer of a watch. They are polled only after one of them has
 /// woken the watch, or after [`Timers::needs_poll`] was set.
 pub(super) struct Timers {
     /// Whether they must be polled although none woke the watch: at first, and after the schedule
@@ -108,6 +108,11 @@ impl Timers {
 
     pub(super) fn set_ends(&mut self, revoked: Option<WatchEnd>, view_changed: Option<WatchEnd>) {
         (self.revoked, self.view_changed) = (revoked, view_changed);
+    }
+
+    /// Whether the watch shows a part of its collection.
+    pub(super) fn shows_part(&self) -> bool {
+        self.view_changed.is_some()
     }
 
     pub(super) fn is_revoked(&mut self, context: &mut Context<'_>) -> bool {
