@@ -239,8 +239,8 @@ impl Access {
         Some((view, reauthorization))
     }
 
-    /// Notes that the user of a request may read the whole collection. Returns whether this may be
-    /// more than the user saw before.
+    /// Notes that the user of a request may read the whole collection. Returns whether a part was
+    /// remembered.
     pub(crate) fn forget_view(&self, context: &RequestContext<'_>) -> bool {
         let view = self.gateway.as_ref().and_then(|gateway| gateway.view_of(context));
         view.is_some_and(|view| view.forget())

@@ -72,7 +72,12 @@ impl Router {
                 }
             }
         };
-        let served = match Box::pin(self.serve_filtered(context, &caller)).await {
+        let outcome = match self.access.may_filter(context) {
+            Ok(true) => Box::pin(self.serve_filtered(context, &caller)).await,
+            Ok(false) => Ok(Outcome::Unfiltered),
+            Err(rejection) => Err(rejection.into()),
+        };
+        let served = match outcome {
             Ok(Outcome::Answered(reply)) => Ok(reply),
             Ok(Outcome::Allowed(by)) => self.serve_cached(context, &caller, Some(by)).await,
             Ok(Outcome::Unfiltered) => self.serve_cached(context, &caller, None).await,
