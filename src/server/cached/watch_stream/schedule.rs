@@ -72,8 +72,8 @@ impl Schedule {
 
 pub(crate) type WatchEnd = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The revocation, the change of what the client may see, the drain and the timer of a watch. They are polled only after one of them has
-/// woken the watch, or after [`Timers::needs_poll`] was set.
+/// The revocation, the change of what the client may see, the drain and the timer of a watch. They
+/// are polled only after one of them has woken the watch, or after [`Timers::needs_poll`] was set.
 pub(super) struct Timers {
     /// Whether they must be polled although none woke the watch: at first, and after the schedule
     /// has changed.
