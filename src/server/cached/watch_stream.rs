@@ -136,9 +136,9 @@ impl<B: Bookmarks> WatchStream<B> {
         }
     }
 
-    /// Ends the watch at once when `revoked` resolves: its client is no longer allowed to watch. The
-    /// end is clean, unless the watch shows a part. Ends it with a 410 when `view_changed` resolves:
-    /// its client may see more or less than before, and lists again.
+    /// Ends the watch at once when `revoked` resolves: its client is no longer allowed to watch.
+    /// The end is clean, unless the watch shows a part. Ends it with a 410 when `view_changed`
+    /// resolves: its client may see more or less than before, and lists again.
     pub(crate) fn with_ends(
         mut self,
         revoked: Option<WatchEnd>,

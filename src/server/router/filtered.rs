@@ -42,8 +42,8 @@ pub(super) enum Outcome {
 }
 
 impl Router {
-    /// Returns the part of a list or watch that its user may see, if the whole is refused. Call this
-    /// for a request that may be answered so.
+    /// Returns the part of a list or watch that its user may see, if the whole is refused. Call
+    /// this for a request that may be answered so.
     pub(super) async fn serve_filtered(
         &self,
         context: &mut RequestContext<'_>,
