@@ -30,7 +30,7 @@ use crate::auth::rbac::rule::Action;
 use crate::auth::user::{User, UserKey};
 use crate::cache::core::visible::VisibleObjects;
 
-/// What users may see of collections, as far as it was asked for.
+/// The memory of the last view of each user of each collection.
 #[derive(Debug)]
 pub(crate) struct Visibility {
     rbac: Arc<Rbac>,
@@ -55,7 +55,7 @@ pub(crate) struct Newest {
     pub(crate) roles: ResourceVersion,
 }
 
-/// What a user may see of a collection.
+/// The part of a collection that a user may see.
 #[derive(Clone, Debug)]
 pub(crate) struct Visible {
     /// The objects in a list; `None` for all.

@@ -102,7 +102,7 @@ impl RbacState {
         let now = Instant::now();
         let is_current = until.is_some_and(|until| until > now);
         self.metrics.set_current(resource.as_str(), is_current);
-        // Those who found the index invalid at the last change look again.
+        // A watch that found the index invalid at the last change must look again.
         if is_current && before_ms <= self.millis(now) {
             self.note_change();
         }

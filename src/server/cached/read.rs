@@ -121,7 +121,7 @@ pub(crate) struct CachedRead<'a> {
     pub(crate) lane: Option<&'a Lane>,
     /// How a watch is authorized again.
     pub(crate) reauthorization: Option<Reauthorization>,
-    /// What the user may see, who may not read all of the collection.
+    /// The part that the user may see, if the user may not read the whole collection.
     pub(crate) filtered: Option<Filtered>,
 }
 
