@@ -56,6 +56,7 @@ mod versions;
 
 #[path = "../support/wait.rs"]
 mod wait;
+mod webhook;
 mod wire;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -211,6 +212,8 @@ fn trials_of_users(missing: Option<&str>) -> Vec<Trial> {
             missing.or(control_plane::kubectl().is_none().then_some("no kubectl")),
             filtered::unions,
         ),
+        trial("a_webhook_denies_what_roles_allow", missing, webhook::denies),
+        trial("a_webhook_allows_what_roles_allow", missing, webhook::allows),
         trial("no_spelling_of_a_path_reveals_a_secret", missing, matrix::paths),
         trial("a_revoked_permission_or_credential_is_refused_in_time", missing, matrix::revoked),
         trial(

@@ -91,10 +91,15 @@ pub(crate) fn refusals() {
 }
 
 pub(crate) fn with(setting: Setting, test: impl AsyncFnOnce(World)) {
+    with_arguments(&[], setting, test);
+}
+
+/// Runs a test with further arguments of the API server.
+pub(crate) fn with_arguments(more: &[&str], setting: Setting, test: impl AsyncFnOnce(World)) {
     let credentials = Credentials::new();
     let arguments = credentials.arguments(&format!("{ADMIN},plane,0,\"system:masters\"\n"));
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let plane = ControlPlane::start_with(&arguments);
+    let arguments = arguments.iter().map(String::as_str).chain(more.iter().copied());
+    let plane = ControlPlane::start_with(&arguments.collect::<Vec<_>>());
     Runtime::new().unwrap().block_on(async {
         test(World::start(credentials, plane.side(), setting).await).await;
     });

@@ -5,7 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::figures::tokens::{SETTING, with_world_of};
+use crate::figures::tokens::SETTING;
+use crate::matrix::with;
 use crate::matrix_suite::world::{Setting, mint};
 use crate::suite::objects::create;
 use crate::suite::wire::{Answer, Call, Endpoint};
@@ -19,7 +20,7 @@ const UIDS: [&str; 2] = ["x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prio
 /// refuses what finds no seats there, with the uids that the API server answers with.
 pub(crate) fn refusals() {
     let authorization = "}\nflowControl: {mode: enforce, seatsPerServer: 40";
-    with_world_of(Setting { authorization, ..SETTING }, async |world| {
+    with(Setting { authorization, ..SETTING }, async |world| {
         let admin = world.admin();
         let mut connection = admin.connection();
         permit(&admin).await;

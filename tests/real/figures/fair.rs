@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::tokens::{SETTING, account, with_world_on};
+use super::tokens::{SETTING, account};
+use crate::matrix::with_arguments;
 use crate::matrix_suite::world::{Setting, World};
 use crate::suite::objects::create;
 use crate::suite::wire::{Call, Endpoint};
@@ -21,7 +22,7 @@ pub(super) fn fair_queueing() {
     for (name, authorization) in [("observe", observe), ("enforce", enforce)] {
         let inflight = ["--max-requests-inflight=20", "--max-mutating-requests-inflight=20"];
         let setting = Setting { authorization, ..SETTING };
-        with_world_on(&inflight, setting, async |world| measure(name, &world).await);
+        with_arguments(&inflight, setting, async |world| measure(name, &world).await);
     }
 }
 
@@ -30,7 +31,7 @@ pub(super) fn runaway_lists() {
     let authorization = "}\nflowControl: {mode: enforce, seatsPerServer: 40";
     let inflight = ["--max-requests-inflight=20", "--max-mutating-requests-inflight=20"];
     let setting = Setting { authorization, ..SETTING };
-    with_world_on(&inflight, setting, async |world| {
+    with_arguments(&inflight, setting, async |world| {
         let mut connection = world.admin().connection();
         for n in 0..PODS {
             let pod = json!({"metadata": {"name": format!("large-{n}"),

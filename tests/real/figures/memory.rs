@@ -8,8 +8,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 
-use super::tokens::{SETTING, with_world_of};
+use super::tokens::SETTING;
 use crate::control_plane::{ADMIN, ControlPlane};
+use crate::matrix::with;
 use crate::matrix_suite::world::Setting;
 use crate::suite::objects::create;
 use crate::suite::wire::Call;
@@ -66,7 +67,7 @@ fn unread(what: &str, count: usize, query: &str) {
 /// 480 watches with selectors of 60 KB, where roles and bindings decide in Weir.
 pub(super) fn selectors() {
     let setting = Setting { authorization: ", rbac: {enabled: true}", ..SETTING };
-    with_world_of(setting, async |world| {
+    with(setting, async |world| {
         let values: Vec<_> = (0..6_000).map(|n| format!("value{n:04}")).collect();
         let selector = format!("a%20in%20({})", values.join(","));
         let path = format!(

@@ -5,44 +5,32 @@
 //! A webhook authorizes, and takes 100 ms for the two users. So a seat's time is known, and the
 //! processor is no factor.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use super::tokens::{SETTING, account, with_world_on};
+use super::tokens::{SETTING, account};
+use crate::matrix::with_arguments;
 use crate::matrix_suite::world::{Setting, Side, World};
 use crate::shedding::permit;
 use crate::suite::objects::create;
 use crate::suite::wire::Call;
+use crate::webhook::Webhook;
 
 /// Measures all of them.
 pub(super) fn two_flows() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("webhook.kubeconfig");
-    std::fs::write(&file, kubeconfig(authorizer())).unwrap();
-    let webhook = format!("--authorization-webhook-config-file={}", file.display());
-    let common = [
-        "--authorization-mode=Webhook",
-        "--authorization-webhook-version=v1",
-        "--authorization-webhook-cache-authorized-ttl=0s",
-        &webhook,
-    ];
+    let webhook = Webhook::start(authorize);
+    let mut common = vec!["--authorization-mode=Webhook".to_owned()];
+    common.extend(webhook.arguments());
+    let common: Vec<&str> = common.iter().map(String::as_str).collect();
     // The levels share 20 seats in both: Weir keeps a reserve of 8.
     let authorization = "}\nflowControl: {mode: enforce, seatsPerServer: 28";
     let setting = Setting { authorization, ..SETTING };
     let limited = ["--max-requests-inflight=10", "--max-mutating-requests-inflight=10"];
     let with_both: Vec<&str> = common.iter().chain(&limited).copied().collect();
-    with_world_on(&with_both, setting, async |world| {
+    with_arguments(&with_both, setting, async |world| {
         let tokens = prepare(&world).await;
         for _ in 0..RUNS {
             run("A: priority and fairness alone", &world.direct, &tokens).await;
@@ -51,7 +39,7 @@ pub(super) fn two_flows() {
     });
     let unlimited = ["--enable-priority-and-fairness=false", "--max-requests-inflight=400"];
     let without: Vec<&str> = common.iter().chain(&unlimited).copied().collect();
-    with_world_on(&without, setting, async |world| {
+    with_arguments(&without, setting, async |world| {
         let tokens = prepare(&world).await;
         for _ in 0..RUNS {
             run("B: Weir alone", &world.through, &tokens).await;
@@ -134,46 +122,12 @@ async fn work(side: Side, token: String, end: Instant) -> (Vec<Duration>, usize)
     (times, refused)
 }
 
-/// Starts the authorizer in a thread, and returns its address.
-fn authorizer() -> SocketAddr {
-    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    listener.set_nonblocking(true).unwrap();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async move {
-            let listener = TcpListener::from_std(listener).unwrap();
-            loop {
-                let (tcp, _) = listener.accept().await.unwrap();
-                let connection = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(tcp), service_fn(authorize));
-                tokio::spawn(async move { drop(connection.await) });
-            }
-        });
-    });
-    address
-}
-
-async fn authorize(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper::Error> {
-    let body = request.into_body().collect().await?.to_bytes();
-    let review: Value = serde_json::from_slice(&body).unwrap();
-    let user = review["spec"]["user"].as_str().unwrap_or_default();
+async fn authorize(spec: Value) -> Value {
+    let user = spec["user"].as_str().unwrap_or_default();
     if user.ends_with(":elephant") || user.ends_with(":mouse") {
         tokio::time::sleep(SEAT_TIME).await;
     }
-    let answer = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "status": {"allowed": true}});
-    let response = Response::builder().header("content-type", "application/json");
-    Ok(response.body(Full::new(answer.to_string().into())).unwrap())
-}
-
-fn kubeconfig(authorizer: SocketAddr) -> String {
-    format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: w\n\
-         clusters: [{{name: w, cluster: {{server: \"http://{authorizer}/authorize\"}}}}]\n\
-         users: [{{name: w, user: {{}}}}]\n\
-         contexts: [{{name: w, context: {{cluster: w, user: w}}}}]\n"
-    )
+    json!({"allowed": true})
 }
 
 const GROUP: &str = "/apis/flowcontrol.apiserver.k8s.io/v1";

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use http::Method;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use crate::control_plane::{ADMIN, ControlPlane};
-use crate::matrix_suite::world::{Credentials, ForwardedIdentity, Setting, World, mint};
+use crate::matrix::with;
+use crate::matrix_suite::world::{ForwardedIdentity, Setting, World, mint};
 use crate::suite::objects::create;
 use crate::suite::wire::{Call, Endpoint};
 
@@ -129,24 +128,7 @@ pub(super) async fn account(admin: &Endpoint, name: &str) -> String {
 
 /// Runs with a gateway that has the default times.
 pub(super) fn with_world(test: impl AsyncFnOnce(World)) {
-    with_world_of(SETTING, test);
-}
-
-pub(crate) fn with_world_of(setting: Setting, test: impl AsyncFnOnce(World)) {
-    with_world_on(&[], setting, test);
-}
-
-/// Runs with a kube-apiserver that has more arguments.
-pub(super) fn with_world_on(more: &[&str], setting: Setting, test: impl AsyncFnOnce(World)) {
-    let credentials = Credentials::new();
-    let arguments = credentials.arguments(&format!("{ADMIN},plane,0,\"system:masters\"\n"));
-    let more = more.iter().map(|argument| (*argument).to_owned());
-    let arguments: Vec<String> = arguments.into_iter().chain(more).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let plane = ControlPlane::start_with(&arguments);
-    Runtime::new().unwrap().block_on(async {
-        test(World::start(credentials, plane.side(), setting).await).await;
-    });
+    with(SETTING, test);
 }
 
 pub(crate) const SETTING: Setting = Setting {
