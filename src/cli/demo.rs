@@ -37,7 +37,7 @@ use crate::config::listen::ListenAddress;
 use crate::config::resolve::{AdminListen, Overrides};
 use crate::config::{ADMIN_LISTEN, Config, LISTEN, PLAIN_LISTEN};
 use crate::server::{InheritedSockets, ListenerKind};
-use crate::simulator::{Cluster, Simulator, SimulatorOptions};
+use crate::simulator::{Cluster, Simulator, SimulatorOptions, User};
 use crate::telemetry::logging::{self, Log};
 
 /// Flags of `demo`.
@@ -99,13 +99,16 @@ struct Demo {
 impl Demo {
     async fn start(args: &DemoArgs, mut config: Config, log: Log) -> anyhow::Result<Self> {
         let mut workspace = Workspace::new(args.dir.as_deref())?;
-        let options = SimulatorOptions { tls: true, ..SimulatorOptions::default() };
+        // Without users everybody would be an administrator, and roles would mean nothing.
+        let token = uuid::Uuid::new_v4().to_string();
+        let users = vec![User::admin(&token, "kubernetes-admin")];
+        let options = SimulatorOptions { tls: true, users, ..SimulatorOptions::default() };
         let simulator =
             Simulator::start(options).await.context("cannot start the simulated cluster")?;
         let cluster =
             Cluster::populate(&simulator.store(), args.nodes as usize, args.pods as usize)
                 .context("cannot populate the simulated cluster")?;
-        let upstream = workspace.write("upstream.kubeconfig", &simulator.kubeconfig(""))?;
+        let upstream = workspace.write("upstream.kubeconfig", &simulator.kubeconfig(&token))?;
         config.upstream.kubeconfig = Some(upstream);
 
         let given = Given { log: Some(log), ..Given::default() };

@@ -202,9 +202,7 @@ async fn only_what_is_refused_is_filtered() {
     eventually("the whole list is allowed", async || {
         let answer = proxy.call(&asked).await;
         // A list during which permissions changed is refused with a 429.
-        answer.status == StatusCode::OK
-            && !is_filtered(&answer)
-            && keys(&answer.json()).len() == 12
+        answer.status == StatusCode::OK && !is_filtered(&answer) && keys(&answer.json()).len() == 12
     })
     .await;
 }
