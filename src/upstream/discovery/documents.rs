@@ -114,7 +114,7 @@ fn aggregated(body: &[u8]) -> Result<(ServedResources, Vec<GroupVersion>), Upstr
                 Some(DiscoveredResource {
                     kind: resource.response_kind?.kind,
                     namespaced: resource.scope == "Namespaced",
-                    list_watchable: is_list_watchable(&resource.verbs),
+                    list_watchable: is_list_watchable(&resource.verbs.unwrap_or_default()),
                     resource: resource.resource,
                 })
             });
@@ -165,8 +165,8 @@ struct ResourceDiscovery {
     response_kind: Option<Kind>,
     #[serde(default)]
     scope: String,
-    #[serde(default)]
-    verbs: Vec<Box<str>>,
+    /// `null` in an aggregated API server's document that names no verbs.
+    verbs: Option<Vec<Box<str>>>,
 }
 
 #[derive(Deserialize)]
@@ -191,12 +191,16 @@ mod tests {
                 {"resource":"pods","responseKind":{"group":"","version":"","kind":"Pod"},"scope":"Namespaced","verbs":["get","list","watch"],"subresources":[]},
                 {"resource":"bindings","responseKind":{"group":"","version":"","kind":"Binding"},"scope":"Namespaced","verbs":["create"]},
                 {"resource":"odd","scope":"Cluster","verbs":[]}]}]},
+            {"metadata":{"name":"subresources.kubevirt.io"},"versions":[{"version":"v1","freshness":"Current","resources":[
+                {"resource":"expand-vm-spec","responseKind":{"group":"","version":"","kind":"VirtualMachine"},"scope":"Namespaced","verbs":null}]}]},
             {"metadata":{"name":"metrics.k8s.io"},"versions":[{"version":"v1beta1","freshness":"Stale"}]}]}"#;
         let (served, stale) = aggregated(body).unwrap();
         let core = &served[&("".into(), "v1".into())];
         assert_eq!(core.len(), 2);
         assert!(core[0].list_watchable && core[0].namespaced);
         assert!(!core[1].list_watchable);
+        let kubevirt = &served[&("subresources.kubevirt.io".into(), "v1".into())];
+        assert!(!kubevirt[0].list_watchable);
         assert_eq!(stale, [("metrics.k8s.io".into(), "v1beta1".into())]);
 
         let last = ServedResources::from([(stale[0].clone(), core.clone())]);

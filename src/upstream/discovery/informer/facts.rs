@@ -31,7 +31,9 @@ pub(in crate::upstream::discovery) fn parse_list<T: Facts>(
     path: &str,
 ) -> Result<(String, BTreeMap<String, T>), UpstreamError> {
     let malformed = || UpstreamError::Malformed(format!("the list {path}"));
-    let list: List<'_> = serde_json::from_slice(body).map_err(|_| malformed())?;
+    // The API server keeps bytes that are no UTF-8 in the fields that a client manages.
+    let body = String::from_utf8_lossy(body);
+    let list: List<'_> = serde_json::from_str(&body).map_err(|_| malformed())?;
     let mut facts = BTreeMap::new();
     for item in list.items {
         let object = parse_object(item.get().as_bytes()).ok_or_else(malformed)?;
@@ -81,4 +83,33 @@ struct Metadata {
     name: String,
     #[serde(default)]
     resource_version: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Debug, PartialEq, Deserialize)]
+    struct Size {
+        size: u8,
+    }
+
+    impl Facts for Size {
+        fn unreadable() -> Option<Self> {
+            None
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf8_hide_no_other_object() {
+        let list = b"{\"metadata\":{\"resourceVersion\":\"7\"},\"items\":[\
+            {\"metadata\":{\"name\":\"odd\",\"managedFields\":[{\"fieldsV1\":{\"f:\xff\":{}}}]},\"size\":1},\
+            {\"metadata\":{\"name\":\"other\"},\"size\":2}]}";
+        let (version, facts) = parse_list::<Size>(list, "/x").unwrap();
+        assert_eq!(version, "7");
+        assert_eq!(
+            facts,
+            [("odd".into(), Size { size: 1 }), ("other".into(), Size { size: 2 })].into()
+        );
+    }
 }
