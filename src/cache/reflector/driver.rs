@@ -44,6 +44,8 @@ pub(super) struct Driver {
     pub(super) waiting: Waiting,
     /// The moves away from API servers that lag, since events were last applied.
     pub(super) moves: u32,
+    /// The watches in a row that ended at their start.
+    pub(super) short_watches: u32,
     malformed: MalformedStreak,
     /// Whether the cache has objects that it cannot read.
     has_unreadable: bool,
@@ -67,6 +69,7 @@ impl Driver {
             expiries: Backoff::default(),
             waiting: Waiting::default(),
             moves: 0,
+            short_watches: 0,
             malformed: MalformedStreak::default(),
             has_unreadable: false,
         }
@@ -237,6 +240,7 @@ impl Driver {
     pub(super) fn note_readable(&mut self) {
         self.malformed.end();
         self.moves = 0;
+        self.short_watches = 0;
     }
 
     /// Sets the warnings to those of the upstream's last response.
@@ -331,6 +335,7 @@ impl Driver {
             }
             ListCause::Rewound => "Lists again: the upstream's history was rewound.",
             ListCause::Changed => "Lists again: the upstream may write other bytes now.",
+            ListCause::ShortWatches => "Lists again: watch after watch ended at its start.",
             ListCause::Retry => "Lists again after a failed list.",
         };
         self.notable(EventKind::Relist, text, |left_out| {

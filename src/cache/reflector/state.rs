@@ -60,6 +60,8 @@ pub(super) enum ListCause {
     /// The upstream may write the same objects in other bytes now: its version or the definition of
     /// a custom resource has changed.
     Changed,
+    /// Watch after watch ended at its start.
+    ShortWatches,
     /// The previous list failed.
     Retry,
 }
@@ -72,6 +74,7 @@ impl ListCause {
             Self::Expired => "expired",
             Self::Rewound => "rewound",
             Self::Changed => "changed",
+            Self::ShortWatches => "short-watches",
             Self::Retry => "retry",
         }
     }

@@ -316,7 +316,8 @@ impl Driver {
     /// Returns the state after a watch that ended without an error, usually at its time-out: the
     /// next watch follows at once. A watch that ended right after its start counts as a failure
     /// (client-go's "very short watch"). Otherwise an upstream that closes every watch would be
-    /// called in a tight loop.
+    /// called in a tight loop. After a few in a row the cache lists, as client-go does: a watch of
+    /// metadata ends so at each start if the API server cannot convert the next object.
     fn ended_cleanly(&mut self, running: &RunningWatch) -> Result<State, Refusal> {
         let next = if running.ends_early() {
             self.resume_after_break()
@@ -326,6 +327,14 @@ impl Driver {
         if !running.received_any && running.opened.elapsed() < SHORT_WATCH {
             self.cached.series.watch_ended("short");
             let text = "the watch ended within a second and without an event".to_owned();
+            self.short_watches += 1;
+            let next = match self.short_watches {
+                ..SHORT_WATCHES_MAX => next,
+                _ => {
+                    self.short_watches = 0;
+                    State::Listing(ListCause::ShortWatches)
+                }
+            };
             return self.back_off(Failure::Retry(text, None), next);
         }
         self.cached.series.watch_ended("clean");
@@ -368,3 +377,4 @@ impl Driver {
 const MOVES_MAX: u32 = 3;
 /// A watch that ends earlier than this without an event is client-go's "very short watch".
 const SHORT_WATCH: Duration = Duration::from_secs(1);
+const SHORT_WATCHES_MAX: u32 = 3;

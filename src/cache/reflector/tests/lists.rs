@@ -320,6 +320,20 @@ async fn a_relist_after_410_backs_off() {
     assert!(began.elapsed() < Duration::from_millis(100));
 }
 
+/// A watch of metadata ends without a word at an object that the API server cannot convert.
+#[tokio::test(start_paused = true)]
+async fn watches_that_end_at_their_start_lead_to_a_list() {
+    let (rig, feed) = Rig::established(context(config())).await;
+    drop(feed);
+    for _ in 0..3 {
+        drop(rig.script.on_watch());
+        rig.script.on_probe(10);
+    }
+    let list = rig.script.on_watch();
+    list.send(vec![bookmark(14, true)]);
+    rig.reaches(14).await;
+}
+
 /// Two slow answers must not cost watch-lists for ever.
 #[tokio::test(start_paused = true)]
 async fn watch_lists_are_tried_again_after_slow_answers() {
