@@ -38,6 +38,10 @@ impl LearnedTraits {
     /// Learns how the upstream writes a bookmark of this resource from the object of one. The
     /// newest form is kept: an upgraded upstream may write its bookmarks differently.
     pub(crate) fn learn_bookmark(&self, object: &[u8]) {
+        // The end of a streamed list has none.
+        if object.is_empty() {
+            return;
+        }
         let known = self.bookmark_template.load();
         let known = known.as_deref().filter(|_| !self.is_doubted.swap(false, Ordering::Relaxed));
         if let Some(template) = BookmarkTemplate::learned(known, object) {
@@ -107,6 +111,8 @@ mod tests {
         learned.learn_bookmark(periodic.as_bytes());
         assert!(has_list());
         learned.doubt_bookmark();
+        // The end of a streamed list.
+        learned.learn_bookmark(b"");
         assert!(has_list(), "until the next one");
         learned.learn_bookmark(periodic.as_bytes());
         assert!(!has_list());
