@@ -333,15 +333,20 @@ impl Registry {
         }
     }
 
-    /// Waits until discovery knows a resource, so that a request for it waits for its cache.
+    /// Waits until discovery knows a resource, so that a request for it waits for its cache. Like
+    /// [`takeover`](Self::takeover) it does not complete at once: a watch that ends without an
+    /// event within a second makes client-go list again.
     pub fn discovered(
         &self,
         gvr: &GroupVersionResource,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (inner, gvr) = (Arc::clone(&self.inner), gvr.clone());
         async move {
-            while inner.source.peek(&gvr).is_none() {
+            loop {
                 pause().await;
+                if inner.source.peek(&gvr).is_some() {
+                    return;
+                }
             }
         }
     }
