@@ -31,11 +31,11 @@ pub(super) fn is_read(method: &Method, info: &RequestInfo) -> bool {
         && matches!(subresource, Some("" | "status" | "scale"))
 }
 
-/// Whether the API server answers a request within its own `--request-timeout`, or at once if it is
-/// long-running. A proxied request takes as long as its backend.
+/// Whether the API server answers a request within its own `--request-timeout`, or at once because
+/// it is a watch. Other long-running requests take as long as a kubelet or another backend: that of
+/// a silent log sends no head before the first line.
 pub(super) fn is_answered_in_time(info: &RequestInfo) -> bool {
-    let is_proxied = info.resource.as_ref().is_some_and(|resource| resource.subresource == "proxy");
-    info.verb != Verb::Proxy && !is_proxied
+    info.verb == Verb::Watch || !info.is_long_running()
 }
 
 /// Whether a read may show an older state than an earlier one did: kube-apiserver answers it from
@@ -107,6 +107,20 @@ mod tests {
         let watch = "/api/v1/watch/pods";
         assert_eq!(classify(Method::GET, watch, ""), (TrafficClass::Stream, true));
         assert_eq!(classify(Method::POST, watch, ""), (TrafficClass::Stream, false));
+    }
+
+    #[test]
+    fn a_kubelet_or_a_backend_may_take_as_long_as_it_likes() {
+        let is_timely = |path: &str, query: &str| {
+            is_answered_in_time(&RequestInfo::parse(&Method::GET, path, query))
+        };
+        for name in ["log", "exec", "attach", "portforward", "proxy", "proxy/fire"] {
+            let path = format!("/api/v1/namespaces/a/pods/x/{name}");
+            assert!(!is_timely(&path, "follow=true"), "{path}");
+        }
+        assert!(is_timely("/api/v1/pods", ""));
+        assert!(is_timely("/api/v1/pods", "watch=1"));
+        assert!(is_timely("/api/v1/namespaces/a/pods/x/status", ""));
     }
 
     #[test]
