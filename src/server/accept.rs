@@ -171,10 +171,10 @@ impl Acceptor {
             let client = proxied::read_client(&mut stream, peer).await;
             let client = client.inspect_err(|error| self.misnamed(peer, error)).ok()?;
             let address = client.map(|client| client.ip());
-            let (io, permit) = self.try_permit(stream, listener, address, slot)?;
+            let (io, permit) = self.try_permit((stream, unlimit), listener, address, slot)?;
             return Some((io, permit, client));
         }
-        let (io, permit) = self.try_permit(stream, listener, Some(peer.ip()), slot)?;
+        let (io, permit) = self.try_permit((stream, unlimit), listener, Some(peer.ip()), slot)?;
         if !proxies.0.is_empty() {
             let checked = tokio::select! {
                 checked = proxied::check_direct(io.get_ref()) => checked,
@@ -198,9 +198,10 @@ impl Acceptor {
 
     /// Acquires a permit for the client's address, and wraps the socket. Returns `None` if the
     /// address is at its limit; the caller closes the connection.
+    /// `unlimit` removes the time-outs that the socket itself has.
     fn try_permit<I>(
         &self,
-        io: I,
+        (io, unlimit): (I, fn(&I)),
         listener: ListenerKind,
         address: Option<IpAddr>,
         slot: OwnedSemaphorePermit,
@@ -214,7 +215,8 @@ impl Acceptor {
         let (permit, open) = (Arc::new(permit), self.metrics.connection(listener.as_str()));
         let eviction = Arc::clone(permit.eviction());
         let of_client = Arc::downgrade(&permit);
-        Some((PermittedIo::new(io, (permit, open), eviction, self.stall_timeout), of_client))
+        let limits = (self.stall_timeout, unlimit);
+        Some((PermittedIo::new(io, (permit, open), eviction, limits), of_client))
     }
 
     /// Serves a connection without TLS of a client that is known by its listener. Returns whether
@@ -229,7 +231,9 @@ impl Acceptor {
     where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Some((io, permit)) = self.try_permit(io, listener, address, slot) else { return false };
+        let Some((io, permit)) = self.try_permit((io, |_| {}), listener, address, slot) else {
+            return false;
+        };
         let peer = Peer::new(None, address);
         self.spawn(listener, async move {
             Some(Ready { io, peer, protocol: Protocol::Detect, permit })
@@ -339,6 +343,14 @@ fn set_options(stream: &TcpStream, stall_timeout: Duration) {
     };
     if let Err(error) = set() {
         tracing::debug!(%error, ?stall_timeout, "cannot set the options of a socket");
+    }
+}
+
+/// Lets the client of a spliced connection read nothing for as long as it likes.
+fn unlimit(stream: &TcpStream) {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = SockRef::from(stream).set_tcp_user_timeout(None) {
+        tracing::debug!(%error, "cannot set the options of a socket");
     }
 }
 

@@ -82,6 +82,14 @@ impl Client {
         }
     }
 
+    /// Keeps the connection open, also while its client reads nothing: a consumer of
+    /// `kubectl exec` may pause for as long as it likes.
+    pub(crate) fn splice(&self) {
+        if let Some(permit) = self.standing.permit.upgrade() {
+            permit.eviction().splice();
+        }
+    }
+
     /// Returns the account of what responses hold in memory for `user`, or for the address if it is
     /// not known. `find` finds the account of a client.
     pub(crate) fn held(

@@ -21,6 +21,8 @@ use crate::server::connection::activity::ConnActivity;
 pub(crate) struct Eviction {
     /// Whether the connection is kept: it has proved a user, or was upgraded.
     is_kept: AtomicBool,
+    /// Whether its bytes are relayed both ways, for which the API server has no time-out.
+    is_spliced: AtomicBool,
     /// Written under the lock of the queue.
     is_evicted: AtomicBool,
     /// The task that reads from the connection.
@@ -46,6 +48,16 @@ impl Eviction {
     /// Keeps the connection, whatever its activity.
     pub(crate) fn keep(&self) {
         self.is_kept.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps the connection, also while its client reads nothing.
+    pub(crate) fn splice(&self) {
+        self.keep();
+        self.is_spliced.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_spliced(&self) -> bool {
+        self.is_spliced.load(Ordering::Relaxed)
     }
 
     /// Completes when the connection is to be closed. Only the task that reads may call this.

@@ -3,7 +3,7 @@
 //!
 //! A stall is detected where bytes leave: while the socket accepts none of the bytes that are
 //! written, a timer runs, and a write after it has elapsed fails. A connection with nothing to
-//! write, such as that of an idle watch, never stalls. A single HTTP/2 stream whose window stays
+//! write, such as that of an idle watch, never stalls; nor does a spliced one. A single HTTP/2 stream whose window stays
 //! shut, on a connection that is alive, is not detected here but by
 //! [`crate::server::connection::send_timeouts`].
 
@@ -23,6 +23,8 @@ use crate::server::connection::eviction::Eviction;
 pub(crate) struct PermittedIo<I, P> {
     io: I,
     stall: StallTimeout,
+    /// Removes the time-outs of the socket's own, once the connection is spliced.
+    unlimit: Option<fn(&I)>,
     /// Whether it is closed to make room for others.
     eviction: Arc<Eviction>,
     _permits: P,
@@ -30,8 +32,15 @@ pub(crate) struct PermittedIo<I, P> {
 
 impl<I, P> PermittedIo<I, P> {
     /// Wraps `io`. Writes fail once the socket has accepted nothing for `stall_timeout`.
-    pub(crate) fn new(io: I, permits: P, eviction: Arc<Eviction>, stall_timeout: Duration) -> Self {
-        Self { io, stall: StallTimeout::new(stall_timeout), eviction, _permits: permits }
+    /// `unlimit` removes the time-outs that the socket itself has.
+    pub(crate) fn new(
+        io: I,
+        permits: P,
+        eviction: Arc<Eviction>,
+        (stall_timeout, unlimit): (Duration, fn(&I)),
+    ) -> Self {
+        let (stall, unlimit) = (StallTimeout::new(stall_timeout), Some(unlimit));
+        Self { io, stall, unlimit, eviction, _permits: permits }
     }
 
     /// Completes when the connection is to be closed to make room, while nothing reads from it.
@@ -49,6 +58,12 @@ impl<I, P> PermittedIo<I, P> {
         context: &mut Context<'_>,
         polled: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        if self.eviction.is_spliced() {
+            if let Some(unlimit) = self.unlimit.take() {
+                unlimit(&self.io);
+            }
+            return polled;
+        }
         match self.stall.check_timeout(context, polled) {
             Ok(polled) => polled,
             Err(stalled) => Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, stalled))),
@@ -153,7 +168,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stalled_client_is_disconnected_and_a_slow_one_is_not() {
         let (client, mut server) = tokio::io::duplex(8);
-        let mut permitted = PermittedIo::new(client, (), Arc::default(), TIMEOUT);
+        let mut permitted = PermittedIo::new(client, (), Arc::default(), (TIMEOUT, |_| {}));
         permitted.write_all(b"12345678").await.unwrap();
         tokio::time::sleep(TIMEOUT * 9).await;
         let slow = tokio::spawn(async move {
@@ -169,5 +184,23 @@ mod tests {
         let error = permitted.write_all(b"!").await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert_eq!(started.elapsed().as_secs(), TIMEOUT.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_spliced_client_may_pause_for_as_long_as_it_likes() {
+        let (client, mut server) = tokio::io::duplex(8);
+        let eviction = Arc::new(Eviction::default());
+        let limits: (_, fn(&_)) = (TIMEOUT, |_| {});
+        let mut permitted = PermittedIo::new(client, (), Arc::clone(&eviction), limits);
+        eviction.splice();
+        let paused = tokio::spawn(async move {
+            tokio::time::sleep(TIMEOUT * 60).await;
+            let mut read = [0; 16];
+            server.read_exact(&mut read).await.unwrap();
+            read
+        });
+        permitted.write_all(b"0123456789abcdef").await.unwrap();
+        assert_eq!(&paused.await.unwrap(), b"0123456789abcdef");
+        assert!(permitted.unlimit.is_none(), "the socket has no time-out any more");
     }
 }

@@ -255,7 +255,10 @@ impl Forwarder {
                 // A watch over a WebSocket counts until the WebSocket is closed.
                 let holds = context.holds.take_for_upgrade();
                 match self.splicer.splice(client_upgrade, response, holds) {
-                    Some(response) => Reply::forwarded(response, reason.as_str()),
+                    Some(response) => {
+                        context.client.splice();
+                        Reply::forwarded(response, reason.as_str())
+                    }
                     None => refuse(&Status::upstream_lost()),
                 }
             }
