@@ -99,6 +99,7 @@ pub(crate) fn decide(
     if parts.method != Method::GET
         || has_body
         || CONDITIONS.iter().any(|name| headers.contains_key(name))
+        || headers::is_cross_origin(headers)
     {
         return Err(Reason::Request);
     }

@@ -81,6 +81,7 @@ impl ReviewRequest {
             && ![EXPECT, CONTENT_ENCODING].iter().any(|name| given.contains_key(name))
             && headers::upgrade(given).is_none()
             && !headers::bypasses_cache(given)
+            && !headers::is_cross_origin(given)
             && !headers::impersonates(given);
         if !is_plain {
             return None;

@@ -392,12 +392,15 @@ fn headers_that_require_the_upstream() {
         (&websocket, Reason::Upgrade),
         (&[("range", "bytes=0-1")], Reason::Request),
         (&[("if-none-match", "x")], Reason::Request),
+        (&[("origin", "https://ui.example")], Reason::Request),
+        (&[("origin", "https://ui.example"), ("sec-fetch-site", "same-site")], Reason::Request),
     ] {
         assert_eq!(decide_with(&Method::GET, uri, headers), Err(reason));
     }
     for headers in [
         &[("connection", "Upgrade"), ("upgrade", "h2c")][..],
         &[("cache-control", "no-cache")],
+        &[("origin", "https://ui.example"), ("sec-fetch-site", "same-origin")],
         &[("x-weir-cache", "hit")],
         &[("authorization", "Bearer x")],
     ] {

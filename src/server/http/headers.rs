@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http::header::{
-    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, PROXY_AUTHENTICATE,
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, ORIGIN, PROXY_AUTHENTICATE,
     PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -30,6 +30,9 @@ pub(crate) const CACHE_HEADER: HeaderName = HeaderName::from_static("x-weir-cach
 pub(crate) const DROPPED_HEADER: HeaderName = HeaderName::from_static("x-weir-dropped");
 /// Says that a response has only the objects that its user may see, and by what they were chosen.
 pub(crate) const FILTERED_HEADER: HeaderName = HeaderName::from_static("x-weir-filtered");
+/// A browser's word on where a request comes from.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SAME_ORIGIN: &str = "same-origin";
 /// The uid of the FlowSchema of a request; kube-apiserver's.
 pub(crate) const FLOW_SCHEMA_UID: HeaderName =
     HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
@@ -96,6 +99,15 @@ pub(crate) fn remove_credentials(headers: &mut HeaderMap) {
 /// Removes credentials for a proxy, which no API server reads.
 pub(crate) fn remove_proxy_credentials(headers: &mut HeaderMap) {
     headers.remove(PROXY_AUTHORIZATION);
+}
+
+/// Whether a browser may require headers of CORS in the answer, which only the API server can write
+/// (`--cors-allowed-origins`). A page of the same origin says so itself. A WebSocket needs none.
+pub(crate) fn is_cross_origin(headers: &HeaderMap) -> bool {
+    let is_same = |site: &HeaderValue| site == SAME_ORIGIN;
+    headers.contains_key(ORIGIN)
+        && !headers.get(SEC_FETCH_SITE).is_some_and(is_same)
+        && upgrade(headers).is_none()
 }
 
 pub(crate) fn impersonates(headers: &HeaderMap) -> bool {
