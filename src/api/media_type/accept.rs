@@ -246,9 +246,13 @@ fn parse_clause(clause: &str) -> Option<Option<Clause<'_>>> {
             continue;
         };
         let name = name.trim_matches(' ');
+        if value.is_empty() {
+            // goautoneg ignores it.
+            continue;
+        }
         if name == "q" {
             parsed.quality = parse_quality(value);
-        } else if is_token(name) && (value.is_empty() || is_token(value.trim_matches(' '))) {
+        } else if is_token(name) && is_token(value.trim_matches(' ')) {
             parsed.params.push((name, value.trim_matches(' ')));
         } else {
             return Some(None);
