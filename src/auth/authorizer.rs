@@ -19,11 +19,13 @@ pub mod metrics;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::auth::access_review::AccessReviews;
+use crate::auth::access_review::decision_cache::RBAC_LAG_MAX;
 use crate::auth::access_review::review::ReviewFailure;
 use crate::auth::attributes::Attributes;
 use crate::auth::authorizer::metrics::AuthorizationMetrics;
@@ -212,7 +214,14 @@ impl Authorizer {
         tokio::spawn(async move {
             let _permit = permit;
             for _ in 0..CHECK_ATTEMPTS_MAX {
+                let sent = Instant::now();
                 let Ok(decision) = reviews.check(&user, &attributes).await else { return };
+                // A permission that was revoked meanwhile, and perhaps given again, shows nothing.
+                let revoked = |at: Instant| at + RBAC_LAG_MAX >= sent;
+                if !decision.allowed && rbac.last_revocation().is_some_and(revoked) {
+                    tokio::time::sleep(CHECK_AGAIN_AFTER).await;
+                    continue;
+                }
                 let mut retry = rbac.report(decision.allowed, &user, &attributes);
                 if decision.allowed && checked == Checked::Reason {
                     retry = rbac.report_reason(&decision.reason, &user, &attributes);
@@ -232,3 +241,4 @@ const CHECKS_MAX: usize = 4;
 /// The most checks of one decision. A mismatch is checked again, because Weir and the
 /// upstream learn of a change at different times.
 const CHECK_ATTEMPTS_MAX: usize = 4;
+const CHECK_AGAIN_AFTER: Duration = Duration::from_secs(5);

@@ -160,4 +160,4 @@ pub(super) const DENIED_MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// How far the RBAC cache of the reviewing API server may lag behind Weir's. All follow the same
 /// objects by watches, but not equally fast. A decision reviewed within this time after a
 /// revocation answers the requests that waited for it and is not used from the cache.
-const RBAC_LAG_MAX: Duration = Duration::from_secs(1);
+pub(crate) const RBAC_LAG_MAX: Duration = Duration::from_secs(1);

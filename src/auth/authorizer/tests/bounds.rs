@@ -86,9 +86,16 @@ async fn one_user_does_not_block_others() {
     let server = Arc::new(ReviewServer::start(&config(0), Reply::Pending).await);
     let asking = |name: &'static str, pod: usize| {
         let server = Arc::clone(&server);
-        tokio::spawn(async move { ask(&server, name, &format!("{PODS}/p{pod}")).await })
+        // Each with a token of its own.
+        let token = [("authentication.kubernetes.io/credential-id".into(), vec![pod.to_string()])];
+        let user = User::new(name.to_owned(), String::new(), Vec::new(), token.into());
+        tokio::spawn(async move {
+            let pod = attributes(&format!("{PODS}/p{pod}"));
+            let decision = server.authorizer.authorize(&Arc::new(user), &pod).await?;
+            Ok::<_, NoDecision>((decision.allowed, decision.source))
+        })
     };
-    let flood: Vec<_> = (0..256 + MORE).map(|pod| asking("alice", pod)).collect();
+    let flood: Vec<_> = (0..2048 + MORE).map(|pod| asking("alice", pod)).collect();
     let finished = || flood.iter().filter(|one| one.is_finished()).count();
     eventually("the refused reviews", || finished() >= MORE).await;
     assert_eq!(finished(), MORE);

@@ -110,3 +110,32 @@ async fn allowed_reviews_are_cached_while_nothing_is_revoked() {
     rbac.revoke("nobody");
     assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Cached)));
 }
+
+/// Two controllers fight over a binding, or a tenant tries to have decisions of roles disabled.
+#[tokio::test]
+async fn a_denial_beside_a_revocation_disables_nothing() {
+    let rbac = TestRbac::new();
+    let server = ReviewServer::with_rbac(&config(0), Reply::Deny, &rbac).await;
+    rbac.list();
+    rbac.grant("alice");
+    let regrant = || {
+        rbac.revoke("alice");
+        rbac.grant("alice");
+    };
+    regrant();
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Rbac)));
+    for reviews in 1..CHECK_ATTEMPTS_MAX {
+        eventually("a check", || server.review_count() == reviews).await;
+        pass(CHECK_AGAIN_AFTER - RBAC_LAG_MAX / 2).await;
+        regrant();
+        pass(RBAC_LAG_MAX / 2).await;
+    }
+    eventually("the last check", || server.review_count() == CHECK_ATTEMPTS_MAX).await;
+    seconds(5).await;
+    checked(&server, CHECK_ATTEMPTS_MAX).await;
+    assert!(!rbac.rbac.is_disabled());
+    assert_eq!(ask(&server, "alice", PODS).await, Ok((true, DecisionSource::Rbac)));
+    eventually("a check", || server.review_count() > CHECK_ATTEMPTS_MAX).await;
+    seconds(6).await;
+    eventually("the end of decisions by roles", || rbac.rbac.is_disabled()).await;
+}
