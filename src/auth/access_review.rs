@@ -11,7 +11,7 @@
 //! failure is remembered briefly, so that a failing upstream is not asked for
 //! every request. An upstream that throttles gets no reviews for a while.
 
-mod decision_cache;
+pub(crate) mod decision_cache;
 pub mod metrics;
 pub(crate) mod review;
 #[cfg(test)]
@@ -168,11 +168,11 @@ impl AccessReviews {
         if self.inner.reviewer.is_paused() {
             return Err(ReviewFailure::Refused);
         }
+        let flow = (user.name_key(), USER_LIMITS);
         let (inner, user, reviewed) = (Arc::clone(&self.inner), Arc::clone(user), key.clone());
         let run = move |is_permitted| async move {
             inner.run(&user, &reviewed, kind, is_permitted).await
         };
-        let flow = (key.user, USER_LIMITS);
         self.inner.reviewer.join(key, flow, WhenAbandoned::Send, run).map_err(|_full| {
             self.inner.metrics.reviewed(ReviewOutcome::Limited);
             ReviewFailure::Limited
@@ -259,7 +259,7 @@ const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// had the longest attributes). Beyond this limit, GETs are forwarded at once, and lists and
 /// watches get 429.
 const PENDING_MAX: usize = 4096;
-/// Pending reviews of one user: more than any client needs at once, and too few to use up the total
-/// or to delay the reviews of others for long.
+/// The pending reviews of one name, whatever its tokens: those of a DaemonSet have one name on
+/// thousands of nodes. Half is left to others.
 const USER_LIMITS: FlowLimits =
-    FlowLimits { running_max: REVIEWS_MAX, slots_max: 256, is_exempt: false };
+    FlowLimits { running_max: REVIEWS_MAX, slots_max: PENDING_MAX / 2, is_exempt: false };
