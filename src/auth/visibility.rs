@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::api::resource::GroupVersionResource;
 use crate::api::resource_version::ResourceVersion;
@@ -165,6 +165,7 @@ impl UserView {
         let mut unknown_since = None;
         loop {
             changes.mark_unchanged();
+            let looked = Instant::now();
             if rbac.is_disabled() {
                 return;
             }
@@ -183,6 +184,8 @@ impl UserView {
                 },
                 () = sleep(UNKNOWN_MAX / 2) => {}
             }
+            // Each change of any role wakes all watches.
+            sleep_until(looked + LOOK_INTERVAL).await;
         }
     }
 
@@ -287,6 +290,8 @@ fn is_namespaces(gvr: &GroupVersionResource) -> bool {
     gvr.group.is_empty() && *gvr.resource == *"namespaces"
 }
 
+/// The least time between two looks of a watch at what its user may see.
+const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a watch goes on while roles are not known. They are known again within seconds after an
 /// API server has restarted.
 const UNKNOWN_MAX: Duration = Duration::from_secs(60);
