@@ -32,7 +32,6 @@ pub(crate) mod shadow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -78,10 +77,11 @@ pub use crate::server::overload::{Overload, OverloadFigures, OverloadMetrics, St
 pub use crate::server::request::access::{Access, Gateway, UserAssertion};
 use crate::server::request::audit::Auditor;
 use crate::server::request::trace::RequestTracer;
-use crate::server::router::{REVIEW_BODIES_MAX, Router};
+use crate::server::router::Router;
 pub use crate::server::shadow::Shadow;
 use crate::server::shadow::beside;
 pub use crate::server::shadow::outcome::ShadowMetrics;
+use crate::tasks::keyed_counter::KeyedCounter;
 use crate::telemetry::log_throttle::LogThrottle;
 use crate::telemetry::trace::Tracer;
 
@@ -278,7 +278,7 @@ fn router(
         flow_control: services.flow_control,
         watches,
         shadow: services.shadow,
-        review_bodies: Semaphore::new(REVIEW_BODIES_MAX),
+        review_bodies: KeyedCounter::default(),
     }
 }
 

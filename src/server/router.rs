@@ -22,7 +22,6 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use prometheus::IntCounter;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
@@ -31,6 +30,7 @@ use crate::server::cached::read::CacheServices;
 use crate::server::cached::websocket::Sockets;
 use crate::server::connection::activity::RequestGuard;
 use crate::server::connection::client::Client;
+use crate::server::connection::client_id::ClientId;
 use crate::server::connection::guarded_body::{BodyGuards, GuardedBody};
 use crate::server::connection::list::ListedConnection;
 use crate::server::connection::send_timeouts::SendTimeouts;
@@ -54,6 +54,7 @@ use crate::server::request::explain::{Ending, Explanation};
 use crate::server::request::resolved::Resolved;
 use crate::server::request::trace::{AnswerSummary, RequestTrace, RequestTracer};
 use crate::server::shadow::Shadow;
+use crate::tasks::keyed_counter::KeyedCounter;
 use crate::telemetry::metrics::GaugeGuard;
 use crate::upstream::availability::Availability;
 
@@ -72,12 +73,9 @@ pub(crate) struct Router {
     pub(crate) watches: Option<Arc<OpenWatches>>,
     /// Compares reads with the caches; `None` unless in shadow mode.
     pub(crate) shadow: Option<Arc<Shadow>>,
-    /// The places for access reviews whose bodies are read.
-    pub(crate) review_bodies: Semaphore,
+    /// The access reviews whose bodies are read, by client.
+    pub(crate) review_bodies: KeyedCounter<ClientId>,
 }
-
-/// The most access reviews whose bodies are read at once.
-pub(crate) const REVIEW_BODIES_MAX: usize = 256;
 
 enum Answer {
     Own(Box<Reply>),

@@ -12,6 +12,7 @@ use super::Router;
 use crate::auth::attributes::Attributes;
 use crate::auth::authorizer::Authorizer;
 use crate::auth::user::Identity;
+use crate::server::connection::client_id::ClientId;
 use crate::server::delegate::Reason;
 use crate::server::forward::relay::ClientBody;
 use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
@@ -55,7 +56,13 @@ impl Router {
             |attributes: &Attributes| authorizer.allow_by_roles(&identity.user, attributes);
         let decision = Some(&attributes).filter(|at| !at.are_too_long()).and_then(may_create);
         // Without a place the body is streamed to the API server, within the limits for that.
-        let (Some(decision), Ok(_place)) = (decision, self.review_bodies.try_acquire()) else {
+        let address = context.client.peer.address;
+        let client = ClientId::from_user_or_address(Some(&identity.user), address);
+        let place = self.review_bodies.try_add(client, |before| {
+            let has_place = before.count < BODIES_OF_CLIENT_MAX && before.total < BODIES_MAX;
+            has_place.then_some(()).ok_or(())
+        });
+        let (Some(decision), Ok(_place)) = (decision, place) else {
             return Err(forward(body));
         };
         self.admit(context, None)?;
@@ -116,5 +123,8 @@ impl Router {
     }
 }
 
+/// The most access reviews whose bodies are read at once, and those of one client: another has half.
+const BODIES_MAX: usize = 256;
+const BODIES_OF_CLIENT_MAX: usize = BODIES_MAX / 2;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const BROKE_OFF: &str = "weir: the body of the review broke off, or took more than 10 seconds";
