@@ -9,8 +9,8 @@
 
 use std::collections::HashSet;
 
-use http::HeaderMap;
 use http::header::USER_AGENT;
+use http::{HeaderMap, HeaderValue};
 use parking_lot::RwLock;
 
 use crate::api::request_info::{ResourceRequest, Verb};
@@ -34,10 +34,10 @@ impl Writer {
     /// Returns the key of a client that a rule matches.
     fn from_rules(
         config: &CacheConfig,
-        headers: &HeaderMap,
+        agent: Option<&HeaderValue>,
         gvr: &GroupVersionResource,
     ) -> Option<Self> {
-        let agent = headers.get(USER_AGENT)?.to_str().ok()?;
+        let agent = agent?.to_str().ok()?;
         config.drops_managed_fields(agent).then(|| Self {
             product: product(agent).into(),
             group: (&*gvr.group).into(),
@@ -59,23 +59,24 @@ impl DropRules {
         if config.drop_managed_fields.is_empty() || !matches!(verb, Verb::List | Verb::Watch) {
             return false;
         }
-        let Some(reader) = Writer::from_rules(config, headers, &request.gvr) else { return false };
+        let agent = headers.get(USER_AGENT);
+        let Some(reader) = Writer::from_rules(config, agent, &request.gvr) else { return false };
         let writers = self.writers.read();
         writers.len() < WRITERS_MAX && !writers.contains(&reader)
     }
 
-    /// Notes a change of an object. A creation or a deletion needs no managed fields.
+    /// Notes a change of an object by `agent`. A creation or a deletion needs no managed fields.
     pub(crate) fn note_write(
         &self,
         config: &CacheConfig,
         verb: Verb,
-        headers: &HeaderMap,
+        agent: Option<&HeaderValue>,
         request: &ResourceRequest,
     ) {
         if config.drop_managed_fields.is_empty() || !matches!(verb, Verb::Update | Verb::Patch) {
             return;
         }
-        let Some(writer) = Writer::from_rules(config, headers, &request.gvr) else { return };
+        let Some(writer) = Writer::from_rules(config, agent, &request.gvr) else { return };
         if self.writers.read().contains(&writer) {
             return;
         }
@@ -131,10 +132,11 @@ mod tests {
         let pods = request("/api/v1/pods");
         let (one, two) =
             (headers(&[("user-agent", "exporter/1")]), headers(&[("user-agent", "exporter/2")]));
-        state.note_write(&rules, Verb::Create, &one, &pods);
-        state.note_write(&rules, Verb::Patch, &one, &request("/api/v1/nodes"));
+        let writer = one.get(USER_AGENT);
+        state.note_write(&rules, Verb::Create, writer, &pods);
+        state.note_write(&rules, Verb::Patch, writer, &request("/api/v1/nodes"));
         assert!(state.apply(&rules, Verb::List, &one, &pods));
-        state.note_write(&rules, Verb::Patch, &one, &pods);
+        state.note_write(&rules, Verb::Patch, writer, &pods);
         assert!(!state.apply(&rules, Verb::List, &one, &pods));
         assert!(state.apply(&rules, Verb::List, &two, &pods));
     }
@@ -145,8 +147,7 @@ mod tests {
         let pods = request("/api/v1/pods");
         for number in 0..=WRITERS_MAX {
             let agent = format!("exporter/{number}").parse().unwrap();
-            let writer = HeaderMap::from_iter([(USER_AGENT, agent)]);
-            state.note_write(&rules, Verb::Update, &writer, &pods);
+            state.note_write(&rules, Verb::Update, Some(&agent), &pods);
         }
         assert_eq!(state.writers.read().len(), WRITERS_MAX);
         let new = headers(&[("user-agent", "exporter/new")]);

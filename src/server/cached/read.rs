@@ -90,14 +90,12 @@ impl CacheServices {
         }
     }
 
-    /// Notes a request that changes an object. Returns the reason for which it is forwarded.
-    pub(crate) fn noted(&self, reason: Reason, context: &RequestContext<'_>) -> Reason {
-        let (info, parts) = (&context.info, &context.parts);
-        if let (Reason::Write, Some(request)) = (reason, &info.resource) {
-            let config = self.registry.config();
-            self.drop_rules.note_write(&config, info.verb, &parts.headers, request);
+    /// Notes a request that has changed an object.
+    pub(crate) fn note_write(&self, context: &RequestContext<'_>) {
+        if let Some(request) = &context.info.resource {
+            let (config, agent) = (self.registry.config(), context.agent.as_ref());
+            self.drop_rules.note_write(&config, context.info.verb, agent, request);
         }
-        reason
     }
 }
 

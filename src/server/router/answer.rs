@@ -168,7 +168,7 @@ impl Router {
         allowed: Option<Option<Reauthorization>>,
     ) -> Result<Reply, Bypass> {
         let is_consistent = match &context.decision {
-            Err(reason) => return Err(self.caches.noted(*reason, context).into()),
+            Err(reason) => return Err((*reason).into()),
             Ok(decision) => decision.is_consistent_list(),
         };
         let handshake = Self::handshake(context, caller)?;

@@ -125,7 +125,11 @@ impl Router {
         match self.draw_on_budget(context, reason) {
             Ok(claim) => {
                 context.forwarded = Some(Instant::now());
-                self.forwarder.forward(context, body, prepared, (reason, claim)).await
+                let reply = self.forwarder.forward(context, body, prepared, (reason, claim)).await;
+                if reason == Reason::Write && reply.response.status().is_success() {
+                    self.caches.note_write(context);
+                }
+                reply
             }
             Err(rejection) => Box::pin(self.reject(context, &rejection)).await,
         }
