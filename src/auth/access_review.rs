@@ -168,7 +168,9 @@ impl AccessReviews {
         if self.inner.reviewer.is_paused() {
             return Err(ReviewFailure::Refused);
         }
-        let flow = (user.name_key(), USER_LIMITS);
+        let slots_max = if user.is_anonymous() { ANONYMOUS_MAX } else { NAME_MAX };
+        let limits = FlowLimits { running_max: REVIEWS_MAX, slots_max, is_exempt: false };
+        let flow = (user.name_key(), limits);
         let (inner, user, reviewed) = (Arc::clone(&self.inner), Arc::clone(user), key.clone());
         let run = move |is_permitted| async move {
             inner.run(&user, &reviewed, kind, is_permitted).await
@@ -261,5 +263,6 @@ const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const PENDING_MAX: usize = 4096;
 /// The pending reviews of one name, whatever its tokens: those of a DaemonSet have one name on
 /// thousands of nodes. Half is left to others.
-const USER_LIMITS: FlowLimits =
-    FlowLimits { running_max: REVIEWS_MAX, slots_max: PENDING_MAX / 2, is_exempt: false };
+const NAME_MAX: usize = PENDING_MAX / 2;
+/// Those of all who have no name.
+const ANONYMOUS_MAX: usize = 256;

@@ -19,10 +19,9 @@ pub mod metrics;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::auth::access_review::AccessReviews;
 use crate::auth::access_review::decision_cache::RBAC_LAG_MAX;
@@ -214,20 +213,25 @@ impl Authorizer {
         tokio::spawn(async move {
             let _permit = permit;
             for _ in 0..CHECK_ATTEMPTS_MAX {
-                let sent = Instant::now();
-                let Ok(decision) = reviews.check(&user, &attributes).await else { return };
-                // A permission that was revoked meanwhile, and perhaps given again, shows nothing.
-                let revoked = |at: Instant| at + RBAC_LAG_MAX >= sent;
-                if !decision.allowed && rbac.last_revocation().is_some_and(revoked) {
-                    tokio::time::sleep(CHECK_AGAIN_AFTER).await;
-                    continue;
+                let Ok(mut decision) = reviews.check(&user, &attributes).await else { return };
+                if !decision.allowed {
+                    // Roles may just have changed. Only a denial counts that follows when they
+                    // have allowed the request for longer than an API server lags.
+                    let again = async {
+                        sleep(RBAC_LAG_MAX).await;
+                        reviews.check(&user, &attributes).await
+                    };
+                    decision = match rbac.while_allowed(&user, &attributes, again).await {
+                        Some(Ok(again)) => again,
+                        Some(Err(_)) | None => return,
+                    };
                 }
                 let mut retry = rbac.report(decision.allowed, &user, &attributes);
                 if decision.allowed && checked == Checked::Reason {
                     retry = rbac.report_reason(&decision.reason, &user, &attributes);
                 }
                 match retry {
-                    Some(delay) => tokio::time::sleep(delay).await,
+                    Some(delay) => sleep(delay).await,
                     None => return,
                 }
             }
@@ -241,4 +245,3 @@ const CHECKS_MAX: usize = 4;
 /// The most checks of one decision. A mismatch is checked again, because Weir and the
 /// upstream learn of a change at different times.
 const CHECK_ATTEMPTS_MAX: usize = 4;
-const CHECK_AGAIN_AFTER: Duration = Duration::from_secs(5);

@@ -190,6 +190,32 @@ impl Rbac {
         !self.checks.is_disabled() && self.checks.is_due()
     }
 
+    /// Awaits `work` for as long as roles allow a request. Returns `None` once they do not: then
+    /// nothing that was suspected of them counts any more.
+    pub(crate) async fn while_allowed<T>(
+        &self,
+        user: &User,
+        attributes: &Attributes,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut changes = self.changes();
+        let is_denied = async {
+            while self.decide(user, attributes) == Some(true) {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = is_denied => {
+                self.checks.matched(user, attributes);
+                None
+            }
+            output = work => Some(output),
+        }
+    }
+
     /// Reports whether an access review, sent after the decision, agreed with it. Failed reviews
     /// are not reported. Returns a delay after which the same request must be checked again: only a
     /// mismatch that persists disables RBAC.
