@@ -16,6 +16,8 @@ pub(super) struct RunningWatch {
     pub(super) watch: Box<dyn WatchStream>,
     /// When it was requested.
     pub(super) opened: Instant,
+    /// When its events were first read, after the held state was verified.
+    pub(super) begun: Option<Instant>,
     /// When the watch must have ended by itself.
     pub(super) deadline: Instant,
     /// Whether it brought any events.
@@ -37,7 +39,8 @@ impl RunningWatch {
     ) -> Self {
         let deadline = opened + Duration::from_secs(timeout_seconds.into()) + DEADLINE_GRACE;
         let order = EventOrder::after(from);
-        Self { watch, opened, deadline, received_any: false, order, pending: Vec::new() }
+        let (begun, pending) = (None, Vec::new());
+        Self { watch, opened, begun, deadline, received_any: false, order, pending }
     }
 
     /// Reads what has arrived, and keeps it for later. Fails if the watch has failed, which an

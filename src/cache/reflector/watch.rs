@@ -156,6 +156,7 @@ impl Driver {
 
     /// Applies the events of a watch until it ends or is interrupted.
     pub(super) async fn watch(&mut self, mut running: RunningWatch) -> Result<State, Refusal> {
+        running.begun.get_or_insert_with(Instant::now);
         let cached = self.cached.clone();
         let mut interrupt = pin!(next_interrupt(
             &cached.requests,
@@ -316,25 +317,23 @@ impl Driver {
     /// Returns the state after a watch that ended without an error, usually at its time-out: the
     /// next watch follows at once. A watch that ended right after its start counts as a failure
     /// (client-go's "very short watch"). Otherwise an upstream that closes every watch would be
-    /// called in a tight loop. After a few in a row the cache lists, as client-go does: a watch of
-    /// metadata ends so at each start if the API server cannot convert the next object.
+    /// called in a tight loop. After a few in a row the cache lists at once, as client-go does: a
+    /// watch of metadata ends so at each start if the API server cannot convert the next object.
     fn ended_cleanly(&mut self, running: &RunningWatch) -> Result<State, Refusal> {
         let next = if running.ends_early() {
             self.resume_after_break()
         } else {
             State::Resuming(Verify::History)
         };
-        if !running.received_any && running.opened.elapsed() < SHORT_WATCH {
+        let begun = running.begun.unwrap_or(running.opened);
+        if !running.received_any && begun.elapsed() < SHORT_WATCH {
             self.cached.series.watch_ended("short");
             let text = "the watch ended within a second and without an event".to_owned();
             self.short_watches += 1;
-            let next = match self.short_watches {
-                ..SHORT_WATCHES_MAX => next,
-                _ => {
-                    self.short_watches = 0;
-                    State::Listing(ListCause::ShortWatches)
-                }
-            };
+            if self.short_watches > SHORT_WATCHES_MAX {
+                self.short_watches = 0;
+                return Ok(State::Listing(ListCause::ShortWatches));
+            }
             return self.back_off(Failure::Retry(text, None), next);
         }
         self.cached.series.watch_ended("clean");

@@ -325,7 +325,7 @@ async fn a_relist_after_410_backs_off() {
 async fn watches_that_end_at_their_start_lead_to_a_list() {
     let (rig, feed) = Rig::established(context(config())).await;
     drop(feed);
-    for _ in 0..3 {
+    for _ in 0..4 {
         drop(rig.script.on_watch());
         rig.script.on_probe(10);
     }
