@@ -25,6 +25,7 @@ use prometheus::IntCounter;
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
+use crate::api::request_info::Verb;
 use crate::codec::rope::PIECE_BYTES;
 use crate::server::cached::read::CacheServices;
 use crate::server::cached::websocket::Sockets;
@@ -170,7 +171,8 @@ impl Router {
         if is_charged {
             resolved.habit = habit(&resolved.info, &parts.headers);
         }
-        if is_charged || is_first {
+        let is_write = matches!(resolved.info.verb, Verb::Update | Verb::Patch);
+        if is_charged || is_first || is_write {
             resolved.agent = parts.headers.get(USER_AGENT).cloned();
         }
         let gvr = resolved.info.resource.as_ref().map(|resource| &resource.gvr);

@@ -35,7 +35,8 @@ pub(crate) struct Resolved<'a> {
     pub(crate) impersonation: Option<Impersonation>,
     /// The way in which a cache answers it, or the reason why the API server does.
     pub(crate) decision: Result<CachedDecision, Reason>,
-    /// Its User-Agent, if clients' costs are added up. Forwarding takes the head out.
+    /// Its User-Agent, if clients' costs are added up, or if it changes an object. Forwarding takes
+    /// the head out.
     pub(crate) agent: Option<HeaderValue>,
     /// The way in which a list or a watch is asked for, if clients' costs are added up.
     pub(crate) habit: Habit,
