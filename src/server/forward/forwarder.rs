@@ -32,7 +32,7 @@ use crate::server::forward::quota::{AtLimit, Capacity, ClientIds, QuotaPermit, U
 use crate::server::forward::relay::{ClientBody, path_only, relay_request_body, relay_response};
 use crate::server::forward::share::ForwardShares;
 use crate::server::forward::traffic_class::{
-    is_answered_in_time, is_read, may_be_stale, older_collection, traffic_class,
+    is_answered_in_time, is_proxied, is_read, may_be_stale, older_collection, traffic_class,
 };
 use crate::server::forward::upgrade::{Splicer, ask_for_upgrade, requested_upgrade};
 use crate::server::forward::upstream_gate::FAILOVER_WAIT_MAX;
@@ -217,7 +217,7 @@ impl Forwarder {
     ) -> Reply {
         let (empty, ()) = Request::new(()).into_parts();
         let mut parts = std::mem::replace(context.parts, empty);
-        let is_proxied = !prepared.is_answered_in_time;
+        let is_proxied = is_proxied(&context.info);
         let is_list = context.info.verb == Verb::List;
         let is_consistent = matches!(reason, Reason::Consistent | Reason::Unproved);
         let timer = (is_list && is_consistent).then(|| self.list_times.time(&parts)).flatten();

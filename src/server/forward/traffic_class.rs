@@ -38,6 +38,12 @@ pub(super) fn is_answered_in_time(info: &RequestInfo) -> bool {
     info.verb == Verb::Watch || !info.is_long_running()
 }
 
+/// Whether something behind the API server answers a request, and may refuse its credential.
+pub(super) fn is_proxied(info: &RequestInfo) -> bool {
+    info.verb == Verb::Proxy
+        || info.resource.as_ref().is_some_and(|resource| resource.subresource == "proxy")
+}
+
 /// Whether a read may show an older state than an earlier one did: kube-apiserver answers it from
 /// its watch cache, and another API server may be behind.
 pub(super) fn may_be_stale(info: &RequestInfo) -> bool {
