@@ -15,8 +15,8 @@ pub(crate) enum Reason {
     Subresource,
     /// The path is ambiguous, or does not fit the resource's scope.
     Path,
-    /// The request is a HEAD, or has a body, a byte range, a condition, or a parameter that Weir
-    /// does not handle.
+    /// The request is a HEAD, or has a body, a byte range, a condition, an `Origin` that is not the
+    /// page's own, or a parameter that Weir does not handle.
     Request,
     /// The request is an upgrade, or a watch over a WebSocket whose handshake is not the plain
     /// form.

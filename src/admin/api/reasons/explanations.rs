@@ -156,7 +156,7 @@ pub(super) const FORWARDED: [Explanation; 34] = [
     ),
     row(
         "request",
-        "A HEAD, or a request with a body, a byte range, a condition or a parameter that Weir does not know.",
+        "A HEAD, or a request with a body, a byte range, a condition, an Origin that is not the page's own (only the API server writes CORS headers), or a parameter that Weir does not know.",
         "A plain GET.",
     ),
     row(
