@@ -35,7 +35,8 @@ pub(super) fn keep_total_budget(caches: &CacheMap, context: &CacheContext) {
     }
     let mut used = caches.to_vec();
     used.retain(|cached| !cached.lifecycle.cancel.is_cancelled());
-    used.sort_by_key(|cached| (cached.is_warm(), cached.usage.last_used_ms()));
+    // Each is read once: they change meanwhile, and a sort may panic at an order that does.
+    used.sort_by_cached_key(|cached| (cached.is_warm(), cached.usage.last_used_ms()));
     let mut freed = 0;
     for cached in used {
         if freed >= excess {
@@ -75,7 +76,7 @@ fn stop_unused(
 ) -> bool {
     let mut unused = caches.to_vec();
     unused.retain(|cached| cached.usage.is_unused() && !cached.is_warm());
-    unused.sort_by_key(|cached| cached.usage.last_used_ms());
+    unused.sort_by_cached_key(|cached| cached.usage.last_used_ms());
     let mut freed = 0;
     for cached in unused {
         if freed >= needed {

@@ -78,7 +78,10 @@ impl ConnectionList {
         let busy = |connection: &OpenConnection| {
             (connection.activity.open_requests(), connection.requests.load(Ordering::Relaxed))
         };
-        open.sort_by_key(|(number, connection)| (std::cmp::Reverse(busy(connection)), *number));
+        // Each is read once: they change meanwhile, and a sort may panic at an order that does.
+        open.sort_by_cached_key(|(number, connection)| {
+            (std::cmp::Reverse(busy(connection)), *number)
+        });
         open.truncate(limit);
         let items: Vec<_> =
             open.iter().map(|(number, connection)| connection.describe(*number)).collect();
