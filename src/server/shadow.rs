@@ -45,6 +45,7 @@ use crate::server::shadow::outcome::{Cause, Outcome, ShadowMetrics};
 use crate::server::shadow::request::{
     Comparison, ReadKind, ShadowRequest, report_target, shown_form,
 };
+use crate::telemetry::log_throttle::LogThrottle;
 
 /// The comparisons of shadow mode, and their results.
 pub struct Shadow {
@@ -56,6 +57,7 @@ pub struct Shadow {
     began: Instant,
     pace: Mutex<Pace>,
     ledger: Mutex<Ledger>,
+    log: LogThrottle,
     metrics: ShadowMetrics,
     comparisons: mpsc::Sender<Comparison>,
     /// Taken by the task that compares.
@@ -77,6 +79,7 @@ impl Shadow {
             began: Instant::now(),
             pace: Mutex::new(Pace::new(config.cpu_share.fraction())),
             ledger: Mutex::default(),
+            log: LogThrottle::new(LOG_INTERVAL),
             metrics,
             comparisons,
             queue: Mutex::new(Some(queue)),
@@ -154,13 +157,16 @@ impl Shadow {
     }
 
     pub(crate) fn keep(&self, request: &ShadowRequest, outcome: Outcome, what: DifferingPart) {
-        tracing::warn!(
-            client = &*request.kind.agent,
-            verb = request.kind.verb,
-            resource = &*request.kind.resource,
-            outcome = outcome.as_str(),
-            "an answer of the upstream differs from the cache's: see /api/shadow"
-        );
+        if let Some(suppressed) = self.log.try_acquire() {
+            tracing::warn!(
+                client = &*request.kind.agent,
+                verb = request.kind.verb,
+                resource = &*request.kind.resource,
+                outcome = outcome.as_str(),
+                suppressed,
+                "an answer of the upstream differs from the cache's: see /api/shadow"
+            );
+        }
         self.ledger.lock().keep(Difference {
             time: SystemTime::now(),
             kind: request.kind.clone(),
@@ -245,6 +251,8 @@ const WAITING_MAX: usize = 1_024;
 /// A comparison with a quiet cache costs the API server a short watch.
 const SHORT_WATCHES_MAX: usize = 4;
 const CONFIRMATIONS_MAX: usize = 2;
+/// Each difference is in the report.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 const SETTLE_STEP: Duration = Duration::from_millis(20);
 /// A start of many clients at once is compared without a pause: some hundred lists.
 const BURST_SECONDS: f64 = 1.0;

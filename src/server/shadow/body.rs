@@ -123,7 +123,8 @@ pub(crate) fn header_difference(upstream: &HeaderMap, cache: &HeaderMap) -> Opti
 fn is_compared(name: &str) -> bool {
     let of_connection = [DATE, CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION];
     !of_connection.iter().any(|left_out| left_out == name)
-        && !matches!(name, "audit-id" | "keep-alive")
+        // `--strict-transport-security-directives` is about the API server's host.
+        && !matches!(name, "audit-id" | "keep-alive" | "strict-transport-security")
         && !name.starts_with("x-kubernetes-pf-")
         && !name.starts_with("x-weir-")
 }
