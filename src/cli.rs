@@ -225,7 +225,8 @@ async fn serve(args: ServeArgs, sockets: InheritedSockets, compares: bool) -> Re
         .context("cannot listen to signals")
         .map_err(Failure::runtime)?;
     let given = Given { log: Some(log.clone()), ..Given::default() };
-    let given = given.with_arguments(std::env::args()).with_variables();
+    let arguments = std::env::args_os().map(|given| given.to_string_lossy().into_owned());
+    let given = given.with_arguments(arguments).with_variables();
     let start = async {
         let app = App::start_with(config, sockets, given).await?;
         if let Some(path) = kubeconfig {

@@ -6,7 +6,7 @@
 use crate::api::resource::GroupVersionResource;
 use crate::config::flow_control::SEATS_PER_SERVER;
 use crate::config::resolve::{Problem, Problems};
-use crate::config::{Config, ConsistentLists, FlowControlMode, Mode};
+use crate::config::{Config, ConsistentLists, FilteredLists, FlowControlMode, Mode};
 use crate::flow::adaptive::FLOOR;
 use crate::flow::rules::{Limits, Rule};
 
@@ -21,6 +21,7 @@ impl Config {
         self.warn_of_mode(&mut warn);
         self.warn_of_seats(&mut warn);
         self.warn_of_rules(&mut warn);
+        self.warn_of_what_does_nothing(&mut warn);
         self.warn_of_tracing(&mut warn);
         (!warnings.is_empty()).then_some(Problems(warnings))
     }
@@ -110,6 +111,17 @@ impl Config {
                 let text = "is 0: no client can open a watch, informers of Weir's clients included";
                 warn(&format!("{path}.limits.watches"), text.to_owned());
             }
+        }
+    }
+
+    fn warn_of_what_does_nothing(&self, warn: &mut impl FnMut(&str, String)) {
+        if self.admin.socket.is_some() && self.admin.listen.is_none() {
+            warn("admin.socket", "does nothing without admin.listen".to_owned());
+        }
+        let filters = self.authorization.filtered_lists != FilteredLists::Off;
+        if filters && !self.authorization.rbac.enabled {
+            let text = "does nothing without authorization.rbac.enabled".to_owned();
+            warn("authorization.filteredLists", text);
         }
     }
 
