@@ -264,12 +264,16 @@ impl SendRate {
             self.time += now.saturating_sub(since);
         }
         self.since = waits.then_some(now);
-        if self.time >= RATE_TIME {
+        if self.time < RATE_TIME {
+            return;
+        }
+        // Work on other threads holds slots and sends nothing, which shows no pace.
+        if self.bytes > 0 {
             let measured = self.bytes as f64 / self.time.as_secs_f64();
             let before = self.per_second.unwrap_or(measured);
             self.per_second = Some((before * 3.0 + measured) / 4.0);
-            (self.bytes, self.time) = (0, Duration::ZERO);
         }
+        (self.bytes, self.time) = (0, Duration::ZERO);
     }
 }
 

@@ -177,7 +177,9 @@ impl Scheduler {
     fn would_start(&self, now: Duration, place: usize, request: &Arriving) -> bool {
         self.levels.get(place).is_some_and(|level| {
             let is_exempt = level.spec.manner == Manner::Exempt;
-            let is_alone = level.waiting() == 0 && self.passed.is_none();
+            // Its least seats are never kept for a request of another level.
+            let is_own = level.in_use + request.seats <= level.limits.least;
+            let is_alone = level.waiting() == 0 && (is_own || self.passed.is_none());
             is_exempt || (is_alone && self.fit(now, place, request) == Fit::Yes)
         })
     }

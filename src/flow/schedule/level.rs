@@ -193,15 +193,15 @@ impl Level {
         Fit::Yes
     }
 
-    /// Returns how long a request of a flow is expected to wait: the work of its flow, of which a
-    /// part of the level's seats is done at a time.
+    /// Returns how long a request of a flow is expected to take until it ends: the work of its flow
+    /// before it, of which the other flows do as much meanwhile, and its own.
     pub(super) fn expected_wait(&self, request: &Arriving) -> Duration {
         let flow_work = self.flows.get(&request.flow).map_or(0, |flow| flow.work);
-        let flow_work = flow_work + request.work();
         let flows = self.flows.len().max(1) as i128;
         let seats = i128::from(self.limits.nominal.max(self.in_use).max(1));
         Duration::from_nanos(
-            u64::try_from(flow_work.saturating_mul(flows) / seats).unwrap_or(u64::MAX),
+            u64::try_from((flow_work.saturating_mul(flows) + request.work()) / seats)
+                .unwrap_or(u64::MAX),
         )
     }
 

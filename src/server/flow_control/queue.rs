@@ -254,13 +254,16 @@ impl Queue {
 
     fn give_back(&self, hold: &SeatHold) {
         let mut inner = self.inner.lock();
-        let ticket = match hold.reading {
-            None => Some(hold.ticket),
-            Some(number) => inner.readings.remove(&number).map(|seated| seated.ticket),
+        let held = match hold.reading {
+            None => Some((hold.ticket, false)),
+            Some(number) => {
+                let seated = inner.readings.remove(&number);
+                seated.map(|seated| (seated.ticket, seated.is_narrow))
+            }
         };
-        if let Some(ticket) = ticket {
+        if let Some((ticket, is_slow)) = held {
             // How slowly a client reads says nothing about the next request.
-            if ticket == hold.ticket {
+            if !is_slow {
                 inner.durations.add(hold.kind, hold.since.elapsed());
             }
             inner.scheduler.finish(self.began.elapsed(), ticket);
