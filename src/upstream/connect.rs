@@ -12,7 +12,8 @@ use std::time::Duration;
 use futures_util::future::select_ok;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, timeout};
 
 use crate::config::seams::{Connection, Dial};
 use crate::upstream::credentials::{Endpoint, Identity};
@@ -88,12 +89,12 @@ pub(super) async fn connect(
     let connecting = async {
         // On the heap: each request that may open a connection would hold both.
         let mut first = Box::pin(attempt());
-        match tokio::time::timeout(STALLED_AFTER, &mut first).await {
+        match timeout(STALLED_AFTER, &mut first).await {
             Ok(connected) => connected,
             Err(_) => select_ok([first, Box::pin(attempt())]).await.map(|(io, _)| io),
         }
     };
-    match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+    match timeout(CONNECT_TIMEOUT, connecting).await {
         Ok(Ok(io)) => Ok(io),
         Ok(Err(cause)) => Err(refuse(cause)),
         Err(_) => Err(refuse(format!("no connection within {CONNECT_TIMEOUT:?}"))),
@@ -122,9 +123,27 @@ async fn establish(
 }
 
 async fn open_tcp(host: &str, port: u16, offer: Offer) -> Result<TcpStream, String> {
-    let tcp = TcpStream::connect((host, port)).await.map_err(|error| error.to_string())?;
+    let tcp = connect_any(host, port).await.map_err(|error| error.to_string())?;
     set_options(&tcp, offer).map_err(|error| format!("cannot set the socket options: {error}"))?;
     Ok(tcp)
+}
+
+/// Connects to the first address of a host that answers. Each gets its part of the time that is
+/// left, as in Go's dialer: one that drops packets must not use up all of it.
+async fn connect_any(host: &str, port: u16) -> io::Result<TcpStream> {
+    let until = Instant::now() + CONNECT_TIMEOUT;
+    let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
+    let mut failure = io::Error::other("the name has no address");
+    for (number, address) in addresses.iter().enumerate() {
+        let left = u32::try_from(addresses.len() - number).unwrap_or(u32::MAX);
+        let part = until.saturating_duration_since(Instant::now()) / left;
+        match timeout(part, TcpStream::connect(address)).await {
+            Ok(Ok(tcp)) => return Ok(tcp),
+            Ok(Err(error)) => failure = error,
+            Err(_) => failure = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(failure)
 }
 
 /// Adds the buffer and TLS, if the upstream speaks it.

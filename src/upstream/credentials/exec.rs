@@ -35,6 +35,8 @@ pub(crate) struct ExecPlugin {
     token: Mutex<Token>,
     /// The plugin runs once at a time.
     runs: SinglePermit,
+    /// The start of the last run but the first.
+    last_run: Mutex<Option<Instant>>,
     /// The time and error of the last run; `None` after a success.
     last_failure: Mutex<Option<(Instant, UpstreamError)>>,
 }
@@ -74,6 +76,7 @@ pub(super) fn first_run(exec: &ExecConfig, origin: &str) -> Result<Credential, U
         origin: origin.to_owned(),
         token: Mutex::new(token(exec, origin, &status)?),
         runs: SinglePermit::default(),
+        last_run: Mutex::default(),
         last_failure: Mutex::default(),
     })))
 }
@@ -87,8 +90,10 @@ impl ExecPlugin {
         }
         let plugin = Arc::clone(&self);
         if !token.expires_within(SignedDuration::ZERO) {
+            // A plugin with a cache of its own returns the same token until it expires.
+            let is_due = self.last_run.lock().is_none_or(|at| at.elapsed() >= EARLY_INTERVAL);
             // The failure is reported when the token has expired.
-            if let Some(permit) = self.runs.try_acquire() {
+            if is_due && let Some(permit) = self.runs.try_acquire() {
                 tokio::spawn(async move { plugin.renew(permit).await });
             }
             return Ok(token.header);
@@ -116,6 +121,7 @@ impl ExecPlugin {
         {
             return Err(error);
         }
+        *self.last_run.lock() = Some(Instant::now());
         let status = run(&self.exec, &self.origin).await;
         let renewed = status.and_then(|status| token(&self.exec, &self.origin, &status));
         *self.last_failure.lock() =
@@ -258,6 +264,8 @@ const TIME_MAX: Duration = Duration::from_secs(30);
 const RENEWAL: SignedDuration = SignedDuration::from_secs(60);
 /// A plugin that failed is not run again within this time: each run is a process.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(2);
+/// The least time between two runs while the token is still valid.
+const EARLY_INTERVAL: Duration = Duration::from_secs(10);
 /// The largest output: certificates have some kilobytes.
 const OUTPUT_MAX_BYTES: u64 = 1024 * 1024;
 

@@ -95,12 +95,7 @@ impl Source {
         context: Option<&str>,
     ) -> Result<LoadedConfig, UpstreamError> {
         let refuse = |text: String| UpstreamError::Credentials(format!("{self}: {text}"));
-        let kubeconfig = paths
-            .iter()
-            .try_fold(Kubeconfig::default(), |merged, path| {
-                merged.merge(Kubeconfig::read_from(path)?)
-            })
-            .map_err(|error| refuse(kubeconfig_text(&error)))?;
+        let kubeconfig = merge(paths).map_err(|error| refuse(kubeconfig_text(&error)))?;
         let name = context.map(str::to_owned).or_else(|| kubeconfig.current_context.clone());
         let cluster_name = name.as_ref().and_then(|name| {
             let named = kubeconfig.contexts.iter().find(|context| context.name == *name)?;
@@ -228,6 +223,18 @@ fn hash_file(path: &PathBuf) -> u64 {
     hasher.finish()
 }
 
+/// Merges files as kubectl does: of several, those that are missing do not count, and an empty
+/// `current-context` hides none.
+fn merge(paths: &[PathBuf]) -> Result<Kubeconfig, KubeconfigError> {
+    let has_any = paths.iter().any(|path| path.exists());
+    let mut read = paths.iter().filter(|path| !has_any || path.exists());
+    read.try_fold(Kubeconfig::default(), |merged, path| {
+        let mut file = Kubeconfig::read_from(path)?;
+        file.current_context = file.current_context.filter(|name| !name.is_empty());
+        merged.merge(file)
+    })
+}
+
 /// Returns the message of an error of a kubeconfig. kube-client's own messages may contain lines of
 /// the kubeconfig.
 fn kubeconfig_text(failure: &KubeconfigError) -> String {
@@ -268,5 +275,21 @@ fn data_text(failure: &LoadDataError) -> String {
         LoadDataError::DecodeBase64(_) => "its data is not base64".to_owned(),
         LoadDataError::ReadFile(failure, path) => format!("{}: {failure}", path.display()),
         LoadDataError::NoBase64DataOrFile => "it is missing".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_file_and_an_empty_context_hide_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let [one, two, gone] = ["one", "two", "gone"].map(|name| directory.path().join(name));
+        std::fs::write(&one, "{kind: Config, current-context: ''}").unwrap();
+        std::fs::write(&two, "{kind: Config, current-context: c}").unwrap();
+        let merged = merge(&[gone.clone(), one, two]).unwrap();
+        assert_eq!(merged.current_context.as_deref(), Some("c"));
+        assert!(merge(&[gone.clone(), gone]).is_err());
     }
 }

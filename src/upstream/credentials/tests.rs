@@ -183,6 +183,22 @@ async fn a_token_file_rotates_and_its_removal_keeps_the_token() {
 }
 
 #[tokio::test]
+async fn a_token_file_counts_more_than_a_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = directory.path().join("token");
+    std::fs::write(&token, "one\n").unwrap();
+    let user = "token: old, tokenFile: token";
+    let credentials = load(write(directory.path(), "", user)).await.unwrap();
+    assert_eq!(header(&credentials).await, "Bearer one");
+    std::fs::write(&token, "two\n").unwrap();
+    assert!(credentials.refresh(false).await.unwrap());
+    assert_eq!(header(&credentials).await, "Bearer two");
+    let user = "token: '', tokenFile: token";
+    let credentials = load(write(directory.path(), "", user)).await.unwrap();
+    assert_eq!(header(&credentials).await, "Bearer two");
+}
+
+#[tokio::test]
 async fn a_reload_keeps_context_and_server() {
     let directory = tempfile::tempdir().unwrap();
     let path = write(directory.path(), "", "token: one");

@@ -84,15 +84,20 @@ fn static_header(auth: &AuthInfo) -> Option<Result<HeaderValue, String>> {
     if let Some(provider) = &auth.auth_provider {
         return Some(id_token(provider));
     }
-    if let (Some(user), Some(password)) = (&auth.username, &auth.password) {
+    let user = auth.username.as_ref().filter(|user| !user.is_empty());
+    if let (Some(user), Some(password)) = (user, &auth.password) {
         let login = STANDARD.encode(format!("{user}:{}", password.expose_secret()));
         return Some(sensitive(&format!("Basic {login}")));
     }
-    if let Some(token) = &auth.token {
-        return Some(sensitive(&format!("Bearer {}", token.expose_secret())));
+    // As in client-go, the file counts, and the token only where the file cannot be read.
+    let path = auth.token_file.as_deref().filter(|path| !path.is_empty());
+    let read = path.map(|path| token_file(path).map_err(|problem| format!("{path}: {problem}")));
+    let token = auth.token.as_ref().map(|token| token.expose_secret());
+    match (read, token.filter(|token| !token.is_empty())) {
+        (Some(Ok(header)), _) => Some(Ok(header)),
+        (_, Some(token)) => Some(sensitive(&format!("Bearer {token}"))),
+        (failed, None) => failed,
     }
-    let path = auth.token_file.as_deref()?;
-    Some(token_file(path).map_err(|problem| format!("{path}: {problem}")))
 }
 
 fn id_token(provider: &AuthProviderConfig) -> Result<HeaderValue, String> {

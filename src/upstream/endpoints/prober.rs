@@ -78,7 +78,7 @@ async fn probe(checked: &Checked, connection: &mut Option<OneServer>) -> ProbeRe
     }
 }
 
-/// Sends the request, and returns whether the server will close the connection.
+/// Sends the request, and returns whether the connection is of no more use.
 async fn ask(server: &mut OneServer) -> Result<(ProbeResult, bool), UpstreamError> {
     let request = Request::get("/readyz")
         .header(ACCEPT, "text/plain, */*")
@@ -89,7 +89,9 @@ async fn ask(server: &mut OneServer) -> Result<(ProbeResult, bool), UpstreamErro
         server.send(TrafficClass::Request, RequestPurpose::Other, request).await?.into_parts();
     let body = read_body(body, BODY_MAX_BYTES).await?;
     let is_closing = closes(&head.headers);
-    Ok((result(head.status, is_closing, &body), is_closing))
+    // The certificate of the connection may have expired, and been renewed since.
+    let is_refused = head.status == StatusCode::UNAUTHORIZED;
+    Ok((result(head.status, is_closing, &body), is_closing || is_refused))
 }
 
 /// Reads a response to `/readyz`. `is_closing` is the GOAWAY of HTTP/1.1.

@@ -70,7 +70,13 @@ impl SendError {
             let error = UpstreamError::Request(chain(&error));
             return Self::unanswered(error);
         }
-        let cause = http2_cause(&error).filter(|cause| cause.is_remote());
+        let cause = http2_cause(&error);
+        // hyper resets the stream itself when the body breaks off.
+        if cause.is_some_and(|cause| cause.is_reset() && !cause.is_remote() && !cause.is_library())
+        {
+            return Self::unanswered(UpstreamError::Request("its body broke off".to_owned()));
+        }
+        let cause = cause.filter(|cause| cause.is_remote());
         let by_goaway = cause.is_some_and(h2::Error::is_go_away);
         let unprocessed = not_sent || by_goaway || cause.is_some_and(is_refused);
         Self { error: UpstreamError::Lost(chain(&error)), unprocessed, by_goaway, left: None }
