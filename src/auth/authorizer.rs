@@ -213,7 +213,9 @@ impl Authorizer {
         tokio::spawn(async move {
             let _permit = permit;
             for _ in 0..CHECK_ATTEMPTS_MAX {
-                let Ok(mut decision) = reviews.check(&user, &attributes).await else { return };
+                let Ok(mut decision) = reviews.check(&user, &attributes).await else {
+                    return rbac.forget_mismatch(&user, &attributes);
+                };
                 if !decision.allowed {
                     // Roles may just have changed. Only a denial counts that follows when they
                     // have allowed the request for longer than an API server lags.
@@ -223,7 +225,7 @@ impl Authorizer {
                     };
                     decision = match rbac.while_allowed(&user, &attributes, again).await {
                         Some(Ok(again)) => again,
-                        Some(Err(_)) | None => return,
+                        Some(Err(_)) | None => return rbac.forget_mismatch(&user, &attributes),
                     };
                 }
                 let mut retry = rbac.report(decision.allowed, &user, &attributes);

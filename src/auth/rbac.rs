@@ -190,8 +190,12 @@ impl Rbac {
         !self.checks.is_disabled() && self.checks.is_due()
     }
 
-    /// Awaits `work` for as long as roles allow a request. Returns `None` once they do not: then
-    /// nothing that was suspected of them counts any more.
+    /// Forgets a denial that was noted: the check after it had no result.
+    pub(crate) fn forget_mismatch(&self, user: &User, attributes: &Attributes) {
+        self.checks.matched(user, attributes);
+    }
+
+    /// Awaits `work` for as long as roles allow a request. Returns `None` once they do not.
     pub(crate) async fn while_allowed<T>(
         &self,
         user: &User,
@@ -208,10 +212,7 @@ impl Rbac {
         };
         tokio::select! {
             biased;
-            () = is_denied => {
-                self.checks.matched(user, attributes);
-                None
-            }
+            () = is_denied => None,
             output = work => Some(output),
         }
     }
