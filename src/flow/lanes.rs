@@ -267,7 +267,10 @@ impl SendRate {
         if self.time < RATE_TIME {
             return;
         }
-        // Work on other threads holds slots and sends nothing, which shows no pace.
+        // Work on other threads holds slots and sends nothing for a while.
+        if self.bytes == 0 && self.time < SILENT_TIME_MAX {
+            return;
+        }
         if self.bytes > 0 {
             let measured = self.bytes as f64 / self.time.as_secs_f64();
             let before = self.per_second.unwrap_or(measured);
@@ -284,6 +287,8 @@ const TAKEN_AFTER: Duration = Duration::from_millis(20);
 const FIRST_GUESS: Duration = Duration::from_micros(400);
 /// The time in which answers wait over which the rate is measured.
 const RATE_TIME: Duration = Duration::from_millis(250);
+/// The time without a byte after which the time before it does not count.
+const SILENT_TIME_MAX: Duration = Duration::from_secs(1);
 /// The longest estimate: a longer one has no use.
 const SECONDS_MAX: f64 = 3600.0;
 /// The length of `granted` at which slots that were granted and taken are forgotten.
