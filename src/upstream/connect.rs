@@ -13,7 +13,7 @@ use futures_util::future::select_ok;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 use tokio::net::{TcpStream, lookup_host};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use crate::config::seams::{Connection, Dial};
 use crate::upstream::credentials::{Endpoint, Identity};
@@ -40,6 +40,8 @@ const STALLED_AFTER: Duration = Duration::from_secs(2);
 /// Time-out for opening a connection, including its TLS handshake: a lost SYN is sent again after
 /// 1, 3 and 7 s; a server that has not answered then is down.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time of each address but the last.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The protocols that are offered to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,16 +130,15 @@ async fn open_tcp(host: &str, port: u16, offer: Offer) -> Result<TcpStream, Stri
     Ok(tcp)
 }
 
-/// Connects to the first address of a host that answers. Each gets its part of the time that is
-/// left, as in Go's dialer: one that drops packets must not use up all of it.
+/// Connects to the first address of a host that answers. One that drops packets must not use up the
+/// time of the others, nor that of a probe.
 async fn connect_any(host: &str, port: u16) -> io::Result<TcpStream> {
-    let until = Instant::now() + CONNECT_TIMEOUT;
     let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
     let mut failure = io::Error::other("the name has no address");
     for (number, address) in addresses.iter().enumerate() {
-        let left = u32::try_from(addresses.len() - number).unwrap_or(u32::MAX);
-        let part = until.saturating_duration_since(Instant::now()) / left;
-        match timeout(part, TcpStream::connect(address)).await {
+        let is_last = number + 1 == addresses.len();
+        let patience = if is_last { CONNECT_TIMEOUT } else { ADDRESS_TIMEOUT };
+        match timeout(patience, TcpStream::connect(address)).await {
             Ok(Ok(tcp)) => return Ok(tcp),
             Ok(Err(error)) => failure = error,
             Err(_) => failure = io::ErrorKind::TimedOut.into(),

@@ -43,8 +43,12 @@ impl Source {
             return Ok(Self::Anonymous { address: address.clone() });
         }
         if let Some(paths) = std::env::var_os("KUBECONFIG") {
-            let paths: Paths =
+            let mut paths: Vec<_> =
                 std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect();
+            // Of several, those that are missing at the start do not count, as with kubectl.
+            if paths.iter().any(|path| path.exists()) {
+                paths.retain(|path| path.exists());
+            }
             if !paths.is_empty() {
                 return Ok(Self::Kubeconfig { paths, context });
             }
@@ -223,12 +227,9 @@ fn hash_file(path: &PathBuf) -> u64 {
     hasher.finish()
 }
 
-/// Merges files as kubectl does: of several, those that are missing do not count, and an empty
-/// `current-context` hides none.
+/// Merges files as kubectl does: an empty `current-context` hides none.
 fn merge(paths: &[PathBuf]) -> Result<Kubeconfig, KubeconfigError> {
-    let has_any = paths.iter().any(|path| path.exists());
-    let mut read = paths.iter().filter(|path| !has_any || path.exists());
-    read.try_fold(Kubeconfig::default(), |merged, path| {
+    paths.iter().try_fold(Kubeconfig::default(), |merged, path| {
         let mut file = Kubeconfig::read_from(path)?;
         file.current_context = file.current_context.filter(|name| !name.is_empty());
         merged.merge(file)
@@ -283,13 +284,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_file_and_an_empty_context_hide_nothing() {
+    fn an_empty_context_hides_none() {
         let directory = tempfile::tempdir().unwrap();
         let [one, two, gone] = ["one", "two", "gone"].map(|name| directory.path().join(name));
         std::fs::write(&one, "{kind: Config, current-context: ''}").unwrap();
         std::fs::write(&two, "{kind: Config, current-context: c}").unwrap();
-        let merged = merge(&[gone.clone(), one, two]).unwrap();
+        let merged = merge(&[one.clone(), two]).unwrap();
         assert_eq!(merged.current_context.as_deref(), Some("c"));
-        assert!(merge(&[gone.clone(), gone]).is_err());
+        assert!(merge(&[one, gone]).is_err(), "it was there at the start");
     }
 }

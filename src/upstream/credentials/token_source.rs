@@ -29,7 +29,7 @@ pub(crate) enum TokenSource {
 }
 
 impl TokenSource {
-    /// Takes the first credential that there is, in kube-client's order. Reads the token file or
+    /// Takes the first credential that there is, in client-go's order. Reads the token file or
     /// runs the exec plugin. Blocks. In `config`, a certificate of the plugin takes the plugin's
     /// place, which must not be run once more.
     pub(super) fn new(config: &mut Config, origin: &str) -> Result<Self, UpstreamError> {
@@ -89,15 +89,12 @@ fn static_header(auth: &AuthInfo) -> Option<Result<HeaderValue, String>> {
         let login = STANDARD.encode(format!("{user}:{}", password.expose_secret()));
         return Some(sensitive(&format!("Basic {login}")));
     }
-    // As in client-go, the file counts, and the token only where the file cannot be read.
-    let path = auth.token_file.as_deref().filter(|path| !path.is_empty());
-    let read = path.map(|path| token_file(path).map_err(|problem| format!("{path}: {problem}")));
-    let token = auth.token.as_ref().map(|token| token.expose_secret());
-    match (read, token.filter(|token| !token.is_empty())) {
-        (Some(Ok(header)), _) => Some(Ok(header)),
-        (_, Some(token)) => Some(sensitive(&format!("Bearer {token}"))),
-        (failed, None) => failed,
+    // The file counts more than the token, as in client-go.
+    if let Some(path) = auth.token_file.as_deref().filter(|path| !path.is_empty()) {
+        return Some(token_file(path).map_err(|problem| format!("{path}: {problem}")));
     }
+    let token = auth.token.as_ref().map(|token| token.expose_secret());
+    token.filter(|token| !token.is_empty()).map(|token| sensitive(&format!("Bearer {token}")))
 }
 
 fn id_token(provider: &AuthProviderConfig) -> Result<HeaderValue, String> {

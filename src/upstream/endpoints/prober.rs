@@ -1,8 +1,9 @@
 //! Probes one API server: `/readyz` about every five seconds, on a connection of its own.
 //!
 //! A connection of its own, since a probe must neither wait behind clients' requests nor be
-//! answered by another server. It is kept while the server is ready. Behind a load balancer the
-//! next connection may lead to another server, so a connection to one that is not ready is closed.
+//! answered by another server. It is kept while the server is ready and accepts the credential.
+//! Behind a load balancer the next connection may lead to another server, so a connection to one
+//! that is not ready is closed.
 //!
 //! The probe carries Weir's own credential. A response that refuses it shows that the server
 //! answers, and so does a 429 without a word about shutting down.

@@ -126,8 +126,10 @@ pub(super) async fn send_http2(
         }
         Err(failure) => {
             // The peer or the connection ended the stream, or the connection is dead. The client
-            // reset nothing.
-            lease.complete();
+            // reset nothing, unless its body broke off.
+            if !failure.error.is_request_error() {
+                lease.complete();
+            }
             Err(failure)
         }
     }
