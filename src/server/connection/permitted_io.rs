@@ -3,8 +3,8 @@
 //!
 //! A stall is detected where bytes leave: while the socket accepts none of the bytes that are
 //! written, a timer runs, and a write after it has elapsed fails. A connection with nothing to
-//! write, such as that of an idle watch, never stalls; nor does a spliced one. A single HTTP/2 stream whose window stays
-//! shut, on a connection that is alive, is not detected here but by
+//! write, such as that of an idle watch, never stalls; nor does a spliced one. A single HTTP/2
+//! stream whose window stays shut, on a connection that is alive, is not detected here but by
 //! [`crate::server::connection::send_timeouts`].
 
 use std::io;

@@ -38,7 +38,7 @@ pub(super) fn is_answered_in_time(info: &RequestInfo) -> bool {
     info.verb == Verb::Watch || !info.is_long_running()
 }
 
-/// Whether something behind the API server answers a request, and may refuse its credential.
+/// Whether the backend of a proxied request answers it, and may refuse a credential of its own.
 pub(super) fn is_proxied(info: &RequestInfo) -> bool {
     info.verb == Verb::Proxy
         || info.resource.as_ref().is_some_and(|resource| resource.subresource == "proxy")

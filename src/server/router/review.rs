@@ -123,7 +123,7 @@ impl Router {
     }
 }
 
-/// The most access reviews whose bodies are read at once, and those of one client: another has half.
+/// The most access reviews whose bodies are read at once, and those of one client.
 const BODIES_MAX: usize = 256;
 const BODIES_OF_CLIENT_MAX: usize = BODIES_MAX / 2;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
