@@ -50,7 +50,7 @@ fn a_client_may_do_without_managed_fields() {
         (format!("{METADATA}{drop}"), without(METADATA_JSON)),
         (format!("{METADATA}{drop},application/json"), without(METADATA_JSON)),
         (format!("{TABLE}{drop},application/json{drop}"), None),
-        ("application/json;drop=".to_owned(), None),
+        ("application/json;drop=".to_owned(), JSON),
         ("application/json;drop=metadata.managedfields".to_owned(), None),
         (format!("application/json{drop}+metadata.annotations"), None),
         (format!("application/json{drop}+metadata.managedFields"), None),
