@@ -23,7 +23,8 @@ pub(super) fn range<'a>(
         .is_none_or(|visible| namespace.is_some_and(|namespace| visible.has_namespace(namespace)));
     let whole = is_whole.then(|| range_of(objects, namespace, low));
     let visible = visible.filter(|_| namespace.is_none());
-    let parts = visible.map(|visible| parts(objects, Arc::clone(visible), low));
+    // On the heap: an iterator of a tree is large, and moving four more took most of a short list.
+    let parts = visible.map(|visible| Box::new(parts(objects, Arc::clone(visible), low)));
     whole.into_iter().flatten().chain(parts.into_iter().flatten())
 }
 
