@@ -12,7 +12,8 @@ weir=$1
 direct=${2:-$1}
 work=$(mktemp -d)
 namespace=weir-clients-kubectl-$$
-patience=60
+who=kubectl
+. "$(dirname "$0")/waits.sh"
 
 # Each with a discovery cache of its own, so that neither reads what the other has learnt.
 through() { kubectl --kubeconfig "$weir" --cache-dir "$work/cache-weir" -n "$namespace" "$@"; }
@@ -28,23 +29,6 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'printf "kubectl: line %s failed\n" "$LINENO" >&2' ERR
-
-step() { printf 'kubectl: %s\n' "$*"; }
-
-fail() {
-  printf 'kubectl: %s\n' "$*" >&2
-  exit 1
-}
-
-# until_ok WHAT COMMAND...: runs it until it succeeds.
-until_ok() {
-  local what=$1 deadline=$((SECONDS + patience))
-  shift
-  until "$@"; do
-    ((SECONDS < deadline)) || fail "still not: $what"
-    sleep 0.1
-  done
-}
 
 # Both print the same now. What changes between the two is asked again.
 equal_now() {

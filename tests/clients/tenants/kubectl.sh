@@ -10,32 +10,17 @@ set -Eeuo pipefail
 directory=$1
 admin=$2
 work=$(mktemp -d)
-patience=60
+who=tenant
+. "$(dirname "$0")/../waits.sh"
 tenant=system:serviceaccount:weir-tenant-a:tenant
 groups=(--as-group=system:serviceaccounts --as-group=system:serviceaccounts:weir-tenant-a)
 
 trap 'jobs -p | xargs -r kill 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'printf "kubectl: line %s failed\n" "$LINENO" >&2' ERR
 
-step() { printf 'tenant: %s\n' "$*"; }
-
-fail() {
-  printf 'tenant: %s\n' "$*" >&2
-  exit 1
-}
-
 # by USER.SIDE ARGUMENTS...
 by() { kubectl --kubeconfig "$directory/$1" --cache-dir "$work/cache-$1" "${@:2}"; }
 admin() { kubectl --kubeconfig "$admin" --cache-dir "$work/cache-admin" "$@"; }
-
-until_ok() {
-  local what=$1 deadline=$((SECONDS + patience))
-  shift
-  until "$@"; do
-    ((SECONDS < deadline)) || fail "still not: $what"
-    sleep 0.1
-  done
-}
 
 # The user gets the same output, errors and code with and without Weir.
 equal_now() {
