@@ -48,6 +48,7 @@ pub use crate::config::endpoints::UpstreamConfig;
 use crate::config::file::{API_VERSION, KIND};
 pub use crate::config::flow_control::{
     FlowControlConfig, FlowControlMode, GATEWAY_FLOW_CONTROL, HTTP1_SEATS_MAX, SEATS_MAX,
+    SEATS_PER_SERVER,
 };
 pub use crate::config::identity::{
     Anonymous, AuthenticationConfig, AuthorizationConfig, FRONT_PROXY_HEADERS, FilteredLists,

@@ -3,6 +3,7 @@
 mod attempts;
 pub mod availability;
 pub(crate) mod bounded;
+pub(crate) mod capacity;
 mod connect;
 pub mod credentials;
 pub mod discovery;

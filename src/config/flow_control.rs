@@ -27,10 +27,11 @@ section! {
         // GET from the cache (docs/decisions/client-costs.md), and `weir doctor` needs it.
         restart mode: FlowControlMode = FlowControlMode::Observe, Word;
 
-        /// Seats of one API server that forwarded requests may take, 20 to 1150: kube-apiserver's
-        /// --max-requests-inflight and --max-mutating-requests-inflight together. Divide it by the
-        /// number of replicas of Weir. Without upstream.http2 there are at most 204.
-        restart seats_per_server: u64 = SEATS_PER_SERVER, Number(SEATS_MIN, SEATS_MAX);
+        /// Seats of one API server that forwarded requests may take, 20 to 1150. Unset, Weir reads
+        /// them from the metrics of the API server, if its role may get /metrics, and else assumes
+        /// kube-apiserver's default, 600. Without upstream.http2 there are at most 204.
+        /// (docs/decisions/adaptive-limits.md)
+        restart seats_per_server: Option<u64> = None, Maybe(Number(SEATS_MIN, SEATS_MAX));
 
         /// Whether an API server that cannot do that much gets fewer, from 32 on: one that refuses
         /// requests with 429 (observe, enforce), and one whose reads take twice as long as usual
@@ -278,16 +279,17 @@ impl FlowControlConfig {
         if self.mode == FlowControlMode::Off && !self.rules.is_empty() {
             reader.refuse("flowControl.rules", "need flowControl.mode observe or enforce");
         }
-        if http2 || self.seats_per_server <= HTTP1_SEATS_MAX {
-            return;
-        }
-        if reader.has("flowControl.seatsPerServer") {
+        if !http2 && self.seats_per_server.is_some_and(|seats| seats > HTTP1_SEATS_MAX) {
             let text = format!(
                 "must be {SEATS_MIN} to {HTTP1_SEATS_MAX}: HTTP/1.1 has no more places (upstream.http2)"
             );
             reader.refuse("flowControl.seatsPerServer", text);
         }
-        self.seats_per_server = HTTP1_SEATS_MAX;
+    }
+
+    /// Returns the seats of an API server of which nothing is known.
+    pub(crate) fn seats_assumed(&self) -> u64 {
+        self.seats_per_server.unwrap_or(SEATS_PER_SERVER)
     }
 }
 
@@ -349,7 +351,7 @@ fn unpaged_lists(text: &str) -> Result<String, String> {
 pub const GATEWAY_FLOW_CONTROL: FlowControlMode = FlowControlMode::Enforce;
 
 /// kube-apiserver's `--max-requests-inflight` and `--max-mutating-requests-inflight` together.
-pub(super) const SEATS_PER_SERVER: u64 = 600;
+pub const SEATS_PER_SERVER: u64 = 600;
 /// Fewer leave no part to the smallest priority level.
 const SEATS_MIN: u64 = 20;
 /// More than 8 of 10 places for requests on the connections to one API server (1,440) would make

@@ -471,11 +471,12 @@ fn a_mistake_is_named_by_its_field_and_never_by_its_value() {
 fn seats_leave_places_on_the_connections() {
     let seats = |yaml: &str| resolve(yaml).map(|config| config.flow_control.seats_per_server);
     let http1 = "upstream: { http2: false }\n";
-    assert_eq!(seats(http1).unwrap(), 204, "the default is less for HTTP/1.1");
-    assert_eq!(seats(&format!("{http1}flowControl: {{ seatsPerServer: 204 }}\n")).unwrap(), 204);
+    assert_eq!(seats(http1).unwrap(), None, "they are learned");
+    let most = seats(&format!("{http1}flowControl: {{ seatsPerServer: 204 }}\n")).unwrap();
+    assert_eq!(most, Some(204));
     let problems = seats(&format!("{http1}flowControl: {{ seatsPerServer: 205 }}\n")).unwrap_err();
     assert!(problems.to_string().contains("upstream.http2"), "{problems}");
-    assert_eq!(seats("flowControl: { seatsPerServer: 1150 }\n").unwrap(), 1150);
+    assert_eq!(seats("flowControl: { seatsPerServer: 1150 }\n").unwrap(), Some(1150));
     assert!(seats("flowControl: { seatsPerServer: 1151 }\n").is_err());
 }
 

@@ -76,13 +76,13 @@ impl Config {
             let text = "is enforce and does nothing: no request waits for seats by priority level (flowControl.mode: enforce, in a gateway)";
             warn("flowControl.adaptive", text.to_owned());
         }
-        if enforces && flow.adaptive != FlowControlMode::Off && flow.seats_per_server <= FLOOR {
+        if enforces && flow.adaptive != FlowControlMode::Off && flow.seats_assumed() <= FLOOR {
             let text = format!(
                 "is not more than the {FLOOR} that flowControl.adaptive leaves an API server in any case: it lowers nothing"
             );
             warn("flowControl.seatsPerServer", text);
         }
-        if enforces && flow.seats_per_server < FEW_SEATS {
+        if enforces && flow.seats_assumed() < FEW_SEATS {
             let text = format!(
                 "is low: with fewer than {FEW_SEATS} the smallest of kube-apiserver's priority levels have one seat or two (its default is {SEATS_PER_SERVER})"
             );

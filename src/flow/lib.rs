@@ -7,7 +7,8 @@
 //! kube-apiserver does. [`work`] estimates the seats that a request takes there. [`costs`] keeps
 //! the most expensive clients in bounded memory ([`hitters`]), with their habits ([`habit`],
 //! [`deprecation`]), which [`doctor`] judges. [`schedule`] decides which forwarded
-//! request is sent next, and [`adaptive`] how many an API server gets at once. [`rules`] are
+//! request is sent next, and [`adaptive`] and [`wide`] how many an API server gets at once, by what
+//! requests of their kind took before ([`estimates`]). [`rules`] are
 //! operators' own, and [`rate_limit`] keeps their rates.
 //! [`read_pace`] finds the clients that do not read. [`lanes`] orders large answers, and
 //! [`overload`] has the stages of Weir's own overload.
@@ -19,6 +20,7 @@ pub mod cost;
 pub mod costs;
 pub mod deprecation;
 pub mod doctor;
+pub mod estimates;
 pub mod habit;
 pub mod hitters;
 pub mod keyed_hash;
@@ -33,4 +35,5 @@ pub mod rules;
 pub mod schedule;
 pub mod schema;
 pub mod spread;
+pub mod wide;
 pub mod work;

@@ -16,16 +16,16 @@
 //!    all seats, and one more for each level that has no least seats. So a request within its
 //!    level's least seats waits for the end of one other at most.
 //! 3. A request waits only while it does not fit, while its flow has its part, while seats are
-//!    collected for a wider one, or, if it is long, while long ones have their part.
+//!    collected for a wider one, or, if it is long or wide, while those have their part.
 //! 4. Each request ends exactly once: started, or rejected, or cancelled.
+//! 5. Requests of several seats together have at most [`Scheduler::limit_wide`], or there is one.
 //!
-//! 5. Of the seats that levels lend, long requests take half at most, but for one of each level. So
+//! 6. Of the seats that levels lend, long requests take half at most, but for one of each level. So
 //!    the other half comes back within a second.
 //!
 //! The design is that of `docs/decisions/fair-queueing.md`.
 
 mod dispatch;
-pub mod durations;
 mod flow;
 mod level;
 mod order;
@@ -43,12 +43,16 @@ use self::request::{
 use self::share::{LevelShare, Limits, SeatSums, divide};
 
 /// The seats in use and the requests that wait, of all levels.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Scheduler {
     /// All seats but those of exempt levels.
     seats: u64,
     levels: Vec<Level>,
     in_use: u64,
+    /// The part of `in_use` that requests of several seats hold...
+    wide_in_use: u64,
+    /// ...and the most of it. One request may always run.
+    wide_max: u64,
     sums: SeatSums,
     waiting: usize,
     next: u64,
@@ -56,6 +60,23 @@ pub struct Scheduler {
     /// seats times nanoseconds.
     passed: Option<(WaitingId, i128)>,
     outcomes: Vec<Outcome>,
+}
+
+impl Default for Scheduler {
+    fn default() -> Self {
+        Self {
+            seats: 0,
+            levels: Vec::new(),
+            in_use: 0,
+            wide_in_use: 0,
+            wide_max: u64::MAX,
+            sums: SeatSums::default(),
+            waiting: 0,
+            next: 0,
+            passed: None,
+            outcomes: Vec::new(),
+        }
+    }
 }
 
 impl Scheduler {
@@ -93,6 +114,20 @@ impl Scheduler {
         self.resize(now, seats);
     }
 
+    /// Sets the most seats that requests of several seats have together. Those in use stay.
+    pub fn limit_wide(&mut self, now: Duration, seats_max: u64) {
+        self.wide_max = seats_max;
+        self.dispatch(now);
+    }
+
+    /// Returns whether a request waits because of [`Self::limit_wide`].
+    pub fn is_wide_limited(&self) -> bool {
+        let has_room = |level: &Level| {
+            level.order().widths().all(|width| width.seats == 1 || self.has_room(level, width))
+        };
+        self.wide_max < self.seats && !self.levels.iter().all(has_room)
+    }
+
     /// Sets the number of seats. Those in use stay.
     pub fn resize(&mut self, now: Duration, seats: u64) {
         self.seats = seats.max(1);
@@ -126,7 +161,7 @@ impl Scheduler {
             let (reason, retry_after) = (RejectReason::Concurrency, Duration::ZERO);
             return Arrival::Rejected(Rejected { reason, retry_after });
         };
-        let seats = request.seats.clamp(1, level.limits.most);
+        let seats = request.seats.clamp(1, level.widest());
         let request = Arriving { seats, ..request };
         let manner = level.spec.manner;
         let starts = self.would_start(now, place, &request);
@@ -206,6 +241,7 @@ impl Scheduler {
         let after = level.sums();
         if level.spec.manner != Manner::Exempt {
             self.in_use -= rest;
+            self.wide_in_use -= ticket.seats;
         }
         self.sums.replace(before, after);
         ticket.seats = 1;
@@ -226,6 +262,7 @@ impl Scheduler {
         let after = level.sums();
         if level.spec.manner != Manner::Exempt {
             self.in_use -= ticket.seats;
+            self.wide_in_use -= if ticket.seats > 1 { ticket.seats } else { 0 };
         }
         self.sums.replace(before, after);
         self.dispatch(now);

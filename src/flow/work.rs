@@ -3,8 +3,8 @@
 //! feature gate SizeBasedListCostEstimate).
 //!
 //! kube-apiserver knows the number and the mean size of all objects of a resource. Weir knows both
-//! where it has a cache; elsewhere it counts the bytes of the response, which are as many where no
-//! selector leaves objects out. The seats that a write takes for the watchers of its object are
+//! where it has a cache; elsewhere it counts the bytes of the response, or of the one before that
+//! was like it, which are as many where no selector leaves objects out. The seats that a write takes for the watchers of its object are
 //! not estimated: Weir does not see them.
 
 use crate::plan::Plan;
@@ -52,6 +52,16 @@ impl Work {
         let is_single = info.resource.as_ref().is_some_and(|resource| !resource.name.is_empty());
         let bytes = size.map(|size| read_bytes(size, &options, from_cache, is_single));
         Self::List { from_cache, bytes }
+    }
+
+    /// Returns the bytes of a response whose like was never seen: as many as the limit allows.
+    pub fn bytes_at_most(info: &RequestInfo) -> u64 {
+        let limit = info.query.first("limit").and_then(|limit| limit.parse().ok());
+        match (info.verb, limit) {
+            (Verb::List, None | Some(0)) => u64::MAX,
+            (Verb::List, Some(limit)) => OBJECT_BYTES.saturating_mul(limit),
+            _ => 0,
+        }
     }
 
     /// Returns the seats. `response_bytes` count where the size of the resource is unknown.
@@ -106,6 +116,8 @@ fn read_bytes(size: CollectionSize, options: &ListOptions, from_cache: bool, sin
 
 /// `bytesPerSeat`.
 const SEAT_BYTES: u64 = 100_000;
+/// The size of an object of an unknown resource.
+const OBJECT_BYTES: u64 = 2_000;
 /// `cacheWithStreamingMaxMemoryUsage`.
 const CACHE_BYTES_MAX: u64 = 1_000_000;
 /// `MaximumListSeatsLimit`.

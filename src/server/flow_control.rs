@@ -100,7 +100,7 @@ impl FlowControl {
     /// of seats holds in every mode.
     pub fn new(by_user: bool, config: &FlowControlConfig, metrics: FlowMetrics) -> Arc<Self> {
         let enforces = config.mode == FlowControlMode::Enforce || !by_user;
-        let queue = Queue::new(enforces, config.seats_per_server, metrics.clone());
+        let queue = Queue::new(enforces, config.seats_assumed(), metrics.clone());
         let plan = by_user.then(Plan::built_in);
         queue.set_plan(plan.as_ref());
         let rules = config.compiled_rules();
@@ -117,7 +117,7 @@ impl FlowControl {
             by_user,
             charges: config.mode != FlowControlMode::Off,
             queue,
-            limits: ServerLimits::new(config, metrics.limits()),
+            limits: ServerLimits::new(config, by_user && enforces, metrics.limits()),
             has_rules: AtomicBool::new(!rules.is_empty()),
             rules: ArcSwap::from_pointee(Rules::new(&rules, &metrics)),
             sources: Mutex::new((Plan::built_in(), rules)),

@@ -58,6 +58,7 @@ pub(super) struct Pool {
     streams: Group,
     unproven_requests: Arc<http1::Connections>,
     unproven_streams: Arc<http1::Connections>,
+    wide: Arc<http1::Connections>,
     upgrades: Arc<Semaphore>,
     lists: Arc<Semaphore>,
     singles: Arc<Semaphore>,
@@ -77,6 +78,7 @@ impl Pool {
         Self {
             unproven_requests: unproven(limits::UNPROVEN_REQUESTS_MAX),
             unproven_streams: unproven(limits::UNPROVEN_STREAMS_MAX),
+            wide: http1::Connections::new(dialer.clone(), limits::WIDE_MAX),
             requests: Group::new(&dialer, HTTP2_REQUESTS, limits::HTTP1_REQUESTS_MAX),
             streams: Group::new(&dialer, HTTP2_STREAMS, limits::HTTP1_STREAMS_MAX),
             upgrades: Arc::new(Semaphore::new(limits::UPGRADES_MAX)),
@@ -107,8 +109,14 @@ impl Pool {
             }
         };
         let gauge = self.dialer.metrics.stream(class);
-        if options.unproven {
-            let sent = match unproven.acquire_http1(options.pin).await {
+        let alone = match options {
+            SendOptions { unproven: true, .. } => Some(unproven),
+            // The pin of older reads is that of the group.
+            SendOptions { is_wide: true, pin: None, .. } => Some(&self.wide),
+            _ => None,
+        };
+        if let Some(connections) = alone {
+            let sent = match connections.acquire_http1(options.pin).await {
                 Ok(lease) => exchange::send_http1(lease, request, gauge, attempt).await,
                 Err(error) => Err(SendError::not_sent(error)),
             };

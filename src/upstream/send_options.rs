@@ -55,6 +55,9 @@ pub struct SendOptions {
     /// connection of each such request (`docs/semantics.md` §8.8), so these requests never share a
     /// connection with another exchange.
     pub unproven: bool,
+    /// Whether its response is large. It has an HTTP/1.1 connection of its own while it lasts,
+    /// where no short response waits behind it, unless `pin` says otherwise.
+    pub(crate) is_wide: bool,
     /// The client, for reads that may show an older state. All such reads of a client use the same
     /// connection while it lives: behind a load balancer, another connection may lead to an API
     /// server that lags, and the client would go back in time

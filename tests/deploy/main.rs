@@ -23,9 +23,12 @@ use weir::config::resolve::Overrides;
 use weir::config::{Config, Mode, ServerConfig};
 
 #[test]
-fn the_role_allows_only_list_and_watch_of_named_resources() {
+fn the_role_allows_only_list_and_watch_of_named_resources_and_metrics() {
     let rules = rules_of("manifests/rbac.yaml");
     assert!(rules.len() > 5);
+    let (paths, rules): (Vec<_>, Vec<_>) =
+        rules.into_iter().partition(|rule| rule["resources"].is_null());
+    assert_eq!(paths, [serde_json::json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]})]);
     for rule in &rules {
         assert_eq!(texts(&rule["verbs"]), ["list", "watch"], "{rule}");
         let resources = texts(&rule["resources"]);

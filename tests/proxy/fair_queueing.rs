@@ -21,7 +21,7 @@ const SHARED_SEATS: u64 = 12;
 async fn gateway(mode: FlowControlMode) -> Proxy {
     gateway_of_readers(|config| {
         config.flow_control =
-            FlowControlConfig { mode, seats_per_server: 20, ..config.flow_control.clone() };
+            FlowControlConfig { mode, seats_per_server: Some(20), ..config.flow_control.clone() };
     })
     .await
 }
@@ -180,7 +180,7 @@ async fn a_sidecar_keeps_to_the_seats_although_flow_control_is_off() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
     seed(&upstream);
     let adjust = |config: &mut Config| {
-        config.flow_control.seats_per_server = 20;
+        config.flow_control.seats_per_server = Some(20);
         config.flow_control.mode = FlowControlMode::Off;
     };
     let proxy = Proxy::before(upstream, "", adjust).await;

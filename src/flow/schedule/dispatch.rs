@@ -43,6 +43,7 @@ impl Scheduler {
             level.note_flows(now);
             if level.spec.manner != Manner::Exempt {
                 self.in_use += seats;
+                self.wide_in_use += if seats > 1 { seats } else { 0 };
             }
             self.sums.replace(before, level.sums());
         }
@@ -52,10 +53,18 @@ impl Scheduler {
     /// Whether a request may start, as far as seats go.
     pub(super) fn fit(&self, now: Duration, place: usize, request: &Arriving) -> Fit {
         let Some(level) = self.levels.get(place) else { return Fit::No };
-        if request.is_long() && !self.has_room_for_long(level, request.seats) {
+        if !self.has_room(level, request.width()) {
             return Fit::No;
         }
         level.fit(now, request.flow, request.seats, self.available(level))
+    }
+
+    /// Whether another request of this width leaves to others what is theirs, however many seats
+    /// are free.
+    pub(super) fn has_room(&self, level: &Level, Width { seats, is_long }: Width) -> bool {
+        let is_exempt = level.spec.manner == Manner::Exempt;
+        let is_within = self.wide_in_use == 0 || self.wide_in_use + seats <= self.wide_max;
+        (seats == 1 || is_exempt || is_within) && (!is_long || self.has_room_for_long(level, seats))
     }
 
     /// Whether another long request leaves half of what is lent to those that end soon. A level may
@@ -152,12 +161,16 @@ impl Scheduler {
             }
         }
         let id_of = |head: &Head| WaitingId { level: place, flow: head.flow, number: head.number };
-        let (mut is_first, mut does_not_fit, mut is_long_held) = (true, None, false);
-        let search = level.order().search(|Width { seats, is_long }, head| {
-            // No seats are collected for a long request that would borrow too much, since they
-            // would be idle for long. But no other long one passes it.
-            is_long_held |= is_long && !self.has_room_for_long(level, seats);
-            if is_long && is_long_held {
+        let (mut is_first, mut does_not_fit) = (true, None);
+        let (mut is_long_held, mut is_wide_held) = (false, false);
+        let search = level.order().search(|width, head| {
+            let Width { seats, is_long } = width;
+            // No seats are collected for a long or wide request that would leave too few to
+            // others, since they would be idle for long. But no other one passes it.
+            let has_room = self.has_room(level, width);
+            is_long_held |= is_long && !has_room;
+            is_wide_held |= seats > 1 && !has_room;
+            if is_long && is_long_held || seats > 1 && is_wide_held {
                 return SearchStep::OtherWidth;
             }
             let is_held = is_held_by_other && level.in_use + seats > level.limits.least
@@ -192,11 +205,11 @@ impl Scheduler {
     ) -> Option<WaitingId> {
         let request = level.get(short.flow, short.number)?.request;
         let (tag, available) = (level.tag(short.flow), self.available(level));
-        let given_less = level.order().search(|Width { seats, is_long }, head| {
-            if head.tag >= tag || is_long && !self.has_room_for_long(level, seats) {
+        let given_less = level.order().search(|width, head| {
+            if head.tag >= tag || !self.has_room(level, width) {
                 return SearchStep::OtherWidth;
             }
-            match level.fit(now, head.flow, seats, available) {
+            match level.fit(now, head.flow, width.seats, available) {
                 Fit::FlowHasEnough => SearchStep::OtherFlow,
                 Fit::Yes => SearchStep::Take,
                 Fit::No => SearchStep::OtherWidth,
@@ -208,13 +221,11 @@ impl Scheduler {
         (self.fit(now, short.level, &request) == Fit::Yes).then_some(short)
     }
 
-    /// Whether seats may be collected for a request: not while it waits for long ones to end.
+    /// Whether seats may be collected for a request: not while it waits for long or wide ones to end.
     fn may_be_collected_for(&self, id: WaitingId) -> bool {
         let level = self.levels.get(id.level);
         let request = level.and_then(|level| Some(level.get(id.flow, id.number)?.request));
-        level.zip(request).is_some_and(|(level, request)| {
-            !request.is_long() || self.has_room_for_long(level, request.seats)
-        })
+        level.zip(request).is_some_and(|(level, request)| self.has_room(level, request.width()))
     }
 
     /// Whether other levels leave seats to a request: its level stays within its nominal seats with

@@ -26,8 +26,8 @@ pub(super) struct Waiting {
 impl Flow {
     fn head(&self) -> Option<(Width, Head)> {
         let first = self.queue.front()?;
-        let Arriving { flow, seats, .. } = first.request;
-        let width = Width { seats, is_long: first.request.is_long() };
+        let flow = first.request.flow;
+        let width = first.request.width();
         Some((width, Head { tag: self.tag, number: first.number, flow }))
     }
 

@@ -210,9 +210,14 @@ impl Level {
         if long && request.is_short_read { request.wait_max / 4 } else { request.wait_max }
     }
 
-    /// Makes the requests that wait no wider than the level has become.
+    /// Returns the most seats of one request: beside it, those of one seat find places.
+    pub(super) fn widest(&self) -> u64 {
+        (self.limits.most * WIDE_PERCENT_MAX / 100).max(1)
+    }
+
+    /// Makes the requests that wait no wider than the level allows.
     pub(super) fn clamp_waiting(&mut self) {
-        let most = self.limits.most;
+        let most = self.widest();
         for flow in self.flows.values_mut() {
             flow.leave(&mut self.order);
             for Waiting { request, .. } in &mut flow.queue {

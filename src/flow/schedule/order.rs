@@ -81,6 +81,11 @@ impl Order {
         self.widths.insert(place, flows);
     }
 
+    /// Returns the widths of the first requests of all flows.
+    pub(super) fn widths(&self) -> impl Iterator<Item = Width> {
+        self.widths.iter().map(|flows| flows.width)
+    }
+
     pub(super) fn first(&self) -> Option<&Head> {
         self.widths.first().map(|flows| &flows.first)
     }

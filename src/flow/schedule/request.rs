@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::order::Width;
 use super::share::LevelShare;
 
 /// The treatment of requests that find no seats in a level.
@@ -131,6 +132,10 @@ impl Arriving {
         is_long(self.guess)
     }
 
+    pub(super) fn width(&self) -> Width {
+        Width { seats: self.seats, is_long: self.is_long() }
+    }
+
     /// Returns the expected work, in seats times nanoseconds.
     pub(super) fn work(&self) -> i128 {
         work(self.seats, Duration::ZERO, self.guess)
@@ -141,6 +146,11 @@ impl Ticket {
     /// Returns its level.
     pub fn level(&self) -> LevelId {
         LevelId(self.level)
+    }
+
+    /// Returns its seats.
+    pub fn seats(&self) -> u64 {
+        self.seats
     }
 
     pub(super) fn is_long(&self) -> bool {

@@ -12,6 +12,7 @@ mod bounds;
 mod changes;
 mod fairness;
 mod long;
+mod wide;
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -1,15 +1,16 @@
 //! The limits of the API servers: what they answer, and what the queue of forwarded requests may
 //! send them.
 //!
-//! Each API server has an [`AdaptiveLimit`]. The seats of the queue are their sum over the servers
-//! that are usable. A [`flight`] follows a request, and notes its server, its latency and its
-//! refusals. A task evaluates them twice a second ([`run`]), and logs limits that last
-//! ([`Episode`]).
+//! Each API server has an [`AdaptiveLimit`] and a [`WideLimit`]. The seats of the queue are their
+//! sum over the servers that are usable. A [`flight`] follows a request, and notes its server, its
+//! latency and its refusals. A task evaluates them twice a second ([`run`]), and logs limits that
+//! last ([`Episode`]). Others learn what a server can do at once ([`learning`]).
 //!
 //! Locks: that of the limits and that of a flight, each taken alone. The queue is called without
 //! either.
 
 pub(super) mod flight;
+mod learning;
 pub(super) mod metrics;
 
 use std::collections::HashMap;
@@ -20,11 +21,13 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::metrics::{LimitFamilies, LimitMetrics};
-use crate::config::{FlowControlConfig, FlowControlMode};
+use crate::config::{FlowControlConfig, FlowControlMode, SEATS_PER_SERVER};
 use crate::flow::adaptive::AdaptiveLimit;
 use crate::flow::keyed_hash::BuildKeyedHash;
+use crate::flow::wide::WideLimit;
 use crate::server::flow_control::queue::{Allotment, Queue};
 use crate::upstream::Upstream;
+use crate::upstream::credentials::Endpoint;
 use crate::upstream::endpoints::{ApiServer, Keys};
 
 #[derive(Debug)]
@@ -32,8 +35,10 @@ pub(super) struct ServerLimits {
     inner: Mutex<Inner>,
     began: Instant,
     adaptive: FlowControlMode,
+    /// Whether wide requests are limited.
+    limits_wide: bool,
     /// The seats of one API server, as configured.
-    seats: u64,
+    seats: Option<u64>,
     families: LimitFamilies,
 }
 
@@ -42,13 +47,17 @@ struct Inner {
     /// The servers, by their keys.
     servers: HashMap<u64, Limited, BuildKeyedHash>,
     used: Keys,
-    /// The most seats of one server: those configured, or what its connections carry.
-    ceiling: u64,
+    /// The most seats of one server that its connections carry.
+    places: u64,
+    is_warned: bool,
 }
 
 #[derive(Debug)]
 struct Limited {
     limit: AdaptiveLimit,
+    wide: WideLimit,
+    /// The seats that its metrics name.
+    nominal: Option<u64>,
     /// `None` unless the server is in the set; requests may reach it before that, and after.
     published: Option<Published>,
 }
@@ -60,13 +69,24 @@ struct Published {
 }
 
 impl ServerLimits {
-    pub(super) fn new(config: &FlowControlConfig, families: LimitFamilies) -> Arc<Self> {
-        let seats = config.seats_per_server;
-        let inner = Inner { servers: HashMap::default(), used: Keys::new(), ceiling: seats };
+    /// `enforces` is whether requests wait.
+    pub(super) fn new(
+        config: &FlowControlConfig,
+        enforces: bool,
+        families: LimitFamilies,
+    ) -> Arc<Self> {
+        let inner = Inner {
+            servers: HashMap::default(),
+            used: Keys::new(),
+            places: u64::MAX,
+            is_warned: false,
+        };
         let (inner, began) = (Mutex::new(inner), Instant::now());
         let is_off = config.mode == FlowControlMode::Off;
         let adaptive = if is_off { FlowControlMode::Off } else { config.adaptive };
-        Arc::new(Self { inner, began, adaptive, seats, families })
+        let limits_wide = enforces && adaptive != FlowControlMode::Off;
+        let seats = config.seats_per_server;
+        Arc::new(Self { inner, began, adaptive, limits_wide, seats, families })
     }
 
     /// Whether answers are noted.
@@ -93,7 +113,35 @@ impl ServerLimits {
         let mut inner = self.inner.lock();
         // Read under the lock: time may not go back.
         let now = self.now();
-        change(now, inner.server(server, now))
+        let ceiling = self.ceiling(&inner, server);
+        change(now, inner.server(server, now, ceiling))
+    }
+
+    /// Returns the most seats of a server: those configured, those that it names, or those of
+    /// kube-apiserver's default; at most as many as its connections carry.
+    fn ceiling(&self, inner: &Inner, server: u64) -> u64 {
+        let named = || inner.servers.get(&server).and_then(|limited| limited.nominal);
+        self.seats.or_else(named).unwrap_or(SEATS_PER_SERVER).clamp(1, inner.places)
+    }
+
+    /// Notes the seats that the metrics of a server name.
+    fn learned(&self, server: u64, url: &Endpoint, seats: Option<u64>) {
+        let seats = seats.filter(|seats| *seats > 0);
+        let before =
+            self.update(server, |_, limited| std::mem::replace(&mut limited.nominal, seats));
+        let ceiling = self.ceiling(&self.inner.lock(), server);
+        self.update(server, |_, limited| limited.limit.set_ceiling(ceiling));
+        if before != seats {
+            let assumed = seats.unwrap_or(SEATS_PER_SERVER);
+            tracing::info!(server = %url, ?seats, assumed, "the seats of an API server are known");
+        }
+    }
+
+    /// Notes how long a short request took while wide ones waited. Returns what the queue may send
+    /// now.
+    fn waited(&self, server: u64, latency: Duration) -> Allotment {
+        self.update(server, |now, limited| limited.wide.note(now, latency));
+        self.allotment(&self.inner.lock())
     }
 
     /// Notes a refusal of a server, of this level and the parts of its nominal seats that it has in
@@ -118,7 +166,10 @@ impl ServerLimits {
         let with_latency = self.adaptive == FlowControlMode::Enforce;
         let of_server = |key: &u64| {
             let limit = inner.servers.get(key).map(|server| &server.limit);
-            let seats = limit.map_or(inner.ceiling, |limit| limit.limit(with_latency));
+            let seats = match limit {
+                Some(limit) => limit.limit(with_latency),
+                None => self.ceiling(inner, *key),
+            };
             (limit, seats as f64)
         };
         let servers: Vec<_> = inner.used.iter().map(of_server).collect();
@@ -133,7 +184,9 @@ impl ServerLimits {
         let first = servers.first().and_then(|(limit, _)| *limit);
         let refused = first.into_iter().flat_map(|limit| limit.refusals().levels());
         let caps = refused.filter_map(|(level, _)| cap(level)).collect();
-        Allotment { seats: seats as u64, caps }
+        let wide = |key: &u64| inner.servers.get(key).map_or(1, |server| server.wide.seats());
+        let wide_seats = self.limits_wide.then(|| inner.used.iter().map(wide).sum());
+        Allotment { seats: seats as u64, caps, wide_seats }
     }
 
     /// Evaluates all servers, and returns what the queue may send. `servers` are the set.
@@ -142,18 +195,20 @@ impl ServerLimits {
         let now = self.now();
         inner.used = used;
         let most = (places as u64).saturating_mul(PLACES_PART.0) / PLACES_PART.1;
-        let ceiling = self.seats.min(most).max(1);
-        if ceiling < inner.ceiling {
+        inner.places = most.max(1);
+        if let Some(configured) = self.seats.filter(|seats| *seats > most)
+            && !std::mem::replace(&mut inner.is_warned, true)
+        {
             tracing::warn!(
-                ceiling,
-                configured = self.seats,
+                most,
+                configured,
                 "flowControl.seatsPerServer is limited by the connections to an API server"
             );
         }
-        inner.ceiling = ceiling;
         inner.servers.retain(|key, _| servers.iter().any(|server| server.key == *key));
         for server in servers {
-            let limited = inner.server(server.key, now);
+            let ceiling = self.ceiling(&inner, server.key);
+            let limited = inner.server(server.key, now, ceiling);
             limited.limit.set_ceiling(ceiling);
             limited.limit.tick(now);
             limited.show(server, now, self.adaptive, &self.families);
@@ -163,10 +218,13 @@ impl ServerLimits {
 }
 
 impl Inner {
-    fn server(&mut self, key: u64, now: Duration) -> &mut Limited {
-        let limit = || AdaptiveLimit::new(now, self.ceiling);
-        let limited = self.servers.entry(key);
-        limited.or_insert_with(|| Limited { limit: limit(), published: None })
+    fn server(&mut self, key: u64, now: Duration, ceiling: u64) -> &mut Limited {
+        self.servers.entry(key).or_insert_with(|| Limited {
+            limit: AdaptiveLimit::new(now, ceiling),
+            wide: WideLimit::new(now),
+            nominal: None,
+            published: None,
+        })
     }
 }
 
@@ -178,7 +236,7 @@ impl Limited {
         adaptive: FlowControlMode,
         families: &LimitFamilies,
     ) {
-        let Self { limit, published } = self;
+        let Self { limit, wide, published, .. } = self;
         let with_latency = adaptive == FlowControlMode::Enforce;
         let (actual, would) = (limit.limit(with_latency), limit.limit(true));
         let ceiling = limit.ceiling();
@@ -188,7 +246,7 @@ impl Limited {
             metrics: families.server(&url),
             episode: Episode::default(),
         });
-        metrics.show(actual, would, limit.in_use());
+        metrics.show([actual, would, wide.seats()], limit.in_use());
         metrics.show_levels(limit.refusals().levels().map(|(level, part)| (&**level, part)));
         episode.note(now, &url, would, ceiling, with_latency);
     }
@@ -196,6 +254,20 @@ impl Limited {
 
 /// Evaluates the API servers until it is dropped, and lets the queue send what they can do.
 pub(super) async fn run(limits: Arc<ServerLimits>, queue: Arc<Queue>, upstream: Upstream) {
+    let learn_seats = async {
+        if limits.seats.is_none() {
+            learning::learn_seats(Arc::clone(&limits), upstream.clone()).await;
+        }
+    };
+    let learn_wide = async {
+        if limits.limits_wide {
+            learning::learn_wide(Arc::clone(&limits), Arc::clone(&queue), upstream.clone()).await;
+        }
+    };
+    tokio::join!(evaluate(&limits, &queue, &upstream), learn_seats, learn_wide);
+}
+
+async fn evaluate(limits: &ServerLimits, queue: &Queue, upstream: &Upstream) {
     loop {
         let endpoints = upstream.endpoints();
         let (servers, used) = (endpoints.servers(), endpoints.chosen_from());

@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use crate::flow::estimates::Estimates;
 use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
 use crate::flow::schedule::Scheduler;
-use crate::flow::schedule::durations::Durations;
 use crate::flow::schedule::request::{
     Arrival, Arriving, LevelId, LevelSpec, Manner, Outcome, Rejected, Ticket, WaitingId,
 };
@@ -38,13 +38,15 @@ pub(super) struct Queue {
     began: Instant,
     /// Whether requests wait; else it is only counted how many would.
     enforces: bool,
+    /// Notified when a request of several seats waits.
+    wide_waits: Notify,
     metrics: FlowMetrics,
 }
 
 #[derive(Default)]
 struct Inner {
     scheduler: Scheduler,
-    durations: Durations,
+    estimates: Estimates,
     levels: HashMap<Arc<str>, (LevelId, LevelMetrics), BuildKeyedHash>,
     waiting: HashMap<WaitingId, oneshot::Sender<Result<Ticket, Rejected>>, BuildKeyedHash>,
     /// The seats of all API servers, as far as they may be taken.
@@ -68,6 +70,8 @@ pub(super) struct Allotment {
     pub(super) seats: u64,
     /// The levels that may have a percentage of their nominal seats at most.
     pub(super) caps: Vec<(Arc<str>, u64)>,
+    /// The most seats of all requests of several seats; `None` for no limit.
+    pub(super) wide_seats: Option<u64>,
 }
 
 pub(super) struct SeatRequest<'a> {
@@ -101,9 +105,10 @@ pub(crate) struct SeatHold {
 impl Queue {
     /// Begins without levels; [`Self::set_plan`] follows. `seats` are those of one API server.
     pub(super) fn new(enforces: bool, seats: u64, metrics: FlowMetrics) -> Arc<Self> {
-        let allotment = Allotment { seats, caps: Vec::new() };
+        let allotment = Allotment { seats, ..Allotment::default() };
         let inner = Mutex::new(Inner { allotment, ..Inner::default() });
-        Arc::new(Self { inner, began: Instant::now(), enforces, metrics })
+        let wide_waits = Notify::new();
+        Arc::new(Self { inner, began: Instant::now(), enforces, wide_waits, metrics })
     }
 
     /// Replaces the levels; without a plan, as in a sidecar, one level has all seats.
@@ -150,11 +155,13 @@ impl Queue {
     }
 
     fn apply_allotment(&self, inner: &mut Inner) {
-        let Allotment { seats, caps } = &inner.allotment;
+        let Allotment { seats, caps, wide_seats } = &inner.allotment;
         let id = |level: &Arc<str>| inner.levels.get(level).map(|(id, _)| *id);
         let caps: Vec<_> =
             caps.iter().filter_map(|(level, percent)| Some((id(level)?, *percent))).collect();
-        inner.scheduler.limit(self.began.elapsed(), shared_seats(*seats), &caps);
+        let now = self.began.elapsed();
+        inner.scheduler.limit(now, shared_seats(*seats), &caps);
+        inner.scheduler.limit_wide(now, wide_seats.unwrap_or(u64::MAX));
     }
 
     /// Returns the seats that a level has in use, in parts of its nominal ones.
@@ -162,6 +169,19 @@ impl Queue {
         let inner = self.inner.lock();
         let load = inner.levels.get(level).map(|(id, _)| inner.scheduler.load(*id));
         load.map_or(0.0, |load| load.seats as f64 / load.nominal.max(1) as f64)
+    }
+
+    /// Waits until a request of several seats waits because others have all that such requests may
+    /// have.
+    pub(super) async fn until_wide_limited(&self) {
+        while !self.inner.lock().scheduler.is_wide_limited() {
+            self.wide_waits.notified().await;
+        }
+    }
+
+    /// Returns the bytes of the response to a request of this kind, if there was one like it.
+    pub(super) fn expected_bytes(&self, kind: u64) -> Option<u64> {
+        self.inner.lock().estimates.bytes(kind)
     }
 
     /// Asks for seats of an API server. An error is a refusal.
@@ -177,7 +197,7 @@ impl Queue {
         let arriving = Arriving {
             flow: request.flow,
             seats: request.seats,
-            guess: inner.durations.expected(request.kind, request.seats),
+            guess: inner.estimates.duration(request.kind, request.seats),
             wait_max: request.wait_max,
             is_short_read: request.is_short_read,
         };
@@ -198,6 +218,9 @@ impl Queue {
                 inner.count(request.level, LevelMetrics::queue);
                 let (sender, receiver) = oneshot::channel();
                 inner.waiting.insert(id, sender);
+                if request.seats > 1 {
+                    self.wide_waits.notify_one();
+                }
                 Ok(Seats::Later(Waiter {
                     queue: Arc::clone(self),
                     id,
@@ -255,16 +278,16 @@ impl Queue {
     fn give_back(&self, hold: &SeatHold) {
         let mut inner = self.inner.lock();
         let held = match hold.reading {
-            None => Some((hold.ticket, false)),
+            None => Some((hold.ticket, false, None)),
             Some(number) => {
                 let seated = inner.readings.remove(&number);
-                seated.map(|seated| (seated.ticket, seated.is_narrow))
+                seated.map(|seated| (seated.ticket, seated.is_narrow, seated.reading.whole()))
             }
         };
-        if let Some((ticket, is_slow)) = held {
+        if let Some((ticket, is_slow, bytes)) = held {
             // How slowly a client reads says nothing about the next request.
             if !is_slow {
-                inner.durations.add(hold.kind, hold.since.elapsed());
+                inner.estimates.add(hold.kind, hold.since.elapsed(), bytes);
             }
             inner.scheduler.finish(self.began.elapsed(), ticket);
         }

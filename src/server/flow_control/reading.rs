@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
 
+use crate::flow::doctor::GZIP_RATIO;
 use crate::flow::read_pace::ReadPace;
 use crate::flow::schedule::request::Ticket;
 use crate::upstream::pool::{Body, BodyError};
@@ -24,6 +25,10 @@ pub(crate) struct Reading {
     body: Mutex<Option<Body>>,
     /// The bytes that were handed to the client's connection.
     read: AtomicU64,
+    /// Whether it was read to its end.
+    has_ended: AtomicBool,
+    /// The bytes of the objects for each byte that is sent.
+    expansion: u64,
     /// Whether the last piece was handed out, and the client has asked for no other.
     waits_for_client: AtomicBool,
 }
@@ -36,14 +41,16 @@ pub(super) struct SeatedReading {
 }
 
 impl Reading {
-    pub(super) fn new(body: Body) -> Self {
-        Self { body: Mutex::new(Some(body)), ..Self::ended() }
+    pub(super) fn new(body: Body, is_compressed: bool) -> Self {
+        let expansion = if is_compressed { GZIP_RATIO as u64 } else { 1 };
+        Self { body: Mutex::new(Some(body)), expansion, ..Self::ended() }
     }
 
     /// Returns a response whose body was dropped.
     pub(super) fn ended() -> Self {
         let (read, waits_for_client) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { body: Mutex::new(None), read, waits_for_client }
+        let has_ended = AtomicBool::new(false);
+        Self { body: Mutex::new(None), read, has_ended, expansion: 1, waits_for_client }
     }
 
     /// Polls the body. One that was dropped is an error.
@@ -53,10 +60,13 @@ impl Reading {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let mut body = self.body.lock();
         let Some(body) = &mut *body else { return Poll::Ready(Some(Err(BodyError::Stalled))) };
-        let polled = std::pin::Pin::new(body).poll_frame(context);
+        let polled = std::pin::Pin::new(&mut *body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &polled {
             let bytes = frame.data_ref().map_or(0, Bytes::len);
             self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        if matches!(polled, Poll::Ready(None)) || polled.is_ready() && body.is_end_stream() {
+            self.has_ended.store(true, Ordering::Relaxed);
         }
         self.waits_for_client.store(polled.is_ready(), Ordering::Relaxed);
         polled
@@ -74,6 +84,12 @@ impl Reading {
     /// Returns the bytes that were read, and whether the response waits for its client.
     pub(super) fn progress(&self) -> (u64, bool) {
         (self.read.load(Ordering::Relaxed), self.waits_for_client.load(Ordering::Relaxed))
+    }
+
+    /// Returns the bytes of the objects, if the response was read to its end.
+    pub(super) fn whole(&self) -> Option<u64> {
+        let has_ended = self.has_ended.load(Ordering::Relaxed);
+        has_ended.then(|| self.read.load(Ordering::Relaxed).saturating_mul(self.expansion))
     }
 
     /// Drops the body: its request to the API server ends.

@@ -12,12 +12,12 @@ use crate::api::request_info::{RequestInfo, Verb};
 use crate::config::units::parse_duration;
 use crate::flow::rules::{self, FlowBy, Rule};
 use crate::flow::work::{CollectionSize, Work};
-use crate::server::flow_control::FlowControl;
 use crate::server::flow_control::limits::flight::{Flight, FlightTarget};
 use crate::server::flow_control::plan::{Class, Placement};
 use crate::server::flow_control::queue::{SeatRequest, Seats};
 use crate::server::flow_control::requester::{self, Requester};
 use crate::server::flow_control::rules::Subject;
+use crate::server::flow_control::{FlowControl, selectors};
 use crate::server::request::context::RequestContext;
 use crate::server::request::rejection::Rejection;
 use crate::server::request::resolved::Resolved;
@@ -42,10 +42,20 @@ impl FlowControl {
         // In a sidecar, seats only limit the number of requests, as in an API server without
         // priority and fairness.
         let seats_max = if self.by_user { class.seats_max } else { 1 };
-        let seats = Work::from_request(info, size).seats(0, seats_max);
         let resource =
             info.resource.as_ref().map(|resource| (&resource.gvr, &resource.subresource));
-        let kind = (info.verb_label(), resource, requester::path(info), seats.ilog2());
+        let kind = (info.verb_label(), resource, requester::path(info));
+        let list = (info.verb == Verb::List).then(|| list_kind(info));
+        let kind_hash = self.hasher.hash_one((kind, list));
+        let response_bytes = match size {
+            None if list.is_some() => {
+                let expected = queue.expected_bytes(kind_hash);
+                expected.unwrap_or_else(|| Work::bytes_at_most(info))
+            }
+            _ => 0,
+        };
+        let seats = Work::from_request(info, size).seats(response_bytes, seats_max);
+        let kind = (kind, seats.ilog2());
         let read = is_usual_read(context).then(|| info.query.first("resourceVersion"));
         let target = FlightTarget {
             level: Arc::clone(&class.level),
@@ -61,7 +71,7 @@ impl FlowControl {
             level: &class.level,
             flow,
             seats,
-            kind: self.hasher.hash_one(kind),
+            kind: kind_hash,
             wait_max: wait_max(info, &class.level),
             is_short_read: seats == 1 && matches!(info.verb, Verb::Get | Verb::List),
             observer: observer.map(|flight| flight as Arc<dyn AttemptObserver>),
@@ -139,6 +149,13 @@ impl FlowControl {
         };
         (class, flow)
     }
+}
+
+/// Returns what makes lists of a resource equally large.
+fn list_kind(info: &RequestInfo) -> [&str; 4] {
+    let namespace = info.resource.as_ref().map_or("", |resource| &resource.namespace);
+    let [labels, fields] = selectors(info).map(Option::unwrap_or_default);
+    [namespace, info.query.first("limit").unwrap_or_default(), labels, fields]
 }
 
 /// Whether kube-apiserver itself answers a request, without an aggregated API server.

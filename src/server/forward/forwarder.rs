@@ -98,6 +98,8 @@ impl PreparedRequest<'_> {
             purpose: RequestPurpose::Forward,
             is_read: self.is_read,
             unproven: !self.standing.is_proven,
+            is_wide: self.class == TrafficClass::Request
+                && seats.as_ref().is_some_and(|seats| seats.seats() > 1),
             pin: self.pin.filter(|_| self.is_stale),
             choice: self.pin.map_or(Choice::Spread, Choice::Sticky),
             collection: self.collection.clone(),

@@ -26,6 +26,10 @@ pub(super) const HTTP1_REQUESTS_MAX: usize = 256;
 /// Watches and other streams over HTTP/1.1 at once. Each has a connection.
 pub(super) const HTTP1_STREAMS_MAX: usize = 1024;
 
+/// Requests of several seats at once. Each has a connection, and takes several of the 600 seats of
+/// kube-apiserver by default.
+pub(super) const WIDE_MAX: usize = 256;
+
 /// The limits of the HTTP/2 connections of a group.
 #[derive(Clone, Copy)]
 pub(super) struct Http2Limits {

@@ -38,8 +38,8 @@ impl Run {
             Arrival::Started(ticket) => self.running.push((ticket, self.now + holds)),
             Arrival::Forced(_) => unreachable!("nothing is forced"),
             Arrival::Waits(id, _) => {
-                let most = self.scheduler.levels[id.level].limits.most;
-                let request = Arriving { seats: request.seats.min(most), ..request };
+                let widest = self.scheduler.levels[id.level].widest();
+                let request = Arriving { seats: request.seats.min(widest), ..request };
                 assert!(self.waiting.insert(id.number, (id, request, holds)).is_none());
             }
             Arrival::Rejected(_) => self.ended += 1,
@@ -84,7 +84,7 @@ impl Run {
             self.ids = ids;
         }
         for (id, request, _) in self.waiting.values_mut() {
-            request.seats = request.seats.min(self.scheduler.levels[id.level].limits.most);
+            request.seats = request.seats.min(self.scheduler.levels[id.level].widest());
         }
         self.settle(&before);
     }
@@ -165,17 +165,34 @@ impl Run {
             .map(|(id, request, _)| (id, request))
             .collect();
         let order = |id: &WaitingId| (self.scheduler.levels[id.level].tag(id.flow), id.number);
-        // A long request does not pass another one of its level that waits for long ones to end.
-        let is_behind = |id: &WaitingId| {
-            heads.iter().any(|(other, request)| {
+        // A long or wide request does not pass another one of its level that waits for such ones
+        // to end.
+        let is_behind = |id: &WaitingId, request: &Arriving| {
+            heads.iter().any(|(other, first)| {
                 let is_before = other.level == id.level && order(other) < order(id);
-                is_before && is_long(request.guess) && !self.leaves_half(id.level, request.seats)
+                let is_alike = is_long(request.guess) && is_long(first.guess)
+                    || request.seats > 1 && first.seats > 1;
+                is_before && is_alike && !self.leaves_room(id.level, first)
             })
         };
         for (id, request) in &heads {
-            let is_held = has_more(id) || is_long(request.guess) && is_behind(id);
+            let is_held = has_more(id) || is_behind(id, request);
             assert!(is_held || !self.could_start(id, request), "{id:?} {request:?} waits");
         }
+    }
+
+    /// Whether long and wide requests leave to others what is theirs, if this one runs as well.
+    fn leaves_room(&self, level: usize, request: &Arriving) -> bool {
+        let wide: u64 = self.wide_seats().sum();
+        let is_within = wide == 0 || wide + request.seats <= self.scheduler.wide_max;
+        (request.seats == 1 || self.is_exempt(level) || is_within)
+            && (!is_long(request.guess) || self.leaves_half(level, request.seats))
+    }
+
+    /// Returns the seats of each wide request that runs.
+    pub(super) fn wide_seats(&self) -> impl Iterator<Item = u64> {
+        let limited = self.running.iter().filter(|(ticket, _)| !self.is_exempt(ticket.level));
+        limited.map(|(ticket, _)| ticket.seats).filter(|seats| *seats > 1)
     }
 
     /// Whether long requests have at most half of what is lent, if another one of this level runs
@@ -243,8 +260,7 @@ impl Run {
         // Whether others of the level are or were active is the scheduler's: take the stricter.
         let has_enough = of_flow > 0 && of_flow + seats > (present * 80 / 100).max(1);
         let is_too_wide = seats > 1 && wide > 0 && wide + seats > (present * 75 / 100).max(1);
-        let is_short = !is_long(request.guess);
-        !has_enough && !is_too_wide && (is_short || self.leaves_half(id.level, seats))
+        !has_enough && !is_too_wide && self.leaves_room(id.level, request)
     }
 }
 
@@ -258,6 +274,7 @@ enum Step {
     Pass(u32),
     Cancel(usize),
     Resize(u64),
+    LimitWide(u64),
     Configure(Vec<(u32, u32, Option<u32>)>),
 }
 
@@ -273,6 +290,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => any::<prop::sample::Index>().prop_map(|index| Step::Cancel(index.index(1000))),
         1 => proptest::collection::vec(level, 4).prop_map(Step::Configure),
         1 => (1_u64..60).prop_map(Step::Resize),
+        1 => (1_u64..30).prop_map(Step::LimitWide),
     ];
     proptest::collection::vec(step, 1..250)
 }
@@ -304,6 +322,10 @@ proptest! {
                 Step::Cancel(at) => run.cancel(at),
                 Step::Resize(seats) => run.change(|scheduler, now| {
                     scheduler.resize(now, seats);
+                    None
+                }),
+                Step::LimitWide(seats) => run.change(|scheduler, now| {
+                    scheduler.limit_wide(now, seats);
                     None
                 }),
                 Step::Configure(levels) => run.change(|scheduler, now| {

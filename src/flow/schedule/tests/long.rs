@@ -37,7 +37,7 @@ fn a_level_of_long_requests_has_all_of_its_own_seats() {
 fn the_widest_long_request_starts_in_the_end() {
     let mut rig = Rig::new(40, &lenders());
     rig.crowd(0, 0..30, 2 * SECONDS);
-    let widest = Arriving { wait_max: Duration::from_secs(600), ..request(100, 40, 1_100) };
+    let widest = Arriving { wait_max: Duration::from_secs(600), ..request(100, 30, 1_100) };
     assert!(!rig.arrive(0, widest, 2 * SECONDS * MS));
     // Short ones pass it while it waits for long ones to end, and no long one does.
     rig.crowd(0, 200..205, 10);
@@ -62,7 +62,7 @@ proptest! {
         let mut run = Run::new(60, &specs);
         for (number, (place, seats, is_long)) in (0..).zip(arrivals) {
             let place = place % specs.len();
-            let seats = seats.min(run.scheduler.levels[place].limits.most);
+            let seats = seats.min(run.scheduler.levels[place].widest());
             let leaves_half = run.leaves_half(place, seats);
             let before = run.running.len();
             let guess = if is_long { 1_500 } else { 10 };

@@ -10,7 +10,8 @@ families! {
     #[derive(Clone, Debug)]
     pub(crate) struct LimitFamilies {
         /// Seats of an API server that forwarded requests may take: the actual ones, and those that
-        /// flowControl.adaptive: enforce would leave.
+        /// flowControl.adaptive: enforce would leave, and the most that requests of several seats
+        /// may take, if these are limited.
         limits: IntGaugeVec = gauge_vec(
             "weir_flowcontrol_upstream_limit_seats",
             &["server", "limit"],
@@ -35,8 +36,7 @@ families! {
 pub(super) struct LimitMetrics {
     families: LimitFamilies,
     url: String,
-    actual: IntGauge,
-    would: IntGauge,
+    limits: [IntGauge; LIMITS.len()],
     seats: IntGauge,
     of_levels: IntCounter,
     of_server: IntCounter,
@@ -53,8 +53,7 @@ impl LimitFamilies {
         LimitMetrics {
             families: self.clone(),
             url: url.to_owned(),
-            actual: self.limits.with_label_values(&[url, ACTUAL]),
-            would: self.limits.with_label_values(&[url, WOULD]),
+            limits: LIMITS.map(|limit| self.limits.with_label_values(&[url, limit])),
             seats: self.seats.with_label_values(&[url]),
             of_levels: self.refusals.with_label_values(&[url, OF_LEVEL]),
             of_server: self.refusals.with_label_values(&[url, OF_SERVER]),
@@ -64,9 +63,9 @@ impl LimitFamilies {
 }
 
 impl LimitMetrics {
-    pub(super) fn show(&self, actual: u64, would: u64, in_use: u64) {
-        self.actual.set(saturating_i64(actual));
-        self.would.set(saturating_i64(would));
+    /// Shows the seats of [`LIMITS`], and those in use.
+    pub(super) fn show(&self, limits: [u64; LIMITS.len()], in_use: u64) {
+        self.limits.iter().zip(limits).for_each(|(gauge, seats)| gauge.set(saturating_i64(seats)));
         self.seats.set(saturating_i64(in_use));
     }
 
@@ -91,7 +90,7 @@ impl Drop for LimitMetrics {
         self.show_levels(std::iter::empty());
         let LimitFamilies { limits, seats, refusals, .. } = &self.families;
         // One that is missing already is as well.
-        for limit in [ACTUAL, WOULD] {
+        for limit in LIMITS {
             drop(limits.remove_label_values(&[&*self.url, limit]));
         }
         drop(seats.remove_label_values(&[&self.url]));
@@ -102,6 +101,6 @@ impl Drop for LimitMetrics {
 }
 
 const ACTUAL: &str = "actual";
-const WOULD: &str = "would";
+const LIMITS: [&str; 3] = [ACTUAL, "would", "wide"];
 const OF_LEVEL: &str = "level";
 const OF_SERVER: &str = "server";

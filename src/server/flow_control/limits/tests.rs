@@ -11,7 +11,8 @@ fn limits(adaptive: FlowControlMode) -> Arc<ServerLimits> {
         adaptive,
         ..Config::default().flow_control
     };
-    ServerLimits::new(&config, LimitFamilies::register(&prometheus::Registry::new()).unwrap())
+    let families = LimitFamilies::register(&prometheus::Registry::new()).unwrap();
+    ServerLimits::new(&config, true, families)
 }
 
 fn seats(allotment: Option<Allotment>) -> u64 {
@@ -65,4 +66,28 @@ fn a_refusal_without_a_level_is_of_the_server() {
     limits.update(1, |now, limited| limited.limit.take(now, 100));
     let allotment = limits.refused(1, None, Some(Duration::from_secs(1)));
     assert_eq!((allotment.seats, allotment.caps.len()), (670, 0));
+}
+
+#[test]
+fn seats_are_those_that_the_metrics_of_a_server_name() {
+    let limits = limits(FlowControlMode::Observe);
+    limits.changed(Keys::from_slice(&[1, 2]));
+    let url = Endpoint::parse("https://127.0.0.1:6443", None).unwrap();
+    limits.learned(1, &url, Some(40));
+    let seats = || limits.allotment(&limits.inner.lock()).seats;
+    assert_eq!(seats(), 640);
+    limits.learned(1, &url, None);
+    assert_eq!(seats(), 1200, "the default where a server names none");
+}
+
+#[test]
+fn wide_requests_begin_with_one_and_grow_while_short_ones_are_quick() {
+    let limits = limits(FlowControlMode::Observe);
+    limits.changed(Keys::from_slice(&[1, 2]));
+    assert_eq!(limits.allotment(&limits.inner.lock()).wide_seats, Some(2));
+    let quick = |server| limits.waited(server, Duration::from_millis(2)).wide_seats;
+    let grown = (0..5).map(|_| quick(1)).last().flatten();
+    assert_eq!(grown, Some(21), "each server has a limit of its own");
+    let off = self::limits(FlowControlMode::Off);
+    assert_eq!(off.allotment(&off.inner.lock()).wide_seats, None);
 }

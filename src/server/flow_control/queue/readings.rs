@@ -44,10 +44,15 @@ impl Queue {
 }
 
 impl SeatHold {
+    /// Returns the number of seats.
+    pub(crate) fn seats(&self) -> u64 {
+        self.ticket.seats()
+    }
+
     /// Returns the body of the response that holds these seats. The queue observes how fast it is
     /// read.
-    pub(crate) fn read(&mut self, body: Body) -> Arc<Reading> {
-        let reading = Arc::new(Reading::new(body));
+    pub(crate) fn read(&mut self, body: Body, is_compressed: bool) -> Arc<Reading> {
+        let reading = Arc::new(Reading::new(body, is_compressed));
         self.follow(Arc::clone(&reading));
         reading
     }

@@ -194,7 +194,7 @@ impl Weirs {
             config.authorization.watch_recheck = Some(WATCH_RECHECK);
         }
         if let Some(crowd) = &self.plan.crowd {
-            config.flow_control.seats_per_server = crowd.seats;
+            config.flow_control.seats_per_server = Some(crowd.seats);
             if crowd.enforces {
                 config.flow_control.mode = FlowControlMode::Enforce;
             }
