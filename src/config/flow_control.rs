@@ -33,14 +33,10 @@ section! {
         /// (docs/decisions/adaptive-limits.md)
         restart seats_per_server: Option<u64> = None, Maybe(Number(SEATS_MIN, SEATS_MAX));
 
-        /// Whether an API server that cannot do that much gets fewer, from 32 on: one that refuses
-        /// requests with 429 (observe, enforce), and one whose reads take twice as long as usual
-        /// because they wait there (enforce; observe only shows it in
-        /// weir_flowcontrol_upstream_limit_seats). off: neither.
-        /// (docs/decisions/adaptive-limits.md)
-        // That reads take longer than usual may have reasons that fewer requests do not help
-        // against, so that operators look at it first.
-        restart adaptive: FlowControlMode = FlowControlMode::Observe, Word;
+        /// Whether an API server that cannot do that much gets fewer requests: one that refuses
+        /// some with 429 (observe, enforce), and large lists only as many at once as make no short
+        /// request wait there (enforce). off: neither. (docs/decisions/adaptive-limits.md)
+        restart adaptive: FlowControlMode = FlowControlMode::Enforce, Word;
 
         /// Rules for what FlowSchemas cannot say: bans, rates, limits on watches and on lists
         /// without pages, levels by user agent (docs/how-to/overload.md,
@@ -266,7 +262,7 @@ impl FlowControlConfig {
     }
 
     /// Refuses rules that do not belong together or to the mode, and too many seats for HTTP/1.1.
-    pub(super) fn check(&mut self, http2: bool, reader: &mut Reader<'_>) {
+    pub(super) fn check(&self, http2: bool, reader: &mut Reader<'_>) {
         for (index, rule) in self.rules.iter().enumerate() {
             if self.rules.iter().take(index).any(|other| other.name == rule.name) {
                 let path = format!("flowControl.rules[{index}].name");

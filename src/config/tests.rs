@@ -92,7 +92,7 @@ cache:
 flowControl:
   mode: enforce
   seatsPerServer: 200
-  adaptive: enforce
+  adaptive: observe
   rules:
     - name: one
       match:

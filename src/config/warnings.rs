@@ -7,7 +7,6 @@ use crate::api::resource::GroupVersionResource;
 use crate::config::flow_control::SEATS_PER_SERVER;
 use crate::config::resolve::{Problem, Problems};
 use crate::config::{Config, ConsistentLists, FilteredLists, FlowControlMode, Mode};
-use crate::flow::adaptive::FLOOR;
 use crate::flow::rules::{Limits, Rule};
 
 impl Config {
@@ -72,16 +71,6 @@ impl Config {
         let flow = &self.flow_control;
         let enforces =
             flow.mode == FlowControlMode::Enforce && self.authentication.mode == Mode::Gateway;
-        if flow.adaptive == FlowControlMode::Enforce && !enforces {
-            let text = "is enforce and does nothing: no request waits for seats by priority level (flowControl.mode: enforce, in a gateway)";
-            warn("flowControl.adaptive", text.to_owned());
-        }
-        if enforces && flow.adaptive != FlowControlMode::Off && flow.seats_assumed() <= FLOOR {
-            let text = format!(
-                "is not more than the {FLOOR} that flowControl.adaptive leaves an API server in any case: it lowers nothing"
-            );
-            warn("flowControl.seatsPerServer", text);
-        }
         if enforces && flow.seats_assumed() < FEW_SEATS {
             let text = format!(
                 "is low: with fewer than {FEW_SEATS} the smallest of kube-apiserver's priority levels have one seat or two (its default is {SEATS_PER_SERVER})"

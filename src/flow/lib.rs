@@ -7,13 +7,12 @@
 //! kube-apiserver does. [`work`] estimates the seats that a request takes there. [`costs`] keeps
 //! the most expensive clients in bounded memory ([`hitters`]), with their habits ([`habit`],
 //! [`deprecation`]), which [`doctor`] judges. [`schedule`] decides which forwarded
-//! request is sent next, and [`adaptive`] and [`wide`] how many an API server gets at once, by what
+//! request is sent next, and [`refusals`] and [`wide`] how many an API server gets at once, by what
 //! requests of their kind took before ([`estimates`]). [`rules`] are
 //! operators' own, and [`rate_limit`] keeps their rates.
 //! [`read_pace`] finds the clients that do not read. [`lanes`] orders large answers, and
 //! [`overload`] has the stages of Weir's own overload.
 
-pub mod adaptive;
 pub mod candidates;
 pub mod classify;
 pub mod cost;
@@ -31,6 +30,7 @@ pub mod overload;
 pub mod plan;
 pub mod rate_limit;
 pub mod read_pace;
+pub mod refusals;
 pub mod rules;
 pub mod schedule;
 pub mod schema;

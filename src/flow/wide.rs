@@ -109,8 +109,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Notes the latencies of a server with this many processors, each of which does one list of ten
-    /// seats at a time, for some seconds. Returns the seats in each second.
+    /// Notes the latencies of a server with this many processors, each of which does one list of
+    /// ten seats at a time, for some seconds. Returns the seats in each second.
     fn run(limit: &mut WideLimit, began: u64, seconds: u64, processors: u64) -> Vec<u64> {
         let second = |second: u64| {
             let now = SECOND * u32::try_from(began + second).unwrap();

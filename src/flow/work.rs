@@ -3,9 +3,9 @@
 //! feature gate SizeBasedListCostEstimate).
 //!
 //! kube-apiserver knows the number and the mean size of all objects of a resource. Weir knows both
-//! where it has a cache; elsewhere it counts the bytes of the response, or of the one before that
-//! was like it, which are as many where no selector leaves objects out. The seats that a write takes for the watchers of its object are
-//! not estimated: Weir does not see them.
+//! where it has a cache; elsewhere it counts the bytes of the response, or of the one before it
+//! that was like it. These are as many where no selector leaves objects out. The seats that a write
+//! takes for the watchers of its object are not estimated: Weir does not see them.
 
 use crate::plan::Plan;
 use weir_api::list_options::ListOptions;

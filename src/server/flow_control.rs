@@ -14,6 +14,7 @@
 //! is otherwise taken alone. No lock is held across an await.
 
 mod hit_charges;
+mod learning;
 pub(crate) mod limits;
 pub(crate) mod memo;
 pub(crate) mod meter;
@@ -127,9 +128,12 @@ impl FlowControl {
         })
     }
 
-    /// Evaluates how many seats the API servers have, until it is dropped.
+    /// Learns and evaluates how many seats the API servers have, until it is dropped.
     pub async fn run_limits(self: Arc<Self>, upstream: Upstream) {
-        limits::run(Arc::clone(&self.limits), Arc::clone(&self.queue), upstream).await;
+        let (limits, queue) = (&self.limits, &self.queue);
+        let learned = learning::learn_seats(limits, &upstream);
+        let learned_wide = learning::learn_wide(limits, queue, &upstream);
+        tokio::join!(limits::run(limits, queue, &upstream), learned, learned_wide);
     }
 
     /// Replaces the plan. Requests that were classified keep their class.

@@ -201,15 +201,10 @@ impl Route {
         let Some(observer) = &attempt.options.attempt_observer else {
             return self.send_and_note(class, request, attempt).await;
         };
-        let started = Instant::now();
         observer.began(self.server.key);
         let sent = self.send_and_note(class, request, attempt).await;
-        match &sent {
-            Ok(response) => {
-                observer.answered(response.status(), response.headers(), started.elapsed());
-            }
-            Err(failure) if failure.is_transport_failure() => observer.lost(),
-            Err(_) => {}
+        if let Ok(response) = &sent {
+            observer.answered(response.status(), response.headers());
         }
         sent
     }

@@ -77,7 +77,7 @@ pub struct SendOptions {
     pub(crate) choice: Choice,
     /// Learns if the request's stream is reset.
     pub reset_observer: Option<Arc<dyn ResetObserver>>,
-    /// Learns which API server each attempt went to, and how it ended.
+    /// Learns which API server each attempt went to, and what it answered.
     pub attempt_observer: Option<Arc<dyn AttemptObserver>>,
 }
 
@@ -108,17 +108,13 @@ pub trait ResetObserver: Send + Sync {
     fn stream_was_reset(&self);
 }
 
-/// Learns of the attempts to send a request, of which there is one at a time. An attempt that is
-/// neither answered nor lost was not sent, or its client has gone.
+/// Learns of the attempts to send a request, of which there is one at a time.
 pub trait AttemptObserver: Send + Sync {
     /// A request is about to be sent to the API server with this key.
     fn began(&self, server: u64);
 
-    /// The head of the response has arrived after `latency`.
-    fn answered(&self, status: StatusCode, headers: &HeaderMap, latency: Duration);
-
-    /// The connection could not be opened, or it broke.
-    fn lost(&self);
+    /// The head of the response has arrived.
+    fn answered(&self, status: StatusCode, headers: &HeaderMap);
 }
 
 impl fmt::Debug for SendOptions {

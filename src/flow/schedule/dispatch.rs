@@ -221,7 +221,7 @@ impl Scheduler {
         (self.fit(now, short.level, &request) == Fit::Yes).then_some(short)
     }
 
-    /// Whether seats may be collected for a request: not while it waits for long or wide ones to end.
+    /// Whether seats may be collected for a request: not while long or wide ones have their part.
     fn may_be_collected_for(&self, id: WaitingId) -> bool {
         let level = self.levels.get(id.level);
         let request = level.and_then(|level| Some(level.get(id.flow, id.number)?.request));

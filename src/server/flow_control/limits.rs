@@ -1,16 +1,16 @@
 //! The limits of the API servers: what they answer, and what the queue of forwarded requests may
 //! send them.
 //!
-//! Each API server has an [`AdaptiveLimit`] and a [`WideLimit`]. The seats of the queue are their
-//! sum over the servers that are usable. A [`flight`] follows a request, and notes its server, its
-//! latency and its refusals. A task evaluates them twice a second ([`run`]), and logs limits that
-//! last ([`Episode`]). Others learn what a server can do at once ([`learning`]).
+//! Each API server has its seats, less what its [`Refusals`] say, and a [`WideLimit`]. The seats of
+//! the queue are their sum over the servers that are usable. A [`flight`] follows a request, and
+//! notes its server and its refusals. A task evaluates them twice a second ([`run`]), and logs
+//! limits that last ([`Episode`]). Others learn what a server can do at once
+//! ([`learning`](super::learning)).
 //!
 //! Locks: that of the limits and that of a flight, each taken alone. The queue is called without
 //! either.
 
 pub(super) mod flight;
-mod learning;
 pub(super) mod metrics;
 
 use std::collections::HashMap;
@@ -22,8 +22,8 @@ use tokio::time::Instant;
 
 use self::metrics::{LimitFamilies, LimitMetrics};
 use crate::config::{FlowControlConfig, FlowControlMode, SEATS_PER_SERVER};
-use crate::flow::adaptive::AdaptiveLimit;
 use crate::flow::keyed_hash::BuildKeyedHash;
+use crate::flow::refusals::Refusals;
 use crate::flow::wide::WideLimit;
 use crate::server::flow_control::queue::{Allotment, Queue};
 use crate::upstream::Upstream;
@@ -34,11 +34,12 @@ use crate::upstream::endpoints::{ApiServer, Keys};
 pub(super) struct ServerLimits {
     inner: Mutex<Inner>,
     began: Instant,
-    adaptive: FlowControlMode,
+    /// Whether refusals are heeded.
+    heeds_refusals: bool,
     /// Whether wide requests are limited.
-    limits_wide: bool,
+    pub(super) limits_wide: bool,
     /// The seats of one API server, as configured.
-    seats: Option<u64>,
+    pub(super) seats: Option<u64>,
     families: LimitFamilies,
 }
 
@@ -54,7 +55,9 @@ struct Inner {
 
 #[derive(Debug)]
 struct Limited {
-    limit: AdaptiveLimit,
+    refusals: Refusals,
+    /// The seats of forwarded requests there.
+    in_use: u64,
     wide: WideLimit,
     /// The seats that its metrics name.
     nominal: Option<u64>,
@@ -82,16 +85,10 @@ impl ServerLimits {
             is_warned: false,
         };
         let (inner, began) = (Mutex::new(inner), Instant::now());
-        let is_off = config.mode == FlowControlMode::Off;
-        let adaptive = if is_off { FlowControlMode::Off } else { config.adaptive };
-        let limits_wide = enforces && adaptive != FlowControlMode::Off;
+        let is_off = [config.mode, config.adaptive].contains(&FlowControlMode::Off);
+        let limits_wide = enforces && !is_off && config.adaptive == FlowControlMode::Enforce;
         let seats = config.seats_per_server;
-        Arc::new(Self { inner, began, adaptive, limits_wide, seats, families })
-    }
-
-    /// Whether answers are noted.
-    fn adapts(&self) -> bool {
-        self.adaptive != FlowControlMode::Off
+        Arc::new(Self { inner, began, heeds_refusals: !is_off, limits_wide, seats, families })
     }
 
     fn now(&self) -> Duration {
@@ -113,8 +110,7 @@ impl ServerLimits {
         let mut inner = self.inner.lock();
         // Read under the lock: time may not go back.
         let now = self.now();
-        let ceiling = self.ceiling(&inner, server);
-        change(now, inner.server(server, now, ceiling))
+        change(now, inner.server(server, now))
     }
 
     /// Returns the most seats of a server: those configured, those that it names, or those of
@@ -125,12 +121,10 @@ impl ServerLimits {
     }
 
     /// Notes the seats that the metrics of a server name.
-    fn learned(&self, server: u64, url: &Endpoint, seats: Option<u64>) {
+    pub(super) fn learned(&self, server: u64, url: &Endpoint, seats: Option<u64>) {
         let seats = seats.filter(|seats| *seats > 0);
         let before =
             self.update(server, |_, limited| std::mem::replace(&mut limited.nominal, seats));
-        let ceiling = self.ceiling(&self.inner.lock(), server);
-        self.update(server, |_, limited| limited.limit.set_ceiling(ceiling));
         if before != seats {
             let assumed = seats.unwrap_or(SEATS_PER_SERVER);
             tracing::info!(server = %url, ?seats, assumed, "the seats of an API server are known");
@@ -139,7 +133,7 @@ impl ServerLimits {
 
     /// Notes how long a short request took while wide ones waited. Returns what the queue may send
     /// now.
-    fn waited(&self, server: u64, latency: Duration) -> Allotment {
+    pub(super) fn waited(&self, server: u64, latency: Duration) -> Allotment {
         self.update(server, |now, limited| limited.wide.note(now, latency));
         self.allotment(&self.inner.lock())
     }
@@ -153,7 +147,15 @@ impl ServerLimits {
         retry_after: Option<Duration>,
     ) -> Allotment {
         self.update(server, |now, limited| {
-            limited.limit.refused(now, level, retry_after);
+            match level {
+                Some((name, part)) => {
+                    limited.refusals.refused_level(now, name, part, retry_after);
+                }
+                None => {
+                    let in_use = limited.in_use as f64;
+                    limited.refusals.refused_all(now, in_use, FLOOR as f64, retry_after);
+                }
+            }
             if let Some(published) = &limited.published {
                 published.metrics.refused(level.is_some());
             }
@@ -163,26 +165,23 @@ impl ServerLimits {
 
     /// Returns what the queue may send to the servers in use.
     fn allotment(&self, inner: &Inner) -> Allotment {
-        let with_latency = self.adaptive == FlowControlMode::Enforce;
         let of_server = |key: &u64| {
-            let limit = inner.servers.get(key).map(|server| &server.limit);
-            let seats = match limit {
-                Some(limit) => limit.limit(with_latency),
-                None => self.ceiling(inner, *key),
-            };
-            (limit, seats as f64)
+            let refusals = inner.servers.get(key).map(|server| &server.refusals);
+            let ceiling = self.ceiling(inner, *key);
+            (refusals, refusals.map_or(ceiling, |refusals| seats_left(refusals, ceiling)) as f64)
         };
         let servers: Vec<_> = inner.used.iter().map(of_server).collect();
         let seats: f64 = servers.iter().map(|(_, seats)| seats).sum();
         // A level that one server does not refuse may have what there is.
         let cap = |level: &Arc<str>| {
-            let part = |limit: &AdaptiveLimit| limit.refusals().part(level);
-            let parts = servers.iter().map(|(limit, seats)| Some(seats * limit.and_then(part)?));
+            let part = |refusals: &Refusals| refusals.part(level);
+            let parts =
+                servers.iter().map(|(refusals, seats)| Some(seats * refusals.and_then(part)?));
             let parts: f64 = parts.sum::<Option<f64>>()?;
             Some((Arc::clone(level), (parts / seats.max(1.0) * 100.0) as u64))
         };
-        let first = servers.first().and_then(|(limit, _)| *limit);
-        let refused = first.into_iter().flat_map(|limit| limit.refusals().levels());
+        let first = servers.first().and_then(|(refusals, _)| *refusals);
+        let refused = first.into_iter().flat_map(Refusals::levels);
         let caps = refused.filter_map(|(level, _)| cap(level)).collect();
         let wide = |key: &u64| inner.servers.get(key).map_or(1, |server| server.wide.seats());
         let wide_seats = self.limits_wide.then(|| inner.used.iter().map(wide).sum());
@@ -208,19 +207,19 @@ impl ServerLimits {
         inner.servers.retain(|key, _| servers.iter().any(|server| server.key == *key));
         for server in servers {
             let ceiling = self.ceiling(&inner, server.key);
-            let limited = inner.server(server.key, now, ceiling);
-            limited.limit.set_ceiling(ceiling);
-            limited.limit.tick(now);
-            limited.show(server, now, self.adaptive, &self.families);
+            let limited = inner.server(server.key, now);
+            limited.refusals.recover(now, ceiling as f64);
+            limited.show(server, now, ceiling, &self.families);
         }
         self.allotment(&inner)
     }
 }
 
 impl Inner {
-    fn server(&mut self, key: u64, now: Duration, ceiling: u64) -> &mut Limited {
+    fn server(&mut self, key: u64, now: Duration) -> &mut Limited {
         self.servers.entry(key).or_insert_with(|| Limited {
-            limit: AdaptiveLimit::new(now, ceiling),
+            refusals: Refusals::default(),
+            in_use: 0,
             wide: WideLimit::new(now),
             nominal: None,
             published: None,
@@ -229,45 +228,32 @@ impl Inner {
 }
 
 impl Limited {
-    fn show(
-        &mut self,
-        server: &ApiServer,
-        now: Duration,
-        adaptive: FlowControlMode,
-        families: &LimitFamilies,
-    ) {
-        let Self { limit, wide, published, .. } = self;
-        let with_latency = adaptive == FlowControlMode::Enforce;
-        let (actual, would) = (limit.limit(with_latency), limit.limit(true));
-        let ceiling = limit.ceiling();
+    fn show(&mut self, server: &ApiServer, now: Duration, ceiling: u64, families: &LimitFamilies) {
+        let Self { refusals, in_use, wide, published, .. } = self;
+        let actual = seats_left(refusals, ceiling);
         server.set_seats_part(actual as f32 / ceiling as f32);
         let url = server.endpoint.to_string();
         let Published { metrics, episode } = published.get_or_insert_with(|| Published {
             metrics: families.server(&url),
             episode: Episode::default(),
         });
-        metrics.show([actual, would, wide.seats()], limit.in_use());
-        metrics.show_levels(limit.refusals().levels().map(|(level, part)| (&**level, part)));
-        episode.note(now, &url, would, ceiling, with_latency);
+        metrics.show([actual, wide.seats()], *in_use);
+        metrics.show_levels(refusals.levels().map(|(level, part)| (&**level, part)));
+        episode.note(now, &url, actual, ceiling);
     }
 }
 
-/// Evaluates the API servers until it is dropped, and lets the queue send what they can do.
-pub(super) async fn run(limits: Arc<ServerLimits>, queue: Arc<Queue>, upstream: Upstream) {
-    let learn_seats = async {
-        if limits.seats.is_none() {
-            learning::learn_seats(Arc::clone(&limits), upstream.clone()).await;
-        }
-    };
-    let learn_wide = async {
-        if limits.limits_wide {
-            learning::learn_wide(Arc::clone(&limits), Arc::clone(&queue), upstream.clone()).await;
-        }
-    };
-    tokio::join!(evaluate(&limits, &queue, &upstream), learn_seats, learn_wide);
+/// Returns the seats of a server that its refusals leave.
+fn seats_left(refusals: &Refusals, ceiling: u64) -> u64 {
+    let limit = refusals.limit().map_or(ceiling, |limit| limit as u64);
+    limit.clamp(FLOOR.min(ceiling), ceiling)
 }
 
-async fn evaluate(limits: &ServerLimits, queue: &Queue, upstream: &Upstream) {
+/// The least seats of a server: what one busy controller needs.
+const FLOOR: u64 = 20;
+
+/// Evaluates the API servers until it is dropped, and lets the queue send what they can do.
+pub(super) async fn run(limits: &ServerLimits, queue: &Queue, upstream: &Upstream) {
     loop {
         let endpoints = upstream.endpoints();
         let (servers, used) = (endpoints.servers(), endpoints.chosen_from());
@@ -290,8 +276,7 @@ struct Episode {
 }
 
 impl Episode {
-    /// Notes the limit. `is_enforced` is whether it is the actual one.
-    fn note(&mut self, now: Duration, server: &str, limit: u64, ceiling: u64, is_enforced: bool) {
+    fn note(&mut self, now: Duration, server: &str, limit: u64, ceiling: u64) {
         if limit * NOTABLE_PART.1 >= ceiling * NOTABLE_PART.0 {
             if self.is_logged {
                 tracing::info!(%server, limit, ceiling, "an API server is no longer limited");
@@ -306,8 +291,7 @@ impl Episode {
                 %server,
                 limit,
                 ceiling,
-                is_enforced,
-                "an API server is slow or refuses requests, so that it should get fewer"
+                "an API server refuses requests, so that it gets fewer"
             );
         }
     }

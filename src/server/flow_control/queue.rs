@@ -179,11 +179,6 @@ impl Queue {
         }
     }
 
-    /// Returns the bytes of the response to a request of this kind, if there was one like it.
-    pub(super) fn expected_bytes(&self, kind: u64) -> Option<u64> {
-        self.inner.lock().estimates.bytes(kind)
-    }
-
     /// Asks for seats of an API server. An error is a refusal.
     pub(super) fn ask(self: &Arc<Self>, mut request: SeatRequest<'_>) -> Result<Seats, Rejected> {
         let arrived = Instant::now();

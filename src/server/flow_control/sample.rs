@@ -122,7 +122,7 @@ impl SampleRequest<'_> {
         context.forwarded = Some(Instant::now());
         if let Some(observer) = &seat.observer {
             observer.began(*server);
-            observer.answered(StatusCode::OK, &HeaderMap::new(), LATENCY);
+            observer.answered(StatusCode::OK, &HeaderMap::new());
         }
         seat.follow(Arc::new(Reading::ended()));
         self.end(CacheStatus::Forward, busy);
@@ -149,6 +149,3 @@ impl SampleRequest<'_> {
         drop(client.flow.charge_request(context, &answered));
     }
 }
-
-/// The time until the API server has answered.
-const LATENCY: Duration = Duration::from_millis(1);

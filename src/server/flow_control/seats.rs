@@ -44,23 +44,20 @@ impl FlowControl {
         let seats_max = if self.by_user { class.seats_max } else { 1 };
         let resource =
             info.resource.as_ref().map(|resource| (&resource.gvr, &resource.subresource));
-        let kind = (info.verb_label(), resource, requester::path(info));
         let list = (info.verb == Verb::List).then(|| list_kind(info));
-        let kind_hash = self.hasher.hash_one((kind, list));
+        let path = requester::path(info);
+        let kind = self.hasher.hash_one((info.verb_label(), resource, path, list));
         let response_bytes = match size {
             None if list.is_some() => {
-                let expected = queue.expected_bytes(kind_hash);
+                let expected = queue.expected_bytes(kind);
                 expected.unwrap_or_else(|| Work::bytes_at_most(info))
             }
             _ => 0,
         };
         let seats = Work::from_request(info, size).seats(response_bytes, seats_max);
-        let kind = (kind, seats.ilog2());
-        let read = is_usual_read(context).then(|| info.query.first("resourceVersion"));
         let target = FlightTarget {
             level: Arc::clone(&class.level),
             seats,
-            class: read.map(|version| self.hasher.hash_one((kind, version.unwrap_or_default()))),
             is_of_core: is_of_core(context),
         };
         if let Some(allotment) = self.limits.changed(endpoints.chosen_from()) {
@@ -71,7 +68,7 @@ impl FlowControl {
             level: &class.level,
             flow,
             seats,
-            kind: kind_hash,
+            kind,
             wait_max: wait_max(info, &class.level),
             is_short_read: seats == 1 && matches!(info.verb, Verb::Get | Verb::List),
             observer: observer.map(|flight| flight as Arc<dyn AttemptObserver>),
@@ -162,19 +159,6 @@ fn list_kind(info: &RequestInfo) -> [&str; 4] {
 fn is_of_core(context: &RequestContext<'_>) -> bool {
     let group = context.info.resource.as_ref().map(|resource| &*resource.gvr.group);
     group == Some("") || context.resource.as_ref().is_some_and(|served| !served.aggregated)
-}
-
-/// Whether the latency of a request shows how busy the API server is: it is a read of objects that
-/// waits neither for another server nor for a newer state.
-fn is_usual_read(context: &RequestContext<'_>) -> bool {
-    let info = &context.info;
-    let is_of_objects =
-        info.resource.as_ref().is_some_and(|resource| resource.subresource.is_empty());
-    let version = info.query.first("resourceVersion").unwrap_or_default();
-    matches!(info.verb, Verb::Get | Verb::List)
-        && is_of_objects
-        && matches!(version, "" | "0")
-        && is_of_core(context)
 }
 
 /// Returns how long a request may wait: a part of the time that its client gives it.

@@ -1,16 +1,13 @@
 //! A forwarded request on its way: it notes where its seats are, and what the API server answers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::ServerLimits;
 use crate::api::retry_after::parse_retry_after;
-use crate::flow::adaptive::Answer;
 use crate::server::flow_control::queue::Queue;
 use crate::server::http::headers::{PRIORITY_LEVEL_UID, SHED_HEADER};
 use crate::upstream::send_options::AttemptObserver;
@@ -20,7 +17,8 @@ pub(crate) struct Flight {
     limits: Arc<ServerLimits>,
     queue: Arc<Queue>,
     target: FlightTarget,
-    attempt: Mutex<Option<Attempt>>,
+    /// The key of the server of the last attempt.
+    server: Mutex<Option<u64>>,
 }
 
 /// The properties of a request that are known before it is sent.
@@ -29,18 +27,8 @@ pub(crate) struct FlightTarget {
     /// The name of its priority level.
     pub(crate) level: Arc<str>,
     pub(crate) seats: u64,
-    /// The class of a read whose latency shows how busy the API server is.
-    pub(crate) class: Option<u64>,
     /// Whether kube-apiserver itself answers it, without an aggregated API server.
     pub(crate) is_of_core: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Attempt {
-    /// The key of its server.
-    server: u64,
-    began: Instant,
-    is_over: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,51 +47,30 @@ impl Flight {
         target: FlightTarget,
     ) -> Option<Arc<Self>> {
         let (limits, queue) = (Arc::clone(limits), Arc::clone(queue));
-        limits.adapts().then(|| Arc::new(Self { limits, queue, target, attempt: Mutex::default() }))
+        let heeds_refusals = limits.heeds_refusals;
+        heeds_refusals.then(|| Arc::new(Self { limits, queue, target, server: Mutex::default() }))
     }
 
-    fn give_back(&self, attempt: Attempt) {
-        let is_lost = !attempt.is_over && attempt.began.elapsed() >= HEAD_LATE;
-        self.limits.update(attempt.server, |now, limited| {
-            limited.limit.give(now, self.target.seats);
-            if is_lost {
-                limited.limit.lost();
-            }
+    fn give_back(&self, server: u64) {
+        self.limits.update(server, |_, limited| {
+            limited.in_use = limited.in_use.saturating_sub(self.target.seats);
         });
-    }
-
-    /// Marks the attempt as answered or lost, and returns its server.
-    fn end(&self) -> Option<u64> {
-        let mut attempt = self.attempt.lock();
-        let attempt = attempt.as_mut()?;
-        attempt.is_over = true;
-        Some(attempt.server)
     }
 }
 
 impl AttemptObserver for Flight {
     fn began(&self, server: u64) {
-        let attempt = Attempt { server, began: Instant::now(), is_over: false };
-        let before = self.attempt.lock().replace(attempt);
+        let before = self.server.lock().replace(server);
         if let Some(before) = before {
-            self.give_back(Attempt { is_over: true, ..before });
+            self.give_back(before);
         }
-        self.limits.update(server, |now, limited| limited.limit.take(now, self.target.seats));
+        self.limits.update(server, |_, limited| limited.in_use += self.target.seats);
     }
 
-    fn answered(&self, status: StatusCode, headers: &HeaderMap, latency: Duration) {
-        let Some(server) = self.end() else { return };
+    fn answered(&self, status: StatusCode, headers: &HeaderMap) {
+        let server = *self.server.lock();
         let refusal = refusal(status, headers, self.target.is_of_core);
-        let answer = Answer {
-            class: self.target.class.filter(|_| status.is_success()),
-            seats: self.target.seats,
-            latency,
-            is_error: status.is_server_error(),
-        };
-        let Some(refusal) = refusal else {
-            self.limits.update(server, |_, limited| limited.limit.answered(answer));
-            return;
-        };
+        let (Some(server), Some(refusal)) = (server, refusal) else { return };
         let retry_after = parse_retry_after(headers);
         let is_of_level = refusal == Refusal::OfLevel;
         let level =
@@ -111,19 +78,13 @@ impl AttemptObserver for Flight {
         let allotment = self.limits.refused(server, level, retry_after);
         self.queue.set_allotment(&allotment);
     }
-
-    fn lost(&self) {
-        if let Some(server) = self.end() {
-            self.limits.update(server, |_, limited| limited.limit.lost());
-        }
-    }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        let attempt = self.attempt.lock().take();
-        if let Some(attempt) = attempt {
-            self.give_back(attempt);
+        let server = self.server.lock().take();
+        if let Some(server) = server {
+            self.give_back(server);
         }
     }
 }
@@ -153,8 +114,6 @@ fn refusal(status: StatusCode, headers: &HeaderMap, is_of_core: bool) -> Option<
 
 /// The reasons of another Weir that are about its load, or that of its API server.
 const LOAD_REASONS: [&str; 4] = ["concurrency-limit", "overload", "queue-full", "time-out"];
-/// The wait for a head after which a client that goes away has not just changed its mind.
-const HEAD_LATE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -9,9 +9,8 @@ families! {
     /// The metrics of all API servers. Cheap to clone.
     #[derive(Clone, Debug)]
     pub(crate) struct LimitFamilies {
-        /// Seats of an API server that forwarded requests may take: the actual ones, and those that
-        /// flowControl.adaptive: enforce would leave, and the most that requests of several seats
-        /// may take, if these are limited.
+        /// Seats of an API server that forwarded requests may take, and those of them that requests
+        /// of several seats may take, if these are limited.
         limits: IntGaugeVec = gauge_vec(
             "weir_flowcontrol_upstream_limit_seats",
             &["server", "limit"],
@@ -101,6 +100,6 @@ impl Drop for LimitMetrics {
 }
 
 const ACTUAL: &str = "actual";
-const LIMITS: [&str; 3] = [ACTUAL, "would", "wide"];
+const LIMITS: [&str; 2] = [ACTUAL, "wide"];
 const OF_LEVEL: &str = "level";
 const OF_SERVER: &str = "server";

@@ -34,20 +34,6 @@ fn the_seats_are_those_of_the_usable_servers() {
 }
 
 #[test]
-fn latency_changes_the_seats_only_if_it_is_enforced() {
-    for (adaptive, expected) in [(FlowControlMode::Observe, 600), (FlowControlMode::Enforce, 90)] {
-        let limits = limits(adaptive);
-        limits.changed(Keys::from_slice(&[1]));
-        limits.update(1, |now, limited| {
-            limited.limit.take(now, 100);
-            (0..20).for_each(|_| limited.limit.lost());
-            limited.limit.tick(now + Duration::from_secs(3));
-        });
-        assert_eq!(limits.allotment(&limits.inner.lock()).seats, expected);
-    }
-}
-
-#[test]
 fn a_level_is_limited_once_all_servers_refuse_it() {
     let limits = limits(FlowControlMode::Observe);
     limits.changed(Keys::from_slice(&[1, 2]));
@@ -63,7 +49,7 @@ fn a_level_is_limited_once_all_servers_refuse_it() {
 fn a_refusal_without_a_level_is_of_the_server() {
     let limits = limits(FlowControlMode::Observe);
     limits.changed(Keys::from_slice(&[1, 2]));
-    limits.update(1, |now, limited| limited.limit.take(now, 100));
+    limits.update(1, |_, limited| limited.in_use = 100);
     let allotment = limits.refused(1, None, Some(Duration::from_secs(1)));
     assert_eq!((allotment.seats, allotment.caps.len()), (670, 0));
 }
@@ -82,12 +68,12 @@ fn seats_are_those_that_the_metrics_of_a_server_name() {
 
 #[test]
 fn wide_requests_begin_with_one_and_grow_while_short_ones_are_quick() {
-    let limits = limits(FlowControlMode::Observe);
+    let limits = limits(FlowControlMode::Enforce);
     limits.changed(Keys::from_slice(&[1, 2]));
     assert_eq!(limits.allotment(&limits.inner.lock()).wide_seats, Some(2));
-    let quick = |server| limits.waited(server, Duration::from_millis(2)).wide_seats;
-    let grown = (0..5).map(|_| quick(1)).last().flatten();
-    assert_eq!(grown, Some(21), "each server has a limit of its own");
-    let off = self::limits(FlowControlMode::Off);
+    let quick = |_| limits.waited(1, Duration::from_millis(2)).wide_seats;
+    let grown: Vec<Option<u64>> = (0..5).map(quick).collect();
+    assert_eq!(grown[4], Some(21), "each server has a limit of its own");
+    let off = self::limits(FlowControlMode::Observe);
     assert_eq!(off.allotment(&off.inner.lock()).wide_seats, None);
 }

@@ -8,6 +8,11 @@ use crate::server::flow_control::reading::{Reading, SeatedReading};
 use crate::upstream::pool::Body;
 
 impl Queue {
+    /// Returns the bytes of the response to a request of this kind, if there was one like it.
+    pub(in crate::server::flow_control) fn expected_bytes(&self, kind: u64) -> Option<u64> {
+        self.inner.lock().estimates.bytes(kind)
+    }
+
     /// Looks at how fast responses are read. The seats of slow ones fall to one. Stalled ones are
     /// dropped while requests wait. Call this about once a second.
     pub(in crate::server::flow_control) fn tend(&self) {

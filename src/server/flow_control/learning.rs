@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep};
 
-use super::ServerLimits;
+use crate::server::flow_control::limits::ServerLimits;
 use crate::server::flow_control::queue::Queue;
 use crate::upstream::Upstream;
 use crate::upstream::capacity::{ShortRequests, nominal_seats};
@@ -15,7 +15,10 @@ use crate::upstream::endpoints::ApiServer;
 
 /// Reads the seats of the API servers from their metrics, until it is dropped: when a server is
 /// found or usable again, and from time to time, since a balancer hides a server that restarts.
-pub(super) async fn learn_seats(limits: Arc<ServerLimits>, upstream: Upstream) {
+pub(super) async fn learn_seats(limits: &ServerLimits, upstream: &Upstream) {
+    if limits.seats.is_some() {
+        return;
+    }
     let mut read: Vec<(Arc<ApiServer>, Instant)> = Vec::new();
     loop {
         let servers = upstream.endpoints().servers();
@@ -30,7 +33,7 @@ pub(super) async fn learn_seats(limits: Arc<ServerLimits>, upstream: Upstream) {
             }
             read.push((Arc::clone(server), Instant::now()));
             let url = &server.endpoint;
-            match nominal_seats(&upstream, server).await {
+            match nominal_seats(upstream, server).await {
                 Ok(seats) => limits.learned(server.key, url, seats),
                 Err(error) => {
                     tracing::info!(server = %url, %error, "cannot read the seats of an API server from its metrics");
@@ -43,7 +46,10 @@ pub(super) async fn learn_seats(limits: Arc<ServerLimits>, upstream: Upstream) {
 
 /// Sends short requests while wide ones wait, and lets the queue send as many wide ones as the
 /// short ones allow, until it is dropped.
-pub(super) async fn learn_wide(limits: Arc<ServerLimits>, queue: Arc<Queue>, upstream: Upstream) {
+pub(super) async fn learn_wide(limits: &ServerLimits, queue: &Queue, upstream: &Upstream) {
+    if !limits.limits_wide {
+        return;
+    }
     let mut requests: Vec<(u64, ShortRequests)> = Vec::new();
     loop {
         queue.until_wide_limited().await;
@@ -56,7 +62,7 @@ pub(super) async fn learn_wide(limits: Arc<ServerLimits>, queue: Arc<Queue>, ups
             }
         }
         let asked = requests.iter_mut().map(async |(key, requests)| {
-            let latency = requests.next(&upstream).await;
+            let latency = requests.next(upstream).await;
             if let Some(latency) = latency {
                 queue.set_allotment(&limits.waited(*key, latency));
             }

@@ -4,6 +4,10 @@
 //! at this server fall to 0.7 of what it has in use, and grow by a twentieth each second, until
 //! they are more than it could take. A 429 without a level is a sign about the server as a whole.
 //! One 429 counts within its `Retry-After`.
+//!
+//! Pure: no I/O, no clock, no task. Time is an argument, and may not go back.
+//!
+//! The design is that of `docs/decisions/adaptive-limits.md`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +33,7 @@ struct Cap {
 
 impl Refusals {
     /// Returns the limit of all requests, in seats.
-    pub(super) fn limit(&self) -> Option<f64> {
+    pub fn limit(&self) -> Option<f64> {
         self.server.map(|cap| cap.most)
     }
 
@@ -45,7 +49,7 @@ impl Refusals {
     }
 
     /// Notes a refusal of a level that has `part` times its nominal seats in use.
-    pub(super) fn refused_level(
+    pub fn refused_level(
         &mut self,
         now: Duration,
         level: &Arc<str>,
@@ -62,7 +66,7 @@ impl Refusals {
 
     /// Notes a refusal that is of no level, while `in_use` seats are in use. The limit never falls
     /// below `floor`.
-    pub(super) fn refused_all(
+    pub fn refused_all(
         &mut self,
         now: Duration,
         in_use: f64,
@@ -76,7 +80,7 @@ impl Refusals {
     }
 
     /// Lets the limits grow with the time since the last call. `ceiling` is the most seats.
-    pub(super) fn recover(&mut self, now: Duration, ceiling: f64) {
+    pub fn recover(&mut self, now: Duration, ceiling: f64) {
         let passed = now.saturating_sub(self.recovered).as_secs_f64();
         self.recovered = self.recovered.max(now);
         let grown = GROWTH.powf(passed);
@@ -120,3 +124,6 @@ const HEEDED_MIN: Duration = Duration::from_secs(1);
 const HEEDED_MAX: Duration = Duration::from_secs(32);
 /// Levels of one API server that are kept.
 const LEVELS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests;
