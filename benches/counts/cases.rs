@@ -9,6 +9,7 @@ use weir::api::list_options::ListOptions;
 use weir::api::media_type::{self, Encoding, View};
 use weir::api::request_info::RequestInfo;
 use weir::api::resource::Shape;
+use weir::api::selector::label::LabelSelector;
 use weir::cache::core::snapshot::{PageRange, Snapshot};
 use weir::cache::core::watch_cache::{Change, WatchCache};
 use weir::cache::core::watcher::WatchFilter;
@@ -43,13 +44,14 @@ struct Fixture {
 pub(crate) fn every_case() -> impl Iterator<Item = Case> {
     let (json, protobuf) = (Pods::json(), Pods::protobuf());
     let fixture = Fixture { objects: json.objects(OBJECTS), json, protobuf };
-    let makers: [fn(&Fixture) -> Case; 16] = [
+    let makers: [fn(&Fixture) -> Case; 17] = [
         request,
         |data| decode(&data.json, "decode a pod, JSON"),
         |data| decode(&data.protobuf, "decode a pod, protobuf"),
         split,
         |data| apply(data, "apply an event, no watch", |_| Vec::new()),
         |data| apply(data, "apply an event, 2000 by node, 20 want it", watch_by_node),
+        |data| apply(data, "apply an event, 2000 by label, none wants it", watch_by_label),
         |data| apply(data, "apply an event, 1000 of all", watch_all),
         frame,
         deliver,
@@ -144,6 +146,14 @@ fn apply(
 
 fn watch_by_node((cache, pods): &(&WatchCache, &Pods)) -> Watchers {
     (0..2_000).map(|number| watch(cache, node_filter(pods, number % 100))).collect()
+}
+
+fn watch_by_label((cache, _): &(&WatchCache, &Pods)) -> Watchers {
+    let by_label = |number| WatchFilter {
+        labels: LabelSelector::parse(&format!("half=of-{number}")).expect("a selector"),
+        ..WatchFilter::default()
+    };
+    (0..2_000).map(|number| watch(cache, by_label(number))).collect()
 }
 
 fn watch_all((cache, _): &(&WatchCache, &Pods)) -> Watchers {

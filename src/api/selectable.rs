@@ -43,7 +43,7 @@ pub struct FieldSource {
 }
 
 /// The meaning of a field label.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
     /// `metadata.name`.
     Name,

@@ -196,9 +196,11 @@ fn label_requirements(text: &str) -> Vec<LabelRequirement> {
     }
     let selector = LabelSelector::parse(text).unwrap_or_default();
     // Exact capacity, because the requirements are cached.
-    let mut requirements = Vec::with_capacity(selector.for_authorization().count());
-    requirements.extend(selector.for_authorization().map(|(key, operator, values)| {
-        LabelRequirement { key: key.to_owned(), operator, values: values.to_vec() }
+    let mut requirements = Vec::with_capacity(selector.requirements().count());
+    requirements.extend(selector.requirements().map(|(key, operator, values)| LabelRequirement {
+        key: key.to_owned(),
+        operator,
+        values: values.to_vec(),
     }));
     requirements.sort_by(|one, other| one.key.cmp(&other.key));
     requirements

@@ -4,13 +4,13 @@ use crate::selectable::{Field, SelectableFields};
 use crate::selector::ALLOCATION_BYTES;
 
 /// A parsed field selector, bound to the fields of one resource. The default matches everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
     requirements: Vec<Requirement>,
 }
 
 /// One term with its resolved label.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Requirement {
     field: Field,
     equal: bool,
@@ -93,11 +93,10 @@ impl FieldSelector {
         self.required(|field| field == Field::Namespace)
     }
 
-    /// Returns a value that it requires of one of the resource's own fields: the field's index and
-    /// the value. Watchers are indexed by it, so that an event wakes only the watchers that may
-    /// match.
-    pub fn required_value(&self) -> Option<(usize, &str)> {
-        self.requirements.iter().find_map(|requirement| match requirement.field {
+    /// Returns the values that it requires of the resource's own fields: each field's index and the
+    /// value.
+    pub fn required_values(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.requirements.iter().filter_map(|requirement| match requirement.field {
             Field::Value(index) if requirement.equal => Some((index, &*requirement.value)),
             Field::Value(_) | Field::Name | Field::Namespace => None,
         })

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::selector::ALLOCATION_BYTES;
 
 /// A parsed label selector: a conjunction of requirements. The default matches everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
 }
@@ -47,10 +47,10 @@ impl LabelSelector {
             .all(|requirement| requirement.condition.holds(value_of(&requirement.key)))
     }
 
-    /// Returns the requirements in the form of authorization and in the order of the text: a key,
-    /// an operator, and sorted values without duplicates. `>` and `<`, for which authorization has
-    /// no operator, are left out (`docs/semantics.md` §12.3).
-    pub fn for_authorization(&self) -> impl Iterator<Item = (&str, LabelOperator, &[Box<str>])> {
+    /// Returns the requirements in the form of `metav1.LabelSelectorRequirement` and in the order
+    /// of the text: a key, an operator, and sorted values without duplicates. `>` and `<`, for
+    /// which that has no operator, are left out (`docs/semantics.md` §12.3).
+    pub fn requirements(&self) -> impl Iterator<Item = (&str, LabelOperator, &[Box<str>])> {
         self.requirements.iter().filter_map(|requirement| {
             let (operator, values): (_, &[Box<str>]) = match &requirement.condition {
                 Condition::Absent => (LabelOperator::DoesNotExist, &[]),
@@ -79,7 +79,7 @@ crate::labels! {
 }
 
 /// A condition on the value of one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Requirement {
     key: Box<str>,
     condition: Condition,
@@ -99,7 +99,7 @@ impl Requirement {
 
 /// The operators with different meanings: `=` and `==` are `In` with one value, `!=` is `NotIn`
 /// with one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Condition {
     Absent,
     GreaterThan(i64),

@@ -5,14 +5,14 @@
 //! the rest of CEL and writes the errors.
 
 /// A parsed shard selector, which has at least one range.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ShardSelector {
     field: ShardField,
     ranges: Vec<ShardRange>,
 }
 
 /// The field whose hash is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShardField {
     /// `object.metadata.uid`.
     Uid,
@@ -21,7 +21,7 @@ pub enum ShardField {
 }
 
 /// A range of hashes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ShardRange {
     /// Inclusive.
     start: u64,

@@ -1,6 +1,6 @@
 //! The part of a watcher that it shares with the writer: its position and the events marked for it.
 //!
-//! A watcher has no queue. The writer marks the events that may match the watcher's filter as one
+//! A watcher has no queue. The writer marks the events that match the watcher's filter as one
 //! range: `marked_from` is the number of the first of them that the watcher may not have read, and
 //! `marked_to` the number after the last. The watcher stores in `position` the number of the next
 //! event that it will read. Events are pending exactly if `position < marked_to`, and the first of
@@ -30,7 +30,6 @@
 mod marks;
 mod wake_slot;
 
-use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::task::{Wake, Waker};
 
@@ -40,7 +39,7 @@ use self::marks::Marks;
 use self::wake_slot::WakeSlot;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::index_key::IndexKey;
+use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::now::Now;
 use crate::cache::core::state::State;
 use crate::codec::object::Object;
@@ -50,10 +49,12 @@ use crate::codec::object::Object;
 pub(super) struct Cursor {
     /// Unique within a cache.
     pub(super) id: u64,
-    /// The index key under which the dispatcher registered the cursor.
-    pub(super) index_key: IndexKey,
-    /// The cursor's offset in its list in the index. Written only with the cache's mutex held.
-    pub(super) slot: AtomicUsize,
+    /// The dispatcher's group of the watchers with an equal filter, which share it.
+    pub(super) group: u64,
+    pub(super) filter: Arc<WatchFilter>,
+    /// Whether a part of this process reads the watcher, for which objects that cannot be read do
+    /// not count.
+    pub(super) is_follower: bool,
     /// Events up to this resourceVersion are not delivered. Set if the requested start or the
     /// initial state was ahead of the cache; zero otherwise.
     pub(super) skip_through: ResourceVersion,
@@ -113,20 +114,20 @@ impl InitialEvents {
 }
 
 impl Cursor {
-    /// Creates a cursor. The events from the first number of `pending` up to but not including the
-    /// second are pending after the initial events.
+    /// Creates a cursor, to which the dispatcher gives its id and group. The events from the first
+    /// number of `pending` up to but not including the second are pending after the initial events.
     pub(super) fn new(
-        id: u64,
-        index_key: IndexKey,
+        filter: WatchFilter,
         pending: (u64, u64),
         skip_through: ResourceVersion,
         initial: Option<InitialEvents>,
     ) -> Self {
         Self {
-            id,
-            index_key,
+            id: 0,
+            group: 0,
+            filter: Arc::new(filter),
+            is_follower: false,
             skip_through,
-            slot: AtomicUsize::new(0),
             wake_slot: WakeSlot::default(),
             initial: Mutex::new(initial),
             end: OnceLock::new(),
@@ -155,7 +156,7 @@ impl Cursor {
 
     /// Ends the watch. Call this with the cache's mutex held, before the next state is published.
     pub(super) fn set_end(&self, end: WatchEnd) {
-        // The first end counts. There is no second one, since an ended cursor is in no index.
+        // The first end counts. There is no second one, since the dispatcher has no ended cursor.
         drop(self.end.set(end));
     }
 

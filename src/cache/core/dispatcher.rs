@@ -1,62 +1,47 @@
-//! Marks each event for the watchers that it may match, using indexes.
+//! Marks each event for the watchers whose filter it concerns, and for no others.
 //!
-//! A watcher is registered in exactly one index, under the narrowest value that its filter requires
-//! of every object; one of a user who may see a part, under that part. An event looks up its
-//! object's key, and the object's field values before and after the event: if a field's value
-//! changes, the event also matters to the watchers of the old value. Watchers that require nothing
-//! (label selectors, whole resources) share one list, which is marked once a round.
+//! The watchers with equal filters are a group, for which an event is evaluated once. The groups
+//! that it may concern are found by their terms (`term_index.rs`).
 //!
-//! All methods are called with the cache's mutex held. A watcher is removed in constant time,
-//! because its cursor stores its offset in its list.
+//! All methods are called with the cache's mutex held.
 
 use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::cursor::{Cursor, EndCause, InitialEvents, WatchEnd};
-use crate::cache::core::event::Event;
-use crate::cache::core::index_key::IndexKey;
+use crate::cache::core::cursor::{Cursor, EndCause, WatchEnd};
+use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::state::State;
-use crate::codec::object::Key;
+use crate::cache::core::term_index::TermIndex;
+use crate::flow::keyed_hash::BuildKeyedHash;
 
-type Cursors = Vec<Arc<Cursor>>;
-
-/// The registered watchers of one cache, by index key.
+/// The registered watchers of one cache.
 #[derive(Debug, Default)]
 pub(super) struct Dispatcher {
-    by_key: HashMap<Key, Cursors>,
-    by_field: Vec<HashMap<Box<[u8]>, Cursors>>,
-    by_name: HashMap<Box<str>, Cursors>,
-    by_namespace: HashMap<Box<str>, Cursors>,
-    /// Those of shards, and of what a user may see. An event is compared with each.
-    by_set: Cursors,
-    unindexed: Cursors,
+    /// The watchers that have not ended, by group and id.
+    cursors: BTreeMap<(u64, u64), Arc<Cursor>>,
+    /// The groups of these watchers: each has the id of its first watcher.
+    groups: HashMap<Arc<WatchFilter>, u64, BuildKeyedHash>,
+    pub(super) index: TermIndex,
     /// The watchers that started with initial events and may still hold them.
     with_initial_events: BTreeMap<u64, Arc<Cursor>>,
     next_id: u64,
-    round: u64,
-    /// The number of watchers that the last round marked; an estimate for the next round.
-    last_marked: usize,
     watchers: usize,
 }
 
 impl Dispatcher {
     /// Registers a watcher. It receives all later marks.
-    pub(super) fn register(
-        &mut self,
-        index_key: IndexKey,
-        pending: (u64, u64),
-        skip_through: ResourceVersion,
-        initial: Option<InitialEvents>,
-    ) -> Arc<Cursor> {
+    pub(super) fn register(&mut self, mut cursor: Cursor) -> Arc<Cursor> {
         self.next_id += 1;
-        let holds_initial = initial.is_some();
-        let cursor = Arc::new(Cursor::new(self.next_id, index_key, pending, skip_through, initial));
-        let cursors = self.cursors_mut(&cursor.index_key);
-        cursor.slot.store(cursors.len(), Ordering::Relaxed);
-        cursors.push(Arc::clone(&cursor));
+        (cursor.id, cursor.group) = (self.next_id, self.next_id);
+        if let Some((filter, group)) = self.groups.get_key_value(&cursor.filter) {
+            (cursor.filter, cursor.group) = (Arc::clone(filter), *group);
+        } else {
+            self.groups.insert(Arc::clone(&cursor.filter), cursor.group);
+            self.index.add(cursor.group, &cursor.filter);
+        }
+        let holds_initial = cursor.initial.get_mut().is_some();
+        let cursor = Arc::new(cursor);
+        self.cursors.insert((cursor.group, cursor.id), Arc::clone(&cursor));
         if holds_initial {
             self.with_initial_events.insert(cursor.id, Arc::clone(&cursor));
         }
@@ -68,60 +53,46 @@ impl Dispatcher {
     pub(super) fn unregister(&mut self, cursor: &Cursor) {
         self.watchers = self.watchers.saturating_sub(1);
         self.with_initial_events.remove(&cursor.id);
-        if cursor.end().is_none() {
-            self.remove_from_index(cursor);
+        self.remove(cursor);
+    }
+
+    fn remove(&mut self, cursor: &Cursor) {
+        let removed = self.cursors.remove(&(cursor.group, cursor.id));
+        if removed.is_some() && self.group(cursor.group).next().is_none() {
+            self.groups.remove(&cursor.filter);
+            self.index.remove(cursor.group, &cursor.filter);
         }
     }
 
-    fn remove_from_index(&mut self, cursor: &Cursor) {
-        match &cursor.index_key {
-            IndexKey::Object(key) => remove(&mut self.by_key, key, cursor),
-            IndexKey::Field(field, value) => {
-                if let Some(by_value) = self.by_field.get_mut(*field) {
-                    remove(by_value, value, cursor);
-                }
-            }
-            IndexKey::Name(name) => remove(&mut self.by_name, name, cursor),
-            IndexKey::Namespace(namespace) => remove(&mut self.by_namespace, namespace, cursor),
-            IndexKey::Shard(_) | IndexKey::Visible(_) => swap_remove(&mut self.by_set, cursor),
-            IndexKey::Unindexed | IndexKey::Readable => swap_remove(&mut self.unindexed, cursor),
-        }
+    fn group(&self, group: u64) -> impl Iterator<Item = &Arc<Cursor>> {
+        self.cursors.range((group, 0)..=(group, u64::MAX)).map(|(_, cursor)| cursor)
     }
 
-    /// Marks the watchers that the events from number `from` on may match. Returns these watchers;
+    /// Marks the watchers that the events from number `from` on concern. Returns these watchers;
     /// the caller wakes them after publishing the state.
-    pub(super) fn mark(&mut self, state: &State, from: u64) -> Vec<Arc<Cursor>> {
-        self.round += 1;
-        let to = state.history().end_seq();
-        let mut marked = Vec::with_capacity(self.last_marked.min(self.watchers));
-        for (seq, event) in state.history().events(from, to) {
-            self.for_each_interested(event, |cursors| {
-                mark_all(cursors, (seq, seq), self.round, &mut marked);
+    pub(super) fn mark(&self, state: &State, from: u64) -> Vec<Arc<Cursor>> {
+        let mut groups: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for (seq, event) in state.history().events(from, state.history().end_seq()) {
+            self.index.for_each(event, |group, filter| {
+                if event.event_for(filter).is_some() {
+                    groups.entry(group).or_insert((seq, seq)).1 = seq;
+                }
             });
-            let of_sets = self.by_set.iter().filter(|cursor| cursor.index_key.has_object_of(event));
-            mark_all(of_sets, (seq, seq), self.round, &mut marked);
         }
-        if from < to {
-            mark_all(&self.unindexed, (from, to - 1), self.round, &mut marked);
+        let mut marked = Vec::new();
+        for (group, events) in groups {
+            for cursor in self.group(group) {
+                cursor.marks.mark(events);
+                marked.push(Arc::clone(cursor));
+            }
         }
-        self.last_marked = marked.len();
         marked
     }
 
     /// Ends every watcher at `state` and returns them. The caller wakes them after publishing the
     /// next state.
     pub(super) fn end_all(&mut self, state: &Arc<State>, cause: EndCause) -> Vec<Arc<Cursor>> {
-        let by_field = std::mem::take(&mut self.by_field);
-        let mut cursors: Vec<Arc<Cursor>> = std::mem::take(&mut self.unindexed);
-        cursors.append(&mut self.by_set);
-        cursors.extend(std::mem::take(&mut self.by_key).into_values().flatten());
-        cursors.extend(by_field.into_iter().flat_map(HashMap::into_values).flatten());
-        cursors.extend(std::mem::take(&mut self.by_name).into_values().flatten());
-        cursors.extend(std::mem::take(&mut self.by_namespace).into_values().flatten());
-        for cursor in &cursors {
-            cursor.set_end(WatchEnd { state: Arc::clone(state), cause });
-        }
-        cursors
+        self.end_some(state, cause, |_| true)
     }
 
     /// Ends, as [`Self::end_all`] does, the watchers for which `is_ended` returns true.
@@ -132,9 +103,9 @@ impl Dispatcher {
         is_ended: impl Fn(&Cursor) -> bool,
     ) -> Vec<Arc<Cursor>> {
         let ended: Vec<_> =
-            self.all_watchers().filter(|cursor| is_ended(cursor)).cloned().collect();
+            self.cursors.values().filter(|cursor| is_ended(cursor)).cloned().collect();
         for cursor in &ended {
-            self.remove_from_index(cursor);
+            self.remove(cursor);
             cursor.set_end(WatchEnd { state: Arc::clone(state), cause });
         }
         ended
@@ -151,9 +122,9 @@ impl Dispatcher {
         if unreadable.is_empty() {
             return Vec::new();
         }
-        let may_match =
-            |cursor: &Cursor| unreadable.iter().any(|names| cursor.index_key.may_match(*names));
-        self.end_some(state, EndCause::Unreadable, may_match)
+        self.end_some(state, EndCause::Unreadable, |cursor| {
+            !cursor.is_follower && unreadable.iter().any(|names| cursor.filter.may_match(*names))
+        })
     }
 
     /// Returns the watchers that may still hold their initial state.
@@ -180,105 +151,13 @@ impl Dispatcher {
         let is_behind = |cursor: &&Arc<Cursor>| {
             cursor.pending(state).is_some_and(|(from, _)| end - from.min(end) > events_max as u64)
         };
-        self.all_watchers().filter(is_behind).count()
+        self.cursors.values().filter(is_behind).count()
     }
 
-    /// Returns the watchers that have not ended.
-    fn all_watchers(&self) -> impl Iterator<Item = &Arc<Cursor>> {
-        let by_field = self.by_field.iter().flat_map(HashMap::values);
-        let indexed = self.by_key.values().chain(self.by_name.values()).chain(by_field);
-        indexed
-            .chain(self.by_namespace.values())
-            .flatten()
-            .chain(&self.by_set)
-            .chain(&self.unindexed)
-    }
-
-    /// Returns whether no index contains a watcher.
+    /// Returns whether there is no trace of a watcher.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
-            && self.by_field.iter().all(HashMap::is_empty)
-            && self.by_name.is_empty()
-            && self.by_namespace.is_empty()
-            && self.by_set.is_empty()
-            && self.unindexed.is_empty()
-            && self.with_initial_events.is_empty()
-    }
-
-    /// Calls `mark` with the lists of indexed watchers that the event may match. `unindexed` is not
-    /// among them.
-    fn for_each_interested(&self, event: &Event, mut mark: impl FnMut(&Cursors)) {
-        let object = event.object();
-        let key = &object.key;
-        let by_identity = [
-            self.by_key.get(key),
-            self.by_name.get(key.name()),
-            self.by_namespace.get(key.namespace()),
-        ];
-        by_identity.into_iter().flatten().for_each(&mut mark);
-        for (field, by_value) in self.by_field.iter().enumerate() {
-            // A field that an object lacks counts as empty, as in selectors.
-            let new = object.attrs.field(field);
-            let old = event.previous().map(|previous| previous.attrs.field(field));
-            by_value.get(new).into_iter().for_each(&mut mark);
-            let old = old.filter(|old| *old != new).and_then(|old| by_value.get(old));
-            old.into_iter().for_each(&mut mark);
-        }
-    }
-
-    fn cursors_mut(&mut self, index_key: &IndexKey) -> &mut Cursors {
-        match index_key {
-            IndexKey::Object(key) => self.by_key.entry(key.clone()).or_default(),
-            IndexKey::Field(field, value) => {
-                if self.by_field.len() <= *field {
-                    self.by_field.resize_with(field + 1, HashMap::new);
-                }
-                // The vector was resized above, so this is always `Some`. The list of unindexed
-                // watchers would be correct too.
-                match self.by_field.get_mut(*field) {
-                    Some(by_value) => by_value.entry(value.clone()).or_default(),
-                    None => &mut self.unindexed,
-                }
-            }
-            IndexKey::Name(name) => self.by_name.entry(name.clone()).or_default(),
-            IndexKey::Namespace(namespace) => {
-                self.by_namespace.entry(namespace.clone()).or_default()
-            }
-            IndexKey::Shard(_) | IndexKey::Visible(_) => &mut self.by_set,
-            IndexKey::Unindexed | IndexKey::Readable => &mut self.unindexed,
-        }
-    }
-}
-
-fn mark_all<'a>(
-    cursors: impl IntoIterator<Item = &'a Arc<Cursor>>,
-    events: (u64, u64),
-    round: u64,
-    marked: &mut Vec<Arc<Cursor>>,
-) {
-    for cursor in cursors {
-        if cursor.marks.mark(events, round) {
-            marked.push(Arc::clone(cursor));
-        }
-    }
-}
-
-fn remove<K: Hash + Eq>(index: &mut HashMap<K, Cursors>, key: &K, cursor: &Cursor) {
-    if let Some(cursors) = index.get_mut(key) {
-        swap_remove(cursors, cursor);
-        if cursors.is_empty() {
-            index.remove(key);
-        }
-    }
-}
-
-fn swap_remove(cursors: &mut Cursors, cursor: &Cursor) {
-    let slot = cursor.slot.load(Ordering::Relaxed);
-    if cursors.get(slot).is_some_and(|registered| registered.id == cursor.id) {
-        cursors.swap_remove(slot);
-        if let Some(moved) = cursors.get(slot) {
-            moved.slot.store(slot, Ordering::Relaxed);
-        }
+        let has_none = self.cursors.is_empty() && self.with_initial_events.is_empty();
+        has_none && self.groups.is_empty() && self.index.is_empty()
     }
 }

@@ -14,6 +14,7 @@ use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::now::Now;
+use crate::codec::attrs::Attrs;
 use crate::codec::frame::{self, EventType};
 use crate::codec::gzip;
 use crate::codec::object::Object;
@@ -159,6 +160,14 @@ impl Event {
         self.previous.as_ref()
     }
 
+    /// Returns the attributes of the object before the change, and after it unless it was deleted.
+    /// They decide for which filters the event is. Equal ones, as most are, are returned once.
+    pub(super) fn attrs(&self) -> impl Iterator<Item = &Attrs> {
+        let previous = self.previous.as_ref().map(|previous| &previous.attrs);
+        let object = Some(&self.object.attrs).filter(|_| !self.deleted);
+        previous.into_iter().chain(object.filter(|attrs| Some(*attrs) != previous))
+    }
+
     /// Returns the frame for a watcher with this filter, or `None` if the event is not for it.
     pub fn frame(&self, filter: &WatchFilter, view: View) -> Option<Bytes> {
         let event = self.event_for(filter)?;
@@ -179,7 +188,7 @@ impl Event {
     }
 
     /// Returns what the event is to a watcher with this filter, or `None` if it is not for it.
-    fn event_for(&self, filter: &WatchFilter) -> Option<EventType> {
+    pub(super) fn event_for(&self, filter: &WatchFilter) -> Option<EventType> {
         let matched = self.previous.as_deref().is_some_and(|previous| filter.matches(previous));
         let matches = !self.deleted && filter.matches(&self.object);
         match (matched, matches) {

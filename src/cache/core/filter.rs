@@ -1,8 +1,9 @@
 //! The filter of a list or watch: namespace, name, three selectors, and what the user may see.
 //!
 //! The namespace and name that a filter requires (from its own fields or from the field selector)
-//! narrow scans of the store and select the index key of a watcher. The narrowed set may contain
-//! objects that do not match, but it never misses one: [`WatchFilter::matches`] decides.
+//! narrow scans of the store, and the events for which the filter of a watch is evaluated. The
+//! narrowed set may contain objects that do not match, but it never misses one:
+//! [`WatchFilter::matches`] decides.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::cache::core::visible::VisibleObjects;
 use crate::codec::object::Object;
 
 /// The filter of a list or watch of one resource.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct WatchFilter {
     /// The namespace from the path; `None` or empty for all namespaces.
     pub namespace: Option<Arc<str>>,
@@ -45,6 +46,17 @@ impl WatchFilter {
                 .as_ref()
                 .is_none_or(|shard| shard.matches(object.shard_hash(shard.field())))
             && self.visible.as_ref().is_none_or(|visible| visible.has(key))
+    }
+
+    /// Returns whether the filter may match an object of which only these names are known; an empty
+    /// one is unknown. What is not visible must not show.
+    pub(super) fn may_match(&self, (namespace, name): (&str, &str)) -> bool {
+        if let Some(visible) = &self.visible {
+            return visible.may_have(namespace, name);
+        }
+        [(namespace, self.required_namespace()), (name, self.required_name())]
+            .iter()
+            .all(|(known, required)| known.is_empty() || required.is_none_or(|name| name == *known))
     }
 
     /// Returns how many comparisons a match may take, in addition to namespace and name.

@@ -9,8 +9,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::cursor::InitialEvents;
-use crate::cache::core::index_key::IndexKey;
+use crate::cache::core::cursor::{Cursor, InitialEvents};
 use crate::cache::core::inner::CacheInner;
 use crate::cache::core::lag::StateLag;
 use crate::cache::core::now::Now;
@@ -48,25 +47,24 @@ impl CacheReader {
 
     /// Starts a watch at `start`. It receives every later event exactly once.
     pub fn watch(&self, filter: WatchFilter, start: WatchStart) -> Result<Watcher, WatchRefusal> {
-        let index_key = IndexKey::from_filter(&filter);
-        self.watch_by(index_key, filter, start)
+        self.watch_by(false, filter, start)
     }
 
     /// Starts a watch for a reader within this process, of all objects that can be read.
     pub(crate) fn follow(&self, start: WatchStart) -> Result<Watcher, WatchRefusal> {
-        self.watch_by(IndexKey::Readable, WatchFilter::default(), start)
+        self.watch_by(true, WatchFilter::default(), start)
     }
 
     fn watch_by(
         &self,
-        index_key: IndexKey,
+        is_follower: bool,
         filter: WatchFilter,
         start: WatchStart,
     ) -> Result<Watcher, WatchRefusal> {
         let mut writer = self.inner.writer.lock();
         let state = self.inner.state().ok_or(WatchRefusal::NotReady)?;
         let is_covered = match start {
-            _ if index_key == IndexKey::Readable => true,
+            _ if is_follower => true,
             WatchStart::After(after) => state.covers_since(&filter, after),
             WatchStart::InitialEvents | WatchStart::Now => state.covers(&filter),
         };
@@ -85,9 +83,11 @@ impl CacheReader {
             WatchStart::After(after) if after > resource_version => after,
             _ => ResourceVersion::default(),
         };
-        let cursor = writer.dispatcher.register(index_key, (from, end), skip_through, initial);
+        let mut cursor = Cursor::new(filter, (from, end), skip_through, initial);
+        cursor.is_follower = is_follower;
+        let cursor = writer.dispatcher.register(cursor);
         drop(writer);
-        Ok(Watcher::new(Arc::clone(&self.inner), cursor, filter, start, resource_version))
+        Ok(Watcher::new(Arc::clone(&self.inner), cursor, start, resource_version))
     }
 
     /// Starts a watch whose initial state was listed outside the watch stream
@@ -100,7 +100,6 @@ impl CacheReader {
         filter: WatchFilter,
         listed: &Arc<State>,
     ) -> Result<Watcher, WatchRefusal> {
-        let index_key = IndexKey::from_filter(&filter);
         let mut writer = self.inner.writer.lock();
         let present = self.inner.state().ok_or(WatchRefusal::NotReady)?;
         let end = present.history().end_seq();
@@ -112,10 +111,11 @@ impl CacheReader {
         let at = state.resource_version();
         let initial = Some(InitialEvents::new(state));
         let skip_through = if at > held { at } else { ResourceVersion::default() };
-        let cursor = writer.dispatcher.register(index_key, (end, end), skip_through, initial);
+        let cursor = Cursor::new(filter, (end, end), skip_through, initial);
+        let cursor = writer.dispatcher.register(cursor);
         drop(writer);
         let (cache, start) = (Arc::clone(&self.inner), WatchStart::InitialEvents);
-        Ok(Watcher::new(cache, cursor, filter, start, at))
+        Ok(Watcher::new(cache, cursor, start, at))
     }
 
     /// Ends the watchers (cause `Slow`) that still hold their initial state and have read nothing

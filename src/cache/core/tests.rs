@@ -213,7 +213,7 @@ fn fields(text: &str) -> FieldSelector {
 }
 
 fn node_field() -> usize {
-    fields("spec.nodeName=x").required_value().unwrap().0
+    pod_fields().indexed().unwrap()
 }
 
 fn in_namespace(namespace: &str) -> WatchFilter {

@@ -8,7 +8,7 @@
 use crate::codec::object::Key;
 
 /// Namespaces of a resource, or names of a cluster-scoped one.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VisibleObjects {
     /// The beginnings of keys: a namespace and a slash, or a whole name. In the order of the keys,
     /// which is not that of the namespaces: `a-b/` comes before `a/`.

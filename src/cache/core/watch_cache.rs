@@ -2,7 +2,7 @@
 //! states. This is the write half, which is not cloned; readers get a [`CacheReader`].
 //!
 //! The writer processes a batch in this order, with its mutex held: it builds the next state, marks
-//! the watchers that its events may match, publishes the state, and sends its resourceVersion to
+//! the watchers that its events concern, publishes the state, and sends its resourceVersion to
 //! `progress`. It wakes the watchers after releasing the mutex. `cursor.rs` explains why marks come
 //! before publishing. A watch is registered with the same mutex held, so no batch falls between the
 //! state with which it starts and its first mark.
@@ -50,10 +50,11 @@ impl WatchCache {
         Self { reader, first_limits: limits, indexed: None }
     }
 
-    /// Adds an index of the selectable field with this number. Call this before the cache has a
-    /// state.
+    /// Adds an index of the selectable field with this number, by which watchers are found too.
+    /// Call this before the cache has a state.
     pub fn with_index(mut self, field: Option<usize>) -> Self {
         self.indexed = field;
+        self.inner.writer.lock().dispatcher.index.indexed = field;
         self
     }
 
@@ -130,7 +131,7 @@ impl WatchCache {
     }
 
     /// Applies changes from the watch stream as one published state, and wakes the watchers that
-    /// they may match. `received` is when they were read. Drops changes that are not newer than the
+    /// they concern. `received` is when they were read. Drops changes that are not newer than the
     /// current resourceVersion, and all changes while the cache is not ready.
     pub fn apply(&self, changes: Vec<Change>, received: Now) {
         let inner = &*self.inner;

@@ -48,7 +48,6 @@ pub enum WatchStart {
 pub struct Watcher {
     cache: Arc<CacheInner>,
     cursor: Arc<Cursor>,
-    filter: WatchFilter,
     view: View,
     /// Counts what is copied for this watch alone.
     held: Option<HeldBytes>,
@@ -68,7 +67,6 @@ impl Watcher {
     pub(super) fn new(
         cache: Arc<CacheInner>,
         cursor: Arc<Cursor>,
-        filter: WatchFilter,
         start: WatchStart,
         resource_version: ResourceVersion,
     ) -> Self {
@@ -76,7 +74,6 @@ impl Watcher {
         Self {
             cache,
             cursor,
-            filter,
             view: View::Full,
             held: None,
             compressed: None,
@@ -219,10 +216,10 @@ impl Watcher {
         let mut batch = InitialBatch::new(self.compressed.as_ref(), self.view);
         let (mut events, mut scanned, mut more) = (0, 0, false);
         let after_key = after.as_ref().map(|after| after.key.as_str());
-        for object in initial.state.store().scan(&self.filter, after_key) {
+        for object in initial.state.store().scan(&self.cursor.filter, after_key) {
             initial.after = Some(Arc::clone(object));
-            scanned += self.filter.scan_cost(object);
-            if self.filter.matches(object) {
+            scanned += self.cursor.filter.scan_cost(object);
+            if self.cursor.filter.matches(object) {
                 self.dropped_bytes += object.dropped(self.view).length as usize;
                 events += 1;
                 more = batch.push(object, self.view, max_bytes);
@@ -323,13 +320,13 @@ impl Watcher {
         let to = to.min(from.saturating_add(SCAN_MAX as u64));
         let (mut bytes, mut dropped_bytes, mut scanned) = (0, 0, 0);
         for (seq, event) in history.events(from, to) {
-            scanned += self.filter.scan_cost(event.object());
+            scanned += self.cursor.filter.scan_cost(event.object());
             if history.resume_version(seq, event) <= self.cursor.skip_through {
                 continue;
             }
             let frame = match self.compressed {
-                Some(_) => event.compressed_frame(&self.filter, self.view),
-                None => event.frame(&self.filter, self.view),
+                Some(_) => event.compressed_frame(&self.cursor.filter, self.view),
+                None => event.frame(&self.cursor.filter, self.view),
             };
             if let Some(frame) = frame {
                 let is_plain = self.compressed.is_none();

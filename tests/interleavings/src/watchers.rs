@@ -44,16 +44,12 @@ impl Cache {
     /// for those of which `is_marked`.
     fn write(&self, ends: &[u64], is_marked: impl Fn(u64) -> bool, order: [Step; 3]) {
         let mut from = 1;
-        for (round, end) in ends.iter().enumerate() {
+        for end in ends {
             let marked: Vec<u64> = (from..*end).filter(|event| is_marked(*event)).collect();
             for step in order {
                 match (step, marked.as_slice()) {
-                    (Step::Mark, [first, .., last]) => {
-                        self.marks.mark((*first, *last), round as u64 + 1);
-                    }
-                    (Step::Mark, [only]) => {
-                        self.marks.mark((*only, *only), round as u64 + 1);
-                    }
+                    (Step::Mark, [first, .., last]) => self.marks.mark((*first, *last)),
+                    (Step::Mark, [only]) => self.marks.mark((*only, *only)),
                     (Step::Publish, _) => self.published.store(*end, Ordering::Release),
                     (Step::Wake, [_, ..]) => self.wake_slot.wake(),
                     (_, []) => {}

@@ -138,12 +138,12 @@ fn requirements_are_returned() {
     let selector = parse("status.phase=Running,metadata.name=b,metadata.name=a,spec.host=n");
     assert_eq!(selector.required_name(), Some("a"));
     assert_eq!(selector.required_namespace(), None);
-    assert_eq!(selector.required_value(), Some((0, "n")));
+    assert!(selector.required_values().eq([(0, "n"), (5, "Running")]));
 
     let selector = parse("metadata.name!=a,metadata.namespace==ns,spec.nodeName!=n");
     assert_eq!(selector.required_name(), None);
     assert_eq!(selector.required_namespace(), Some("ns"));
-    assert_eq!(selector.required_value(), None);
+    assert_eq!(selector.required_values().next(), None);
 }
 
 proptest! {

@@ -11,9 +11,6 @@ pub(crate) struct Marks {
     marked_from: AtomicU64,
     marked_to: AtomicU64,
     position: AtomicU64,
-    /// The last dispatch round that marked the cursor, so that each round wakes it once. Written
-    /// only with the cache's mutex held.
-    round: AtomicU64,
 }
 
 impl Marks {
@@ -23,19 +20,16 @@ impl Marks {
             marked_from: AtomicU64::new(from),
             marked_to: AtomicU64::new(to),
             position: AtomicU64::new(from),
-            round: AtomicU64::new(0),
         }
     }
 
-    /// Marks the events from `first` to `last` as possible matches. Returns whether this is the
-    /// first mark in this round. Called by the writer with the cache's mutex held, before the
-    /// events are published, with ascending numbers.
-    pub(crate) fn mark(&self, (first, last): (u64, u64), round: u64) -> bool {
+    /// Marks the events from `first` to `last` as possible matches. Called by the writer with the
+    /// cache's mutex held, before the events are published, with ascending numbers.
+    pub(crate) fn mark(&self, (first, last): (u64, u64)) {
         if self.marked_to.load(Ordering::Relaxed) <= self.position.load(Ordering::Acquire) {
             self.marked_from.store(first, Ordering::Relaxed);
         }
         self.marked_to.store(last + 1, Ordering::Release);
-        self.round.swap(round, Ordering::Relaxed) != round
     }
 
     /// Returns the number of the first pending event before `end`, the end of a state's history,

@@ -383,11 +383,11 @@ impl Model {
                 let is_reading_state = watch.deliveries.len() < watch.initial.len();
                 let outrun = is_reading_state && (watch.to.is_some() || watch.from < first);
                 if !watch.ended && !outrun {
-                    // The watch may end as slow only if an unread event that may match left the
+                    // The watch may end as slow only if an unread event that matches left the
                     // window.
                     let missed =
                         (watch.log_end_when_idle..to).zip(&self.log[watch.log_end_when_idle..to]);
-                    let wakes = |event| watch.filter.may_wake(event);
+                    let wakes = |event: &LogEvent| event.delivery(&watch.filter).is_some();
                     let mut expected =
                         missed.filter(|(at, event)| *at < watch.log_end_at_start || wakes(event));
                     assert!(expected.next().is_some_and(|(at, _)| at < first));

@@ -103,7 +103,7 @@ pub fn field_selector(data: &[u8]) {
         if matched {
             assert!(selector.required_name().is_none_or(|required| required == name));
             assert!(selector.required_namespace().is_none_or(|required| required == namespace));
-            if let Some((index, required)) = selector.required_value() {
+            for (index, required) in selector.required_values() {
                 assert_eq!(values.get(index).copied(), Some(required));
             }
         }

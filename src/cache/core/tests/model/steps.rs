@@ -72,20 +72,6 @@ impl ModelFilter {
         self.visible.as_ref().is_none_or(|visible| visible.contains(&&*pod.namespace))
     }
 
-    /// Returns whether the dispatcher may wake the watcher for an event, judged by the watcher's
-    /// index key.
-    pub(super) fn may_wake(&self, event: &LogEvent) -> bool {
-        let name = |pod: &Pod| self.name.is_none_or(|name| name == pod.name);
-        let namespace =
-            |pod: &Pod| self.namespace.is_none_or(|namespace| namespace == pod.namespace);
-        event.old.iter().chain(&event.new).any(|pod| match (self.name, self.namespace, self.node) {
-            _ if self.visible.is_some() => self.is_visible(pod),
-            (Some(_), Some(_), _) => name(pod) && namespace(pod),
-            (_, _, Some(node)) => node == pod.node,
-            _ => name(pod) && namespace(pod),
-        })
-    }
-
     pub(super) fn filter(&self) -> WatchFilter {
         let mut filter = self.namespace.map(in_namespace).unwrap_or_default();
         filter.name = self.name.map(Into::into);
