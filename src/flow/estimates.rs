@@ -1,7 +1,8 @@
 //! What forwarded requests take, learned by kind of request: for how long they hold their seats,
 //! and the bytes of their responses.
 //!
-//! A table of a fixed size: kinds that share a place share an estimate.
+//! A table of a fixed size. A kind that takes the place of another one begins anew, so that nobody
+//! teaches something about the requests of others.
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ pub struct Estimates {
 /// The estimate of one kind; zero where nothing is known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Estimate {
+    kind: u64,
     seconds: f32,
     bytes: f32,
 }
@@ -27,7 +29,7 @@ impl Default for Estimates {
 impl Estimates {
     /// Returns the time that a request of a kind is expected to take. `kind` is a hash.
     pub fn duration(&self, kind: u64, seats: u64) -> Duration {
-        let seconds = self.places.get(place(kind)).map_or(0.0, |place| place.seconds);
+        let seconds = self.of(kind).map_or(0.0, |estimate| estimate.seconds);
         if seconds > 0.0 {
             return Duration::from_secs_f32(seconds);
         }
@@ -36,13 +38,20 @@ impl Estimates {
 
     /// Returns the bytes of the responses to a kind of request; `None` before the first one.
     pub fn bytes(&self, kind: u64) -> Option<u64> {
-        let bytes = self.places.get(place(kind)).map_or(0.0, |place| place.bytes);
+        let bytes = self.of(kind).map_or(0.0, |estimate| estimate.bytes);
         (bytes > 0.0).then_some(bytes as u64)
     }
 
-    /// Notes how long a request took, and the bytes of its response if it was read to its end.
+    fn of(&self, kind: u64) -> Option<&Estimate> {
+        self.places.get(place(kind)).filter(|estimate| estimate.kind == kind)
+    }
+
+    /// Notes how long a request took, and the bytes of its objects if all were read.
     pub fn add(&mut self, kind: u64, taken: Duration, bytes: Option<u64>) {
         let Some(estimate) = self.places.get_mut(place(kind)) else { return };
+        if estimate.kind != kind {
+            *estimate = Estimate { kind, ..Estimate::default() };
+        }
         move_to(&mut estimate.seconds, taken.clamp(LEAST, MOST).as_secs_f32());
         if let Some(bytes) = bytes {
             let bytes = bytes.max(1) as f32;
@@ -88,5 +97,9 @@ mod tests {
             estimates.add(7, LEAST, Some(1_000));
         }
         assert!(estimates.bytes(7).unwrap() < 20_000);
+        let other = 7 + PLACES as u64;
+        assert_eq!(estimates.bytes(other), None);
+        estimates.add(other, LEAST, None);
+        assert_eq!(estimates.bytes(7), None, "its place was taken");
     }
 }

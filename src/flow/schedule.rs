@@ -18,7 +18,8 @@
 //! 3. A request waits only while it does not fit, while its flow has its part, while seats are
 //!    collected for a wider one, or, if it is long or wide, while those have their part.
 //! 4. Each request ends exactly once: started, or rejected, or cancelled.
-//! 5. Requests of several seats together have at most [`Scheduler::limit_wide`], or there is one.
+//! 5. A request of several seats starts if all such together have at most
+//!    [`Scheduler::limit_wide`], or if its level has no other one.
 //!
 //! 6. Of the seats that levels lend, long requests take half at most, but for one of each level. So
 //!    the other half comes back within a second.
@@ -38,7 +39,7 @@ use self::flow::Waiting;
 use self::level::{Fit, Level};
 use self::request::{
     Arrival, Arriving, LevelId, LevelSpec, Load, Manner, Outcome, RejectReason, Rejected, Ticket,
-    WaitingId, work,
+    WaitingId, WideLoad, work,
 };
 use self::share::{LevelShare, Limits, SeatSums, divide};
 
@@ -51,7 +52,7 @@ pub struct Scheduler {
     in_use: u64,
     /// The part of `in_use` that requests of several seats hold...
     wide_in_use: u64,
-    /// ...and the most of it. One request may always run.
+    /// ...and the most of it. One request of each level may always run.
     wide_max: u64,
     sums: SeatSums,
     waiting: usize,
@@ -120,12 +121,16 @@ impl Scheduler {
         self.dispatch(now);
     }
 
-    /// Returns whether a request waits because of [`Self::limit_wide`].
-    pub fn is_wide_limited(&self) -> bool {
+    /// Returns the load of requests of several seats.
+    pub fn wide_load(&self) -> WideLoad {
         let has_room = |level: &Level| {
-            level.order().widths().all(|width| width.seats == 1 || self.has_room(level, width))
+            level.order().widths().all(|width| self.has_room_for_wide(level, width.seats))
         };
-        self.wide_max < self.seats && !self.levels.iter().all(has_room)
+        WideLoad {
+            seats: self.wide_in_use,
+            seats_max: self.wide_max,
+            is_limited: !self.levels.iter().all(has_room),
+        }
     }
 
     /// Sets the number of seats. Those in use stay.

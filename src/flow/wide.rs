@@ -3,9 +3,10 @@
 //!
 //! Seats do not show it. A list that an API server encodes keeps one of its processors busy, and
 //! beyond as many lists as it has processors, each short request waits behind them. So wide
-//! requests begin with one at a time. While others wait for their turn, short requests of Weir's
-//! own measure how long the server lets them wait. As long as they take what they usually take,
-//! the limit doubles; if they take longer, it returns to the half, where it stays for a while.
+//! requests begin with one at a time. While several run or wait, short requests of Weir's own
+//! measure how long the server lets them wait. As long as they take little more than the least that
+//! one took, the limit doubles where it is used; if they take longer, it returns to the half, where
+//! it stays for a while.
 //!
 //! Pure: no I/O, no clock. Time is an argument, and may not go back.
 //!
@@ -17,14 +18,18 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct WideLimit {
     seats: u64,
-    /// The latencies of the short requests since the last change.
+    /// The latencies of the short requests since the last verdict.
     samples: Vec<Duration>,
-    /// The least latency that counted in this period, and in the one before.
-    usual: [Option<Duration>; 2],
-    usual_since: Duration,
+    /// Whether the limit was used while they were taken.
+    is_used: bool,
+    /// The least latency of this period, and of the one before.
+    least: [Option<Duration>; 2],
+    least_since: Duration,
     /// The time until which the limit does not grow, and for how long it was held.
     held_until: Duration,
     held_for: Duration,
+    /// Whether it has grown since it was held.
+    has_grown: bool,
 }
 
 impl WideLimit {
@@ -33,10 +38,12 @@ impl WideLimit {
         Self {
             seats: 1,
             samples: Vec::with_capacity(SAMPLES),
-            usual: [None; 2],
-            usual_since: now,
+            is_used: false,
+            least: [None; 2],
+            least_since: now,
             held_until: now,
             held_for: Duration::ZERO,
+            has_grown: false,
         }
     }
 
@@ -45,44 +52,50 @@ impl WideLimit {
         self.seats
     }
 
-    /// Notes how long a short request took while wide ones waited for their turn.
-    pub fn note(&mut self, now: Duration, latency: Duration) {
-        self.samples.push(latency);
+    /// Notes how long a short request took; `None` if it got no answer, or a refusal. `is_used` is
+    /// whether wide requests took much of the limit meanwhile. Returns whether the limit fell.
+    pub fn note(&mut self, now: Duration, latency: Option<Duration>, is_used: bool) -> bool {
+        if let Some(latency) = latency {
+            self.note_least(now, latency);
+        }
+        self.samples.push(latency.unwrap_or(Duration::MAX));
+        self.is_used |= is_used;
         if self.samples.len() < SAMPLES {
-            return;
+            return false;
         }
         self.samples.sort_unstable();
         let latency = self.samples.get(SAMPLES - 2).copied().unwrap_or_default();
         self.samples.clear();
-        if self.is_slow(now, latency) {
-            self.shrink(now);
-        } else if now >= self.held_until {
-            // It took more for as long as it was held before: that verdict is out of date.
-            if now >= self.held_until + self.held_for {
-                self.held_for = Duration::ZERO;
-            }
-            self.seats = self.seats.max(SEATS_FIRST / 2).saturating_mul(2).min(SEATS_MAX);
+        let is_used = std::mem::take(&mut self.is_used);
+        let least = self.least.iter().flatten().min().copied().unwrap_or_default();
+        if latency > (least * SLOW).saturating_add(PAUSE) {
+            return self.shrink(now);
         }
+        if now >= self.held_until && is_used {
+            self.has_grown = true;
+            self.seats = (self.seats * 2).clamp(SEATS_FIRST, SEATS_MAX);
+        }
+        false
     }
 
-    /// Whether short requests take much longer than usual.
-    fn is_slow(&mut self, now: Duration, latency: Duration) -> bool {
-        if now.saturating_sub(self.usual_since) >= PERIOD {
-            self.usual = [None, self.usual[0]];
-            self.usual_since = now;
+    fn note_least(&mut self, now: Duration, latency: Duration) {
+        if now.saturating_sub(self.least_since) >= PERIOD {
+            self.least = [None, self.least[0]];
+            self.least_since = now;
         }
-        let least = self.usual[0].map_or(latency, |usual| usual.min(latency));
-        self.usual[0] = Some(least);
-        let usual = self.usual[1].map_or(least, |before| before.min(least));
-        latency > (usual * SLOW).max(FAST)
+        self.least[0] = Some(self.least[0].map_or(latency, |least| least.min(latency)));
     }
 
-    fn shrink(&mut self, now: Duration) {
-        if self.seats > 1 {
+    fn shrink(&mut self, now: Duration) -> bool {
+        if std::mem::take(&mut self.has_grown) {
             self.held_for = (self.held_for * 2).clamp(HELD_MIN, HELD_MAX);
-            self.seats = if self.seats <= SEATS_FIRST { 1 } else { self.seats / 2 };
+        } else if now >= self.held_until {
+            self.held_for = HELD_MIN;
         }
         self.held_until = now + self.held_for;
+        let before = self.seats;
+        self.seats = if before <= SEATS_FIRST { 1 } else { before / 2 };
+        self.seats < before
     }
 }
 
@@ -93,12 +106,12 @@ const SAMPLES: usize = 5;
 const SEATS_FIRST: u64 = 20;
 /// More than all seats of an API server.
 const SEATS_MAX: u64 = 1 << 20;
-/// A server is slow if short requests take this many times as long as usual...
-const SLOW: u32 = 3;
-/// ...and longer than this, which is the time that Go lets a goroutine run.
-const FAST: Duration = Duration::from_millis(10);
-/// The usual latency is the least of the last two periods.
-const PERIOD: Duration = Duration::from_secs(300);
+/// A server is slow if short requests take this many times as long as the least one...
+const SLOW: u32 = 2;
+/// ...and longer by this, which is nearly the time that Go lets a goroutine run.
+const PAUSE: Duration = Duration::from_millis(8);
+/// The least latency is that of the last two periods.
+const PERIOD: Duration = Duration::from_secs(600);
 /// How long the limit stays after a growth that was too much. Each further one doubles the time.
 const HELD_MIN: Duration = Duration::from_secs(60);
 const HELD_MAX: Duration = Duration::from_secs(600);
@@ -117,7 +130,7 @@ mod tests {
             for _ in 0..SAMPLES {
                 let lists = limit.seats().div_ceil(10);
                 let waits = Duration::from_millis(30) * u32::from(lists > processors);
-                limit.note(now, Duration::from_millis(2) + waits);
+                limit.note(now, Some(Duration::from_millis(2) + waits), true);
             }
             limit.seats()
         };
@@ -145,5 +158,21 @@ mod tests {
         run(&mut limit, 0, 5, 64);
         let seats = run(&mut limit, 5, 6, 2);
         assert_eq!(seats, [160, 80, 40, 20, 20, 20]);
+        assert_eq!(limit.held_for, HELD_MIN, "it is one lesson");
+    }
+
+    #[test]
+    fn without_answers_it_does_not_grow() {
+        let mut limit = WideLimit::new(Duration::ZERO);
+        (0..20).for_each(|_| assert!(!limit.note(SECOND, None, true)));
+        assert_eq!(limit.seats(), 1);
+    }
+
+    #[test]
+    fn a_limit_that_is_not_used_stays() {
+        let mut limit = WideLimit::new(Duration::ZERO);
+        let quick = Some(Duration::from_millis(2));
+        (0..20).for_each(|_| assert!(!limit.note(SECOND, quick, false)));
+        assert_eq!(limit.seats(), 1);
     }
 }

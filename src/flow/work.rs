@@ -57,7 +57,9 @@ impl Work {
     /// Returns the bytes of a response whose like was never seen: as many as the limit allows.
     pub fn bytes_at_most(info: &RequestInfo) -> u64 {
         let limit = info.query.first("limit").and_then(|limit| limit.parse().ok());
+        let is_of_one = info.resource.as_ref().is_some_and(|resource| !resource.name.is_empty());
         match (info.verb, limit) {
+            (Verb::List, _) if is_of_one => OBJECT_BYTES,
             (Verb::List, None | Some(0)) => u64::MAX,
             (Verb::List, Some(limit)) => OBJECT_BYTES.saturating_mul(limit),
             _ => 0,

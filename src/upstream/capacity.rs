@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use http::StatusCode;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
@@ -87,14 +88,19 @@ impl ShortRequests {
         Self { server, connection: None }
     }
 
-    /// Returns how long the next one takes; at most [`SHORT_TIMEOUT`], which also stands for a
-    /// failure while the server answers others. `None` if no connection could be opened.
-    pub(crate) async fn next(&mut self, upstream: &Upstream) -> Option<Duration> {
+    /// Returns how long the next one takes: `Some(None)` if it is refused, or gets no answer in
+    /// [`SHORT_TIMEOUT`]. `None` says nothing about the load: the server is away, or has closed the
+    /// connection.
+    pub(crate) async fn next(&mut self, upstream: &Upstream) -> Option<Option<Duration>> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
                 let opened = OneServer::connect_to(upstream, &self.server).boxed();
-                with_timeout(SHORT_TIMEOUT, opened).await.ok()?
+                match with_timeout(SHORT_TIMEOUT, opened).await {
+                    Ok(connection) => connection,
+                    Err(UpstreamError::Timeout(_)) => return Some(None),
+                    Err(_) => return None,
+                }
             }
         };
         let began = Instant::now();
@@ -102,17 +108,20 @@ impl ShortRequests {
             let body = Get::json("/version").send_to(&mut connection).await?.into_body();
             read_body(body, VERSION_BYTES_MAX).await
         };
-        let is_answered = match with_timeout(SHORT_TIMEOUT, asked).await {
-            Ok(_) => true,
-            // The connection may be closed by its peer, which says nothing about the load.
-            Err(UpstreamError::Timeout(_)) => return Some(SHORT_TIMEOUT),
-            Err(UpstreamError::Status { .. }) => true,
-            Err(_) => false,
-        };
-        is_answered.then(|| {
-            self.connection = Some(connection);
-            began.elapsed()
-        })
+        match with_timeout(SHORT_TIMEOUT, asked).await {
+            Err(UpstreamError::Timeout(_)) => Some(None),
+            Err(UpstreamError::Status { code, .. })
+                if code == StatusCode::TOO_MANY_REQUESTS || code.is_server_error() =>
+            {
+                Some(None)
+            }
+            Ok(_) | Err(UpstreamError::Status { .. }) => {
+                let latency = began.elapsed();
+                self.connection = Some(connection);
+                Some(Some(latency))
+            }
+            Err(_) => None,
+        }
     }
 }
 
@@ -120,7 +129,7 @@ impl ShortRequests {
 const NOMINAL_SEATS: &[u8] = b"apiserver_flowcontrol_nominal_limit_seats{";
 /// More than any API server has.
 const SEATS_MAX: f64 = 1e6;
-const METRICS_TIMEOUT: Duration = Duration::from_secs(30);
+const METRICS_TIMEOUT: Duration = Duration::from_secs(10);
 const METRICS_BYTES_MAX: usize = 256 << 20;
 const LINE_BYTES_MAX: usize = 16 << 10;
 /// The longest wait for a short request.

@@ -112,7 +112,9 @@ impl Pool {
         let alone = match options {
             SendOptions { unproven: true, .. } => Some(unproven),
             // The pin of older reads is that of the group.
-            SendOptions { is_wide: true, pin: None, .. } => Some(&self.wide),
+            SendOptions { is_wide: true, pin: None, .. } => {
+                Some(&self.wide).filter(|wide| wide.has_free())
+            }
             _ => None,
         };
         if let Some(connections) = alone {

@@ -70,11 +70,24 @@ impl Dispatcher {
 
     /// Marks the watchers that the events from number `from` on concern. Returns these watchers;
     /// the caller wakes them after publishing the state.
+    ///
+    /// The mutex is held meanwhile, so that the work is bounded: with many filters or events, some
+    /// watchers are marked for events that they evaluate themselves.
     pub(super) fn mark(&self, state: &State, from: u64) -> Vec<Arc<Cursor>> {
         let mut groups: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-        for (seq, event) in state.history().events(from, state.history().end_seq()) {
+        let (end, mut budget) = (state.history().end_seq(), COMPARISONS_MAX + CANDIDATES_MAX);
+        for (seq, event) in state.history().events(from, end) {
+            if budget == 0 {
+                for group in self.groups.values() {
+                    groups.entry(*group).or_insert((seq, seq)).1 = end - 1;
+                }
+                break;
+            }
             self.index.for_each(event, |group, filter| {
-                if event.event_for(filter).is_some() {
+                let is_evaluated = budget > CANDIDATES_MAX;
+                let cost = if is_evaluated { 1 + filter.terms() } else { 1 };
+                budget = budget.saturating_sub(cost);
+                if !is_evaluated || event.event_for(filter).is_some() {
                     groups.entry(group).or_insert((seq, seq)).1 = seq;
                 }
             });
@@ -92,7 +105,13 @@ impl Dispatcher {
     /// Ends every watcher at `state` and returns them. The caller wakes them after publishing the
     /// next state.
     pub(super) fn end_all(&mut self, state: &Arc<State>, cause: EndCause) -> Vec<Arc<Cursor>> {
-        self.end_some(state, cause, |_| true)
+        self.groups.clear();
+        self.index.clear();
+        let ended = std::mem::take(&mut self.cursors).into_values();
+        let end = |cursor: &Arc<Cursor>| {
+            cursor.set_end(WatchEnd { state: Arc::clone(state), cause });
+        };
+        ended.inspect(end).collect()
     }
 
     /// Ends, as [`Self::end_all`] does, the watchers for which `is_ended` returns true.
@@ -161,3 +180,9 @@ impl Dispatcher {
         has_none && self.groups.is_empty() && self.index.is_empty()
     }
 }
+
+/// The comparisons of filters in one call of [`Dispatcher::mark`]: about a millisecond. Those of
+/// the previous object count as the ones of the new.
+const COMPARISONS_MAX: usize = 50_000;
+/// The candidates that are then marked without a comparison, before all watchers are.
+const CANDIDATES_MAX: usize = 50_000;

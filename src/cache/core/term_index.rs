@@ -4,8 +4,8 @@
 //! field or a label, or a label with any value; within the namespace that it requires, or within
 //! all. An event looks up the terms of its object, before and after it, and finds the filters
 //! there. A filter that requires none of these (`!k`, `k!=v`, a shard) is found with every event of
-//! its namespace, and one of a user who may see a part of the collection with every event of that
-//! part.
+//! its namespace, and one of a user who may see a few parts of the collection with every event of
+//! these.
 //!
 //! A term is a path of up to three steps: the namespace, the attribute and its value. Its key is
 //! the hash of the last step and of the key before it, so that a look-up builds no string. Terms
@@ -106,6 +106,11 @@ impl TermIndex {
         }
     }
 
+    /// Removes all filters.
+    pub(super) fn clear(&mut self) {
+        self.terms.clear();
+    }
+
     /// Returns whether there are no filters.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
@@ -125,7 +130,8 @@ impl TermIndex {
             let path = |required| self.path(namespace, Some(required));
             return required.into_iter().map(path).collect();
         }
-        let visible = filter.visible.as_ref().filter(|_| namespace.is_empty());
+        let is_held_by_parts = |parts: usize| namespace.is_empty() && parts <= VALUES_MAX;
+        let visible = filter.visible.as_ref().filter(|one| is_held_by_parts(one.parts().count()));
         let Some(visible) = visible else { return vec![self.path(namespace, None)] };
         let path = |part: &str| match part.strip_suffix('/') {
             Some(namespace) => self.path(namespace, None),
@@ -177,6 +183,6 @@ impl TermIndex {
 
 /// The path without steps.
 const ROOT: u64 = 0;
-/// The most values of a label under which one filter is held. With more of them, it is held under
-/// the label, so that the index takes no more memory than the selector's text.
+/// The most values of a label, or visible parts, under which one filter is held. With more of
+/// them, it is held under the label or under no term: each takes some hundred bytes.
 const VALUES_MAX: usize = 16;

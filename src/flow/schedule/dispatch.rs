@@ -61,10 +61,16 @@ impl Scheduler {
 
     /// Whether another request of this width leaves to others what is theirs, however many seats
     /// are free.
-    pub(super) fn has_room(&self, level: &Level, Width { seats, is_long }: Width) -> bool {
+    fn has_room(&self, level: &Level, Width { seats, is_long }: Width) -> bool {
+        self.has_room_for_wide(level, seats) && (!is_long || self.has_room_for_long(level, seats))
+    }
+
+    /// Whether wide requests keep to their limit with another one. Each level may always run one,
+    /// so that none starves.
+    pub(super) fn has_room_for_wide(&self, level: &Level, seats: u64) -> bool {
         let is_exempt = level.spec.manner == Manner::Exempt;
-        let is_within = self.wide_in_use == 0 || self.wide_in_use + seats <= self.wide_max;
-        (seats == 1 || is_exempt || is_within) && (!is_long || self.has_room_for_long(level, seats))
+        let is_within = !level.has_wide() || self.wide_in_use + seats <= self.wide_max;
+        seats == 1 || is_exempt || is_within
     }
 
     /// Whether another long request leaves half of what is lent to those that end soon. A level may
@@ -163,13 +169,11 @@ impl Scheduler {
         let id_of = |head: &Head| WaitingId { level: place, flow: head.flow, number: head.number };
         let (mut is_first, mut does_not_fit) = (true, None);
         let (mut is_long_held, mut is_wide_held) = (false, false);
-        let search = level.order().search(|width, head| {
-            let Width { seats, is_long } = width;
+        let search = level.order().search(|Width { seats, is_long }, head| {
             // No seats are collected for a long or wide request that would leave too few to
             // others, since they would be idle for long. But no other one passes it.
-            let has_room = self.has_room(level, width);
-            is_long_held |= is_long && !has_room;
-            is_wide_held |= seats > 1 && !has_room;
+            is_long_held |= is_long && !self.has_room_for_long(level, seats);
+            is_wide_held |= !self.has_room_for_wide(level, seats);
             if is_long && is_long_held || seats > 1 && is_wide_held {
                 return SearchStep::OtherWidth;
             }

@@ -122,6 +122,10 @@ impl Level {
         }
     }
 
+    pub(super) fn has_wide(&self) -> bool {
+        self.wide_in_use > 0
+    }
+
     pub(super) fn has_long(&self) -> bool {
         self.long_in_use > 0
     }

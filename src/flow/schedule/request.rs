@@ -126,6 +126,17 @@ pub struct Load {
     pub least: u64,
 }
 
+/// The load of requests of several seats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WideLoad {
+    /// Their seats in use.
+    pub seats: u64,
+    /// The most of these.
+    pub seats_max: u64,
+    /// Whether one waits because of that.
+    pub is_limited: bool,
+}
+
 impl Arriving {
     /// Whether it is expected to hold its seats for long.
     pub(super) fn is_long(&self) -> bool {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use http::StatusCode;
 use tokio::time::{Instant, sleep};
 
 use crate::server::flow_control::limits::ServerLimits;
@@ -12,6 +13,7 @@ use crate::server::flow_control::queue::Queue;
 use crate::upstream::Upstream;
 use crate::upstream::capacity::{ShortRequests, nominal_seats};
 use crate::upstream::endpoints::ApiServer;
+use crate::upstream::error::UpstreamError;
 
 /// Reads the seats of the API servers from their metrics, until it is dropped: when a server is
 /// found or usable again, and from time to time, since a balancer hides a server that restarts.
@@ -19,32 +21,41 @@ pub(super) async fn learn_seats(limits: &ServerLimits, upstream: &Upstream) {
     if limits.seats.is_some() {
         return;
     }
-    let mut read: Vec<(Arc<ApiServer>, Instant)> = Vec::new();
+    // The servers that were asked, and the time until which they are not asked again.
+    let mut asked: Vec<(Arc<ApiServer>, Instant)> = Vec::new();
     loop {
         let servers = upstream.endpoints().servers();
         let is_usable = |server: &&Arc<ApiServer>| server.is_admitted() && server.is_usable();
-        read.retain(|(server, at)| {
+        asked.retain(|(server, until)| {
             let is_in_set = servers.iter().any(|other| Arc::ptr_eq(other, server));
-            is_in_set && is_usable(&server) && at.elapsed() < READ_AGAIN
+            is_in_set && is_usable(&server) && Instant::now() < *until
         });
         for server in servers.iter().filter(is_usable) {
-            if read.iter().any(|(other, _)| Arc::ptr_eq(other, server)) {
+            if asked.iter().any(|(other, _)| Arc::ptr_eq(other, server)) {
                 continue;
             }
-            read.push((Arc::clone(server), Instant::now()));
             let url = &server.endpoint;
-            match nominal_seats(upstream, server).await {
-                Ok(seats) => limits.learned(server.key, url, seats),
-                Err(error) => {
-                    tracing::info!(server = %url, %error, "cannot read the seats of an API server from its metrics");
+            let interval = match nominal_seats(upstream, server).await {
+                Ok(seats) => {
+                    limits.learned(server.key, url, seats);
+                    READ_INTERVAL
                 }
-            }
+                Err(error @ UpstreamError::Status { code: StatusCode::FORBIDDEN, .. }) => {
+                    tracing::info!(server = %url, %error, "Weir may not read the seats of an API server");
+                    READ_INTERVAL
+                }
+                Err(error) => {
+                    tracing::debug!(server = %url, %error, "cannot read the seats of an API server");
+                    RETRY_INTERVAL
+                }
+            };
+            asked.push((Arc::clone(server), Instant::now() + interval));
         }
         sleep(LOOK_INTERVAL).await;
     }
 }
 
-/// Sends short requests while wide ones wait, and lets the queue send as many wide ones as the
+/// Sends short requests while wide ones run or wait, and lets the queue send as many wide ones as the
 /// short ones allow, until it is dropped.
 pub(super) async fn learn_wide(limits: &ServerLimits, queue: &Queue, upstream: &Upstream) {
     if !limits.limits_wide {
@@ -52,7 +63,7 @@ pub(super) async fn learn_wide(limits: &ServerLimits, queue: &Queue, upstream: &
     }
     let mut requests: Vec<(u64, ShortRequests)> = Vec::new();
     loop {
-        queue.until_wide_limited().await;
+        let load = queue.until_wide().await;
         let endpoints = upstream.endpoints();
         let (servers, used) = (endpoints.servers(), endpoints.chosen_from());
         requests.retain(|(key, _)| used.contains(key));
@@ -62,9 +73,8 @@ pub(super) async fn learn_wide(limits: &ServerLimits, queue: &Queue, upstream: &
             }
         }
         let asked = requests.iter_mut().map(async |(key, requests)| {
-            let latency = requests.next(upstream).await;
-            if let Some(latency) = latency {
-                queue.set_allotment(&limits.waited(*key, latency));
+            if let Some(latency) = requests.next(upstream).await {
+                queue.set_allotment(&limits.waited(*key, latency, load));
             }
         });
         join_all(asked).await;
@@ -74,6 +84,8 @@ pub(super) async fn learn_wide(limits: &ServerLimits, queue: &Queue, upstream: &
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// kube-apiserver reads its flags when it starts. Prometheus asks for the metrics each 30 seconds.
-const READ_AGAIN: Duration = Duration::from_secs(600);
+const READ_INTERVAL: Duration = Duration::from_secs(600);
+/// After a failure, such as while the server starts.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Five of these make a verdict.
 const SHORT_INTERVAL: Duration = Duration::from_millis(40);

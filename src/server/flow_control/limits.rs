@@ -24,6 +24,7 @@ use self::metrics::{LimitFamilies, LimitMetrics};
 use crate::config::{FlowControlConfig, FlowControlMode, SEATS_PER_SERVER};
 use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::refusals::Refusals;
+use crate::flow::schedule::request::WideLoad;
 use crate::flow::wide::WideLimit;
 use crate::server::flow_control::queue::{Allotment, Queue};
 use crate::upstream::Upstream;
@@ -122,7 +123,7 @@ impl ServerLimits {
 
     /// Notes the seats that the metrics of a server name.
     pub(super) fn learned(&self, server: u64, url: &Endpoint, seats: Option<u64>) {
-        let seats = seats.filter(|seats| *seats > 0);
+        let seats = seats.map(|seats| seats.max(FLOOR));
         let before =
             self.update(server, |_, limited| std::mem::replace(&mut limited.nominal, seats));
         if before != seats {
@@ -131,10 +132,20 @@ impl ServerLimits {
         }
     }
 
-    /// Notes how long a short request took while wide ones waited. Returns what the queue may send
-    /// now.
-    pub(super) fn waited(&self, server: u64, latency: Duration) -> Allotment {
-        self.update(server, |now, limited| limited.wide.note(now, latency));
+    /// Notes how long a short request took. Returns what the queue may send now.
+    pub(super) fn waited(
+        &self,
+        server: u64,
+        latency: Option<Duration>,
+        load: WideLoad,
+    ) -> Allotment {
+        let is_used = load.is_limited || load.seats * 2 > load.seats_max;
+        self.update(server, |now, limited| {
+            // Until those that run have ended, they say nothing about a lower limit.
+            if load.seats <= load.seats_max || limited.wide.seats() == 1 {
+                limited.wide.note(now, latency, is_used);
+            }
+        });
         self.allotment(&self.inner.lock())
     }
 
@@ -183,7 +194,10 @@ impl ServerLimits {
         let first = servers.first().and_then(|(refusals, _)| *refusals);
         let refused = first.into_iter().flat_map(Refusals::levels);
         let caps = refused.filter_map(|(level, _)| cap(level)).collect();
-        let wide = |key: &u64| inner.servers.get(key).map_or(1, |server| server.wide.seats());
+        let wide = |key: &u64| {
+            let seats = inner.servers.get(key).map_or(1, |server| server.wide.seats());
+            seats.min(self.ceiling(inner, *key))
+        };
         let wide_seats = self.limits_wide.then(|| inner.used.iter().map(wide).sum());
         Allotment { seats: seats as u64, caps, wide_seats }
     }
@@ -249,7 +263,7 @@ fn seats_left(refusals: &Refusals, ceiling: u64) -> u64 {
     limit.clamp(FLOOR.min(ceiling), ceiling)
 }
 
-/// The least seats of a server: what one busy controller needs.
+/// The least seats of a server: fewer leave no part to the smallest priority level.
 const FLOOR: u64 = 20;
 
 /// Evaluates the API servers until it is dropped, and lets the queue send what they can do.

@@ -25,7 +25,7 @@ use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
 use crate::flow::schedule::Scheduler;
 use crate::flow::schedule::request::{
-    Arrival, Arriving, LevelId, LevelSpec, Manner, Outcome, Rejected, Ticket, WaitingId,
+    Arrival, Arriving, LevelId, LevelSpec, Manner, Outcome, Rejected, Ticket, WaitingId, WideLoad,
 };
 use crate::flow::schedule::share::LevelShare;
 use crate::server::flow_control::metrics::{FlowMetrics, LevelMetrics};
@@ -38,8 +38,8 @@ pub(super) struct Queue {
     began: Instant,
     /// Whether requests wait; else it is only counted how many would.
     enforces: bool,
-    /// Notified when a request of several seats waits.
-    wide_waits: Notify,
+    /// Notified when a request of several seats begins or waits.
+    wide_began: Notify,
     metrics: FlowMetrics,
 }
 
@@ -107,8 +107,8 @@ impl Queue {
     pub(super) fn new(enforces: bool, seats: u64, metrics: FlowMetrics) -> Arc<Self> {
         let allotment = Allotment { seats, ..Allotment::default() };
         let inner = Mutex::new(Inner { allotment, ..Inner::default() });
-        let wide_waits = Notify::new();
-        Arc::new(Self { inner, began: Instant::now(), enforces, wide_waits, metrics })
+        let wide_began = Notify::new();
+        Arc::new(Self { inner, began: Instant::now(), enforces, wide_began, metrics })
     }
 
     /// Replaces the levels; without a plan, as in a sidecar, one level has all seats.
@@ -171,11 +171,15 @@ impl Queue {
         load.map_or(0.0, |load| load.seats as f64 / load.nominal.max(1) as f64)
     }
 
-    /// Waits until a request of several seats waits because others have all that such requests may
-    /// have.
-    pub(super) async fn until_wide_limited(&self) {
-        while !self.inner.lock().scheduler.is_wide_limited() {
-            self.wide_waits.notified().await;
+    /// Waits until several requests of several seats run, or one waits for others to end. Returns
+    /// their load.
+    pub(super) async fn until_wide(&self) -> WideLoad {
+        loop {
+            let load = self.inner.lock().scheduler.wide_load();
+            if load.is_limited || load.seats > ONE_LIST {
+                return load;
+            }
+            self.wide_began.notified().await;
         }
     }
 
@@ -213,9 +217,6 @@ impl Queue {
                 inner.count(request.level, LevelMetrics::queue);
                 let (sender, receiver) = oneshot::channel();
                 inner.waiting.insert(id, sender);
-                if request.seats > 1 {
-                    self.wide_waits.notify_one();
-                }
                 Ok(Seats::Later(Waiter {
                     queue: Arc::clone(self),
                     id,
@@ -232,6 +233,9 @@ impl Queue {
                 Err(rejected)
             }
         };
+        if request.seats > 1 {
+            self.wide_began.notify_one();
+        }
         self.settle(&mut inner, Some(level));
         answer
     }
@@ -385,6 +389,8 @@ fn shared_seats(total: u64) -> u64 {
     total.saturating_sub(RESERVE_MIN.max(total / RESERVE_PART)).max(1)
 }
 
+/// The seats of one list that a watch cache answers.
+const ONE_LIST: u64 = 10;
 const RESERVE_MIN: u64 = 8;
 const RESERVE_PART: u64 = 10;
 /// Requests whose user is unknown have a small part of their own, so that a flood of forged tokens

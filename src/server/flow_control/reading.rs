@@ -15,7 +15,6 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
 
-use crate::flow::doctor::GZIP_RATIO;
 use crate::flow::read_pace::ReadPace;
 use crate::flow::schedule::request::Ticket;
 use crate::upstream::pool::{Body, BodyError};
@@ -27,8 +26,8 @@ pub(crate) struct Reading {
     read: AtomicU64,
     /// Whether it was read to its end.
     has_ended: AtomicBool,
-    /// The bytes of the objects for each byte that is sent.
-    expansion: u64,
+    /// The bytes of the objects for each byte that is sent; `None` for a response without any.
+    expansion: Option<u64>,
     /// Whether the last piece was handed out, and the client has asked for no other.
     waits_for_client: AtomicBool,
 }
@@ -41,8 +40,7 @@ pub(super) struct SeatedReading {
 }
 
 impl Reading {
-    pub(super) fn new(body: Body, is_compressed: bool) -> Self {
-        let expansion = if is_compressed { GZIP_RATIO as u64 } else { 1 };
+    pub(super) fn new(body: Body, expansion: Option<u64>) -> Self {
         Self { body: Mutex::new(Some(body)), expansion, ..Self::ended() }
     }
 
@@ -50,7 +48,7 @@ impl Reading {
     pub(super) fn ended() -> Self {
         let (read, waits_for_client) = (AtomicU64::new(0), AtomicBool::new(false));
         let has_ended = AtomicBool::new(false);
-        Self { body: Mutex::new(None), read, has_ended, expansion: 1, waits_for_client }
+        Self { body: Mutex::new(None), read, has_ended, expansion: None, waits_for_client }
     }
 
     /// Polls the body. One that was dropped is an error.
@@ -89,7 +87,8 @@ impl Reading {
     /// Returns the bytes of the objects, if the response was read to its end.
     pub(super) fn whole(&self) -> Option<u64> {
         let has_ended = self.has_ended.load(Ordering::Relaxed);
-        has_ended.then(|| self.read.load(Ordering::Relaxed).saturating_mul(self.expansion))
+        let expansion = self.expansion.filter(|_| has_ended)?;
+        Some(self.read.load(Ordering::Relaxed).saturating_mul(expansion))
     }
 
     /// Drops the body: its request to the API server ends.

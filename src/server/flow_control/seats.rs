@@ -66,7 +66,8 @@ impl FlowControl {
         let observer = Flight::new(&self.limits, queue, target);
         Ok(queue.ask(SeatRequest {
             level: &class.level,
-            flow,
+            // The short requests of a flow do not wait for its wide ones.
+            flow: flow ^ u64::from(seats > 1),
             seats,
             kind,
             wait_max: wait_max(info, &class.level),

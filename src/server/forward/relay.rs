@@ -21,7 +21,6 @@ use crate::server::forward::watch::ForwardedWatch;
 use crate::server::http::body::Body;
 use crate::server::http::headers;
 use crate::server::request::holds::Holds;
-use crate::upstream::bounded::is_gzip;
 use crate::upstream::{RequestBody, pool};
 
 pub(crate) enum ClientBody {
@@ -87,10 +86,7 @@ pub(super) fn relay_response(
         _ => {
             holds.budget = claim.and_then(ForwardClaim::into_permit);
             match holds.seats.as_mut().filter(|_| !body.is_end_stream()) {
-                Some(seats) => {
-                    let reading = seats.read(body, is_gzip(&parts.headers));
-                    Body::Seated { reading, holds }
-                }
+                Some(seats) => Body::Seated { reading: seats.read(body, &parts), holds },
                 None => Body::Upstream { body: Box::new(body), holds },
             }
         }

@@ -59,8 +59,9 @@ pub(super) async fn send_http1(
     let late_after = if lease.is_reused() { LATE_AFTER } else { LATE_AFTER_NEW };
     let is_first = attempt.leaving.is_some_and(|leaving| leaving.is_first);
     let leaves = async {
-        // An API server that is slow would get each slow read three times.
-        if !is_first {
+        // An API server that is slow would get each slow read three times, and each large list,
+        // which may take longer until it begins, twice.
+        if !is_first || attempt.options.is_wide {
             std::future::pending().await
         }
         attempt.until_may_leave(sleep(late_after)).await;

@@ -114,6 +114,11 @@ impl Connections {
         })
     }
 
+    /// Whether another connection may be used now.
+    pub(super) fn has_free(&self) -> bool {
+        self.permits.available_permits() > 0
+    }
+
     /// Returns an idle connection or opens one. Waits up to [`ACQUIRE_TIMEOUT`] while all allowed
     /// connections are in use. Prefers the connection that requests with this `pin` used before.
     pub(super) async fn acquire(&self, pin: Option<u64>) -> Result<Acquired, UpstreamError> {

@@ -122,6 +122,20 @@ fn an_event_marks_the_watches_that_it_concerns_and_no_others() {
     assert_eq!(marked(&cluster_scoped, None, named("b")), none);
 }
 
+/// With more comparisons than the mutex may be held for, a watch may be marked that nothing
+/// concerns: it finds out itself.
+#[test]
+fn many_costly_filters_are_not_all_evaluated_under_the_mutex() {
+    let values: Vec<String> = (0..480).map(|number| format!("v{number}")).collect();
+    let mut filters = vec![by("app=v0", "")];
+    let costly = |number| by(&format!("app notin ({}),!k{number}", values.join(",")), "");
+    filters.extend((0..300).map(costly));
+    let change = Change::Upsert(pod(("ns1", "a", 6), &[("app", "v0")], None));
+    let marked = marked(&filters, None, change);
+    assert!(marked.contains(&0), "the one that matches");
+    assert!((100..300).contains(&marked.len()), "{}", marked.len());
+}
+
 #[test]
 fn a_filter_is_found_by_its_narrowest_term() {
     let mut index = TermIndex::default();

@@ -170,9 +170,11 @@ impl Run {
         let is_behind = |id: &WaitingId, request: &Arriving| {
             heads.iter().any(|(other, first)| {
                 let is_before = other.level == id.level && order(other) < order(id);
-                let is_alike = is_long(request.guess) && is_long(first.guess)
-                    || request.seats > 1 && first.seats > 1;
-                is_before && is_alike && !self.leaves_room(id.level, first)
+                let is_held_long = is_long(request.guess)
+                    && is_long(first.guess)
+                    && !self.leaves_half(id.level, first.seats);
+                let is_held_wide = request.seats > 1 && !self.keeps_to_wide(id.level, first.seats);
+                is_before && (is_held_long || is_held_wide)
             })
         };
         for (id, request) in &heads {
@@ -183,16 +185,19 @@ impl Run {
 
     /// Whether long and wide requests leave to others what is theirs, if this one runs as well.
     fn leaves_room(&self, level: usize, request: &Arriving) -> bool {
-        let wide: u64 = self.wide_seats().sum();
-        let is_within = wide == 0 || wide + request.seats <= self.scheduler.wide_max;
-        (request.seats == 1 || self.is_exempt(level) || is_within)
+        self.keeps_to_wide(level, request.seats)
             && (!is_long(request.guess) || self.leaves_half(level, request.seats))
     }
 
-    /// Returns the seats of each wide request that runs.
-    pub(super) fn wide_seats(&self) -> impl Iterator<Item = u64> {
+    /// Whether wide requests keep to their limit, if one of this level runs with these seats; or
+    /// whether that is the only one of its level.
+    pub(super) fn keeps_to_wide(&self, level: usize, seats: u64) -> bool {
         let limited = self.running.iter().filter(|(ticket, _)| !self.is_exempt(ticket.level));
-        limited.map(|(ticket, _)| ticket.seats).filter(|seats| *seats > 1)
+        let wide = || limited.clone().map(|(ticket, _)| ticket).filter(|ticket| ticket.seats > 1);
+        let all: u64 = wide().map(|ticket| ticket.seats).sum();
+        let is_first = !wide().any(|ticket| ticket.level == level);
+        let is_within = is_first || all + seats <= self.scheduler.wide_max;
+        seats == 1 || self.is_exempt(level) || is_within
     }
 
     /// Whether long requests have at most half of what is lent, if another one of this level runs

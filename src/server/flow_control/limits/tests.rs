@@ -71,7 +71,8 @@ fn wide_requests_begin_with_one_and_grow_while_short_ones_are_quick() {
     let limits = limits(FlowControlMode::Enforce);
     limits.changed(Keys::from_slice(&[1, 2]));
     assert_eq!(limits.allotment(&limits.inner.lock()).wide_seats, Some(2));
-    let quick = |_| limits.waited(1, Duration::from_millis(2)).wide_seats;
+    let load = WideLoad { seats: 8, seats_max: 2, is_limited: true };
+    let quick = |_| limits.waited(1, Some(Duration::from_millis(2)), load).wide_seats;
     let grown: Vec<Option<u64>> = (0..5).map(quick).collect();
     assert_eq!(grown[4], Some(21), "each server has a limit of its own");
     let off = self::limits(FlowControlMode::Observe);

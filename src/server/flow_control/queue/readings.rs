@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
+use http::response::Parts;
+
 use super::{Inner, Queue, SeatHold};
+use crate::flow::doctor::GZIP_RATIO;
 use crate::flow::read_pace::{Pace, ReadPace};
 use crate::server::flow_control::reading::{Reading, SeatedReading};
+use crate::upstream::bounded::is_gzip;
 use crate::upstream::pool::Body;
 
 impl Queue {
@@ -56,8 +61,10 @@ impl SeatHold {
 
     /// Returns the body of the response that holds these seats. The queue observes how fast it is
     /// read.
-    pub(crate) fn read(&mut self, body: Body, is_compressed: bool) -> Arc<Reading> {
-        let reading = Arc::new(Reading::new(body, is_compressed));
+    pub(crate) fn read(&mut self, body: Body, head: &Parts) -> Arc<Reading> {
+        let ratio = if is_gzip(&head.headers) { GZIP_RATIO as u64 } else { 1 };
+        let expansion = (head.status == StatusCode::OK).then_some(ratio);
+        let reading = Arc::new(Reading::new(body, expansion));
         self.follow(Arc::clone(&reading));
         reading
     }
