@@ -445,7 +445,7 @@ proptest! {
             splitter.push(Bytes::copy_from_slice(&[*byte]), &mut frames).unwrap();
         }
         splitter.finish().unwrap();
-        prop_assert_eq!(&*frames[0].event, "MODIFIED");
+        prop_assert_eq!(frames[0].event, frame::FrameType::Modified);
         let ingested =
             ingest::object(&frames[0].object, &config_maps(), Representation::MetadataProtobuf);
         prop_assert_eq!(ingested.unwrap().key, object.key);
