@@ -222,6 +222,8 @@ async fn read(
                 }
                 if bytes >= BATCH_MAX_BYTES {
                     buffer.put(&mut events, std::mem::take(&mut bytes), received).await;
+                    // The reflector may wait for this thread.
+                    tokio::task::yield_now().await;
                     received = Instant::now();
                 }
             }
