@@ -1,6 +1,6 @@
 //! Splits a stream of watch frames, wherever its chunks may be cut.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -24,9 +24,8 @@ weir_api::labels! {
 }
 
 impl FrameType {
-    fn parse(text: &[u8]) -> Result<Self, FrameError> {
-        let mut all = Self::ALL.into_iter();
-        all.find(|event| event.as_str().as_bytes() == text).ok_or(FrameError::Malformed)
+    fn parse(text: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.as_str().as_bytes() == text)
     }
 }
 
@@ -126,13 +125,8 @@ impl FrameSplitter {
     /// Returns how many bytes from a chunk on the frame ends; `None` if its length has not arrived.
     /// Checks that length before any of the frame is buffered.
     fn missing(&self, chunk: &[u8]) -> Result<Option<usize>, FrameError> {
-        let mut arrived = self.partial.iter().chain(chunk);
-        let mut length = [0; size_of::<u32>()];
-        for byte in &mut length {
-            let Some(next) = arrived.next() else { return Ok(None) };
-            *byte = *next;
-        }
-        let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        let Ok(length) = self.partial.as_ref().chain(chunk).try_get_u32() else { return Ok(None) };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
         self.check(length)?;
         Ok(Some((size_of::<u32>() + length).saturating_sub(self.partial.len())))
     }
@@ -155,19 +149,17 @@ impl FrameSplitter {
 /// beginning and end. Its object is not parsed here, so that it is parsed once.
 fn parse_line(line: Bytes) -> Result<RawFrame, FrameError> {
     if let Some((event, object)) = parse_canonical_line(&line) {
-        let object = line.slice_ref(object);
-        return Ok(RawFrame { event: FrameType::parse(event)?, object, bytes: line });
+        return Ok(RawFrame { event, object: line.slice_ref(object), bytes: line });
     }
     parse_any_line(line)
 }
 
-fn parse_canonical_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
+fn parse_canonical_line(line: &[u8]) -> Option<(FrameType, &[u8])> {
     let rest = line.strip_prefix(br#"{"type":""#)?;
     let (event, rest) = rest.split_at_checked(rest.iter().position(|byte| *byte == b'"')?)?;
     let object = rest.strip_prefix(br#"","object":"#)?.trim_ascii_end().strip_suffix(b"}")?;
-    let is_plain = event.iter().all(u8::is_ascii_uppercase);
     let is_object = object.starts_with(b"{") && object.ends_with(b"}");
-    (is_plain && is_object).then_some((event, object))
+    FrameType::parse(event).filter(|_| is_object).zip(Some(object))
 }
 
 /// Parses a JSON frame in any other form.
@@ -182,7 +174,7 @@ fn parse_any_line(line: Bytes) -> Result<RawFrame, FrameError> {
         object: &'a RawValue,
     }
     let frame: Frame<'_> = serde_json::from_slice(&line).map_err(|_| FrameError::Malformed)?;
-    let event = FrameType::parse(frame.event.as_bytes())?;
+    let event = FrameType::parse(frame.event.as_bytes()).ok_or(FrameError::Malformed)?;
     let object = line.slice_ref(frame.object.get().as_bytes());
     Ok(RawFrame { event, object, bytes: line })
 }
@@ -191,8 +183,8 @@ fn parse_event(frame: Bytes) -> Result<RawFrame, FrameError> {
     let message = frame.get(size_of::<u32>()..).ok_or(FrameError::Malformed)?;
     let [event, extension] = exact_fields(message).ok_or(FrameError::Malformed)?;
     let [object] = exact_fields(extension).ok_or(FrameError::Malformed)?;
-    let (event, object) = (FrameType::parse(event)?, frame.slice_ref(object));
-    Ok(RawFrame { event, object, bytes: frame })
+    let event = FrameType::parse(event).ok_or(FrameError::Malformed)?;
+    Ok(RawFrame { event, object: frame.slice_ref(object), bytes: frame })
 }
 
 /// Returns the first `N` fields of a message that has each of them once and no other: Weir would

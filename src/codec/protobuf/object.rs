@@ -136,15 +136,10 @@ impl<'a> ParsedObject<'a> {
                 _ => {}
             }
         }
+        // The last value of a key counts, as in every map of protobuf. Reversed, it is the first.
+        read.labels.reverse();
         read.labels.sort_by_key(|(key, _)| *key);
-        // The last value of a key counts, as in every map of protobuf.
-        read.labels.dedup_by(|next, kept| {
-            let is_same = next.0 == kept.0;
-            if is_same {
-                *kept = *next;
-            }
-            is_same
-        });
+        read.labels.dedup_by_key(|(key, _)| *key);
         if let Some((digits, at)) = number {
             let text = std::str::from_utf8(digits).map_err(|_| Malformed)?;
             read.resource_version = ResourceVersion::parse(text);
