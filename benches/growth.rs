@@ -25,6 +25,8 @@ mod curve;
 mod events;
 #[path = "growth/filtered.rs"]
 mod filtered;
+#[path = "growth/ingest.rs"]
+mod ingest;
 #[path = "support/lists.rs"]
 #[expect(dead_code, reason = "other benches use more of it")]
 mod lists;
@@ -67,7 +69,7 @@ fn main() -> ExitCode {
         memory::print_memory_per_object(count.parse().expect("a number"));
         return ExitCode::SUCCESS;
     }
-    let curves: [(&str, Measure); 12] = [
+    let curves: [(&str, Measure); 13] = [
         ("update", objects::update),
         ("read", objects::read),
         ("list", objects::list),
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         ("watch-memory", watches::memory),
         ("shards", shards::grow),
         ("filtered", filtered::grow),
+        ("ingest", ingest::cost),
     ];
     let mut results = Results::read();
     let mut holds = true;

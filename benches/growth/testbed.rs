@@ -36,7 +36,7 @@ impl Testbed {
     pub(crate) async fn start() -> Self {
         let pods = tokio::task::spawn_blocking(Pods::json).await.expect("a pod");
         let upstream = Upstream::start(pods, PODS).await;
-        let weir = Weir::start(&upstream.kubeconfig(), json!({})).await;
+        let weir = Weir::start(upstream.kubeconfig(), json!({})).await;
         warm(weir.address, "/api/v1/pods").await;
         Self { upstream: Arc::new(upstream), weir, epoch: Instant::now() }
     }

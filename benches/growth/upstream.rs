@@ -28,7 +28,7 @@ use crate::pods::{self, PodId, Pods};
 const FRAMES_MAX: usize = 10_000;
 /// Disables the simulator's bookmarks, whose revisions would be older than those of the added
 /// changes.
-const NEVER: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const NEVER: Duration = Duration::from_secs(24 * 3600);
 /// Marks the watches by which Weir finds out the upstream's current revision. They have a selector
 /// that matches nothing, so no changes are added to them.
 const PROBE: &str = "labelSelector";
@@ -36,12 +36,38 @@ const PROBE: &str = "labelSelector";
 pub(crate) struct Upstream {
     simulator: Simulator,
     pods: Pods,
-    address: SocketAddr,
+    kubeconfig: String,
     watches: Arc<Watches>,
     made: AtomicU64,
 }
 
-type Watches = Mutex<Vec<mpsc::Sender<Bytes>>>;
+/// The watches of a collection, to which changes are added.
+pub(crate) struct Watches {
+    collection: &'static str,
+    frames_max: usize,
+    open: Mutex<Vec<mpsc::Sender<Bytes>>>,
+}
+
+impl Watches {
+    /// Each with a queue of up to `frames_max` frames.
+    pub(crate) fn of(collection: &'static str, frames_max: usize) -> Self {
+        Self { collection, frames_max, open: Mutex::default() }
+    }
+
+    /// Serves what a simulator answers, with the changes. Returns a kubeconfig.
+    pub(crate) async fn serve(self: &Arc<Self>, simulator: &Simulator) -> String {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        tokio::spawn(serve(listener, simulator.address(), Arc::clone(self)));
+        simulator.kubeconfig("").replace(&simulator.url(), &format!("http://{address}"))
+    }
+
+    /// Sends frames to each. Blocks while a queue is full.
+    pub(crate) fn send(&self, frames: &Bytes) {
+        // Removes watches that have ended.
+        self.open.lock().retain(|watch| watch.blocking_send(frames.clone()).is_ok());
+    }
+}
 
 impl Upstream {
     /// Starts the upstream with `count` pods. The caller constructs `pods`, because that needs
@@ -61,16 +87,13 @@ impl Upstream {
             let half = format!("half-{}", id.index % 2);
             create(pods::pod(&format!("{:06}", id.index), &namespace, &node, &half));
         }
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-        let address = listener.local_addr().expect("its address");
-        let watches = Arc::<Watches>::default();
-        tokio::spawn(serve(listener, simulator.address(), Arc::clone(&watches)));
-        Self { simulator, pods, address, watches, made: AtomicU64::new(0) }
+        let watches = Arc::new(Watches::of("/api/v1/pods", FRAMES_MAX));
+        let kubeconfig = watches.serve(&simulator).await;
+        Self { simulator, pods, kubeconfig, watches, made: AtomicU64::new(0) }
     }
 
-    pub(crate) fn kubeconfig(&self) -> String {
-        let old = self.simulator.url();
-        self.simulator.kubeconfig("").replace(&old, &format!("http://{}", self.address))
+    pub(crate) fn kubeconfig(&self) -> &str {
+        &self.kubeconfig
     }
 
     /// Returns the revision of the last change.
@@ -88,9 +111,7 @@ impl Upstream {
         let mut frame = br#"{"type":"MODIFIED","object":"#.to_vec();
         frame.extend(self.pods.changed(PodId::nth(index).at(made), micros));
         frame.extend(b"}\n");
-        let frame = Bytes::from(frame);
-        // Removes watches that have ended.
-        self.watches.lock().retain(|watch| watch.blocking_send(frame.clone()).is_ok());
+        self.watches.send(&frame.into());
     }
 }
 
@@ -112,7 +133,7 @@ async fn answer(
     watches: Arc<Watches>,
 ) -> Result<Response<UnsyncBoxBody<Bytes, hyper::Error>>, hyper::Error> {
     let query = request.uri().query().unwrap_or_default();
-    let is_watch = request.uri().path() == "/api/v1/pods" && query.contains("watch=");
+    let is_watch = request.uri().path() == watches.collection && query.contains("watch=");
     let is_watch = is_watch && !query.contains(PROBE);
     let tcp = TcpStream::connect(simulator).await.expect("the simulator listens");
     let (mut sender, connection) =
@@ -122,8 +143,8 @@ async fn answer(
     if !is_watch {
         return Ok(response.map(BodyExt::boxed_unsync));
     }
-    let (changes, receiver) = mpsc::channel(FRAMES_MAX);
-    watches.lock().push(changes);
+    let (changes, receiver) = mpsc::channel(watches.frames_max);
+    watches.open.lock().push(changes);
     let receiver =
         stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
     let receiver = receiver.map(|bytes| Ok(Frame::data(bytes)));

@@ -5,7 +5,7 @@ mod split;
 
 use bytes::Bytes;
 
-pub use self::split::{FrameError, FrameSplitter, RawFrame};
+pub use self::split::{FrameError, FrameSplitter, FrameType, RawFrame};
 use crate::managed_fields;
 use crate::object::{Layout, Object, Span};
 use crate::protobuf::{self, wire};

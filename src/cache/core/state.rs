@@ -143,6 +143,13 @@ impl State {
         (Self::from_list(listed, resource_version, self.history.baseline()), weight)
     }
 
+    /// Returns the history and the resourceVersion without the objects, for a watch that ends here:
+    /// its client may read the last events much later.
+    pub(super) fn without_objects(&self) -> Arc<Self> {
+        let (store, unreadable) = Listed::default();
+        Arc::new(Self { store, unreadable, ..self.clone() })
+    }
+
     /// Returns the resourceVersion of the state: it includes every change up to it and none after
     /// it.
     pub fn resource_version(&self) -> ResourceVersion {

@@ -118,9 +118,10 @@ impl WatchCache {
             let after = cursor.skip_through;
             from < after && after < to
         };
-        let mut ended = writer.dispatcher.end_some(state, EndCause::Relist, is_overtaken);
+        let end = state.without_objects();
+        let mut ended = writer.dispatcher.end_some(&end, EndCause::Relist, is_overtaken);
         let unreadable = state.unreadable().iter().chain(next.unreadable().iter());
-        ended.extend(writer.dispatcher.end_unreadable(state, unreadable));
+        ended.extend(writer.dispatcher.end_unreadable(&end, unreadable));
         let marked = writer.dispatcher.mark(&next, first);
         let events = next.history().end_seq() - first;
         inner.publish(Some(next));
@@ -141,8 +142,9 @@ impl WatchCache {
         let unreadable = changes.iter().filter_map(|change| change.unreadable_after(held));
         let unreadable: Vec<_> = unreadable.cloned().collect();
         let Some(next) = state.after_changes(changes, received, &self.limits()) else { return };
+        let end = if unreadable.is_empty() { Arc::clone(&state) } else { state.without_objects() };
         let unreadable = unreadable.iter().map(UnreadableObject::names);
-        let ended = writer.dispatcher.end_unreadable(&state, unreadable);
+        let ended = writer.dispatcher.end_unreadable(&end, unreadable);
         let marked = writer.dispatcher.mark(&next, state.history().end_seq());
         inner.publish(Some(Arc::new(next)));
         // Release the lock before waking, so that registering and unregistering watchers do not
@@ -177,11 +179,14 @@ impl WatchCache {
         if self.inner.load().as_deref().is_none_or(|state| !is_longer(state)) {
             return;
         }
-        let _writer = self.inner.writer.lock();
-        if let Some(state) = self.inner.state().filter(|state| is_longer(state)) {
+        let writer = self.inner.writer.lock();
+        let state = self.inner.state().filter(|state| is_longer(state));
+        if let Some(state) = &state {
             let limits = WindowLimits { bytes_max, ..self.first_limits };
             self.inner.publish_earlier(Arc::new(state.with_shorter_history(&limits)));
         }
+        // `state` may be the last reference to the dropped events, which are freed after the lock.
+        drop(writer);
     }
 
     /// Replaces the limit in bytes of the history, and trims it to that.
@@ -233,7 +238,7 @@ impl WatchCache {
                 writer.baseline = old.history().baseline();
                 let dropped_bytes = &mut writer.baseline.dropped_bytes;
                 *dropped_bytes = dropped_bytes.saturating_add(old.store().weight() as u64);
-                writer.dispatcher.end_all(old, cause)
+                writer.dispatcher.end_all(&old.without_objects(), cause)
             }
             None => Vec::new(),
         };

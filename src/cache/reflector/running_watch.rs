@@ -25,7 +25,7 @@ pub(super) struct RunningWatch {
     /// Its last event.
     pub(super) order: EventOrder,
     /// Events that were read but not applied yet.
-    pub(super) pending: Vec<UpstreamEvent>,
+    pub(super) pending: std::vec::IntoIter<UpstreamEvent>,
 }
 
 impl RunningWatch {
@@ -39,7 +39,7 @@ impl RunningWatch {
     ) -> Self {
         let deadline = opened + Duration::from_secs(timeout_seconds.into()) + DEADLINE_GRACE;
         let order = EventOrder::after(from);
-        let (begun, pending) = (None, Vec::new());
+        let (begun, pending) = (None, Vec::new().into_iter());
         Self { watch, opened, begun, deadline, received_any: false, order, pending }
     }
 
@@ -48,9 +48,9 @@ impl RunningWatch {
     pub(super) fn read_ahead(&mut self) -> Result<(), Failure> {
         // Not for long: the first events of a quiet resource may be hours away.
         let Some(read) = self.watch.next().now_or_never() else { return Ok(()) };
-        self.pending =
-            read?.ok_or_else(|| Failure::Retry("the watch ended at once".to_owned(), None))?;
-        match self.pending.first() {
+        let ended = || Failure::Retry("the watch ended at once".to_owned(), None);
+        self.pending = read?.ok_or_else(ended)?.into_iter();
+        match self.pending.as_slice().first() {
             Some(UpstreamEvent::Error(error)) => Err(error.clone().into()),
             _ => Ok(()),
         }

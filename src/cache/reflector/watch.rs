@@ -206,28 +206,30 @@ impl Driver {
         }
     }
 
-    /// Reads and applies the next events. Cancel safe: there is no await between reading and
-    /// applying.
+    /// Reads the next events, and applies up to [`APPLY_MAX`] of them. Cancel safe: the others
+    /// stay pending, and there is no await between reading and applying.
     async fn read_events(&mut self, running: &mut RunningWatch) -> Result<ReadStep, Failure> {
-        let events = if running.pending.is_empty() {
+        if running.pending.as_slice().is_empty() {
             match running.watch.next().await? {
-                Some(events) => events,
+                Some(events) => running.pending = events.into_iter(),
                 None => return Ok(ReadStep::Eof),
             }
         } else {
-            std::mem::take(&mut running.pending)
-        };
+            // The watchers of the events before these take them first.
+            tokio::task::yield_now().await;
+        }
         running.received_any = true;
         let received = running.watch.received().unwrap_or_else(Instant::now);
+        let events = running.pending.by_ref().take(APPLY_MAX);
         self.apply(events, &mut running.order, received)?;
         Ok(ReadStep::Applied)
     }
 
-    /// Applies all events of one read as one step. An error among them ends the watch after the
-    /// events before it were applied.
+    /// Applies events as one step. An error among them ends the watch after the events before it
+    /// were applied.
     fn apply(
         &mut self,
-        events: Vec<UpstreamEvent>,
+        events: impl ExactSizeIterator<Item = UpstreamEvent>,
         order: &mut EventOrder,
         received: Instant,
     ) -> Result<(), Failure> {
@@ -372,6 +374,9 @@ impl Driver {
     }
 }
 
+/// The most events of one step. The writer's lock is held for a few milliseconds, and a watcher
+/// reads no long range of events for the few that are its own.
+pub(super) const APPLY_MAX: usize = 1_000;
 /// The moves to other API servers in a row, before one more waits.
 const MOVES_MAX: u32 = 3;
 /// A watch that ends earlier than this without an event is client-go's "very short watch".

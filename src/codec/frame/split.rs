@@ -1,17 +1,39 @@
 //! Splits a stream of watch frames, wherever its chunks may be cut.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::protobuf::wire::Fields;
 use weir_api::media_type::Encoding;
 
+weir_api::labels! {
+    /// The type of a watch event. A frame of any other type cannot be read.
+    pub enum FrameType {
+        /// The object is new to the watcher.
+        Added = "ADDED",
+        /// The object changed and was known to the watcher.
+        Modified = "MODIFIED",
+        /// The object was deleted, or left the watcher's selector.
+        Deleted = "DELETED",
+        /// No object: the watch has come to a resourceVersion.
+        Bookmark = "BOOKMARK",
+        /// A Status, with which the watch ends.
+        Error = "ERROR",
+    }
+}
+
+impl FrameType {
+    fn parse(text: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.as_str().as_bytes() == text)
+    }
+}
+
 /// One event as the API server framed it. `Debug` shows no part of the object.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RawFrame {
-    /// `ADDED`, `MODIFIED`, `DELETED`, `BOOKMARK`, `ERROR`, or anything a future upstream may send.
-    pub event: Box<str>,
+    /// Its type.
+    pub event: FrameType,
     /// The bytes of `object`, in protobuf with their envelope. A slice of the frame: copy it to
     /// keep it. In JSON it may be any text in the position of the object; its parser must check
     /// that it is exactly one value.
@@ -59,7 +81,7 @@ impl FrameSplitter {
     pub fn push(&mut self, chunk: Bytes, frames: &mut Vec<RawFrame>) -> Result<(), FrameError> {
         match self.encoding {
             Encoding::Json => self.push_lines(chunk, frames),
-            Encoding::Protobuf => self.push_length_delimited(&chunk, frames),
+            Encoding::Protobuf => self.push_length_delimited(chunk, frames),
         }
     }
 
@@ -78,13 +100,7 @@ impl FrameSplitter {
         frames: &mut Vec<RawFrame>,
     ) -> Result<(), FrameError> {
         while let Some(end) = memchr::memchr(b'\n', &chunk) {
-            let tail = chunk.split_to(end + 1);
-            let line = if self.partial.is_empty() {
-                tail
-            } else {
-                self.partial.extend_from_slice(&tail);
-                self.partial.split().freeze()
-            };
+            let line = self.complete(chunk.split_to(end + 1));
             self.check(line.len())?;
             if !line.trim_ascii().is_empty() {
                 frames.push(parse_line(line)?);
@@ -96,21 +112,32 @@ impl FrameSplitter {
 
     fn push_length_delimited(
         &mut self,
-        chunk: &[u8],
+        mut chunk: Bytes,
         frames: &mut Vec<RawFrame>,
     ) -> Result<(), FrameError> {
-        self.partial.extend_from_slice(chunk);
-        while let Some(length) = self.partial.first_chunk().copied() {
-            let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-            // Check the length before buffering any of the frame.
-            self.check(length)?;
-            if self.partial.len() - size_of::<u32>() < length {
-                break;
-            }
-            let frame = self.partial.split_to(size_of::<u32>() + length).freeze();
-            frames.push(parse_event(frame)?);
+        while let Some(missing) = self.missing(&chunk)?.filter(|missing| *missing <= chunk.len()) {
+            frames.push(parse_event(self.complete(chunk.split_to(missing)))?);
         }
+        self.partial.extend_from_slice(&chunk);
         Ok(())
+    }
+
+    /// Returns how many bytes from a chunk on the frame ends; `None` if its length has not arrived.
+    /// Checks that length before any of the frame is buffered.
+    fn missing(&self, chunk: &[u8]) -> Result<Option<usize>, FrameError> {
+        let Ok(length) = self.partial.as_ref().chain(chunk).try_get_u32() else { return Ok(None) };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        self.check(length)?;
+        Ok(Some((size_of::<u32>() + length).saturating_sub(self.partial.len())))
+    }
+
+    /// Returns a frame, of which this is the end, or all. One that is in one chunk is not copied.
+    fn complete(&mut self, end: Bytes) -> Bytes {
+        if self.partial.is_empty() {
+            return end;
+        }
+        self.partial.extend_from_slice(&end);
+        self.partial.split().freeze()
     }
 
     fn check(&self, length: usize) -> Result<(), FrameError> {
@@ -122,19 +149,17 @@ impl FrameSplitter {
 /// beginning and end. Its object is not parsed here, so that it is parsed once.
 fn parse_line(line: Bytes) -> Result<RawFrame, FrameError> {
     if let Some((event, object)) = parse_canonical_line(&line) {
-        let (event, object) = (event.into(), line.slice_ref(object));
-        return Ok(RawFrame { event, object, bytes: line });
+        return Ok(RawFrame { event, object: line.slice_ref(object), bytes: line });
     }
     parse_any_line(line)
 }
 
-fn parse_canonical_line(line: &[u8]) -> Option<(&str, &[u8])> {
+fn parse_canonical_line(line: &[u8]) -> Option<(FrameType, &[u8])> {
     let rest = line.strip_prefix(br#"{"type":""#)?;
     let (event, rest) = rest.split_at_checked(rest.iter().position(|byte| *byte == b'"')?)?;
     let object = rest.strip_prefix(br#"","object":"#)?.trim_ascii_end().strip_suffix(b"}")?;
-    let is_plain = event.iter().all(u8::is_ascii_uppercase);
     let is_object = object.starts_with(b"{") && object.ends_with(b"}");
-    std::str::from_utf8(event).ok().filter(|_| is_plain && is_object).zip(Some(object))
+    FrameType::parse(event).filter(|_| is_object).zip(Some(object))
 }
 
 /// Parses a JSON frame in any other form.
@@ -149,7 +174,8 @@ fn parse_any_line(line: Bytes) -> Result<RawFrame, FrameError> {
         object: &'a RawValue,
     }
     let frame: Frame<'_> = serde_json::from_slice(&line).map_err(|_| FrameError::Malformed)?;
-    let (event, object) = (frame.event, line.slice_ref(frame.object.get().as_bytes()));
+    let event = FrameType::parse(frame.event.as_bytes()).ok_or(FrameError::Malformed)?;
+    let object = line.slice_ref(frame.object.get().as_bytes());
     Ok(RawFrame { event, object, bytes: line })
 }
 
@@ -157,9 +183,8 @@ fn parse_event(frame: Bytes) -> Result<RawFrame, FrameError> {
     let message = frame.get(size_of::<u32>()..).ok_or(FrameError::Malformed)?;
     let [event, extension] = exact_fields(message).ok_or(FrameError::Malformed)?;
     let [object] = exact_fields(extension).ok_or(FrameError::Malformed)?;
-    let event = std::str::from_utf8(event).map_err(|_| FrameError::Malformed)?;
-    let (event, object) = (event.into(), frame.slice_ref(object));
-    Ok(RawFrame { event, object, bytes: frame })
+    let event = FrameType::parse(event).ok_or(FrameError::Malformed)?;
+    Ok(RawFrame { event, object: frame.slice_ref(object), bytes: frame })
 }
 
 /// Returns the first `N` fields of a message that has each of them once and no other: Weir would

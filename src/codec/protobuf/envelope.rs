@@ -4,6 +4,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use super::messages::{ListMeta, Status, StatusDetails};
+use super::wire::{field_len, push_head};
 use weir_api::status;
 
 /// Whether `bytes` are an object in protobuf.
@@ -13,10 +14,16 @@ pub fn is_protobuf(bytes: &[u8]) -> bool {
 
 /// Returns the bytes of the envelope before the tag of the raw object.
 pub fn envelope_head(api_version: &str, kind: &str) -> Vec<u8> {
-    let type_meta =
-        TypeMeta { api_version: Some(api_version.to_owned()), kind: Some(kind.to_owned()) };
-    let unknown = Unknown { type_meta: Some(type_meta), ..Unknown::default() };
-    [MAGIC, &unknown.encode_to_vec()].concat()
+    let type_meta = field_len(api_version.len()) + field_len(kind.len());
+    // One allocation: each object that is read is compared with its head.
+    let mut head = Vec::with_capacity(MAGIC.len() + field_len(type_meta));
+    head.extend_from_slice(MAGIC);
+    push_head(&mut head, TYPE_META_TAG, type_meta);
+    for (tag, text) in [(API_VERSION_TAG, api_version), (KIND_TAG, kind)] {
+        push_head(&mut head, tag, text.len());
+        head.extend_from_slice(text.as_bytes());
+    }
+    head
 }
 
 /// Decodes an envelope. Returns its type and the object in it without a copy; `None` if the bytes
@@ -110,3 +117,7 @@ pub const MAGIC: &[u8] = b"k8s\0";
 pub const UNKNOWN_TAIL: &[u8] = &[0x1a, 0x00, 0x22, 0x00];
 /// The tag of [`Unknown::raw`].
 pub const UNKNOWN_RAW_TAG: u8 = 0x12;
+/// The tag of `Unknown.typeMeta`, and those of its fields.
+const TYPE_META_TAG: u8 = 0x0a;
+const API_VERSION_TAG: u8 = 0x0a;
+const KIND_TAG: u8 = 0x12;

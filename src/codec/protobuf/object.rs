@@ -8,13 +8,12 @@
 //! (`docs/semantics.md` §5.3). Only names must be UTF-8, because requests name objects by text.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::envelope::{MAGIC, UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
-use super::wire::{Fields, Malformed, Value, field_len, length_len, push_head};
+use super::wire::{Field, Fields, Malformed, Value, field_len, length_len, push_head};
 use crate::attrs::Attrs;
 use crate::ingest::error::IngestError;
 use crate::ingest::key::key;
@@ -87,8 +86,9 @@ fn ingest(
     let key = key(name(read.name)?, name(read.namespace)?, resource)?;
     let resource_version = read.resource_version.ok_or(IngestError::ResourceVersion)?;
     let fields = fields(raw, sources)?;
-    let attrs = Attrs::new(&fields, read.labels.iter().map(|(key, value)| (*key, *value)));
+    let attrs = Attrs::new(&fields, read.labels.iter().copied());
     let layout = read.layout;
+    drop(read);
     Ok(Object::new(key, resource_version, attrs, body, layout))
 }
 
@@ -98,7 +98,8 @@ pub(crate) struct ParsedObject<'a> {
     name: &'a [u8],
     namespace: &'a [u8],
     pub(crate) resource_version: Option<ResourceVersion>,
-    labels: BTreeMap<&'a [u8], &'a [u8]>,
+    /// Sorted by key, each key once.
+    labels: SmallVec<[Pair<'a>; 8]>,
 }
 
 impl<'a> ParsedObject<'a> {
@@ -122,18 +123,24 @@ impl<'a> ParsedObject<'a> {
             name: b"",
             namespace: b"",
             resource_version: None,
-            labels: BTreeMap::new(),
+            labels: SmallVec::new(),
         };
+        let mut number = None;
         for field in Fields::new(metadata) {
             let field = field?;
             match field.number {
                 NAME => read.name = field.bytes()?,
                 NAMESPACE => read.namespace = field.bytes()?,
-                LABELS => read.labels.extend([map_pair(field.bytes()?)?]),
+                RESOURCE_VERSION => set_single(&mut number, &field)?,
+                LABELS => read.labels.push(map_pair(field.bytes()?)?),
                 _ => {}
             }
         }
-        if let Some((digits, at)) = single_field(metadata, RESOURCE_VERSION)? {
+        // The last value of a key counts, as in every map of protobuf. Reversed, it is the first.
+        read.labels.reverse();
+        read.labels.sort_by_key(|(key, _)| *key);
+        read.labels.dedup_by_key(|(key, _)| *key);
+        if let Some((digits, at)) = number {
             let text = std::str::from_utf8(digits).map_err(|_| Malformed)?;
             read.resource_version = ResourceVersion::parse(text);
             let at = metadata_at + at;
@@ -151,24 +158,30 @@ pub(crate) fn is_annotated(metadata: &[u8], key: &str, value: &str) -> bool {
     annotations.any(|field| field.bytes().and_then(map_pair) == Ok(wanted))
 }
 
-/// Returns the bytes of a field that must occur at most once and be encoded as a splice encodes it,
-/// and their offset.
+/// Returns the bytes of a single field, and their offset.
 fn single_field(message: &[u8], number: u32) -> Result<Option<(&[u8], usize)>, Malformed> {
-    let mut field_value = None;
+    let mut single = None;
     for field in Fields::new(message) {
         let field = field?;
         if field.number == number {
-            let value = (field.bytes()?, field.value_start);
-            if !field.is_minimal() || field_value.replace(value).is_some() {
-                return Err(Malformed);
-            }
+            set_single(&mut single, &field)?;
         }
     }
-    Ok(field_value)
+    Ok(single)
+}
+
+/// Sets the bytes and the offset of a field that must occur at most once and be encoded as a splice
+/// encodes it.
+fn set_single<'a>(
+    single: &mut Option<(&'a [u8], usize)>,
+    field: &Field<'a>,
+) -> Result<(), Malformed> {
+    let is_second = single.replace((field.bytes()?, field.value_start)).is_some();
+    if is_second || !field.is_minimal() { Err(Malformed) } else { Ok(()) }
 }
 
 /// Parses a pair of a `map<string, string>`.
-pub(crate) fn map_pair(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
+pub(crate) fn map_pair(message: &[u8]) -> Result<Pair<'_>, Malformed> {
     let (mut key, mut value) = (&b""[..], &b""[..]);
     for field in Fields::new(message) {
         let field = field?;
@@ -180,6 +193,8 @@ pub(crate) fn map_pair(message: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     }
     Ok((key, value))
 }
+
+type Pair<'a> = (&'a [u8], &'a [u8]);
 
 /// Returns the values of the selectable fields, found in one pass. A field whose path is not known
 /// is empty and never used.

@@ -82,6 +82,15 @@ fn envelope(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     [MAGIC, &unknown.encode_to_vec()].concat()
 }
 
+#[test]
+fn the_head_of_an_envelope_is_its_beginning() {
+    for api_version in ["v1", "apps/v1", &"g".repeat(200)] {
+        let whole = envelope(api_version, "Kind", b"raw");
+        let head = envelope_head(api_version, "Kind");
+        assert_eq!(whole.strip_prefix(&head[..]), Some(&b"\x12\x03raw\x1a\0\x22\0"[..]));
+    }
+}
+
 fn read(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
     ingest::object(bytes, resource, Representation::Protobuf)
 }
@@ -304,6 +313,24 @@ fn objects_that_cannot_be_spliced_are_rejected() {
     }
 }
 
+#[test]
+fn the_last_value_of_a_label_or_name_counts_and_a_second_resource_version_is_refused() {
+    let pair = |key: &[u8], value: &[u8]| [text_field(1, key), text_field(2, value)].concat();
+    let labels = [(b"b", b"1"), (b"a", b"2"), (b"b", b"3"), (b"a", b"4"), (b"c", b"5")];
+    let metadata = |more: &[u8]| {
+        let labels = labels.map(|(key, value)| text_field(11, &pair(key, value))).concat();
+        let names = [text_field(1, b"x"), text_field(1, b"p"), text_field(3, b"n")].concat();
+        let raw = [&names[..], &labels, &text_field(6, b"9"), more].concat();
+        envelope("v1", "ConfigMap", &text_field(1, &raw))
+    };
+    let object = read(&metadata(b""), &config_maps()).unwrap();
+    let expected = [(&b"a"[..], &b"4"[..]), (b"b", b"3"), (b"c", b"5")];
+    assert_eq!(object.attrs.labels().collect::<Vec<_>>(), expected);
+    assert_eq!(object.key.as_str(), "n/p");
+    let twice = read(&metadata(&text_field(6, b"9")), &config_maps());
+    assert_eq!(twice.unwrap_err(), IngestError::Malformed);
+}
+
 #[derive(Clone, PartialEq, Message)]
 struct Pod {
     #[prost(message, optional, tag = "1")]
@@ -445,7 +472,7 @@ proptest! {
             splitter.push(Bytes::copy_from_slice(&[*byte]), &mut frames).unwrap();
         }
         splitter.finish().unwrap();
-        prop_assert_eq!(&*frames[0].event, "MODIFIED");
+        prop_assert_eq!(frames[0].event, frame::FrameType::Modified);
         let ingested =
             ingest::object(&frames[0].object, &config_maps(), Representation::MetadataProtobuf);
         prop_assert_eq!(ingested.unwrap().key, object.key);

@@ -15,7 +15,7 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::watcher::{Batch, Watcher};
 use crate::cache::handle::CacheHandle;
 use crate::codec::bookmark;
-use crate::codec::frame::{self, EventType, FrameSplitter, RawFrame};
+use crate::codec::frame::{self, EventType, FrameSplitter, FrameType, RawFrame};
 use crate::codec::gzip::MembersReader;
 use crate::codec::held_bytes::Claim;
 use crate::server::cached::at_state::{WAIT_MAX, begin, follow_from, start_at};
@@ -136,7 +136,7 @@ impl Beside<'_> {
             let mut end = None;
             for frame in read.by_ref() {
                 let key = version::identify(&frame.raw.object).map(|(key, _)| key);
-                let continues = &*frame.raw.event == EventType::Added.as_str()
+                let continues = frame.raw.event == FrameType::Added
                     && key.as_ref().map(|key| key.as_str().to_owned()) > last_key;
                 if !continues {
                     end = Some(frame);
@@ -221,9 +221,9 @@ impl BothWatches {
     /// Adds frames of the upstream.
     fn add(&mut self, read: &CachedRead<'_>, frames: Vec<UpstreamFrame>) -> Result<(), End> {
         for frame in frames {
-            match &*frame.raw.event {
-                "ERROR" => self.is_ended = true,
-                "BOOKMARK" => {
+            match frame.raw.event {
+                FrameType::Error => self.is_ended = true,
+                FrameType::Bookmark => {
                     let (at, ends_start) =
                         bookmark::read(&frame.raw.object).ok_or(Cause::Malformed)?;
                     let learned = &self.handle.cached_resource().learned;
@@ -357,9 +357,9 @@ impl UpstreamFrames {
 impl UpstreamFrame {
     /// Returns the resourceVersion up to which nothing has changed before this frame.
     fn position(&self) -> Option<ResourceVersion> {
-        match &*self.raw.event {
-            "BOOKMARK" => bookmark::read(&self.raw.object).map(|(at, _)| at),
-            "ERROR" => None,
+        match self.raw.event {
+            FrameType::Bookmark => bookmark::read(&self.raw.object).map(|(at, _)| at),
+            FrameType::Error => None,
             _ => self.at.map(|at| ResourceVersion(at.0.saturating_sub(1))),
         }
     }

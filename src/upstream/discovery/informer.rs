@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout_at};
 pub(super) use self::facts::{Facts, parse_list};
 use self::facts::{parse_bookmark, parse_object};
 use crate::api::media_type::Encoding;
-use crate::codec::frame::{FrameSplitter, RawFrame};
+use crate::codec::frame::{FrameSplitter, FrameType, RawFrame};
 use crate::upstream::bounded::{read_body, with_timeout};
 use crate::upstream::discovery::refusals::Refusals;
 use crate::upstream::endpoints::pin::Pin;
@@ -255,16 +255,17 @@ impl<T: Facts> Informer<T> {
     }
 
     fn apply(&mut self, frame: &RawFrame) -> Result<(), UpstreamError> {
-        let resource_version = match &*frame.event {
-            "ADDED" | "MODIFIED" | "DELETED" => {
+        let resource_version = match frame.event {
+            FrameType::Added | FrameType::Modified | FrameType::Deleted => {
                 let object = parse_object::<T>(&frame.object).ok_or_else(malformed)?;
-                let facts = object.facts.filter(|_| *frame.event != *"DELETED");
+                let facts = object.facts.filter(|_| frame.event != FrameType::Deleted);
                 self.state.send_if_modified(|state| change(state, object.name, facts));
                 object.resource_version
             }
-            "BOOKMARK" => parse_bookmark(&frame.object).ok_or_else(malformed)?,
-            // ERROR.
-            _ => return Err(status_error(&frame.object, StatusCode::INTERNAL_SERVER_ERROR)),
+            FrameType::Bookmark => parse_bookmark(&frame.object).ok_or_else(malformed)?,
+            FrameType::Error => {
+                return Err(status_error(&frame.object, StatusCode::INTERNAL_SERVER_ERROR));
+            }
         };
         if !resource_version.is_empty() {
             self.held = Some(resource_version);

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::list_watch::{Answer, UpstreamEvent, WatchStream};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::resource_version::ResourceVersion;
-use crate::codec::frame::{FrameSplitter, RawFrame};
+use crate::codec::frame::{FrameSplitter, FrameType, RawFrame};
 use crate::codec::gzip::MembersReader;
 use crate::codec::list::ListReader;
 use crate::codec::{bookmark, ingest};
@@ -222,6 +222,8 @@ async fn read(
                 }
                 if bytes >= BATCH_MAX_BYTES {
                     buffer.put(&mut events, std::mem::take(&mut bytes), received).await;
+                    // The reflector may wait for this thread.
+                    tokio::task::yield_now().await;
                     received = Instant::now();
                 }
             }
@@ -337,19 +339,18 @@ fn event(
         let read = ingest::any_object(&frame.object, resource, representation);
         read.map_err(|error| malformed(&error))
     };
-    match &*frame.event {
-        "ADDED" | "MODIFIED" => object().map(UpstreamEvent::upsert),
-        "DELETED" => object().map(UpstreamEvent::delete),
-        "BOOKMARK" => {
+    match frame.event {
+        FrameType::Added | FrameType::Modified => object().map(UpstreamEvent::upsert),
+        FrameType::Deleted => object().map(UpstreamEvent::delete),
+        FrameType::Bookmark => {
             let (resource_version, initial_events_end) =
                 bookmark::read(&frame.object).ok_or_else(|| malformed(&"a bookmark"))?;
             // Copied, because a slice would keep the whole chunk in memory.
             let object = Bytes::copy_from_slice(&frame.object);
             Ok(UpstreamEvent::Bookmark { resource_version, initial_events_end, object })
         }
-        "ERROR" => {
+        FrameType::Error => {
             Ok(UpstreamEvent::Error(status_error(&frame.object, StatusCode::INTERNAL_SERVER_ERROR)))
         }
-        _ => Err(malformed(&"a watch event of an unknown type")),
     }
 }

@@ -102,6 +102,17 @@ fn events_become_added_or_deleted_when_an_object_starts_or_stops_matching() {
 }
 
 #[test]
+fn a_watch_that_ended_keeps_no_object_before_its_client_reads() {
+    let pod = Pod::new("ns1", "a", 9);
+    let cache = ready(std::slice::from_ref(&pod), 10);
+    let mut watcher = cache.watch(everything(), WatchStart::Now).unwrap();
+    let held = Arc::downgrade(&cache.state().unwrap().get(&pod.object().key).unwrap());
+    cache.replace(vec![pod.at(15).object()], ResourceVersion(20));
+    assert!(held.upgrade().is_none());
+    assert_eq!(drain(&mut watcher), (vec![], Stop::Ended(EndCause::Relist)));
+}
+
+#[test]
 fn drops_changes_that_are_not_newer() {
     let pod = Pod::new("ns1", "a", 0);
     let cache = ready(&[], 10);

@@ -83,7 +83,7 @@ impl Driver {
                 self.byte_checks.note_same();
                 let mut running =
                     RunningWatch::new(watch, opened, timeout_seconds, resource_version);
-                running.pending = events.collect();
+                running.pending = events;
                 return Ok(State::Watching(running));
             }
         }

@@ -1,6 +1,29 @@
-//! Events that come twice or too late.
+//! Events that come twice, too late, or many at once.
 
 use super::*;
+use crate::cache::reflector::watch::APPLY_MAX;
+
+/// Nobody waits for all of them.
+#[tokio::test(start_paused = true)]
+async fn many_events_at_once_are_applied_in_parts_before_the_error_after_them() {
+    let config = CacheConfig { resource_bytes_max: 1 << 30, ..config() };
+    let (rig, feed) = Rig::established(context(config)).await;
+    let mut progress = rig.cached.watch_cache.progress();
+    progress.mark_unchanged();
+    let most = APPLY_MAX as u64;
+    let mut events: Vec<_> = (11..=10 + 2 * most).map(|at| upsert("b", at)).collect();
+    events.push(UpstreamEvent::Error(status(410, "too old")));
+    let next = rig.script.on_watch();
+    feed.send(events);
+    for at in [10 + most, 10 + 2 * most] {
+        progress.changed().await.unwrap();
+        assert_eq!(*progress.borrow_and_update(), Some(ResourceVersion(at)));
+    }
+    let at = 20 + 2 * most;
+    next.send(vec![upsert("a", 9), bookmark(at, true)]);
+    rig.reaches(at).await;
+    assert!(!feed.is_held() && rig.names() == ["a"]);
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_doubled_event_changes_nothing() {

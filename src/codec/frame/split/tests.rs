@@ -25,6 +25,7 @@ fn malformed_frames_are_rejected() {
     assert_eq!(push("{\"type\":\"ADDED\"}\n"), Err(FrameError::Malformed));
     let more = "{\"type\":\"ADDED\",\"object\":{},\"more\":1}\n";
     assert_eq!(push(more), Err(FrameError::Malformed));
+    assert_eq!(push("{\"type\":\"OTHER\",\"object\":{}}\n"), Err(FrameError::Malformed));
     assert_eq!(
         push("{\"type\":\"ADDED\",\"object\":{}}}\n"),
         Ok(()),
@@ -50,8 +51,8 @@ fn a_frame_reads_the_same_in_any_json_layout() {
         let mut frames = Vec::new();
         let mut splitter = FrameSplitter::new(Encoding::Json, 64);
         splitter.push(text.into(), &mut frames).unwrap();
-        let (event, object) = ("ADDED".into(), "{\"a\":{}}".into());
-        let expected = RawFrame { event, object, bytes: text.into() };
+        let object = "{\"a\":{}}".into();
+        let expected = RawFrame { event: FrameType::Added, object, bytes: text.into() };
         assert_eq!(frames, [expected], "{text}");
     }
 }
@@ -80,15 +81,31 @@ fn malformed_frames_in_protobuf_are_rejected() {
         b"\0\0\0\x01\xff",
         b"\0\0\0\x04\x0a\x02AB",
         // One field too many, one twice, one of another type, and a group.
-        b"\0\0\0\x0b\x0a\x01A\x12\x03\x0a\x01o\x1a\x01x",
-        b"\0\0\0\x0b\x0a\x01A\x0a\x01B\x12\x03\x0a\x01o",
-        b"\0\0\0\x0a\x0a\x01A\x12\x05\x0a\x01o\x10\x01",
+        b"\0\0\0\x0f\x0a\x05ADDED\x12\x03\x0a\x01o\x1a\x01x",
+        b"\0\0\0\x0f\x0a\x01B\x0a\x05ADDED\x12\x03\x0a\x01o",
+        b"\0\0\0\x0e\x0a\x05ADDED\x12\x05\x0a\x01o\x10\x01",
         b"\0\0\0\x05\x08\x01\x12\x01o",
-        b"\0\0\0\x0a\x0a\x01A\x12\x03\x0a\x01o\x1b\x1c",
+        b"\0\0\0\x0e\x0a\x05ADDED\x12\x03\x0a\x01o\x1b\x1c",
+        // An unknown type.
+        b"\0\0\0\x08\x0a\x01A\x12\x03\x0a\x01o",
     ] {
         assert_eq!(push(malformed), Err(FrameError::Malformed));
     }
-    assert_eq!(push(b"\0\0\0\x08\x0a\x01A\x12\x03\x0a\x01o"), Ok(()));
+    assert_eq!(push(b"\0\0\0\x0c\x0a\x05ADDED\x12\x03\x0a\x01o"), Ok(()));
+}
+
+#[test]
+fn a_frame_within_one_chunk_is_not_copied() {
+    for encoding in [Encoding::Json, Encoding::Protobuf] {
+        let one = frame(encoding, b"{}");
+        let chunk = Bytes::from([&one[..], &one, &one].concat());
+        let (mut splitter, mut frames) = (FrameSplitter::new(encoding, 64), Vec::new());
+        splitter.push(chunk.slice(..one.len() - 1), &mut frames).unwrap();
+        splitter.push(chunk.slice(one.len() - 1..), &mut frames).unwrap();
+        let is_slice = |frame: &RawFrame| chunk.as_ptr_range().contains(&frame.bytes.as_ptr());
+        assert_eq!(frames.iter().map(is_slice).collect::<Vec<_>>(), [false, true, true]);
+        assert!(frames.iter().all(|frame| frame.bytes == one));
+    }
 }
 
 proptest! {
@@ -109,6 +126,6 @@ proptest! {
         splitter.finish().unwrap();
         let seen: Vec<_> = frames.iter().map(|frame| String::from_utf8(frame.object.to_vec()).unwrap()).collect();
         prop_assert_eq!(seen, objects);
-        prop_assert!(frames.iter().all(|frame| &*frame.event == "MODIFIED"));
+        prop_assert!(frames.iter().all(|frame| frame.event == FrameType::Modified));
     }
 }

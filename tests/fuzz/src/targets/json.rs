@@ -21,7 +21,7 @@ pub fn frames(data: &[u8]) {
     let frames = split_anyhow(Encoding::Json, data);
     let mut joined = Vec::new();
     for frame in &frames {
-        let event = serde_json::to_string(&frame.event).expect("a string");
+        let event = serde_json::to_string(frame.event.as_str()).expect("a string");
         joined.extend_from_slice(format!("{{\"type\":{event},\"object\":").as_bytes());
         joined.extend_from_slice(&frame.object);
         joined.extend_from_slice(b"}\n");

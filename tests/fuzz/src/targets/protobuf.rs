@@ -11,7 +11,7 @@ use super::{
 use crate::api::media_type::{Encoding, View};
 use crate::api::resource::{ApiResource, Representation};
 use crate::api::status::Status;
-use crate::codec::frame::{self, FrameSplitter};
+use crate::codec::frame::{self, FrameSplitter, FrameType};
 use crate::codec::ingest;
 use crate::codec::object::Object;
 use crate::codec::protobuf::{self, Unknown};
@@ -103,7 +103,7 @@ pub fn frames(data: &[u8]) {
     let mut joined = Vec::new();
     for frame in &frames {
         let object = Some(RawExtension { raw: Some(frame.object.clone()) });
-        let event = WatchEvent { event: Some(frame.event.to_string()), object }.encode_to_vec();
+        let event = WatchEvent { event: Some(frame.event.as_str().to_owned()), object }.encode_to_vec();
         joined.extend_from_slice(&u32::try_from(event.len()).expect("it is small").to_be_bytes());
         joined.extend_from_slice(&event);
     }
@@ -154,7 +154,7 @@ pub fn status(data: &[u8]) {
         let mut frames = Vec::new();
         let mut splitter = FrameSplitter::new(encoding, usize::MAX);
         assert_eq!(splitter.push(frame::encode_error(&status, encoding), &mut frames), Ok(()));
-        assert!(frames.iter().all(|frame| &*frame.event == "ERROR") && frames.len() == 1);
+        assert!(frames.iter().all(|frame| frame.event == FrameType::Error) && frames.len() == 1);
     }
 }
 
