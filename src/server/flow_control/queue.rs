@@ -25,7 +25,7 @@ use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
 use crate::flow::schedule::Scheduler;
 use crate::flow::schedule::request::{
-    Arrival, Arriving, LevelId, LevelSpec, Manner, Outcome, Rejected, Ticket, WaitingId, WideLoad,
+    Arrival, Arriving, LevelId, LevelSpec, Manner, Outcome, Rejected, Ticket, WaitingId,
 };
 use crate::flow::schedule::share::LevelShare;
 use crate::server::flow_control::metrics::{FlowMetrics, LevelMetrics};
@@ -169,18 +169,6 @@ impl Queue {
         let inner = self.inner.lock();
         let load = inner.levels.get(level).map(|(id, _)| inner.scheduler.load(*id));
         load.map_or(0.0, |load| load.seats as f64 / load.nominal.max(1) as f64)
-    }
-
-    /// Waits until several requests of several seats run, or one waits for others to end. Returns
-    /// their load.
-    pub(super) async fn until_wide(&self) -> WideLoad {
-        loop {
-            let load = self.inner.lock().scheduler.wide_load();
-            if load.is_limited || load.seats > ONE_LIST {
-                return load;
-            }
-            self.wide_began.notified().await;
-        }
     }
 
     /// Asks for seats of an API server. An error is a refusal.
@@ -389,8 +377,6 @@ fn shared_seats(total: u64) -> u64 {
     total.saturating_sub(RESERVE_MIN.max(total / RESERVE_PART)).max(1)
 }
 
-/// The seats of one list that a watch cache answers.
-const ONE_LIST: u64 = 10;
 const RESERVE_MIN: u64 = 8;
 const RESERVE_PART: u64 = 10;
 /// Requests whose user is unknown have a small part of their own, so that a flood of forged tokens

@@ -1,4 +1,5 @@
-//! The responses that hold seats and are being read, and how fast their clients read them.
+//! The requests that hold seats: how many of several seats there are, how large their responses
+//! are, and how fast their clients read them.
 
 use std::sync::Arc;
 
@@ -8,11 +9,24 @@ use http::response::Parts;
 use super::{Inner, Queue, SeatHold};
 use crate::flow::doctor::GZIP_RATIO;
 use crate::flow::read_pace::{Pace, ReadPace};
+use crate::flow::schedule::request::WideLoad;
 use crate::server::flow_control::reading::{Reading, SeatedReading};
 use crate::upstream::bounded::is_gzip;
 use crate::upstream::pool::Body;
 
 impl Queue {
+    /// Waits until several requests of several seats run, or one waits for others to end. Returns
+    /// their load.
+    pub(in crate::server::flow_control) async fn until_wide(&self) -> WideLoad {
+        loop {
+            let load = self.inner.lock().scheduler.wide_load();
+            if load.is_limited || load.seats > ONE_LIST {
+                return load;
+            }
+            self.wide_began.notified().await;
+        }
+    }
+
     /// Returns the bytes of the response to a request of this kind, if there was one like it.
     pub(in crate::server::flow_control) fn expected_bytes(&self, kind: u64) -> Option<u64> {
         self.inner.lock().estimates.bytes(kind)
@@ -85,3 +99,6 @@ impl SeatHold {
         self.reading = Some(number);
     }
 }
+
+/// The seats of one list that a watch cache answers.
+const ONE_LIST: u64 = 10;
