@@ -110,8 +110,14 @@ impl Driver {
         let mut running = self.open_watch(at).await?;
         let cached = self.cached.clone();
         let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
-        let walk = self.pages(self.exact_list(at), &mut 0, |object| accumulator.push(object)).await;
-        if walk? != at {
+        let exact = self.exact_list(at);
+        // A large collection has hundreds of pages.
+        let listed = if cached.upstream.streams_lists() && !self.lists.stream_failed {
+            self.stream(ListRequest { limit: None, ..exact }, &mut accumulator).await
+        } else {
+            self.pages(exact, &mut 0, |object| accumulator.push(object)).await
+        };
+        if listed? != at {
             return Err(Failure::Expired);
         }
         running.read_ahead()?;

@@ -24,18 +24,18 @@ impl Driver {
     ) -> Result<State, Failure> {
         let cached = self.cached.clone();
         let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
-        let at = self.stream(not_older, &mut accumulator).await?;
+        let request = ListRequest::not_older(not_older);
+        let at = self.stream(request, &mut accumulator).await?;
         self.commit(accumulator.take(), at).await?;
         Ok(self.resume_after_list())
     }
 
     /// Collects the objects of a streamed list, and returns its resourceVersion.
-    async fn stream(
+    pub(super) async fn stream(
         &self,
-        not_older: Option<ResourceVersion>,
+        request: ListRequest,
         accumulator: &mut ListAccumulator<'_>,
     ) -> Result<ResourceVersion, Failure> {
-        let request = ListRequest::not_older(not_older);
         let mut objects =
             with_timeout(RESPONSE_TIMEOUT, self.cached.upstream.stream_list(request)).await?;
         self.learn_warnings();

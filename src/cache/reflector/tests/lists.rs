@@ -215,6 +215,25 @@ async fn the_first_list_is_at_the_requested_resource_version() {
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Frames { events: 1, .. }));
 }
 
+/// Pages would be hundreds of requests for a large collection, after each crash of Weir.
+#[tokio::test(start_paused = true)]
+async fn the_list_at_a_requested_resource_version_is_one_request_where_lists_are_streamed() {
+    let context = context(config());
+    context.watch_list.set_supported(Some(false));
+    let rig = Rig::with(context, Some(5));
+    rig.script.stream_lists();
+    let _watch = rig.script.on_watch();
+    let list = rig.script.on_watch();
+    list.send(vec![upsert("a", 3), listed(5)]);
+    rig.script.on_probe(8);
+    rig.reaches(5).await;
+    let lists = rig.script.lists.lock().clone();
+    let asked: Vec<_> =
+        lists.iter().map(|list| (list.limit, list.resource_version_match)).collect();
+    assert_eq!(asked.first(), Some(&(None, "Exact")));
+    assert!(asked.iter().skip(1).all(|(limit, _)| *limit == Some(1)), "{asked:?}");
+}
+
 /// Nobody has asked how far it must come, so that only a consistent list opens it.
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_began_in_the_past_opens_when_it_lists_after_a_410() {
