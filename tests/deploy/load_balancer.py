@@ -28,6 +28,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECOVERY_MAX = 10.0
 TLS = ssl._create_unverified_context()  # The certificates are made at each start.
+CREDENTIAL = {}  # The simulated API server answers nobody without one.
 
 
 def free_port():
@@ -78,7 +79,7 @@ class Reader(threading.Thread):
                     connection = http.client.HTTPSConnection(
                         "127.0.0.1", self.port, timeout=5, context=TLS
                     )
-                connection.request("GET", "/api/v1/nodes?resourceVersion=0")
+                connection.request("GET", "/api/v1/nodes?resourceVersion=0", headers=CREDENTIAL)
                 response = connection.getresponse()
                 response.read()
                 if response.status == 200:
@@ -100,7 +101,7 @@ class Watcher(threading.Thread):
 
     def run(self):
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=5, context=TLS)
-        connection.request("GET", "/api/v1/pods?resourceVersion=0")
+        connection.request("GET", "/api/v1/pods?resourceVersion=0", headers=CREDENTIAL)
         version = json.load(connection.getresponse())["metadata"]["resourceVersion"]
         self.first = int(version)
         while not self.stopped.is_set():
@@ -113,7 +114,7 @@ class Watcher(threading.Thread):
         query = f"/api/v1/pods?watch=1&allowWatchBookmarks=true&resourceVersion={version}"
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=5, context=TLS)
         try:
-            connection.request("GET", query)
+            connection.request("GET", query, headers=CREDENTIAL)
             response = connection.getresponse()
             while not self.stopped.is_set():
                 line = response.readline()
@@ -154,7 +155,9 @@ class World:
         self.start("demo", self.weir, "demo", *flags)
         self.kubeconfig = self.directory / "demo/upstream.kubeconfig"
         wait_until("an API server", lambda: self.kubeconfig.exists())
-        server = json.loads(self.kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
+        kubeconfig = json.loads(self.kubeconfig.read_text())
+        CREDENTIAL["Authorization"] = "Bearer " + kubeconfig["users"][0]["user"]["token"]
+        server = kubeconfig["clusters"][0]["cluster"]["server"]
         self.api_port = int(server.rpartition(":")[2])
         wait_until("an API server", lambda: get(self.api_port, "/readyz"))
 
