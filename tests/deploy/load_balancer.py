@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """The load balancer examples: clients survive the sudden end of every Weir.
 
-    tests/deploy/load_balancer.py [haproxy|nginx]... [--weir FILE]
+    tests/deploy/load_balancer.py [haproxy|nginx|haproxy-by-resource|envoy-by-resource]... [--weir FILE]
 
 A simulated API server, two Weirs before it, and a load balancer with the configuration of
 deploy/load-balancer before these. Clients read and watch through it. Both Weirs are killed at once,
 and are started again later. Each client must be answered within 10 s, and a watch that resumes must
 get each event once and in order, as a direct watch of the API server gets them. HAProxy must also use
 an API server that refuses anonymous checks.
+
+Those that give each resource to one Weir are before three Weirs, of which one is killed and started
+again: only its resources move, the watches of all others go on, and its resources come back.
 """
 
 import http.client
@@ -24,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECOVERY_MAX = 10.0
@@ -286,16 +290,21 @@ class Answering(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def without_anonymous_requests(world):
-    """HAProxy sends clients to an API server that lives, also if it does not answer anonymous checks."""
-    key, certificate = world.directory / "api.key", world.directory / "api.crt"
+def certificate(world, name):
+    """The files of a new certificate, which is its own CA, and of its key."""
+    key, file = world.directory / f"{name}.key", world.directory / f"{name}.crt"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-         "-days", "1", "-subj", "/CN=api", "-keyout", key, "-out", certificate],
+         "-days", "1", "-subj", f"/CN={name}", "-keyout", key, "-out", file],
         check=True, capture_output=True,
     )  # fmt: skip
+    return file, key
+
+
+def without_anonymous_requests(world):
+    """HAProxy sends clients to an API server that lives, also if it does not answer anonymous checks."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
+    context.load_cert_chain(*certificate(world, "api"))
     problems = []
     for status, is_usable in ((200, True), (401, True), (403, True), (500, False)):
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)
@@ -318,6 +327,139 @@ def without_anonymous_requests(world):
     return problems
 
 
+RESOURCES = [
+    *(f"/api/v1/{name}" for name in ("configmaps", "endpoints", "limitranges", "namespaces", "nodes", "pods",
+      "persistentvolumes", "resourcequotas", "secrets", "serviceaccounts", "services")),
+    *(f"/apis/apps/v1/{name}" for name in ("controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets")),
+    *(f"/apis/batch/v1/{name}" for name in ("cronjobs", "jobs")),
+    "/apis/coordination.k8s.io/v1/leases", "/apis/discovery.k8s.io/v1/endpointslices",
+    "/apis/networking.k8s.io/v1/networkpolicies", "/apis/policy/v1/poddisruptionbudgets",
+]  # fmt: skip
+
+
+class Watch(threading.Thread):
+    """One watch of a resource, which nobody resumes."""
+
+    def __init__(self, port, resource):
+        super().__init__(daemon=True)
+        self.connection = http.client.HTTPSConnection("127.0.0.1", port, context=TLS)
+        self.connection.request("GET", f"{resource}?watch=1&resourceVersion=0")
+        self.response, self.ended = self.connection.getresponse(), False
+        self.start()
+
+    def run(self):
+        try:
+            while self.response.readline():
+                pass
+        except (OSError, http.client.HTTPException):
+            pass
+        self.ended = True
+
+
+def start_with_certificate(world, number, ports, files):
+    """A Weir whose certificate the load balancer verifies."""
+    (client, admin), (file, key) = ports, map(str, files)
+    listener = {"listen": f"https://127.0.0.1:{client}", "certificate": {"certificateFile": file, "privateKeyFile": key}}
+    path = world.directory / f"weir-{number}.yaml"
+    path.write_text(json.dumps({
+        "apiVersion": "weir.dev/v1alpha1", "kind": "WeirConfiguration", "server": {"listeners": [listener]},
+        "admin": {"listen": f"127.0.0.1:{admin}"}, "upstream": {"kubeconfig": str(world.kubeconfig)},
+    }))  # fmt: skip
+    process = world.start(f"weir-{number}", world.weir, "serve", f"--config={path}")
+    wait_until("a ready Weir", lambda: (get(admin, "/readyz", tls=False) or [0])[0] == 200)
+    return process
+
+
+def start_by_resource(kind, world, port, weirs, file, key):
+    """The load balancer, with the addresses and files of this machine in its example."""
+    name = {"haproxy-by-resource": "haproxy-by-resource.cfg", "envoy-by-resource": "envoy-by-resource.yaml"}[kind]
+    text = (ROOT / "deploy/load-balancer" / name).read_text()
+    both = world.directory / "both.pem"
+    both.write_text(file.read_text() + key.read_text())
+    text = text.replace("/etc/haproxy/kubernetes.pem", str(both)).replace("bind :6443", f"bind 127.0.0.1:{port}")
+    text = text.replace("/etc/envoy/kubernetes.crt", str(file)).replace("/etc/envoy/kubernetes.key", str(key))
+    text = re.sub("/etc/(haproxy|envoy)/weir-ca.crt", str(file), text)
+    text = text.replace("address: 0.0.0.0, port_value: 6443", f"address: 127.0.0.1, port_value: {port}")
+    for number, (client, admin) in enumerate(weirs, 1):
+        address = f"10.0.0.1{number}"
+        text = text.replace(f"{address}:6440\n", f"127.0.0.1:{client} port {admin}\n")
+        text = text.replace(f"{address}:6440", f"127.0.0.1:{client}")
+        text = text.replace(f"address: {address}, port_value: 6440", f"address: 127.0.0.1, port_value: {client}")
+        # The port of the check is in the line after the address.
+        text = re.sub(rf"(port_value: {client} .*\n.*port_value: )6441", rf"\g<1>{admin}", text)
+    path = world.directory / name
+    path.write_text(text)
+    command = ["haproxy", "-f"] if kind.startswith("haproxy") else ["envoy", "--use-dynamic-base-id", "-c"]
+    return world.start(kind, *command, path)
+
+
+def cached(admin):
+    """The resources of which a Weir has a cache."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics") as response:
+        text = response.read().decode()
+    found = re.findall(r'^weir_cache_objects{group="(.*?)".*resource="(.*?)",version="(.*?)"', text, re.M)
+    return {f"/apis/{group}/{version}/{name}" if group else f"/api/{version}/{name}" for group, name, version in found}
+
+
+def by_resource(kind, world):
+    port, weirs = free_port(), [(free_port(), free_port()) for _ in range(3)]
+    files = certificate(world, "weir")
+    processes = [start_with_certificate(world, number, ports, files) for number, ports in enumerate(weirs)]
+    balancer = start_by_resource(kind, world, port, weirs, *files)
+    wait_until("an answer", lambda: (get(port, "/version") or [0])[0] == 200)
+    # Each Weir has passed two checks.
+    time.sleep(3)
+
+    def read_all():
+        """The longest time until a resource is answered, by its paths for all namespaces and for one."""
+        longest = 0
+        for resource in RESOURCES:
+            group, _, name = resource.rpartition("/")
+            for path in (resource, f"{group}/namespaces/default/{name}" if name not in CLUSTER_WIDE else resource):
+                began = time.monotonic()
+                wait_until(path, lambda: (get(port, f"{path}?resourceVersion=0") or [0])[0] == 200, RECOVERY_MAX)
+                longest = max(longest, time.monotonic() - began)
+        return longest
+
+    def places():
+        """The Weirs that have a cache of each resource."""
+        caches = {number: cached(admin) for number, (_, admin) in enumerate(weirs) if processes[number].poll() is None}
+        return {resource: [number for number in caches if resource in caches[number]] for resource in RESOURCES}
+
+    problems = []
+    read_all()
+    first = places()
+    problems += [f"{it} is in Weirs {where}" for it, where in first.items() if len(where) != 1]
+    problems += [f"Weir {number} has nothing" for number in range(3) if [number] not in first.values()]
+    watches = {resource: Watch(port, resource) for resource in RESOURCES}
+    lost = first["/api/v1/pods"][0]
+    moved = [resource for resource in RESOURCES if first[resource] == [lost]]
+    processes[lost].kill()
+    processes[lost].wait()
+    longest = read_all()
+    # Checks have noticed it.
+    time.sleep(3)
+    second = places()
+    problems += [f"the watch of {it} {'ended' if watches[it].ended else 'goes on'}"
+                 for it in RESOURCES if watches[it].ended != (it in moved)]  # fmt: skip
+    problems += [f"{it} is in Weirs {second[it]}" for it in moved if len(second[it]) != 1]
+    problems += [f"{it} moved" for it in RESOURCES if it not in moved and second[it] != first[it]]
+    processes[lost] = start_with_certificate(world, lost, weirs[lost], files)
+    time.sleep(3)
+    read_all()
+    third = places()
+    problems += [f"{it} did not come back" for it in moved if lost not in third[it]]
+    problems += [f"{it} moved to the Weir that came back" for it in RESOURCES if it not in moved and third[it] != first[it]]
+    for process in [balancer, *processes]:
+        process.terminate()
+        process.wait()
+    print(f"{kind}: {len(moved)} of {len(RESOURCES)} resources moved from a lost Weir, each answered after at most {longest:.1f} s")
+    return problems
+
+
+CLUSTER_WIDE = ("namespaces", "nodes", "persistentvolumes")
+
+
 def main():
     arguments = sys.argv[1:]
     weir = ROOT / "target/debug/weir"
@@ -326,15 +468,17 @@ def main():
         weir = pathlib.Path(arguments[at + 1]).resolve()
         del arguments[at : at + 2]
     problems = []
-    for kind in arguments or ["haproxy", "nginx"]:
-        if not shutil.which(kind):
-            print(f"skipped: {kind} (not installed)")
+    for kind in arguments or ["haproxy", "nginx", "haproxy-by-resource", "envoy-by-resource"]:
+        program = kind.partition("-")[0]
+        if not shutil.which(program):
+            print(f"skipped: {kind} ({program} is not installed)")
             continue
         with tempfile.TemporaryDirectory() as directory:
             world = World(weir, directory)
             try:
                 world.start_api_server()
-                problems += [f"{kind}: {problem}" for problem in trial(kind, world)]
+                test = by_resource if kind.endswith("-by-resource") else trial
+                problems += [f"{kind}: {problem}" for problem in test(kind, world)]
                 if kind == "haproxy":
                     problems += without_anonymous_requests(world)
             finally:
