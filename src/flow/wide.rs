@@ -98,8 +98,8 @@ impl WideLimit {
     }
 }
 
-/// The latencies of which the longest counts: at the 99th percentile one of a hundred is long, and
-/// a verdict that is too strict costs less than one that is not.
+/// The latencies of which the longest counts: a limit that stays too low for a minute costs less
+/// than one that is too high.
 const SAMPLES: usize = 5;
 /// The first limit beyond one request: two lists of ten seats, the most of a list that a watch
 /// cache answers.

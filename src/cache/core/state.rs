@@ -27,6 +27,9 @@ pub struct State {
     store: Store,
     history: History,
     unreadable: UnreadableObjects,
+    /// The number of the first event of the last read, whose events all stay until the next one:
+    /// watchers that read would else miss some.
+    read_from: u64,
 }
 
 impl State {
@@ -37,20 +40,22 @@ impl State {
         baseline: HistoryBaseline,
     ) -> Self {
         let history = History::new(baseline, resource_version);
-        Self { resource_version, store, history, unreadable }
+        let read_from = history.end_seq();
+        Self { resource_version, store, history, unreadable, read_from }
     }
 
     /// Returns the state after a batch of changes, or `None` if none of them was new. A change is
     /// dropped if it is not newer than the resourceVersion reached before it, also within the
-    /// batch.
+    /// batch. `continues` is whether they came with the changes before them, in one read.
     pub(super) fn after_changes(
         &self,
         changes: Vec<Change>,
-        now: Now,
+        (now, continues): (Now, bool),
         limits: &WindowLimits,
     ) -> Option<Self> {
         let mut next = self.clone();
-        let keep_from = self.history.end_seq();
+        let keep_from = if continues { self.read_from } else { self.history.end_seq() };
+        next.read_from = keep_from;
         for change in changes {
             next.apply(change, keep_from, now, limits);
         }

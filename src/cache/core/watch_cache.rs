@@ -135,13 +135,23 @@ impl WatchCache {
     /// they concern. `received` is when they were read. Drops changes that are not newer than the
     /// current resourceVersion, and all changes while the cache is not ready.
     pub fn apply(&self, changes: Vec<Change>, received: Now) {
+        self.apply_step(changes, (received, false));
+    }
+
+    /// Applies changes as [`Self::apply`] does, which came in one read with those before them: all
+    /// of these stay in the history.
+    pub fn apply_rest(&self, changes: Vec<Change>, received: Now) {
+        self.apply_step(changes, (received, true));
+    }
+
+    fn apply_step(&self, changes: Vec<Change>, read: (Now, bool)) {
         let inner = &*self.inner;
         let mut writer = inner.writer.lock();
         let Some(state) = inner.state() else { return };
         let held = state.resource_version();
         let unreadable = changes.iter().filter_map(|change| change.unreadable_after(held));
         let unreadable: Vec<_> = unreadable.cloned().collect();
-        let Some(next) = state.after_changes(changes, received, &self.limits()) else { return };
+        let Some(next) = state.after_changes(changes, read, &self.limits()) else { return };
         let end = if unreadable.is_empty() { Arc::clone(&state) } else { state.without_objects() };
         let unreadable = unreadable.iter().map(UnreadableObject::names);
         let ended = writer.dispatcher.end_unreadable(&end, unreadable);

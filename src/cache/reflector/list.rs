@@ -110,20 +110,33 @@ impl Driver {
         let mut running = self.open_watch(at).await?;
         let cached = self.cached.clone();
         let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
-        let exact = self.exact_list(at);
-        // A large collection has hundreds of pages.
-        let listed = if cached.upstream.streams_lists() && !self.lists.stream_failed {
-            self.stream(ListRequest { limit: None, ..exact }, &mut accumulator).await
-        } else {
-            self.pages(exact, &mut 0, |object| accumulator.push(object)).await
-        };
-        if listed? != at {
+        if self.exact_objects(at, &mut accumulator).await? != at {
             return Err(Failure::Expired);
         }
         running.read_ahead()?;
         self.commit(accumulator.take(), at).await?;
         let verify = if self.byte_checks.are_due() { Verify::Bytes } else { Verify::History };
         Ok(State::Verifying(running, verify))
+    }
+
+    /// Collects the objects at exactly `at`: in one stream where the upstream can, since a large
+    /// collection has hundreds of pages. Returns the resourceVersion of the list.
+    async fn exact_objects(
+        &mut self,
+        at: ResourceVersion,
+        accumulator: &mut ListAccumulator<'_>,
+    ) -> Result<ResourceVersion, Failure> {
+        if self.cached.upstream.streams_lists() && !self.lists.stream_failed {
+            let whole = ListRequest { limit: None, ..self.exact_list(at) };
+            match self.stream(whole, accumulator).await {
+                Err(Failure::Retry(..) | Failure::Malformed(_)) => {
+                    self.lists.stream_failed = true;
+                    accumulator.clear();
+                }
+                listed => return listed,
+            }
+        }
+        self.pages(self.exact_list(at), &mut 0, |object| accumulator.push(object)).await
     }
 
     /// Whether the upstream writes the held state in the held bytes. Returns false also if the

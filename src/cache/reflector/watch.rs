@@ -209,29 +209,31 @@ impl Driver {
     /// Reads the next events, and applies up to [`APPLY_MAX`] of them. Cancel safe: the others
     /// stay pending, and there is no await between reading and applying.
     async fn read_events(&mut self, running: &mut RunningWatch) -> Result<ReadStep, Failure> {
-        if running.pending.as_slice().is_empty() {
+        let continues = !running.pending.as_slice().is_empty();
+        if continues {
+            // The watchers of the events before these take them first.
+            tokio::task::yield_now().await;
+        } else {
             match running.watch.next().await? {
                 Some(events) => running.pending = events.into_iter(),
                 None => return Ok(ReadStep::Eof),
             }
-        } else {
-            // The watchers of the events before these take them first.
-            tokio::task::yield_now().await;
         }
         running.received_any = true;
         let received = running.watch.received().unwrap_or_else(Instant::now);
         let events = running.pending.by_ref().take(APPLY_MAX);
-        self.apply(events, &mut running.order, received)?;
+        self.apply(events, &mut running.order, (received, continues))?;
         Ok(ReadStep::Applied)
     }
 
-    /// Applies events as one step. An error among them ends the watch after the events before it
+    /// Applies events as one step. `continues` is whether they came with the events before them,
+    /// in one read. An error among them ends the watch after the events before it
     /// were applied.
     fn apply(
         &mut self,
         events: impl ExactSizeIterator<Item = UpstreamEvent>,
         order: &mut EventOrder,
-        received: Instant,
+        (received, continues): (Instant, bool),
     ) -> Result<(), Failure> {
         let mut changes = Vec::with_capacity(events.len());
         let (mut failure, mut has_late_event) = (None, false);
@@ -269,7 +271,7 @@ impl Driver {
                 let newest = changes.iter().map(Change::resource_version).max();
                 self.cached.gate.raise_floor(newest);
             }
-            self.cached.writer.apply(changes, context.clock.at(received));
+            self.cached.writer.apply(changes, (context.clock.at(received), continues));
             let delay = received.elapsed();
             context.metrics.applied(delay);
             self.cached.series.delayed(delay);

@@ -108,9 +108,14 @@ impl Writer {
         true
     }
 
-    /// Applies changes from the reflector's watch.
-    pub(super) fn apply(&self, changes: Vec<Change>, received: Now) {
-        self.cache.apply(changes, received);
+    /// Applies changes from the reflector's watch. `continues` is whether they came with those
+    /// before them, in one read.
+    pub(super) fn apply(&self, changes: Vec<Change>, (received, continues): (Now, bool)) {
+        if continues {
+            self.cache.apply_rest(changes, received);
+        } else {
+            self.cache.apply(changes, received);
+        }
     }
 
     /// Notes that the upstream has no change up to `resource_version`, as it was found in
@@ -124,7 +129,7 @@ impl Writer {
         let current = self.current.lock();
         let counts = self.is_current(&current, generation) && !current.is_listing;
         if counts {
-            self.cache.apply(vec![Change::Progress(resource_version)], now);
+            self.cache.apply_rest(vec![Change::Progress(resource_version)], now);
         }
         counts
     }

@@ -73,6 +73,21 @@ fn the_byte_limit_applies_first_but_keeps_the_current_batch() {
     assert_eq!(len(&cache), 5);
 }
 
+#[test]
+fn the_byte_limit_keeps_the_current_read_over_all_its_steps() {
+    let weight = weight_of_an_event();
+    let cache = listed(100, 100, weight * 5);
+    let events = |numbers: std::ops::Range<u64>| -> Vec<Change> {
+        numbers.map(|at| Change::Upsert(Pod::new("ns1", "a", at).object())).collect()
+    };
+    let mut watcher = cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
+    cache.apply(events(11..31), at(0));
+    cache.apply_rest(events(31..51), at(0));
+    assert_eq!(drain(&mut watcher).0.len(), 40, "who reads misses none");
+    cache.apply(events(51..52), at(0));
+    assert_eq!(len(&cache), 5);
+}
+
 /// A reload may change the limit.
 #[test]
 fn another_byte_limit_holds_at_once_and_for_later_events() {
