@@ -34,7 +34,7 @@ const COLLECTION: &str = "/api/v1/configmaps";
 /// longer is not offered yet.
 const CHUNK_MAX: usize = 256;
 const CHUNKS_MAX: usize = 4;
-/// In every so many chunks, the first event is of the object that is watched.
+/// One of this number of chunks begins with an event of the object that is watched.
 const CHUNKS_PER_WATCHED: usize = 10;
 
 pub(crate) fn cost() -> Curve {
@@ -84,7 +84,7 @@ pub(crate) fn cost() -> Curve {
     })
 }
 
-/// What changes the objects.
+/// The source of the changes.
 struct Source {
     watches: Arc<Watches>,
     frame: Frame,

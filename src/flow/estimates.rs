@@ -1,8 +1,8 @@
-//! What forwarded requests take, learned by kind of request: for how long they hold their seats,
+//! Estimates of forwarded requests, learned by kind of request: for how long they hold their seats,
 //! and the bytes of their responses.
 //!
-//! A table of a fixed size. A kind that takes the place of another one begins anew, so that nobody
-//! teaches something about the requests of others.
+//! The table has a fixed size. If two kinds have the same place, the later one begins without an
+//! estimate: no kind has that of another one.
 
 use std::time::Duration;
 

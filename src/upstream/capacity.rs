@@ -1,5 +1,5 @@
-//! What one API server can do at once: the seats that its metrics name, and how long a short
-//! request of Weir's own takes there (`docs/decisions/adaptive-limits.md`).
+//! The capacity of one API server: the seats that its metrics name, and how long a short request of
+//! Weir's own takes there (`docs/decisions/adaptive-limits.md`).
 
 use std::sync::Arc;
 use std::time::Duration;

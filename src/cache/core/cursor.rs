@@ -1,9 +1,10 @@
 //! The part of a watcher that it shares with the writer: its position and the events marked for it.
 //!
-//! A watcher has no queue. The writer marks the events that match the watcher's filter (or may, if
-//! there are too many filters to compare) as one range: `marked_from` is the number of the first of them that the watcher may not have read, and
-//! `marked_to` the number after the last. The watcher stores in `position` the number of the next
-//! event that it will read. Events are pending exactly if `position < marked_to`, and the first of
+//! A watcher has no queue. The writer marks the events that match the watcher's filter, or may
+//! match it if there are too many filters to compare, as one range: `marked_from` is the number of
+//! the first of them that the watcher may not have read, and `marked_to` the number after the last.
+//! The watcher stores in `position` the number of the next event that it will read. Events are
+//! pending exactly if `position < marked_to`, and the first of
 //! them is `max(marked_from, position)`. A watcher without marked events therefore never falls
 //! out of the window, however far the window has moved.
 //!

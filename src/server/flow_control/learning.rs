@@ -41,11 +41,11 @@ pub(super) async fn learn_seats(limits: &ServerLimits, upstream: &Upstream) {
                     READ_INTERVAL
                 }
                 Err(error @ UpstreamError::Status { code: StatusCode::FORBIDDEN, .. }) => {
-                    tracing::info!(server = %url, %error, "Weir may not read the seats of an API server");
+                    tracing::info!(server = %url, %error, "Weir may not read an API server's seats");
                     READ_INTERVAL
                 }
                 Err(error) => {
-                    tracing::debug!(server = %url, %error, "cannot read the seats of an API server");
+                    tracing::debug!(server = %url, %error, "cannot read an API server's seats");
                     RETRY_INTERVAL
                 }
             };
