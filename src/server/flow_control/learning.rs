@@ -55,8 +55,8 @@ pub(super) async fn learn_seats(limits: &ServerLimits, upstream: &Upstream) {
     }
 }
 
-/// Sends short requests while wide ones run or wait, and lets the queue send as many wide ones as the
-/// short ones allow, until it is dropped.
+/// Sends short requests while wide ones run or wait, and lets the queue send as many wide ones as
+/// the short ones allow, until it is dropped.
 pub(super) async fn learn_wide(limits: &ServerLimits, queue: &Queue, upstream: &Upstream) {
     if !limits.limits_wide {
         return;
