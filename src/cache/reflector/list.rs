@@ -122,17 +122,14 @@ impl Driver {
     /// Collects the objects at exactly `at`: in one stream where the upstream can, since a large
     /// collection has hundreds of pages. Returns the resourceVersion of the list.
     async fn exact_objects(
-        &mut self,
+        &self,
         at: ResourceVersion,
         accumulator: &mut ListAccumulator<'_>,
     ) -> Result<ResourceVersion, Failure> {
         if self.cached.upstream.streams_lists() && !self.lists.stream_failed {
             let whole = ListRequest { limit: None, ..self.exact_list(at) };
             match self.stream(whole, accumulator).await {
-                Err(Failure::Retry(..) | Failure::Malformed(_)) => {
-                    self.lists.stream_failed = true;
-                    accumulator.clear();
-                }
+                Err(Failure::Retry(..) | Failure::Malformed(_)) => accumulator.clear(),
                 listed => return listed,
             }
         }
