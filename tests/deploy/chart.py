@@ -246,7 +246,7 @@ def autoscaling():
     check(autoscaler["behavior"]["scaleDown"]["stabilizationWindowSeconds"] >= 600, "scales down early")
     check(not of_kind(off, "HorizontalPodAutoscaler"), "an autoscaler that nobody asked for")
     role = next(one for one in of_kind(on, "ClusterRole") if one["metadata"]["name"] == "weir-cache")
-    extra = [rule for rule in role["rules"] if "cert-manager.io" in rule["apiGroups"]]
+    extra = [rule for rule in role["rules"] if "cert-manager.io" in rule.get("apiGroups", [])]
     check([rule["verbs"] for rule in extra] == [["list", "watch"]], f"extraRules: {extra}")
 
 
