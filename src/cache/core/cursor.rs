@@ -4,9 +4,9 @@
 //! match it if there are too many filters to compare, as one range: `marked_from` is the number of
 //! the first of them that the watcher may not have read, and `marked_to` the number after the last.
 //! The watcher stores in `position` the number of the next event that it will read. Events are
-//! pending exactly if `position < marked_to`, and the first of
-//! them is `max(marked_from, position)`. A watcher without marked events therefore never falls
-//! out of the window, however far the window has moved.
+//! pending exactly if `position < marked_to`, and the first of them is `max(marked_from,
+//! position)`. A watcher without marked events therefore never falls out of the window, however far
+//! the window has moved.
 //!
 //! Only the writer stores `marked_from` and `marked_to`, with the cache's mutex held. Only the
 //! watcher stores `position`. The writer moves `marked_from` only when it sees `marked_to <=

@@ -37,8 +37,8 @@ fn visible(objects: VisibleObjects) -> WatchFilter {
     WatchFilter { visible: Some(Arc::new(objects)), ..WatchFilter::default() }
 }
 
-/// A pod with other labels, and with values of `spec.nodeName` and `spec.hostNetwork`. With none of
-/// these it has no fields at all.
+/// A pod with other labels, and with values of `spec.nodeName` and `spec.hostNetwork`. A pod
+/// without these values has no fields.
 fn pod(
     (namespace, name, revision): (&str, &str, u64),
     labels: &[(&str, &str)],
