@@ -6,7 +6,6 @@
 //! build of Weir.
 
 mod components;
-mod damage;
 mod doctor;
 mod fair;
 mod memory;
@@ -23,7 +22,7 @@ use crate::{fire, nodes, wire};
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let figures: [(&str, fn()); 25] = [
+    let figures: [(&str, fn()); 24] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
         ("figures_reviews", reviews::dashboards),
         ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
@@ -32,7 +31,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("figures_two_flows", starvation::two_flows),
         ("figures_revoked_tokens", tokens::revoked),
         ("figures_verification", verification::cost),
-        ("figures_damaged_caches", damage::planted),
         ("figures_memory_of_indented_lists", memory::indented_lists),
         ("figures_memory_of_initial_states", memory::initial_states),
         ("figures_memory_of_selectors", memory::selectors),
