@@ -8,9 +8,7 @@
 mod components;
 mod doctor;
 mod fair;
-mod memory;
 mod older_watchers;
-mod reviews;
 mod shadow;
 mod starvation;
 pub(crate) mod tokens;
@@ -22,18 +20,12 @@ use crate::{fire, nodes, wire};
 
 /// Returns all of them, as ignored tests.
 pub(crate) fn trials() -> Vec<Trial> {
-    let figures: [(&str, fn()); 24] = [
+    let figures: [(&str, fn()); 17] = [
         ("figures_older_watchers", older_watchers::after_a_restart),
-        ("figures_reviews", reviews::dashboards),
-        ("figures_writes_beside_wrong_tokens", tokens::writes_beside_wrong_tokens),
         ("figures_fair_queueing", fair::fair_queueing),
         ("figures_runaway_lists", fair::runaway_lists),
         ("figures_two_flows", starvation::two_flows),
-        ("figures_revoked_tokens", tokens::revoked),
         ("figures_verification", verification::cost),
-        ("figures_memory_of_indented_lists", memory::indented_lists),
-        ("figures_memory_of_initial_states", memory::initial_states),
-        ("figures_memory_of_selectors", memory::selectors),
         ("the_truth_holds_behind_a_balancer", fire::behind_a_balancer),
         ("the_truth_holds_with_a_list", fire::in_a_list),
         ("ten_minutes_behind_a_balancer", fire::ten_minutes_behind_a_balancer),
@@ -43,7 +35,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("figures_failover", fire::figures::failover),
         ("figures_away", fire::figures::away),
         ("shadow_mode_finds_no_difference_in_the_corpus", crate::shadow::corpus),
-        ("a_minute_in_shadow", shadow::a_minute),
         ("ten_minutes_in_shadow", shadow::ten_minutes),
         ("many_raw_requests", wire::many_requests),
         ("many_raw_websockets", wire::many_sockets),

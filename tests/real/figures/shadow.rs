@@ -9,16 +9,8 @@ use crate::kubectl::Kubectl;
 use crate::manifests::deployment;
 use crate::support::Weir;
 
-pub(crate) fn a_minute() {
-    run(Duration::from_secs(60));
-}
-
-pub(crate) fn ten_minutes() {
-    run(Duration::from_secs(600));
-}
-
 /// Deployments come and go, their pods are bound to a node, and kubectl reads.
-fn run(time: Duration) {
+pub(super) fn ten_minutes() {
     let plane = ControlPlane::start();
     let mut weir = Weir::spawn_command("shadow", &plane.kubeconfig(ADMIN), CONFIG);
     weir.wait_until_ready();
@@ -27,7 +19,7 @@ fn run(time: Duration) {
         .map(|name| Component::start(name, &weir.kubeconfig(), dir.path(), &[]));
     let kubectl = Kubectl::new(&plane, &weir);
     kubectl.feed("apply", NODE);
-    let until = Instant::now() + time;
+    let until = Instant::now() + DURATION;
     let mut number = 0;
     while Instant::now() < until {
         let name = format!("web-{}", number % 5);
@@ -60,6 +52,7 @@ fn run(time: Duration) {
     assert!(report["total"]["compared"].as_u64() > Some(100), "{report:#}");
 }
 
+const DURATION: Duration = Duration::from_secs(600);
 /// The components, the API server and kubectl share the machine with Weir.
 const CONFIG: &str = "shadow: {cpuShare: 50%}\n";
 
