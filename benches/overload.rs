@@ -24,17 +24,11 @@ mod floor;
 mod group;
 #[path = "overload/rows.rs"]
 mod rows;
-#[path = "support/scrape.rs"]
-mod scrape;
-#[path = "overload/tcp.rs"]
-mod tcp;
 #[path = "support/token.rs"]
 mod token;
 #[path = "support/weir_process.rs"]
 #[expect(dead_code, reason = "each bench uses a part of it")]
 mod weir_process;
-#[path = "overload/weirs_times.rs"]
-mod weirs_times;
 
 use std::path::PathBuf;
 
@@ -101,18 +95,8 @@ async fn upstream() -> Simulator {
 /// Starts Weir as a gateway that enforces flow control, in control groups and with a limit of file
 /// descriptors, if given.
 async fn weir(upstream: &Simulator, groups: &[PathBuf], descriptors: Option<usize>) -> Weir {
-    weir_with_admin(upstream, groups, descriptors, "none").await
-}
-
-/// Like [`weir`], with an admin listener at this address.
-async fn weir_with_admin(
-    upstream: &Simulator,
-    groups: &[PathBuf],
-    descriptors: Option<usize>,
-    admin: &str,
-) -> Weir {
-    let gateway = json!({"authentication": {"mode": "gateway"}, "admin": {"listen": admin},
-        "flowControl": {"mode": "enforce"}});
+    let gateway =
+        json!({"authentication": {"mode": "gateway"}, "flowControl": {"mode": "enforce"}});
     let limits = Limits { groups, descriptors };
     Weir::start_within(&limits, free_address(), &upstream.kubeconfig(WEIRS_OWN), gateway).await
 }

@@ -65,9 +65,6 @@ async fn main() {
     if is_wanted("fairness") {
         targets.extend(rows::fairness(&upstream).await);
     }
-    if is_wanted("consistent") {
-        targets.extend(rows::consistent(&upstream).await);
-    }
     if is_wanted("memory") {
         targets.extend(memory::waiting(&upstream).await);
         targets.extend(memory::idle(&upstream).await);

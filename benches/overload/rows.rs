@@ -14,26 +14,19 @@ use crate::client::{Client, LIST, LIST_FORWARDED, Latencies, POD, POD_FORWARDED,
 use crate::crowd::Crowd;
 use crate::floor::Floor;
 use crate::group::Group;
-use crate::tcp::TcpCounters;
-use crate::weir_process::free_address;
-use crate::weirs_times::WeirsTimes;
-use crate::{USERS, weir, weir_with_admin};
+use crate::{USERS, weir};
 
 /// Two clients beside a runaway one with 200 lists of 25 MB at once, all from the cache.
 pub(crate) async fn lists(upstream: &Simulator) {
-    let admin = free_address();
-    let weir = weir_with_admin(upstream, &[], None, &admin.to_string()).await;
+    let weir = weir(upstream, &[], None).await;
     let address = weir.address;
     fill(address).await;
     println!("\nlists: 200 lists of 25 MB at once from the cache");
     let [gets_alone, lists_alone] = victims(address, POD, LIST, RUN).await;
     let crowd = Crowd::start(address);
     sleep(Duration::from_secs(3)).await;
-    let (cpu, tcp) = (weir.cpu(), TcpCounters::read());
-    let before = weirs_times(admin).await;
+    let cpu = weir.cpu();
     let [gets, lists] = victims(address, POD, LIST, RUN).await;
-    let after = weirs_times(admin).await;
-    let tcp = TcpCounters::read().since(&tcp);
     let cpu = weir.cpu().saturating_sub(cpu).as_secs_f64() / RUN.as_secs_f64();
     let counts = crowd.end().await;
     println!("  GETs alone:   {gets_alone}\n  GETs beside:  {gets}");
@@ -41,24 +34,6 @@ pub(crate) async fn lists(upstream: &Simulator) {
     println!("  the runaway:  {counts}; Weir used {cpu:.2} processors");
     println!("  slow GETs:    {}", gets.slow(Duration::from_millis(20)));
     println!("  slow lists:   {}", lists.slow(Duration::from_millis(100)));
-    println!("  TCP:          {tcp}");
-    for ((what, after), (_, before)) in after.iter().zip(&before) {
-        println!("  Weir's {what}: {}", after.since(before));
-    }
-}
-
-/// Returns the times of answers from the cache, and of reviews.
-async fn weirs_times(admin: SocketAddr) -> Vec<(&'static str, WeirsTimes)> {
-    let mut times = Vec::new();
-    for (what, name, labels) in [
-        ("GETs", "weir_request_duration_seconds", &["verb=\"get\"", "cache_status=\"hit\""][..]),
-        ("lists", "weir_request_duration_seconds", &["verb=\"list\"", "cache_status=\"hit\""]),
-        ("token reviews", "weir_token_review_duration_seconds", &[]),
-        ("access reviews", "weir_access_review_duration_seconds", &[]),
-    ] {
-        times.push((what, WeirsTimes::read(admin, name, labels).await));
-    }
-    times
 }
 
 /// Returns the latencies of GETs of one user, and of lists of another one. They have a thread of

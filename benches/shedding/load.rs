@@ -21,12 +21,6 @@ pub(crate) struct Connection {
     buffer: Vec<u8>,
 }
 
-/// A response, whose body was dropped.
-pub(crate) struct Answer {
-    pub(crate) code: u16,
-    pub(crate) is_hit: bool,
-}
-
 impl Connection {
     pub(crate) async fn open(address: SocketAddr) -> Self {
         let tcp = TcpStream::connect(address).await.expect("weir listens");
@@ -34,8 +28,8 @@ impl Connection {
         Self { tcp, buffer: Vec::with_capacity(64 << 10) }
     }
 
-    /// Sends a GET, and reads the response to its end.
-    pub(crate) async fn get(&mut self, path: &str, token: &str) -> Answer {
+    /// Sends a GET, and reads the response to its end. Returns its status.
+    pub(crate) async fn get(&mut self, path: &str, token: &str) -> u16 {
         let request = format!(
             "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n"
         );
@@ -51,7 +45,6 @@ impl Connection {
         let head = self.buffer.get(..body).unwrap_or_default();
         let head = std::str::from_utf8(head).expect("a head is ASCII").to_ascii_lowercase();
         let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a status");
-        let is_hit = head.contains("x-weir-cache: hit");
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
         match length.map(|text| text.trim().parse::<usize>().expect("a length")) {
             Some(length) => {
@@ -70,7 +63,7 @@ impl Connection {
                 }
             }
         }
-        Answer { code, is_hit }
+        code
     }
 }
 
@@ -78,7 +71,6 @@ impl Connection {
 pub(crate) struct Latencies {
     sorted: Vec<f64>,
     pub(crate) refused: usize,
-    pub(crate) hits: usize,
 }
 
 impl Latencies {
@@ -86,10 +78,6 @@ impl Latencies {
     pub(crate) fn at(&self, percent: f64) -> f64 {
         let place = (self.sorted.len().saturating_sub(1) as f64 * percent / 100.0).round();
         self.sorted.get(place as usize).copied().unwrap_or(f64::NAN)
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.sorted.len()
     }
 }
 
@@ -114,18 +102,17 @@ pub(crate) async fn steady(
                 Some(connection) => connection,
                 None => Connection::open(address).await,
             };
-            let answer = connection.get(path, &token).await;
+            let code = connection.get(path, &token).await;
             let taken = due.elapsed().as_secs_f64() * 1e3;
             idle.lock().push(connection);
-            (taken, answer)
+            (taken, code)
         });
     }
     let answers = tasks.join_all().await;
-    let refused = answers.iter().filter(|(_, answer)| answer.code != 200).count();
-    let hits = answers.iter().filter(|(_, answer)| answer.is_hit).count();
+    let refused = answers.iter().filter(|(_, code)| *code != 200).count();
     let mut sorted: Vec<f64> = answers.into_iter().map(|(taken, _)| taken).collect();
     sorted.sort_by(f64::total_cmp);
-    Latencies { sorted, refused, hits }
+    Latencies { sorted, refused }
 }
 
 /// Clients that send the next request when one is answered, until it is dropped.
@@ -154,7 +141,7 @@ impl Crowd {
                 tasks.spawn(async move {
                     let mut connection = Connection::open(address).await;
                     loop {
-                        if connection.get(path, &token).await.code == 200 {
+                        if connection.get(path, &token).await == 200 {
                             served.fetch_add(1, Ordering::Relaxed);
                         } else {
                             refused.fetch_add(1, Ordering::Relaxed);

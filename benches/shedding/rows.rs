@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::Target;
 use crate::load::{Connection, Crowd, Latencies, steady};
-use crate::upstream::{FEW, GET, LIST, SEATS, SERVICE, USERS, Upstream, user_name, user_token};
+use crate::upstream::{GET, LIST, SEATS, SERVICE, USERS, Upstream, user_name, user_token};
 use crate::weir_process::Weir;
 
 const TIME: Duration = Duration::from_secs(20);
@@ -23,13 +23,12 @@ const TIMES: usize = 50;
 /// Those of the API server and a reserve, so that levels have 20.
 const SEATS_PER_SERVER: usize = SEATS + 8;
 
-pub(crate) async fn gateway(upstream: &Upstream, mode: &str, flow: Value, cache: Value) -> Weir {
+pub(crate) async fn gateway(upstream: &Upstream, mode: &str, flow: Value) -> Weir {
     let mut flow_control = json!({"mode": mode, "seatsPerServer": SEATS_PER_SERVER});
     if let (Some(settings), Value::Object(flow)) = (flow_control.as_object_mut(), flow) {
         settings.extend(flow);
     }
-    let sections = json!({"authentication": {"mode": "gateway"}, "flowControl": flow_control,
-        "cache": cache});
+    let sections = json!({"authentication": {"mode": "gateway"}, "flowControl": flow_control});
     Weir::start(&upstream.kubeconfig(), sections).await
 }
 
@@ -90,7 +89,7 @@ async fn beside(
 ) -> Beside {
     let mut enforced = Beside { ratio: f64::NAN, refused: f64::NAN, highest: f64::NAN };
     for mode in ["observe", "enforce"] {
-        let weir = gateway(upstream, mode, json!({}), json!({})).await;
+        let weir = gateway(upstream, mode, json!({})).await;
         let token = user_token(0);
         let victim = async |time| steady(weir.address, GET, &token, rate, time).await;
         drop(victim(Duration::from_secs(2)).await);
@@ -152,7 +151,7 @@ pub(crate) async fn lender(upstream: &Upstream) -> Vec<Target> {
     };
     let flow = json!({"levels": [level("lender", 90), level("borrower", 0)],
         "rules": [rule(0, "lender"), rule(1, "borrower")]});
-    let weir = gateway(upstream, "enforce", flow, json!({})).await;
+    let weir = gateway(upstream, "enforce", flow).await;
     let (lender, borrower) = (user_token(0), user_token(1));
     // Half of the seats.
     let nominal = SEATS / 2 - 1;
@@ -190,7 +189,7 @@ pub(crate) async fn lender(upstream: &Upstream) -> Vec<Target> {
 async fn burst(connections: &mut [Connection], token: &str) -> Vec<f64> {
     let sent = connections.iter_mut().map(|connection| async move {
         let began = Instant::now();
-        assert_eq!(connection.get(GET, token).await.code, 200, "of a lender");
+        assert_eq!(connection.get(GET, token).await, 200, "of a lender");
         began.elapsed().as_secs_f64() * 1e3
     });
     futures_util::future::join_all(sent).await
@@ -198,7 +197,7 @@ async fn burst(connections: &mut [Connection], token: &str) -> Vec<f64> {
 
 /// A hundred users ask for more than there is.
 pub(crate) async fn fairness(upstream: &Upstream) -> Vec<Target> {
-    let weir = gateway(upstream, "enforce", json!({}), json!({})).await;
+    let weir = gateway(upstream, "enforce", json!({})).await;
     let tokens: Vec<String> = (0..USERS).map(user_token).collect();
     let crowd = Crowd::start(weir.address, GET, &tokens, 4);
     sleep(Duration::from_secs(5)).await;
@@ -216,38 +215,6 @@ pub(crate) async fn fairness(upstream: &Upstream) -> Vec<Target> {
     vec![Target { what: "row 12: 1 - Jain's index of 100 users", is: 1.0 - jain, most: 0.01 }]
 }
 
-/// A thousand lists a second without a resourceVersion, of 50 objects.
-pub(crate) async fn consistent(upstream: &Upstream) -> Vec<Target> {
-    let weir = gateway(upstream, "enforce", json!({}), json!({"consistentLists": "auto"})).await;
-    let token = user_token(0);
-    let lists = async |time| steady(weir.address, FEW, &token, 1_000.0, time).await;
-    drop(lists(Duration::from_secs(4)).await);
-    let count = || upstream.simulator.requests().count("list", "secrets");
-    let (before, began) = (count(), Instant::now());
-    let answers = lists(Duration::from_secs(10)).await;
-    let seconds = began.elapsed().as_secs_f64();
-    let probes = (count() - before) as f64 / seconds;
-    let rate = answers.count() as f64 / seconds;
-    let hits = answers.hits as f64 / answers.count() as f64;
-    println!(
-        "consistent lists: {rate:.0}/s, {:.1} % from the cache, {}; {probes:.0} lists/s at the API server",
-        hits * 100.0,
-        show(&answers),
-    );
-    let mut targets = vec![Target {
-        what: "row 13: lists/s at the API server, of 1,000",
-        is: probes,
-        most: 50.0,
-    }];
-    // The machine must carry the load at all.
-    targets.push(Target {
-        what: "row 13: lists/s that were not sent",
-        is: 1_000.0 - rate,
-        most: 50.0,
-    });
-    targets
-}
-
 /// Sends GETs of all users once, so that their tokens are reviewed.
 pub(crate) async fn introduce(weir: &Weir) {
     let mut requests = JoinSet::new();
@@ -256,7 +223,7 @@ pub(crate) async fn introduce(weir: &Weir) {
         requests.spawn(async move {
             let mut connection = Connection::open(address).await;
             let path = "/api/v1/namespaces/default/configmaps/none";
-            connection.get(path, &user_token(user)).await.code
+            connection.get(path, &user_token(user)).await
         });
     }
     drop(requests.join_all().await);

@@ -13,7 +13,6 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use weir::simulator::{Simulator, SimulatorOptions, User};
@@ -43,8 +42,6 @@ const WORK: &str = "/api/v1/namespaces/work/";
 pub(crate) const GET: &str = "/api/v1/namespaces/work/configmaps/cm";
 /// A list that takes a seat.
 pub(crate) const LIST: &str = "/api/v1/namespaces/work/configmaps";
-/// A collection of 50 objects of the simulator.
-pub(crate) const FEW: &str = "/api/v1/namespaces/default/secrets";
 
 pub(crate) struct Upstream {
     pub(crate) simulator: Simulator,
@@ -77,11 +74,6 @@ impl Upstream {
         users.iter_mut().take(USERS).for_each(|user| user.rules = vec![everything.clone()]);
         let options = SimulatorOptions { users, ..SimulatorOptions::default() };
         let simulator = Simulator::start(options).await.expect("a simulator");
-        for number in 0..50 {
-            let object = json!({"apiVersion": "v1", "kind": "Secret",
-                "metadata": {"name": format!("few-{number}"), "namespace": "default"}});
-            simulator.store().create(object).expect("the object is created");
-        }
         let work = Arc::new(Work {
             seats: Semaphore::new(SEATS),
             in_flight: AtomicUsize::new(0),
