@@ -78,7 +78,7 @@ fn connection_lost() -> UpstreamError {
 }
 
 const TTL: Duration = Duration::from_secs(10);
-/// More bad tokens than the cache holds; `benches/flood.rs` sends 100,000 through a whole Weir.
+/// More bad tokens than the cache holds.
 const FLOOD: usize = 20_000;
 pub(super) const FAILURE_TTL: Duration = Duration::from_secs(5);
 
