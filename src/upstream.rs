@@ -190,16 +190,16 @@ impl Upstream {
     /// Returns how many exchanges of a class can be in progress at once, if the API servers allow
     /// as many. Those with an [`unproven`](SendOptions::unproven) credential are counted apart.
     pub fn streams_max(&self, class: TrafficClass, unproven: bool) -> usize {
-        let routes = self.inner.pools.every_route();
-        routes.iter().map(|route| route.pool.streams_max(class, unproven)).sum()
+        let routes = self.inner.pools.routes();
+        routes.by_server.iter().map(|route| route.pool.streams_max(class, unproven)).sum()
     }
 
     /// Returns how many requests the connections to one API server carry at once, to the one with
     /// the fewest.
     pub(crate) fn places_of_one(&self) -> usize {
-        let routes = self.inner.pools.every_route();
-        let places =
-            routes.iter().map(|route| route.pool.streams_max(TrafficClass::Request, false));
+        let routes = self.inner.pools.routes();
+        let routes = routes.by_server.iter();
+        let places = routes.map(|route| route.pool.streams_max(TrafficClass::Request, false));
         places.min().unwrap_or(usize::MAX)
     }
 

@@ -8,6 +8,7 @@
 pub mod built_in_groups;
 pub mod continue_token;
 pub mod json_string;
+pub mod keyed_hash;
 pub mod labels;
 pub mod list_options;
 pub mod media_type;

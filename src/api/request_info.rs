@@ -243,6 +243,8 @@ fn collection_verb(request: &mut ResourceRequest, query: &Query) -> Verb {
 /// Returns the name that `metadata.name=` requires, if it may be part of a path. Like the API
 /// server, reads the selector before its labels are resolved (`docs/semantics.md` §6.1).
 fn lifted_name(query: &Query) -> Option<String> {
+    // Most lists have none.
+    query.first("fieldSelector")?;
     let options = ListOptions::decode(query)?;
     LabelSelector::parse(&options.label_selector)?;
     let name = parse_terms(&options.field_selector)?

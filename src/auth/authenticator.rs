@@ -113,8 +113,8 @@ impl Authenticator {
             // not see the certificate.
             (Bearer::Ambiguous | Bearer::None, otherwise) => otherwise,
         };
-        let trust = self.trust.load();
-        let Some(verdict) = peer.verdict(&trust, seconds_since_1970()) else {
+        let judge = |_| peer.verdict(&self.trust.load(), seconds_since_1970());
+        let Some(verdict) = peer.certificates.as_ref().and_then(judge) else {
             return token_or(PresentedCredential::None);
         };
         if let Some(front_proxy) = &verdict.front_proxy {
@@ -153,12 +153,12 @@ impl Authenticator {
     }
 
     /// Authenticates a client. Its address decides which limit applies to its token reviews.
-    pub async fn authenticate_from(
+    pub fn authenticate_from(
         &self,
         presented: &PresentedCredential,
         peer: &Peer,
-    ) -> Result<Identity, AuthenticationError> {
-        self.authenticate_as(presented, FlowKey::from_address(peer.address), &peer.token).await
+    ) -> impl Future<Output = Result<Identity, AuthenticationError>> {
+        self.authenticate_as(presented, FlowKey::from_address(peer.address), &peer.token)
     }
 
     /// Returns the standing of the credential of a request that is forwarded with it.

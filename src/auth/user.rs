@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::SystemTime;
 
 use aws_lc_rs::hmac;
 
-/// A user. Immutable, so that its key is computed once.
-#[derive(PartialEq, Eq)]
+/// A user. Immutable, so that its keys are computed once.
 pub struct User {
     /// The name. Upstream never authenticates a user with an empty name.
     pub name: String,
@@ -20,6 +19,7 @@ pub struct User {
     /// The extra fields, by key.
     pub extra: BTreeMap<String, Vec<String>>,
     key: UserKey,
+    name_key: OnceLock<UserKey>,
 }
 
 /// Identifies a user in the keys of caches: two users have the same key only if all their fields
@@ -37,7 +37,7 @@ impl User {
         extra: BTreeMap<String, Vec<String>>,
     ) -> Self {
         let key = UserKey::new(&name, &uid, &groups, &extra);
-        Self { name, uid, groups, extra, key }
+        Self { name, uid, groups, extra, key, name_key: OnceLock::new() }
     }
 
     /// Returns the user of a request without a credential.
@@ -53,7 +53,7 @@ impl User {
 
     /// Returns the key of the name alone. Other fields may differ from token to token.
     pub(crate) fn name_key(&self) -> UserKey {
-        UserKey::new(&self.name, "", &[], &BTreeMap::new())
+        *self.name_key.get_or_init(|| UserKey::new(&self.name, "", &[], &BTreeMap::new()))
     }
 
     /// Returns the key of the name and the groups, by which roles are given. Other fields may
@@ -76,6 +76,14 @@ impl User {
         self.name == ANONYMOUS || self.groups.iter().any(|group| group == UNAUTHENTICATED)
     }
 }
+
+impl PartialEq for User {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for User {}
 
 /// Shows only the name, because extra fields may hold ids of sessions and credentials.
 impl fmt::Debug for User {

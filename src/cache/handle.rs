@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::Guard;
 use bytes::Bytes;
 use http::HeaderValue;
 use tokio::sync::watch;
@@ -325,7 +326,7 @@ impl CacheHandle {
 
     /// Returns the `Warning` headers that the upstream sends with this resource. Responses from the
     /// cache carry them too (`docs/semantics.md` §8.8).
-    pub fn warnings(&self) -> Arc<Vec<HeaderValue>> {
+    pub fn warnings(&self) -> Guard<Arc<Vec<HeaderValue>>> {
         self.cached.learned.warnings()
     }
 

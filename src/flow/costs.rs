@@ -20,8 +20,8 @@ use std::time::Duration;
 use crate::cost::Cost;
 use crate::habit::{Habit, Seen, is_examined};
 use crate::hitters::Summary;
-use crate::keyed_hash::{BuildHashOfHash, BuildKeyedHash};
 use crate::spread::Spread;
+use weir_api::keyed_hash::{BuildHashOfHash, BuildKeyedHash};
 
 /// The sender and the subject of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use crate::cost::Cost;
-use crate::keyed_hash::BuildHashOfHash;
+use weir_api::keyed_hash::BuildHashOfHash;
 
 /// The heaviest keys of a stream.
 #[derive(Debug)]

@@ -22,7 +22,6 @@ pub mod doctor;
 pub mod estimates;
 pub mod habit;
 pub mod hitters;
-pub mod keyed_hash;
 pub mod lanes;
 pub mod level;
 mod object;

@@ -21,6 +21,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Version};
 
 use crate::api::request_info::Verb;
@@ -171,22 +172,26 @@ impl Router {
         ForwardClaim::acquire(&self.caches, context, reason, client)
     }
 
-    /// Returns a refusal of Weir's own, and logs it to the audit log.
-    pub(super) async fn reject(
-        &self,
-        context: &mut RequestContext<'_>,
-        rejection: &Rejection,
-    ) -> Reply {
+    /// Returns a refusal of Weir's own, and logs it to the audit log. The future is boxed, so that
+    /// no answer has room for a refusal.
+    pub(super) fn reject<'a>(
+        &'a self,
+        context: &'a mut RequestContext<'_>,
+        rejection: &'a Rejection,
+    ) -> BoxFuture<'a, Box<Reply>> {
         context.holds.release();
         let Rejection { status, cause } = rejection;
         let (parts, info) = (&context.parts, &context.info);
-        let mut reply = Reply::refusal(&parts.headers, &info.query, status, cause.as_str());
+        let reply = Reply::refusal(&parts.headers, &info.query, status, cause.as_str());
+        let mut reply = Box::new(reply);
         if let Some(shed) = rejection.shed() {
             self.mark_shed(context, shed, reply.response.headers_mut());
         }
-        let audit_id = reply.response.headers().get(AUDIT_ID).cloned();
-        self.auditor.log_refusal(context, status, audit_id).await;
-        reply
+        Box::pin(async move {
+            let audit_id = reply.response.headers().get(AUDIT_ID).cloned();
+            self.auditor.log_refusal(context, status, audit_id).await;
+            reply
+        })
     }
 
     /// Says on the response why a request was shed, and how it was classified, as kube-apiserver

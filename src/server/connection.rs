@@ -18,21 +18,19 @@ pub(crate) mod cork;
 pub(crate) mod eviction;
 pub(crate) mod guarded_body;
 mod http_limits;
-mod large_heads;
+pub(crate) mod large_heads;
 pub(crate) mod list;
 pub(crate) mod permits;
 pub(crate) mod permitted_io;
 pub(crate) mod send_timeouts;
 pub(crate) mod wire;
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use http::{Request, Version};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -122,13 +120,8 @@ impl ConnectionServer {
             let large = large_heads.enter(&mut request);
             let guard = requests.begin_request();
             let timeouts = (request.version() == Version::HTTP_2).then(|| timeouts.clone());
-            let part = (guard, timeouts);
-            let answered = Arc::clone(&router).handle(Arc::clone(&client), request, part);
-            // An `async` block that awaits the future would have room for it twice.
-            Box::pin(answered.map(move |response| {
-                drop(large);
-                Ok::<_, Infallible>(response)
-            }))
+            let part = (guard, timeouts, large);
+            Box::pin(Arc::clone(&router).handle(Arc::clone(&client), request, part))
         });
         let Self { header_read_timeout, abort, .. } = self;
         let mut streams = ConnectionTasks::new(SPAWN_QUEUE_MAX);

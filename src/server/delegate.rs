@@ -15,7 +15,7 @@ mod target;
 mod watch;
 
 use http::request::Parts;
-use http::{Method, header};
+use http::{HeaderMap, HeaderName, Method, header};
 
 use crate::api::list_options::ListOptions;
 use crate::api::query::Query;
@@ -68,7 +68,7 @@ pub(crate) fn decide(
     parts: &Parts,
     has_body: bool,
     info: &RequestInfo,
-    consistent_lists: ConsistentLists,
+    consistent_lists: impl FnOnce() -> ConsistentLists,
     may_impersonate: bool,
 ) -> Result<CachedDecision, Reason> {
     let (path, headers) = (parts.uri.path(), &parts.headers);
@@ -76,7 +76,8 @@ pub(crate) fn decide(
     if !matches!(info.verb, Verb::Get | Verb::List | Verb::Watch) {
         return Err(Reason::Write);
     }
-    if bypasses_cache(headers) {
+    let is_plain = headers.keys().all(|name| PLAIN.contains(name));
+    if !is_plain && bypasses_cache(headers) {
         return Err(Reason::Bypass);
     }
     if !resource.subresource.is_empty() {
@@ -86,20 +87,20 @@ pub(crate) fn decide(
         return Err(Reason::Path);
     }
     // A watch over a WebSocket is served like any other (see `server::cached::websocket`).
-    if let Some(protocol) = headers::upgrade(headers)
+    if !is_plain
+        && let Some(protocol) = headers::upgrade(headers)
         && !(info.verb == Verb::Watch && headers::is_websocket(&protocol))
     {
         return Err(Reason::Upgrade);
     }
-    if !may_impersonate && headers::impersonates(headers) {
+    if !is_plain && !may_impersonate && headers::impersonates(headers) {
         return Err(Reason::Impersonation);
     }
     // A custom resource answers HEAD like GET, a built-in one returns 405. HEAD is too rare to
     // distinguish them here.
     if parts.method != Method::GET
         || has_body
-        || CONDITIONS.iter().any(|name| headers.contains_key(name))
-        || headers::is_cross_origin(headers)
+        || (!is_plain && (has_condition(headers) || headers::is_cross_origin(headers)))
     {
         return Err(Reason::Request);
     }
@@ -116,7 +117,7 @@ pub(crate) fn decide(
         Verb::List => {
             check_timeout(&info.query)?;
             let options = options()?;
-            let plan = ListPlan::decide(&options, consistent_lists)?;
+            let plan = ListPlan::decide(&options, consistent_lists())?;
             Ok(CachedDecision::List(Box::new(plan), options))
         }
         _ => {
@@ -157,9 +158,22 @@ fn is_go_duration(text: &str) -> bool {
     !text.is_empty()
 }
 
+fn has_condition(headers: &HeaderMap) -> bool {
+    CONDITIONS.iter().any(|name| headers.contains_key(name))
+}
+
+/// Headers that decide nothing here. Most requests have no others, which need no look-up then.
+static PLAIN: [HeaderName; 5] = [
+    header::ACCEPT,
+    header::ACCEPT_ENCODING,
+    header::AUTHORIZATION,
+    header::HOST,
+    header::USER_AGENT,
+];
+
 /// Headers that the upstream ignores on resources today. A request with one is forwarded, so that
 /// the upstream decides.
-const CONDITIONS: [header::HeaderName; 6] = [
+const CONDITIONS: [HeaderName; 6] = [
     header::RANGE,
     header::IF_RANGE,
     header::IF_MATCH,

@@ -43,13 +43,13 @@ use http::{HeaderMap, HeaderValue};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::api::keyed_hash::BuildKeyedHash;
 use crate::api::request_info::{RequestInfo, Verb};
 use crate::config::{FlowControlConfig, FlowControlMode};
 use crate::flow::cost::Cost;
 use crate::flow::costs::{Batch, Costs, Origin, Text};
 use crate::flow::doctor::{Doctor, Finding};
 use crate::flow::habit::{AskedForm, Habit, Start};
-use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
 use crate::flow::rules::Rule;
 use crate::server::flow_control::limits::ServerLimits;

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use prometheus::{IntCounter, PullingGauge, Registry};
 
+use crate::api::keyed_hash::BuildHashOfHash;
 use crate::api::resource::GroupVersionResource;
 use crate::codec::held_bytes::HeldBytes;
 use crate::server::appointments::HerdAppointments;
@@ -37,7 +38,7 @@ struct Inner {
     held: Arc<OnceLock<HeldBytes>>,
     /// Replaced as a whole at the first request for a resource, so that no request waits for
     /// another.
-    resources: ArcSwap<HashMap<GroupVersionResource, Arc<ResourceMetrics>>>,
+    resources: ArcSwap<HashMap<GroupVersionResource, Arc<ResourceMetrics>, BuildHashOfHash>>,
     /// The metrics of all requests without a known resource.
     other: OnceLock<Arc<ResourceMetrics>>,
 }

@@ -13,6 +13,7 @@ mod filtered;
 mod forward;
 mod review;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ use crate::server::connection::activity::RequestGuard;
 use crate::server::connection::client::Client;
 use crate::server::connection::client_id::ClientId;
 use crate::server::connection::guarded_body::{BodyGuards, GuardedBody};
+use crate::server::connection::large_heads::LargeHead;
 use crate::server::connection::list::ListedConnection;
 use crate::server::connection::send_timeouts::SendTimeouts;
 use crate::server::delegate::Reason;
@@ -105,9 +107,9 @@ struct OpenRequest<'a> {
     span: Span,
 }
 
-/// The parts that the connection of a request gives to its body: the guard of the request, and
-/// time-outs for a stream of HTTP/2.
-type ConnectionPart = (RequestGuard, Option<SendTimeouts>);
+/// The parts that the connection of a request gives to it: the guard of the request and, for a
+/// stream of HTTP/2, time-outs, both for its body; and what counts a large head until its answer.
+type ConnectionPart = (RequestGuard, Option<SendTimeouts>, Option<LargeHead>);
 
 impl Router {
     /// Answers a request. Never fails: an error is a response as well.
@@ -120,7 +122,7 @@ impl Router {
         client: Arc<Client>,
         request: Request<Incoming>,
         part: ConnectionPart,
-    ) -> impl Future<Output = Response<GuardedBody>> + Send {
+    ) -> impl Future<Output = Result<Response<GuardedBody>, Infallible>> + Send {
         let (mut parts, body) = request.into_parts();
         async move {
             let in_flight = self.metrics.in_flight();
@@ -132,25 +134,26 @@ impl Router {
             let open = OpenRequest { in_flight, first, upgrade_requested, span };
             let busy = Busy::new(self.charges());
             let (forwarding, busy) = {
-                let answered = self.answer(context, body).instrument(open.span.clone());
-                match Timed::new(Box::pin(answered), busy).await {
+                let answered = Box::pin(self.answer(context, body)).instrument(open.span.clone());
+                match Timed::new(answered, busy).await {
                     (Answer::Own(reply), busy) => {
-                        return self.end(context, open, (*reply, busy), part);
+                        return Ok(self.end(context, open, (*reply, busy), part));
                     }
                     (Answer::Forward(forwarding), busy) => (forwarding, busy),
                 }
             };
             let (sendable, busy) = {
-                let prepared = self.prepare_forwarded(context, forwarding);
-                let prepared = prepared.instrument(open.span.clone());
-                match Timed::new(Box::pin(prepared), busy).await {
+                let prepared = Box::pin(self.prepare_forwarded(context, forwarding));
+                match Timed::new(prepared.instrument(open.span.clone()), busy).await {
                     (Ok(sendable), busy) => (sendable, busy),
-                    (Err(reply), busy) => return self.end(context, open, (*reply, busy), part),
+                    (Err(reply), busy) => {
+                        return Ok(self.end(context, open, (*reply, busy), part));
+                    }
                 }
             };
-            let forwarded = self.forward(context, sendable).instrument(open.span.clone());
-            let answered = Timed::new(Box::pin(forwarded), busy).await;
-            self.end(context, open, answered, part)
+            let forwarded = Box::pin(self.forward(context, sendable));
+            let answered = Timed::new(forwarded.instrument(open.span.clone()), busy).await;
+            Ok(self.end(context, open, answered, part))
         }
     }
 
@@ -164,7 +167,7 @@ impl Router {
         is_first: bool,
     ) -> RequestContext<'a> {
         let registry = &self.caches.registry;
-        let consistent_lists = registry.config().consistent_lists;
+        let consistent_lists = || registry.config().consistent_lists;
         let impersonation = self.access.impersonation(parts);
         let mut resolved = Resolved::new(client, parts, has_body, consistent_lists, impersonation);
         let is_charged = self.charges();
@@ -183,8 +186,11 @@ impl Router {
         let is_timed = self.caches.live.load().slow_request.is_some();
         let explanation = Explanation::take(&mut parts.headers, started, is_timed);
         let trace = self.tracer.begin(parts, &resolved.info, resource.is_some(), started);
-        let context = RequestContext::new(resolved, parts, metrics);
-        RequestContext { resource, explanation, trace, ..context }
+        let mut context = RequestContext::new(resolved, parts, metrics);
+        context.resource = resource;
+        context.explanation = explanation;
+        context.trace = trace;
+        context
     }
 
     fn charges(&self) -> bool {
@@ -201,7 +207,7 @@ impl Router {
         context: &mut RequestContext<'_>,
         open: OpenRequest<'_>,
         (reply, busy): (Reply, Busy),
-        (guard, timeouts): ConnectionPart,
+        (guard, timeouts, large): ConnectionPart,
     ) -> Response<GuardedBody> {
         let OpenRequest { in_flight, first, upgrade_requested, span } = open;
         let Reply { mut response, cache_status, reason, unwritten, lane } = reply;
@@ -221,18 +227,17 @@ impl Router {
         context.finish_trace(&AnswerSummary { code, status: cache_status, reason, headers });
         let status = cache_status.as_str();
         span.in_scope(|| tracing::debug!(code, cache_status = status, reason, ?duration));
-        let live = self.caches.live.load();
         if let Some(explanation) = context.explanation.take() {
             let (upstream, is_stale) = (context.upstream_time, context.auth.is_stale());
             let ending = Ending { status: cache_status, reason, upstream, is_stale };
-            if live.slow_request.is_some_and(|limit| duration > limit) {
+            if self.caches.live.load().slow_request.is_some_and(|limit| duration > limit) {
                 let timing = explanation.timing(&ending);
                 span.in_scope(|| log_slow(context, &response, &ending, (duration, &timing)));
             }
             explanation.add_to(response.headers_mut(), &ending);
         }
         set_cache_header(&mut response, cache_status, reason, context.auth.is_stale());
-        drop(in_flight);
+        drop((in_flight, large));
         let meter = self.charge(context, &response, cache_status, busy.run_time(duration));
         let guards = BodyGuards { timeouts, unwritten, sent, meter };
         response.map(|body| GuardedBody::new(body, guard, guards, lane))

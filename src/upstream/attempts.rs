@@ -84,7 +84,7 @@ impl Upstream {
         &self,
         server: &Arc<ApiServer>,
     ) -> Result<(Arc<Route>, Single), UpstreamError> {
-        let routes = self.inner.pools.every_route();
+        let routes = self.inner.pools.routes().by_server.clone();
         let route = routes.into_iter().find(|route| Arc::ptr_eq(&route.server, server));
         let route = route.ok_or_else(|| self.no_server())?;
         let single = route.pool.single_for_check().await.map_err(|failure| failure.error)?;

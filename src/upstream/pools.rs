@@ -48,7 +48,7 @@ pub(super) struct Pools {
 /// The routes of one generation of the set.
 pub(super) struct Routes {
     generation: u64,
-    by_server: Vec<Arc<Route>>,
+    pub(super) by_server: Vec<Arc<Route>>,
 }
 
 /// An API server, and the connections to it.
@@ -92,11 +92,6 @@ impl Pools {
         self.connections_opened.load(Ordering::Relaxed)
     }
 
-    /// Returns the routes to all servers.
-    pub(super) fn every_route(&self) -> Vec<Arc<Route>> {
-        self.routes().by_server.clone()
-    }
-
     /// Chooses a route, other than to the `tried` servers; `None` if there is none.
     pub(super) fn choose(
         &self,
@@ -126,7 +121,8 @@ impl Pools {
         (excluded.len() < routes.by_server.len()).then_some(excluded)
     }
 
-    fn routes(&self) -> arc_swap::Guard<Arc<Routes>> {
+    /// Returns the routes to all servers.
+    pub(super) fn routes(&self) -> arc_swap::Guard<Arc<Routes>> {
         let routes = self.routes.load();
         if routes.generation == self.endpoints.generation() {
             return routes;

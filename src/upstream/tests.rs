@@ -33,7 +33,7 @@ fn get(path: &str) -> Request<RequestBody> {
 
 /// Returns the route to the only API server.
 fn route(upstream: &Upstream) -> Arc<Route> {
-    upstream.inner.pools.every_route().remove(0)
+    upstream.inner.pools.routes().by_server.clone().remove(0)
 }
 
 async fn text(response: Response<pool::Body>) -> String {

@@ -13,14 +13,16 @@ use crate::resource::Shape;
 /// (Table, YAML, CBOR, or a 406): forward the request. Follows the API server's algorithm,
 /// including go-restful's filter for built-in types.
 pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, verb: Verb) -> Option<Form> {
-    let accept = match headers.get(ACCEPT) {
-        None => "",
-        Some(value) => value.to_str().ok()?,
-    };
-    let form = match accept {
+    let accept = headers.get(ACCEPT);
+    let form = match accept.map_or(&b""[..], HeaderValue::as_bytes) {
         // Both of the API server's negotiations treat an empty header as an absent one.
-        "" => Form::JSON,
-        accept => negotiate_accept(accept, shape, verb)?,
+        b"" => Form::JSON,
+        // What most clients send need not be parsed.
+        JSON | JSON_OR_ANY => Form::JSON,
+        PROTOBUF | PROTOBUF_OR_JSON if shape == Shape::BuiltIn => {
+            Form { encoding: Encoding::Protobuf, ..Form::JSON }
+        }
+        _ => negotiate_accept(accept?.to_str().ok()?, shape, verb)?,
     };
     if form.encoding == Encoding::Protobuf || verb == Verb::Watch {
         return Some(Form { pretty: false, ..form });
@@ -66,6 +68,11 @@ pub fn is_interactive_client(headers: &HeaderMap) -> bool {
     let agent = headers.get(USER_AGENT).map_or(&[][..], HeaderValue::as_bytes);
     ["curl", "Wget", "Mozilla/5.0"].iter().any(|prefix| agent.starts_with(prefix.as_bytes()))
 }
+
+const JSON: &[u8] = b"application/json";
+const JSON_OR_ANY: &[u8] = b"application/json, */*";
+const PROTOBUF: &[u8] = b"application/vnd.kubernetes.protobuf";
+const PROTOBUF_OR_JSON: &[u8] = b"application/vnd.kubernetes.protobuf,application/json";
 
 #[cfg(test)]
 mod tests;

@@ -2,9 +2,11 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::{Arc, LazyLock};
+
+use crate::keyed_hash::BuildKeyedHash;
 
 /// Group, version and plural resource name, as in the URL. The core group is `""`. Cheap to clone,
 /// to compare and to hash: the parts that every request needs are computed once.
@@ -27,7 +29,7 @@ pub struct Names {
 impl GroupVersionResource {
     /// Creates a value from its three names in the path.
     pub fn new(group: &str, version: &str, resource: &str) -> Self {
-        static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        static KEY: LazyLock<BuildKeyedHash> = LazyLock::new(BuildKeyedHash::default);
         let hash = KEY.hash_one((group, version, resource));
         let (group, version, resource) = (group.into(), version.into(), resource.into());
         Self(Arc::new(Names { group, version, resource, hash }))

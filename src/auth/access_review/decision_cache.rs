@@ -12,6 +12,7 @@ use std::time::Duration;
 use moka::sync::Cache;
 use tokio::time::Instant;
 
+use crate::api::keyed_hash::BuildKeyedHash;
 use crate::auth::access_review::review::{ReviewDecision, ReviewKey};
 use crate::config::AuthorizationConfig;
 
@@ -24,7 +25,7 @@ pub(super) struct DecisionCache {
 
 /// The allowed or the denied decisions.
 struct Partition {
-    cache: Cache<ReviewKey, StoredDecision>,
+    cache: Cache<ReviewKey, StoredDecision, BuildKeyedHash>,
     ttl: Duration,
 }
 
@@ -129,7 +130,7 @@ impl Partition {
             .max_capacity(max_bytes)
             .weigher(|key, stored: &StoredDecision| weight(key, stored.decision.reason.len()))
             .time_to_live(ttl + grace + Duration::from_secs(1))
-            .build();
+            .build_with_hasher(BuildKeyedHash::default());
         Self { cache, ttl }
     }
 }

@@ -17,12 +17,13 @@ use aws_lc_rs::hmac;
 use moka::sync::Cache;
 use tokio::time::Instant;
 
-use crate::auth::user::{Credential, Identity, User, UserKey};
+use crate::api::keyed_hash::BuildKeyedHash;
+use crate::auth::user::{Credential, Identity, User};
 
 /// The results of reviews. Cheap to clone: clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct TokenCache {
-    good: Cache<TokenKey, GoodToken>,
+    good: Cache<TokenKey, GoodToken, BuildKeyedHash>,
     /// The refused tokens, and the ends of their refusals.
     refused: Cache<TokenKey, Instant>,
     ttl: Duration,
@@ -39,8 +40,6 @@ pub(super) struct TokenKey([u8; 32]);
 #[derive(Debug)]
 pub(super) struct CachedIdentity {
     user: Arc<User>,
-    /// The key of the user's name.
-    name: UserKey,
     not_after: Option<SystemTime>,
     /// `not_after` on the monotonic clock.
     expires_at: Option<Instant>,
@@ -102,8 +101,8 @@ impl CachedIdentity {
                 Instant::now().checked_add(left)
             }
         };
-        let (name, user) = (user.name_key(), Arc::new(user));
-        Ok(Self { user, name, not_after, expires_at, fresh_until: None, stale_until: None })
+        let user = Arc::new(user);
+        Ok(Self { user, not_after, expires_at, fresh_until: None, stale_until: None })
     }
 
     /// Returns the identity for a request.
@@ -116,9 +115,8 @@ impl CachedIdentity {
         }
     }
 
-    /// Returns the user, and the key of the user's name.
-    pub(super) fn user(&self) -> (&Arc<User>, UserKey) {
-        (&self.user, self.name)
+    pub(super) fn user(&self) -> &Arc<User> {
+        &self.user
     }
 
     fn weight(&self) -> u32 {
@@ -159,7 +157,7 @@ impl TokenCache {
                 .max_capacity(GOOD_BYTES_MAX)
                 .weigher(|_, good: &GoodToken| good.weight())
                 .time_to_live(moka_ttl(kept_for))
-                .build(),
+                .build_with_hasher(BuildKeyedHash::default()),
             refused: Cache::builder()
                 .name("token-failures")
                 .max_capacity(REFUSED_MAX)

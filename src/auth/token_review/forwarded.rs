@@ -28,8 +28,7 @@ pub(crate) struct TokenStanding {
 /// Whether a token is known to be good.
 #[derive(Clone, Copy)]
 enum TokenProof {
-    /// It is good. The key of the user's name, if known.
-    Good(Option<UserKey>),
+    Good,
     /// Nothing is known. When it says that it expires.
     Unknown(Option<SystemTime>),
 }
@@ -47,19 +46,16 @@ impl TokenReviews {
         let (proof, user) = match self.inner.cache.recently_good(&key) {
             Some(Some(identity)) => {
                 memo.accept(key, token.as_bytes());
-                let (user, name) = identity.user();
-                (TokenProof::Good(Some(name)), Some(Arc::clone(user)))
+                (TokenProof::Good, Some(Arc::clone(identity.user())))
             }
             Some(None) => {
                 memo.accept(key, token.as_bytes());
                 self.review_beside(key, token);
-                (TokenProof::Good(None), None)
+                (TokenProof::Good, None)
             }
             None => {
                 match tokio::time::timeout(PROOF_WAIT_MAX, self.review(token, flow, memo)).await {
-                    Ok(Ok(Identity { user, .. })) => {
-                        (TokenProof::Good(Some(user.name_key())), Some(user))
-                    }
+                    Ok(Ok(Identity { user, .. })) => (TokenProof::Good, Some(user)),
                     Ok(Err(_)) | Err(_) => {
                         (TokenProof::Unknown(answer::expiry(token.as_str())), None)
                     }
@@ -93,15 +89,12 @@ impl TokenStanding {
 
     /// Whether the upstream is known to accept the token.
     pub(crate) fn is_proven(&self) -> bool {
-        matches!(self.proof, TokenProof::Good(_))
+        matches!(self.proof, TokenProof::Good)
     }
 
     /// Returns the key of the user's name, if known.
     pub(crate) fn user(&self) -> Option<UserKey> {
-        match self.proof {
-            TokenProof::Good(user) => user,
-            TokenProof::Unknown(_) => None,
-        }
+        self.user.as_ref().map(|user| user.name_key())
     }
 
     /// Learns from the status of the upstream's response to a request with the token. The upstream
@@ -113,11 +106,11 @@ impl TokenStanding {
         let is_refused = status == StatusCode::UNAUTHORIZED && !(is_proxied && is_reviewed());
         let is_accepted = status.is_success() || status == StatusCode::FORBIDDEN;
         match self.proof {
-            TokenProof::Good(_) if is_refused => self.cache.forget(&self.key),
+            TokenProof::Good if is_refused => self.cache.forget(&self.key),
             TokenProof::Unknown(not_after) if is_accepted => {
                 self.cache.insert_recently_good(self.key, not_after);
             }
-            TokenProof::Good(_) | TokenProof::Unknown(_) => {}
+            TokenProof::Good | TokenProof::Unknown(_) => {}
         }
     }
 }

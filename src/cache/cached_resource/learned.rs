@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use bytes::Bytes;
 use http::HeaderValue;
 
@@ -82,8 +82,8 @@ impl LearnedTraits {
     }
 
     /// Returns the `Warning` headers that the upstream sends with this resource.
-    pub(crate) fn warnings(&self) -> Arc<Vec<HeaderValue>> {
-        self.warnings.load_full()
+    pub(crate) fn warnings(&self) -> Guard<Arc<Vec<HeaderValue>>> {
+        self.warnings.load()
     }
 }
 

@@ -8,11 +8,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use crate::api::keyed_hash::BuildKeyedHash;
 use crate::cache::core::cursor::{Cursor, EndCause, WatchEnd};
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::state::State;
 use crate::cache::core::term_index::TermIndex;
-use crate::flow::keyed_hash::BuildKeyedHash;
 
 /// The registered watchers of one cache.
 #[derive(Debug, Default)]

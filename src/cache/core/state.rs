@@ -173,6 +173,11 @@ impl State {
         self.store.get(key.as_str()).cloned()
     }
 
+    /// Returns the object of a name in a namespace, without a key.
+    pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<Object>> {
+        Key::with_joined(namespace, name, |key| self.store.get(key).cloned())
+    }
+
     /// Returns the matching objects in key order. A namespace narrows the scan to its range, a
     /// value of the indexed field to the objects with that value, and a name to one look-up.
     pub fn select(&self, filter: &WatchFilter) -> Vec<Arc<Object>> {

@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::api::keyed_hash::BuildKeyedHash;
 use crate::api::selector::label::LabelOperator;
 use crate::cache::core::event::Event;
 use crate::cache::core::filter::WatchFilter;
-use crate::flow::keyed_hash::BuildKeyedHash;
 
 /// Filters with their ids, by term.
 #[derive(Debug, Default)]

@@ -14,6 +14,7 @@ use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use parking_lot::Mutex;
 
+use crate::api::keyed_hash::BuildKeyedHash;
 use crate::api::resource::{GroupVersionResource, Representation, Scope};
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
@@ -24,7 +25,7 @@ use crate::cache::refusal::Refusal;
 /// The running caches.
 #[derive(Default)]
 pub(super) struct CacheMap {
-    caches: DashMap<CacheKey, Arc<CachedResource>>,
+    caches: DashMap<CacheKey, Arc<CachedResource>, BuildKeyedHash>,
     /// At least the number of caches in `caches` that hold one namespace. It is increased before a
     /// cache is inserted, and decreased after it was removed.
     namespaced: AtomicUsize,

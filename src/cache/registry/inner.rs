@@ -118,14 +118,15 @@ impl Inner {
         }
     }
 
-    /// Returns the cache that can answer, if it runs and is not quarantined.
+    /// Returns the cache that can answer, if it runs and is not quarantined; none at the end.
     pub(super) fn usable(
         &self,
         gvr: &GroupVersionResource,
         namespace: &str,
         representation: Representation,
     ) -> Option<CacheHandle> {
-        let is_open = self.quarantines.closed(gvr, namespace, representation).is_none();
+        let is_open = !self.context.cancel.is_cancelled()
+            && self.quarantines.closed(gvr, namespace, representation).is_none();
         self.caches.lookup(gvr, namespace, representation).filter(|_| is_open)
     }
 

@@ -14,17 +14,20 @@ pub struct Key(Arc<str>);
 impl Key {
     /// Joins namespace and name; an empty namespace means none.
     pub fn new(namespace: &str, name: &str) -> Self {
+        Self::with_joined(namespace, name, |joined| Self(joined.into()))
+    }
+
+    /// Calls `read` with the joined form of a key that is not kept, which takes no allocation.
+    pub fn with_joined<T>(namespace: &str, name: &str, read: impl FnOnce(&str) -> T) -> T {
         if namespace.is_empty() {
-            Self(name.into())
-        } else {
-            // Joined on the stack, so that the key is the only allocation.
-            let mut joined = SmallVec::<[u8; JOINED_BYTES]>::new();
-            joined.extend_from_slice(namespace.as_bytes());
-            joined.push(b'/');
-            joined.extend_from_slice(name.as_bytes());
-            // The joined bytes are valid UTF-8, as both parts are.
-            Self(std::str::from_utf8(&joined).unwrap_or_default().into())
+            return read(name);
         }
+        let mut joined = SmallVec::<[u8; JOINED_BYTES]>::new();
+        joined.extend_from_slice(namespace.as_bytes());
+        joined.push(b'/');
+        joined.extend_from_slice(name.as_bytes());
+        // The joined bytes are valid UTF-8, as both parts are.
+        read(std::str::from_utf8(&joined).unwrap_or_default())
     }
 
     /// Returns the shared joined form.

@@ -11,7 +11,7 @@ use super::flow::{Flow, Waiting};
 use super::order::Order;
 use super::request::{Arriving, LevelSpec, Manner, Ticket};
 use super::share::{LevelShare, Limits, SeatSums};
-use crate::keyed_hash::BuildHashOfHash;
+use weir_api::keyed_hash::BuildHashOfHash;
 
 #[derive(Debug)]
 pub(super) struct Level {

@@ -26,16 +26,20 @@ pub(crate) async fn serve(
     freshness: Freshness,
 ) -> Result<Response<Body>, Reason> {
     let handle = read.cache().await?;
-    if !handle.is_ready() {
+    let newest = || handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady));
+    if handle.cached_resource().gate.is_behind() {
         return Err(Reason::Refused(Refusal::NotReady));
     }
-    read.wait_until_fresh(&handle, freshness).await?;
+    let mut state = newest()?;
+    if freshness != Freshness::Any {
+        read.wait_until_fresh(&handle, freshness).await?;
+        state = newest()?;
+    }
     let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
-    let state = handle.newest_state().ok_or(Reason::Refused(Refusal::NotReady))?;
-    let key = Key::new(namespace, &read.request.name);
-    match state.get(&key) {
+    let name = &read.request.name;
+    match state.find(namespace, name) {
         Some(object) => respond_with(read, &handle, &object),
-        None if state.unreadable().may_have(&key) => Err(Reason::Unreadable),
+        None if state.unreadable().may_have(&Key::new(namespace, name)) => Err(Reason::Unreadable),
         // Only the upstream knows whether it exists by now.
         None if handle.failing_for().is_some() => Err(Reason::Refused(Refusal::NotFresh)),
         None => not_found(read, &handle),

@@ -118,9 +118,9 @@ pub(crate) struct CachedRead<'a> {
     /// The lane of the response, if that may be large.
     pub(crate) lane: Option<&'a Lane>,
     /// How a watch is authorized again.
-    pub(crate) reauthorization: Option<Reauthorization>,
+    pub(crate) reauthorization: Option<Box<Reauthorization>>,
     /// The part that the user may see, if the user may not read the whole collection.
-    pub(crate) filtered: Option<Filtered>,
+    pub(crate) filtered: Option<Box<Filtered>>,
 }
 
 impl<'a> CachedRead<'a> {
@@ -148,12 +148,12 @@ impl<'a> CachedRead<'a> {
 
 impl CachedRead<'_> {
     /// Restricts the read to what its user may see, who may see something: this starts the cache.
-    pub(crate) async fn filtered(mut self, view: UserView) -> Result<Self, Reason> {
+    pub(crate) async fn filter(&mut self, view: UserView) -> Result<(), Reason> {
         self.ready_cache().await?;
         let filtered = Filtered::new(view, &self.services.registry, &self.request.gvr)?;
         self.target.filter.visible = filtered.objects();
-        self.filtered = Some(filtered);
-        Ok(self)
+        self.filtered = Some(Box::new(filtered));
+        Ok(())
     }
 
     /// Whether a client that has read the state at `at` saw then what it would see now.
@@ -167,9 +167,8 @@ impl CachedRead<'_> {
     }
 
     /// Returns the cache of the collection, started if need be, ready or not.
-    pub(super) async fn cache(&self) -> Result<CacheHandle, Reason> {
-        let namespace = self.target.filter.namespace.as_deref().unwrap_or_default();
-        self.cache_of(namespace).await
+    pub(super) fn cache(&self) -> impl Future<Output = Result<CacheHandle, Reason>> {
+        self.cache_of(self.target.filter.namespace.as_deref().unwrap_or_default())
     }
 
     /// Returns the cache of the collection, ready or not, if it runs.
@@ -243,14 +242,10 @@ impl CachedRead<'_> {
         handle: &CacheHandle,
         freshness: Freshness,
     ) -> Result<(), Reason> {
+        let Freshness::NotOlderThan(requested) = freshness else { return Ok(()) };
         let timeout = self.services.seams.freshness_timeout.min(CATCH_UP_TIMEOUT);
-        match freshness {
-            Freshness::Any => Ok(()),
-            Freshness::NotOlderThan(requested) => {
-                let fresh = pin!(handle.wait_until_fresh(requested, timeout));
-                self.waiting(WaitCause::Freshness, fresh).await.map_err(Reason::Refused)
-            }
-        }
+        let mut fresh = Box::pin(handle.wait_until_fresh(requested, timeout));
+        self.waiting(WaitCause::Freshness, fresh.as_mut()).await.map_err(Reason::Refused)
     }
 
     /// Returns a state that is not older than `asked`, or, if that is `None`, than `since`, the
@@ -345,9 +340,15 @@ impl CachedRead<'_> {
     }
 
     async fn cache_of(&self, namespace: &str) -> Result<CacheHandle, Reason> {
-        let registry = &self.services.registry;
-        let handle = registry.get(&self.request.gvr, namespace, self.representation());
-        self.check(self.while_usable(handle).await?)
+        let (registry, gvr) = (&self.services.registry, &self.request.gvr);
+        let handle = match registry.running(gvr, namespace, self.representation()) {
+            Some(handle) => handle,
+            None => {
+                let started = registry.get(gvr, namespace, self.representation());
+                Box::pin(self.while_usable(started)).await?
+            }
+        };
+        self.check(handle)
     }
 
     /// Ensures that a cache is not too old (`cache.maxStaleness`), and has the same definition of

@@ -2,7 +2,6 @@
 //! §5.8). Its time-out counts from that start (`docs/decisions/proofs-of-freshness.md`).
 
 use std::pin::pin;
-use std::sync::Arc;
 
 use futures_util::{FutureExt, stream};
 use http::Response;
@@ -27,12 +26,11 @@ use crate::server::metrics::{WaitCause, WatchOutcome};
 
 /// Returns the response, or the reason to forward the request. Nothing has been sent in that case.
 pub(crate) async fn serve(
-    read: CachedRead<'_>,
+    read: &mut CachedRead<'_>,
     plan: &WatchPlan,
 ) -> Result<Response<Body>, Reason> {
-    let (metrics, start) = (Arc::clone(&read.context.metrics), plan.start.as_str());
-    let begun = Box::pin(begin(read, plan)).await;
-    let (outcome, response) = match begun {
+    let (metrics, start) = (&read.context.metrics, plan.start.as_str());
+    let (outcome, response) = match begin(read, plan).await {
         Ok(Begun::Served(response)) => (WatchOutcome::Served, Ok(response)),
         Ok(Begun::Expired(response)) => {
             metrics.watcher_ended("expired");
@@ -51,7 +49,7 @@ enum Begun {
     Expired(Response<Body>),
 }
 
-async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reason> {
+async fn begin(read: &mut CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reason> {
     let began = Instant::now();
     // Given one name in all namespaces, such an upstream looks up an object without a namespace,
     // and so returns none (seen on 1.31).
@@ -64,41 +62,41 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
         return Err(Reason::Selector);
     }
     if let Err(reason) = read.counts_shard().await {
-        return without_cache(&read, plan, reason).await;
+        return without_cache(read, plan, reason).await;
     }
-    let handle = match cache_for(&read, plan.start).await {
+    let handle = match cache_for(read, plan.start).await {
         Ok(handle) => handle,
-        Err(reason) => return without_cache(&read, plan, reason).await,
+        Err(reason) => return without_cache(read, plan, reason).await,
     };
     if let Start::After(after) = plan.start
         && !read.was_seen_at(after)
     {
-        return Ok(expired(&read, Some(&handle), WatchStart::After(after), after));
+        return Ok(expired(read, Some(&handle), WatchStart::After(after), after));
     }
     let form = read.target.form;
     // A proof of freshness does not wait for what the upstream supports, nor that for the proof.
     let (marks_end, (start, begun)) = tokio::try_join!(
-        owes_end_bookmark(&read, plan, &handle),
-        open(&read, &handle, plan.start, began)
+        owes_end_bookmark(read, plan, &handle),
+        open(read, &handle, plan.start, began)
     )?;
     let watcher = match begun {
         Ok(watcher) => watcher.with_view(form.view).held_by(read.held.clone()),
         Err(WatchRefusal::NotReady) => {
-            return without_cache(&read, plan, Reason::Refused(Refusal::NotReady)).await;
+            return without_cache(read, plan, Reason::Refused(Refusal::NotReady)).await;
         }
         Err(WatchRefusal::Unreadable) => return Err(Reason::Unreadable),
         Err(WatchRefusal::Expired { began_after: true, .. }) => return Err(Reason::BeforeCache),
         Err(WatchRefusal::Expired { oldest, .. }) => {
-            return Ok(expired(&read, Some(&handle), start, oldest));
+            return Ok(expired(read, Some(&handle), start, oldest));
         }
     };
     // Checked again after the watch was opened, so that no rewind can happen in between.
     if let WatchStart::After(after) = start
-        && is_lost(&read, &handle, after).await?
+        && is_lost(read, &handle, after).await?
     {
-        return Ok(expired(&read, Some(&handle), start, watcher.resource_version()));
+        return Ok(expired(read, Some(&handle), start, watcher.resource_version()));
     }
-    let is_compressed = marks_end && is_compressed(&read, &handle).await;
+    let is_compressed = marks_end && is_compressed(read, &handle).await;
     let watcher = match is_compressed {
         true => watcher.compressed_by(read.services.compressor.segments()),
         false => watcher,
@@ -111,7 +109,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
     // The upstream counts from the request. Here a proof of freshness may take a noticeable time,
     // and a watch must not end before it began.
     let schedule = Schedule::new(Instant::now(), plan.timeout, plan.bookmarks);
-    let view_end = read.filtered.as_ref().map(Filtered::end);
+    let view_end = read.filtered.as_deref().map(Filtered::end);
     let stream = WatchStream::new(
         watcher,
         at,
@@ -131,7 +129,7 @@ async fn begin(mut read: CachedRead<'_>, plan: &WatchPlan) -> Result<Begun, Reas
             .map(|reauthorization| Box::pin(reauthorization.until_revoked()) as WatchEnd),
         view_end,
     );
-    let mut response = ok(&read, Some(&handle), Body::Watch(Box::pin(stream)));
+    let mut response = ok(read, Some(&handle), Body::Watch(Box::pin(stream)));
     if is_compressed {
         set_gzip_headers(&mut response);
     }

@@ -159,18 +159,15 @@ impl GuardedBody {
         match &mut self.body {
             Source::Own(body) => {
                 let polled = Pin::new(&mut *body).poll_frame(context);
-                if let Some(bytes) = piece_bytes(&polled) {
+                let Some(bytes) = piece_bytes(&polled) else { return polled };
+                if body.is_end_stream() {
+                    // hyper keeps the body until its last piece is sent, but nothing of it is
+                    // needed any more.
+                    *body = Body::empty();
+                } else if let Some(timeouts) = &self.guards.timeouts {
                     let rest = std::mem::replace(body, Body::empty());
-                    match &self.guards.timeouts {
-                        // The last piece: hyper keeps the body until it is sent, but nothing of it
-                        // is needed any more.
-                        _ if rest.is_end_stream() => drop(rest),
-                        Some(timeouts) => {
-                            let (id, tracked) = timeouts.insert(rest, timeouts.deadline(bytes));
-                            self.body = Source::Tracked(id, tracked);
-                        }
-                        None => *body = rest,
-                    }
+                    let (id, tracked) = timeouts.insert(rest, timeouts.deadline(bytes));
+                    self.body = Source::Tracked(id, tracked);
                 }
                 polled
             }

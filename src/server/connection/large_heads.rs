@@ -18,7 +18,7 @@ pub(super) struct LargeHeads(Arc<()>);
 
 /// Counts one of them until it is dropped.
 #[derive(Debug)]
-pub(super) struct LargeHead(#[expect(dead_code, reason = "counted")] Arc<()>);
+pub(crate) struct LargeHead(#[expect(dead_code, reason = "counted")] Arc<()>);
 
 impl LargeHeads {
     /// Counts a request that has very many fields. One with too many of them, or beside too many

@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::metrics::{LimitFamilies, LimitMetrics};
+use crate::api::keyed_hash::BuildKeyedHash;
 use crate::config::{FlowControlConfig, FlowControlMode, SEATS_PER_SERVER};
-use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::refusals::Refusals;
 use crate::flow::schedule::request::WideLoad;
 use crate::flow::wide::WideLimit;

@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use crate::api::keyed_hash::BuildKeyedHash;
 use crate::flow::estimates::Estimates;
-use crate::flow::keyed_hash::BuildKeyedHash;
 use crate::flow::plan::Plan;
 use crate::flow::schedule::Scheduler;
 use crate::flow::schedule::request::{

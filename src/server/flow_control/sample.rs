@@ -92,7 +92,7 @@ impl SampleClient {
         body: Bytes,
     ) -> Result<SampleRequest<'a>, prometheus::Error> {
         let metrics = ServerMetrics::register(&Registry::new())?.resource(None);
-        let resolved = Resolved::new(&self.client, parts, false, ConsistentLists::Auto, None);
+        let resolved = Resolved::new(&self.client, parts, false, || ConsistentLists::Auto, None);
         let mut context = RequestContext::new(resolved, parts, metrics);
         context.resource = Some(Arc::clone(&self.resource));
         context.auth.identity = Some(self.identity.clone());

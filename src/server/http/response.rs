@@ -108,8 +108,13 @@ pub(crate) fn error_response(
 
 fn set_common_headers(request: &HeaderMap, content_type: &'static str, response: &mut HeaderMap) {
     response.insert(AUDIT_ID, audit_id(request));
-    response.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    response.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response.insert(CACHE_CONTROL, const { HeaderValue::from_static("no-cache, private") });
+    // The usual one is not checked again for each response.
+    let content_type = match content_type {
+        "application/json" => const { HeaderValue::from_static("application/json") },
+        other => HeaderValue::from_static(other),
+    };
+    response.insert(CONTENT_TYPE, content_type);
 }
 
 /// Sets the header `X-Weir-Cache`: by the origin of the response and the reason of a forwarded one.
@@ -132,6 +137,9 @@ pub(crate) fn set_cache_header(
 }
 
 fn hit_value(stale: bool, age: Option<StateAge>) -> HeaderValue {
+    if !stale && age.is_none() {
+        return const { HeaderValue::from_static("hit") };
+    }
     let hit = if stale { "hit; decision=stale" } else { "hit" };
     let Some(StateAge { age, is_away }) = age else { return HeaderValue::from_static(hit) };
     let away = if is_away { "; upstream=away" } else { "" };

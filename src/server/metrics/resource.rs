@@ -192,25 +192,20 @@ impl ResourceMetrics {
 
     /// Waits for `done`, and observes for how long, unless it is done at once. The caller pins it,
     /// since a second place for a large future would double the size of all that wait for it.
-    pub(crate) async fn waiting<F: Future>(
-        &self,
-        cause: WaitCause,
-        done: Pin<&mut F>,
-    ) -> F::Output {
-        self.wait(cause, done).await.0
-    }
-
-    /// The same; returns also whether it was not done at once.
+    /// Returns also whether it was not done at once.
     pub(crate) async fn wait<F: Future>(
         &self,
         cause: WaitCause,
         mut done: Pin<&mut F>,
     ) -> (F::Output, bool) {
-        let (output, waited) = timing_wait(done.as_mut()).await;
-        if let Some(waited) = waited {
-            self.families.waits.get(cause).observe(waited.as_secs_f64());
+        let polled = poll_fn(|context| Poll::Ready(done.as_mut().poll(context))).await;
+        if let Poll::Ready(output) = polled {
+            return (output, false);
         }
-        (output, waited.is_some())
+        let since = Instant::now();
+        let output = done.await;
+        self.families.waits.get(cause).observe(since.elapsed().as_secs_f64());
+        (output, true)
     }
 
     fn hit(&self, request: &AnsweredRequest) -> Option<&OnceLock<RequestHandles>> {
@@ -267,16 +262,6 @@ impl ResourceMetrics {
 fn code_label(code: u16) -> Cow<'static, str> {
     let standard = StatusCode::from_u16(code).ok().filter(|code| code.canonical_reason().is_some());
     standard.map_or(Cow::Borrowed("other"), |code| Cow::Owned(code.as_str().to_owned()))
-}
-
-/// Waits. Returns also for how long, unless it was done at once.
-async fn timing_wait<F: Future>(mut done: Pin<&mut F>) -> (F::Output, Option<Duration>) {
-    if let Poll::Ready(output) = poll_fn(|context| Poll::Ready(done.as_mut().poll(context))).await {
-        return (output, None);
-    }
-    let since = Instant::now();
-    let output = done.await;
-    (output, Some(since.elapsed()))
 }
 
 /// The scopes of requests with a resource.

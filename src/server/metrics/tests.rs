@@ -113,9 +113,9 @@ async fn only_requests_that_wait_are_observed() {
     let registry = Registry::new();
     let metrics = ServerMetrics::register(&registry).unwrap().resource(None);
     let ready = std::pin::pin!(std::future::ready(7));
-    assert_eq!(metrics.waiting(WaitCause::Review, ready).await, 7);
+    assert_eq!(metrics.wait(WaitCause::Review, ready).await, (7, false));
     let late = std::pin::pin!(tokio::time::sleep(Duration::from_millis(40)));
-    metrics.waiting(WaitCause::Warmup, late).await;
+    metrics.wait(WaitCause::Warmup, late).await;
     assert_lines(
         &registry,
         &[

@@ -223,7 +223,7 @@ impl Access {
         &self,
         context: &RequestContext<'_>,
         caller: &Caller,
-    ) -> Option<(UserView, Option<Reauthorization>)> {
+    ) -> Option<(UserView, Option<Box<Reauthorization>>)> {
         let (Some(gateway), Caller::Client(presented)) = (&self.gateway, caller) else {
             return None;
         };
@@ -254,7 +254,7 @@ impl Access {
         context: &mut RequestContext<'_>,
         caller: &Caller,
         herd: &HerdAppointments,
-    ) -> Result<Option<Reauthorization>, Bypass> {
+    ) -> Result<Option<Box<Reauthorization>>, Bypass> {
         let (gateway, presented) = match (&self.gateway, caller) {
             (Some(gateway), Caller::Client(presented)) => (gateway, presented),
             (None, Caller::Weir) => return Ok(None),
@@ -360,9 +360,9 @@ impl Gateway {
         identity: &Identity,
         impersonation: Option<Impersonation>,
         attributes: Option<Attributes>,
-    ) -> Option<Reauthorization> {
+    ) -> Option<Box<Reauthorization>> {
         let schedule = Arc::clone(self.rechecks.as_ref()?);
-        Some(Reauthorization {
+        Some(Box::new(Reauthorization {
             presented: presented.clone(),
             peer: client.peer.clone(),
             identity: identity.clone(),
@@ -371,7 +371,7 @@ impl Gateway {
             schedule,
             authenticator: Arc::clone(&self.authenticator),
             authorizer: Arc::clone(&self.authorizer),
-        })
+        }))
     }
 }
 

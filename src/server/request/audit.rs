@@ -8,8 +8,9 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::SystemTime;
 
-use futures_util::Stream;
+use futures_util::{Stream, stream};
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::api::status::Status;
@@ -34,24 +35,20 @@ impl Auditor {
     pub(crate) async fn log_response(
         &self,
         context: &RequestContext<'_>,
-        response: Response<Body>,
+        response: &mut Response<Body>,
         code: StatusCode,
-    ) -> Response<Body> {
-        let Some((log, subject)) = self.wanted(context) else { return response };
-        let (parts, body) = response.into_parts();
-        let audit_id = parts.headers.get(AUDIT_ID).map_or(&b""[..], |id| id.as_bytes());
+    ) {
+        let Some((log, subject)) = self.wanted(context) else { return };
+        let audit_id = response.headers().get(AUDIT_ID).cloned();
+        let audit_id = audit_id.as_ref().map_or(&b""[..], HeaderValue::as_bytes);
         let event = audit_response(context, subject, code, None, audit_id);
-        let body = match body {
-            Body::Watch(frames) => {
-                let open = log.response_started(&event).await;
-                Body::Watch(Box::pin(LoggedFrames { frames, open: Some(open) }))
-            }
-            body => {
-                log.response_complete(&event).await;
-                body
-            }
-        };
-        Response::from_parts(parts, body)
+        if let Body::Watch(frames) = response.body_mut() {
+            let open = Some(log.response_started(&event).await);
+            let frames = std::mem::replace(frames, Box::pin(stream::empty()));
+            *response.body_mut() = Body::Watch(Box::pin(LoggedFrames { frames, open }));
+        } else {
+            log.response_complete(&event).await;
+        }
     }
 
     /// Logs a refusal of Weir's own. `audit_id` is that of the response.
@@ -82,7 +79,8 @@ fn audit_response<'a>(
     status: Option<&'a Status>,
     audit_id: &'a [u8],
 ) -> AuditResponse<'a> {
-    let AuthContext { identity, impersonated, decision, received } = &context.auth;
+    let AuthContext { identity, impersonated, decision } = &context.auth;
+    let now = SystemTime::now();
     AuditResponse {
         subject,
         peer: &context.client.peer,
@@ -97,7 +95,7 @@ fn audit_response<'a>(
         code,
         status,
         audit_id,
-        received: *received,
+        received: now.checked_sub(context.started.elapsed()).unwrap_or(now),
     }
 }
 

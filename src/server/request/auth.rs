@@ -1,7 +1,6 @@
 //! The results of authentication and authorization of a request.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use http::HeaderMap;
 
@@ -54,22 +53,16 @@ impl Caller {
 }
 
 /// The identity and the decision of a request, as far as they are known. The audit log reads them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct AuthContext {
     pub(crate) identity: Option<Identity>,
     /// The user as whom the client asked to act, once that is allowed.
     pub(crate) impersonated: Option<Arc<User>>,
     /// Whether the client, or the user as whom it acts, is allowed to read from a cache.
     pub(crate) decision: Option<Decision>,
-    /// When the request's head was read.
-    pub(crate) received: SystemTime,
 }
 
 impl AuthContext {
-    pub(crate) fn new() -> Self {
-        Self { identity: None, impersonated: None, decision: None, received: SystemTime::now() }
-    }
-
     /// Notes that the client is allowed to see a part of what it asks for.
     pub(crate) fn allow_in_part(&mut self) {
         let reason = "weir: filtered to the namespaces in which roles allow it".into();

@@ -58,7 +58,7 @@ impl<'a> RequestContext<'a> {
             parts,
             resource: None,
             metrics,
-            auth: AuthContext::new(),
+            auth: AuthContext::default(),
             explanation: None,
             trace: None,
             holds: Holds::default(),

@@ -52,7 +52,7 @@ impl<'a> Resolved<'a> {
         client: &'a Arc<Client>,
         parts: &Parts,
         has_body: bool,
-        consistent_lists: ConsistentLists,
+        consistent_lists: impl FnOnce() -> ConsistentLists,
         impersonation: Option<Impersonation>,
     ) -> Self {
         let query = parts.uri.query().unwrap_or_default();
@@ -142,7 +142,7 @@ mod tests {
             listed: None,
         });
         let (parts, ()) = Request::get("/api/v1/pods").body(()).unwrap().into_parts();
-        let mut request = Resolved::new(&client, &parts, false, ConsistentLists::Auto, None);
+        let mut request = Resolved::new(&client, &parts, false, || ConsistentLists::Auto, None);
         assert_eq!(request.decision.as_ref().err(), None);
         assert_eq!((flow.rank(&request), flow.rank(&request)), (u8::MAX, u8::MAX));
         let groups = vec!["system:masters".to_owned()];

@@ -43,7 +43,7 @@ impl Router {
         }
         let caller = match self.caller(context) {
             Ok(caller) => caller,
-            Err(rejection) => return self.reject(context, &rejection).await.into(),
+            Err(rejection) => return Answer::Own(self.reject(context, &rejection).await),
         };
         context.ended("identify");
         if let Some(shadow) = &self.shadow {
@@ -56,7 +56,7 @@ impl Router {
             let served = Box::pin(self.serve_document(context, &caller, body, document)).await;
             return match served {
                 Ok(reply) => reply.into(),
-                Err(rejection) => self.reject(context, &rejection).await.into(),
+                Err(rejection) => Answer::Own(self.reject(context, &rejection).await),
             };
         }
         let body = match ReviewRequest::parse(context) {
@@ -67,26 +67,29 @@ impl Router {
                     Ok(reply) => return reply.into(),
                     Err(Unreviewed::Forward(body)) => body,
                     Err(Unreviewed::Refuse(rejection)) => {
-                        return self.reject(context, &rejection).await.into();
+                        return Answer::Own(self.reject(context, &rejection).await);
                     }
                 }
             }
         };
+        if matches!(context.decision, Err(Reason::Write)) {
+            context.ended_in_cache(false);
+            return Answer::Forward(Forwarding { caller, body, reason: Reason::Write });
+        }
         let outcome = match self.access.may_filter(context) {
             Ok(true) => Box::pin(self.serve_filtered(context, &caller)).await,
-            Ok(false) => Ok(Outcome::Unfiltered),
+            Ok(false) => Ok(Outcome::Whole(None)),
             Err(rejection) => Err(rejection.into()),
         };
         let served = match outcome {
             Ok(Outcome::Answered(reply)) => Ok(reply),
-            Ok(Outcome::Allowed(by)) => self.serve_cached(context, &caller, Some(by)).await,
-            Ok(Outcome::Unfiltered) => self.serve_cached(context, &caller, None).await,
+            Ok(Outcome::Whole(allowed)) => self.serve_cached(context, &caller, allowed).await,
             Err(bypass) => Err(bypass),
         };
         context.ended_in_cache(served.is_ok());
         match served {
-            Ok(reply) => reply.into(),
-            Err(Bypass::Refuse(rejection)) => self.reject(context, &rejection).await.into(),
+            Ok(reply) => Answer::Own(reply),
+            Err(Bypass::Refuse(rejection)) => Answer::Own(self.reject(context, &rejection).await),
             Err(Bypass::Forward(reason)) => Answer::Forward(Forwarding { caller, body, reason }),
         }
     }
@@ -136,9 +139,10 @@ impl Router {
             match self.review(context, caller).await {
                 Ok(_) => {
                     let headers = &context.parts.headers;
-                    if let Some(response) = self.documents.serve_unverified(headers, &document) {
+                    if let Some(mut response) = self.documents.serve_unverified(headers, &document)
+                    {
                         let code = response.status();
-                        let response = self.auditor.log_response(context, response, code).await;
+                        self.auditor.log_response(context, &mut response, code).await;
                         return Ok(Reply::hit(response, "upstream-away"));
                     }
                 }
@@ -165,14 +169,16 @@ impl Router {
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
-        allowed: Option<Option<Reauthorization>>,
-    ) -> Result<Reply, Bypass> {
+        allowed: Option<Option<Box<Reauthorization>>>,
+    ) -> Result<Box<Reply>, Bypass> {
         let is_consistent = match &context.decision {
             Err(reason) => return Err((*reason).into()),
             Ok(decision) => decision.is_consistent_list(),
         };
         let handshake = Self::handshake(context, caller)?;
-        self.discover(context, caller, is_consistent).await?;
+        if context.resource.is_none() {
+            Box::pin(self.discover(context, caller, is_consistent)).await?;
+        }
         context.ended_without_span("discover");
         let target = target(context)?;
         let reauthorization = match allowed {
@@ -188,12 +194,15 @@ impl Router {
     pub(super) fn handshake(
         context: &RequestContext<'_>,
         caller: &Caller,
-    ) -> Result<Option<Handshake>, Reason> {
-        if headers::upgrade(&context.parts.headers).is_none() {
+    ) -> Result<Option<Box<Handshake>>, Reason> {
+        // Another request for an upgrade is forwarded by its decision.
+        let is_watch = context.info.verb == Verb::Watch;
+        if !is_watch || headers::upgrade(&context.parts.headers).is_none() {
             return Ok(None);
         }
         let by_token = caller.has_protocol_token(&context.parts.headers);
-        Handshake::parse(context.parts, by_token).map(Some).ok_or(Reason::Upgrade)
+        let handshake = Handshake::parse(context.parts, by_token).ok_or(Reason::Upgrade)?;
+        Ok(Some(Box::new(handshake)))
     }
 
     /// Returns the response of a cache to a request that is allowed.
@@ -201,38 +210,44 @@ impl Router {
         &self,
         context: &mut RequestContext<'_>,
         UserRead { mut target, handshake, reauthorization, view }: UserRead,
-    ) -> Result<Reply, Bypass> {
+    ) -> Result<Box<Reply>, Bypass> {
         self.caches.drop_by_rule(&mut target, context);
         self.admit(context, None)?;
         let decision = context.decision.as_ref().map_err(|reason| *reason)?;
         let share = self.share(context, decision.copies(&target))?;
-        let read = CachedRead::new(context, &self.caches, target, &share.held)?;
-        let mut read = CachedRead { lane: share.lane.as_ref(), reauthorization, ..read };
+        let mut read = CachedRead::new(context, &self.caches, target, &share.held)?;
+        read.lane = share.lane.as_ref();
+        read.reauthorization = reauthorization;
         let is_filtered = view.is_some();
         if let Some(view) = view {
-            read = Box::pin(read.filtered(view)).await?;
+            Box::pin(read.filter(*view)).await?;
         }
         let encoding = read.target.form.encoding;
-        let response = match decision {
+        // The longer ways have futures of their own, for which that of a GET has no room.
+        let mut response = match decision {
             CachedDecision::Get(freshness) => get::serve(&read, *freshness).await?,
-            CachedDecision::List(plan, _) => list::serve(&read, ListPlan::clone(plan)).await?,
-            CachedDecision::Watch(plan, _) => watch::serve(read, plan).await?,
+            CachedDecision::List(plan, _) => {
+                Box::pin(list::serve(&read, ListPlan::clone(plan))).await?
+            }
+            CachedDecision::Watch(plan, _) => Box::pin(watch::serve(&mut read, plan)).await?,
         };
         if is_filtered {
             context.auth.allow_in_part();
         }
         let Some(handshake) = handshake else {
             let code = response.status();
-            let response = self.auditor.log_response(context, response, code).await;
-            let unwritten = share.is_paced.then_some(share.held);
-            return Ok(Reply { unwritten, lane: share.lane, ..Reply::hit(response, "") });
+            self.auditor.log_response(context, &mut response, code).await;
+            let mut reply = Box::new(Reply::hit(response, ""));
+            reply.unwritten = share.is_paced.then_some(share.held);
+            reply.lane = share.lane;
+            return Ok(reply);
         };
         let code = StatusCode::SWITCHING_PROTOCOLS;
-        let response = self.auditor.log_response(context, response, code).await;
+        self.auditor.log_response(context, &mut response, code).await;
         // Rules count the watch until the WebSocket is closed.
         let holds = context.holds.take_for_upgrade();
-        let response = self.sockets.open(handshake, response, encoding, share.held, holds)?;
-        Ok(Reply::hit(response, ""))
+        let response = self.sockets.open(*handshake, response, encoding, share.held, holds)?;
+        Ok(Box::new(Reply::hit(response, "")))
     }
 
     /// Finds the requested resource before a cache is used. One that is not found because no API
@@ -270,7 +285,7 @@ impl Router {
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
-    ) -> Result<Option<Reauthorization>, Bypass> {
+    ) -> Result<Option<Box<Reauthorization>>, Bypass> {
         let availability = self.availability();
         let returns = availability.returns();
         let reviewed = self.review_once(context, caller).await;
@@ -291,15 +306,15 @@ impl Router {
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
-    ) -> Result<Option<Reauthorization>, Bypass> {
+    ) -> Result<Option<Box<Reauthorization>>, Bypass> {
         let deadline = context.started + FAILOVER_WAIT_MAX;
         let metrics = Arc::clone(&context.metrics);
         let reviewed = {
             let reviewed = pin!(self.access.authorize(context, caller, &self.caches.herd));
-            let reviewed = metrics.waiting(WaitCause::Review, reviewed);
+            let reviewed = metrics.wait(WaitCause::Review, reviewed);
             tokio::select! {
                 biased;
-                reviewed = reviewed => reviewed,
+                (reviewed, _) = reviewed => reviewed,
                 () = self.availability().until_unusable(deadline) => Err(Reason::Authorization.into()),
             }
         };

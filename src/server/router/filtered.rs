@@ -26,19 +26,18 @@ use crate::server::request::rejection::{Bypass, Rejection, RejectionCause};
 /// A read that its user is allowed.
 pub(super) struct UserRead {
     pub(super) target: Target,
-    pub(super) handshake: Option<Handshake>,
-    pub(super) reauthorization: Option<Reauthorization>,
+    pub(super) handshake: Option<Box<Handshake>>,
+    pub(super) reauthorization: Option<Box<Reauthorization>>,
     /// How the user may see the collection, if not all of it.
-    pub(super) view: Option<UserView>,
+    pub(super) view: Option<Box<UserView>>,
 }
 
 /// The outcome of a request that may be answered in part.
 pub(super) enum Outcome {
-    /// It is no such request, or there is no decision about it.
-    Unfiltered,
-    /// It is allowed as a whole. A watch is authorized again by this.
-    Allowed(Option<Reauthorization>),
-    Answered(Reply),
+    /// It is to be answered as a whole. If it is allowed already, a watch is authorized again by
+    /// this.
+    Whole(Option<Option<Box<Reauthorization>>>),
+    Answered(Box<Reply>),
 }
 
 impl Router {
@@ -50,16 +49,16 @@ impl Router {
         caller: &Caller,
     ) -> Result<Outcome, Bypass> {
         if self.caches.find_resource(context).await.is_err() {
-            return Ok(Outcome::Unfiltered);
+            return Ok(Outcome::Whole(None));
         }
         let denial = match self.review(context, caller).await {
             Err(Bypass::Refuse(denial)) if denial.cause == RejectionCause::Forbidden => denial,
             Ok(reauthorization) => {
                 self.ensure_whole(context)?;
-                return Ok(Outcome::Allowed(reauthorization));
+                return Ok(Outcome::Whole(Some(reauthorization)));
             }
             // `serve_cached` asks again if it needs a decision.
-            Err(_) => return Ok(Outcome::Unfiltered),
+            Err(_) => return Ok(Outcome::Whole(None)),
         };
         match self.read_filtered(context, caller).await {
             Ok(reply) => Ok(Outcome::Answered(reply)),
@@ -85,7 +84,7 @@ impl Router {
         &self,
         context: &mut RequestContext<'_>,
         caller: &Caller,
-    ) -> Result<Reply, Bypass> {
+    ) -> Result<Box<Reply>, Bypass> {
         let (view, reauthorization) =
             self.access.view(context, caller).ok_or(Reason::Authorization)?;
         remove_tables(&mut context.parts.headers);
@@ -93,12 +92,12 @@ impl Router {
             context.parts,
             context.has_body,
             &context.info,
-            ConsistentLists::Always,
+            || ConsistentLists::Always,
             false,
         );
         let handshake = Self::handshake(context, caller)?;
         let target = target(context)?;
-        let read = UserRead { target, handshake, reauthorization, view: Some(view) };
+        let read = UserRead { target, handshake, reauthorization, view: Some(Box::new(view)) };
         self.read_cache(context, read).await
     }
 }

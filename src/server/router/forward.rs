@@ -49,7 +49,7 @@ impl Router {
         });
         match admitted {
             Ok(sendable) => Ok(sendable),
-            Err(rejection) => Err(Box::new(self.reject(context, &rejection).await)),
+            Err(rejection) => Err(self.reject(context, &rejection).await),
         }
     }
 
@@ -61,7 +61,7 @@ impl Router {
     ) -> Result<PreparedRequest<'_>, Rejection> {
         let identity = self.access.forwarded_identity(caller);
         let standing = pin!(self.access.standing(context.client, caller));
-        let standing = context.metrics.waiting(WaitCause::Review, standing).await;
+        let (standing, _) = context.metrics.wait(WaitCause::Review, standing).await;
         if let Some(sender) = Requester::from_token(&standing) {
             if context.auth.identity.is_none() {
                 context.resolved.identify(sender);
@@ -111,7 +111,7 @@ impl Router {
                 context.holds.seats = seat.map(Box::new);
                 self.forward_seated(context, request).boxed()
             }
-            Err(rejection) => async move { self.reject(context, &rejection).await }.boxed(),
+            Err(rejection) => async move { *self.reject(context, &rejection).await }.boxed(),
         };
         sent.await
     }
@@ -131,7 +131,7 @@ impl Router {
                 }
                 reply
             }
-            Err(rejection) => Box::pin(self.reject(context, &rejection)).await,
+            Err(rejection) => *self.reject(context, &rejection).await,
         }
     }
 }

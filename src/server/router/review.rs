@@ -81,7 +81,7 @@ impl Router {
         let answer = Body::long_chunks(vec![answer], share.held.clone());
         let mut response = response::ok(&context.parts.headers, content_type, answer, &[]);
         *response.status_mut() = reviews::CODE;
-        let response = self.auditor.log_response(context, response, reviews::CODE).await;
+        self.auditor.log_response(context, &mut response, reviews::CODE).await;
         let unwritten = share.is_paced.then_some(share.held);
         Ok(Reply { unwritten, lane: share.lane, ..Reply::hit(response, "") })
     }
@@ -98,7 +98,7 @@ impl Router {
         let reviewer = pin!(self.access.reviewer(context, caller));
         tokio::select! {
             biased;
-            reviewer = metrics.waiting(WaitCause::Review, reviewer) => reviewer,
+            (reviewer, _) = metrics.wait(WaitCause::Review, reviewer) => reviewer,
             () = self.availability().until_unusable(deadline) => None,
         }
     }

@@ -113,7 +113,8 @@ impl<'a> Beside<'a> {
         let Router { caches, access, metrics, .. } = self.router;
         let impersonation = access.impersonation(parts);
         let client = &self.request.client;
-        let resolved = Resolved::new(client, parts, false, ConsistentLists::Always, impersonation);
+        let resolved =
+            Resolved::new(client, parts, false, || ConsistentLists::Always, impersonation);
         // Comparisons are not the work that the metrics of a resource count.
         let mut context = RequestContext::new(resolved, parts, metrics.resource(None));
         caches.find_resource(&mut context).await.map_err(Outcome::NotHeld)?;

@@ -30,7 +30,7 @@ pub(crate) fn copy_answer(shadow: &Arc<Shadow>, context: &mut RequestContext<'_>
                 parts,
                 context.has_body,
                 info,
-                ConsistentLists::Always,
+                || ConsistentLists::Always,
                 may_impersonate,
             )
         }

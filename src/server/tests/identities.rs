@@ -131,7 +131,7 @@ async fn forward(
     let upgrade_requested = requested_upgrade(&parts).is_some();
     let metrics = ServerMetrics::register(&prometheus::Registry::new()).unwrap();
     let has_body = !http_body::Body::is_end_stream(&body);
-    let resolved = Resolved::new(&client, &parts, has_body, ConsistentLists::Auto, None);
+    let resolved = Resolved::new(&client, &parts, has_body, || ConsistentLists::Auto, None);
     let mut context = RequestContext::new(resolved, &mut parts, metrics.resource(None));
     let prepared = forwarder.prepare(identity, Standing::own_credential(), &context).unwrap();
     context.holds.quota = Some(forwarder.take_quota(&prepared).unwrap());

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use crate::api::built_in_groups::is_built_in_group;
+use crate::api::keyed_hash::BuildHashOfHash;
 use crate::api::resource::{ApiResource, GroupVersionResource, Shape};
 use crate::api::selectable::SelectableFields;
 use crate::upstream::discovery::api_services::{AggregatedVersions, ApiServices, Manager};
 use crate::upstream::discovery::documents::{DiscoveredResource, ServedResources};
 use crate::upstream::discovery::informer::Facts;
 
-pub(super) type Resources = HashMap<GroupVersionResource, Arc<ApiResource>>;
+pub(super) type Resources = HashMap<GroupVersionResource, Arc<ApiResource>, BuildHashOfHash>;
 
 /// The relevant fields of a CustomResourceDefinition.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Deserialize)]
@@ -98,7 +99,7 @@ enum Local<'a> {
 /// Returns the description of each served resource.
 pub(super) fn resolve(served: &ServedResources, sources: Sources<'_>) -> Resources {
     let definitions = definitions_by_name(sources.definitions);
-    let mut resources = HashMap::new();
+    let mut resources = Resources::default();
     for ((group, version), listed_resources) in served {
         for listed in listed_resources {
             let gvr = GroupVersionResource::new(group, version, &listed.resource);

@@ -33,6 +33,19 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
+#[test]
+fn what_most_clients_send_is_what_the_parser_reads() {
+    for accept in [super::JSON, JSON_OR_ANY, super::PROTOBUF, PROTOBUF_OR_JSON] {
+        let accept = std::str::from_utf8(accept).unwrap();
+        for shape in [Shape::BuiltIn, Shape::Custom] {
+            for verb in [Verb::Get, Verb::List, Verb::Watch] {
+                let parsed = negotiate_accept(accept, shape, verb);
+                assert_eq!(form_of(accept, shape, verb), parsed, "{accept}");
+            }
+        }
+    }
+}
+
 /// KEP-5958: the parameter counts in the clause that is chosen.
 #[test]
 fn a_client_may_do_without_managed_fields() {

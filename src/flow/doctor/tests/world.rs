@@ -7,7 +7,7 @@ use crate::cost::Cost;
 use crate::costs::{Batch, Costs, Origin, Text};
 use crate::doctor::{Doctor, Rule, SECONDS_PER_BYTE, SECONDS_PER_REQUEST};
 use crate::habit::{AskedForm, Habit, Start};
-use crate::keyed_hash::BuildKeyedHash;
+use weir_api::keyed_hash::BuildKeyedHash;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const GO: &str = "controller/v1.2 (linux/amd64) kubernetes/4f1e2d3";

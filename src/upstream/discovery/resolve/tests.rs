@@ -165,7 +165,7 @@ fn a_custom_resource_stays_while_its_definition_does() {
         aggregated.note(services.aggregated());
         let readers = Readers::Many;
         let sources = Sources { definitions, services, aggregated: &aggregated, readers };
-        let mut resources = Resources::new();
+        let mut resources = Resources::default();
         keep_defined(&mut resources, &before, sources);
         describe(&resources, WIDGETS)
     };
@@ -246,7 +246,7 @@ async fn check(steps: &[Step], readers: Readers) {
     let aggregated = AggregatedVersions::default();
     let (mut state, mut label, mut is_aggregated) = (none(), "", false);
     let mut defined = Some(Definitions::new());
-    let mut before = Resources::new();
+    let mut before = Resources::default();
     let mut last_aggregated: Option<tokio::time::Instant> = None;
     for step in steps {
         match *step {

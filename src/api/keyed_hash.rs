@@ -30,9 +30,10 @@ impl BuildHasher for BuildKeyedHash {
 
 /// Hashes keys that are hashes already, of a hasher that is seeded at random: each is its own.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct HashOfHash(u64);
+pub struct HashOfHash(u64);
 
-pub(super) type BuildHashOfHash = BuildHasherDefault<HashOfHash>;
+/// Builds hashers for keys that are hashes already.
+pub type BuildHashOfHash = BuildHasherDefault<HashOfHash>;
 
 impl Hasher for HashOfHash {
     fn finish(&self) -> u64 {
