@@ -1,10 +1,10 @@
 //! Measures how cost grows with objects, watchers, namespaces and the rate of events. Run `cargo
-//! bench --bench growth`, then `python3 benches/plot.py` for the plots.
+//! bench --bench growth`.
 //!
 //! Each series has a law, and the bench fails if its figures grow faster. The figures are CPU time,
 //! so that other work on the machine adds little: of threads of this process for the parts, and of
 //! a Weir process in front of a simulator for the rest. `-- NAME...` measures only the curves whose
-//! names contain one of these words; the file keeps the others.
+//! names contain one of these words.
 
 #![expect(
     clippy::expect_used,
@@ -25,6 +25,8 @@ mod curve;
 mod events;
 #[path = "growth/filtered.rs"]
 mod filtered;
+#[path = "growth/frames.rs"]
+mod frames;
 #[path = "growth/ingest.rs"]
 mod ingest;
 #[path = "support/lists.rs"]
@@ -32,6 +34,8 @@ mod ingest;
 mod lists;
 #[path = "growth/memory.rs"]
 mod memory;
+#[path = "growth/millions.rs"]
+mod millions;
 #[path = "growth/namespaces.rs"]
 mod namespaces;
 #[path = "growth/objects.rs"]
@@ -42,6 +46,10 @@ mod pods;
 mod rates;
 #[path = "growth/shards.rs"]
 mod shards;
+#[path = "growth/source.rs"]
+mod source;
+#[path = "growth/starts.rs"]
+mod starts;
 #[path = "growth/testbed.rs"]
 mod testbed;
 #[path = "growth/timing.rs"]
@@ -56,7 +64,7 @@ mod weir_process;
 
 use std::process::ExitCode;
 
-use crate::curve::{Curve, Results};
+use crate::curve::Curve;
 
 type Measure = fn() -> Curve;
 
@@ -69,7 +77,7 @@ fn main() -> ExitCode {
         memory::print_memory_per_object(count.parse().expect("a number"));
         return ExitCode::SUCCESS;
     }
-    let curves: [(&str, Measure); 13] = [
+    let curves: [(&str, Measure); 16] = [
         ("update", objects::update),
         ("read", objects::read),
         ("list", objects::list),
@@ -83,16 +91,15 @@ fn main() -> ExitCode {
         ("shards", shards::grow),
         ("filtered", filtered::grow),
         ("ingest", ingest::cost),
+        ("ingest-lag", ingest::lag),
+        ("millions", millions::grow),
+        ("starts", starts::grow),
     ];
-    let mut results = Results::read();
     let mut holds = true;
     for (name, measure) in curves {
         if arguments.is_empty() || arguments.iter().any(|argument| name.contains(argument.as_str()))
         {
-            let curve = measure();
-            holds &= curve.report(name);
-            results.set(name, &curve);
-            results.write();
+            holds &= measure().report(name);
         }
     }
     if holds {

@@ -169,11 +169,31 @@ pub(crate) async fn send_as(
     if !token.is_empty() {
         request = request.header("authorization", format!("Bearer {token}"));
     }
+    send_request(connection, request).await
+}
+
+/// Sends a request for a representation.
+pub(crate) async fn get(
+    connection: &Connection,
+    weir: SocketAddr,
+    accept: &str,
+    path: &str,
+) -> Response<Incoming> {
+    let request = Request::get(format!("http://{weir}{path}")).header("accept", accept);
+    send_request(connection, request).await
+}
+
+async fn send_request(
+    connection: &Connection,
+    request: http::request::Builder,
+) -> Response<Incoming> {
     let request = request.body(Empty::new());
     let mut connection = connection.clone();
     connection.ready().await.expect("a free stream");
     connection.send_request(request.expect("a request")).await.expect("a response")
 }
 
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Large enough that Weir never waits for window updates.
 const WINDOW_BYTES: u32 = (1 << 30) - 1;

@@ -1,8 +1,4 @@
-//! Curves, their laws, and the file that the plots are drawn from.
-
-use std::path::PathBuf;
-
-use serde_json::{Value, json};
+//! Curves, and their laws.
 
 /// The upper limit of a cost's growth.
 #[derive(Clone, Copy)]
@@ -53,12 +49,27 @@ impl Series {
 
     /// Returns the exponent of the power function that fits best.
     fn exponent(points: &[(f64, f64)]) -> f64 {
+        Self::power(points).0
+    }
+
+    /// Returns the exponent and the logarithm of the factor of the power function that fits best.
+    fn power(points: &[(f64, f64)]) -> (f64, f64) {
         let logs: Vec<_> = points.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
         let count = logs.len() as f64;
         let mean_x = logs.iter().map(|(x, _)| x).sum::<f64>() / count;
         let mean_y = logs.iter().map(|(_, y)| y).sum::<f64>() / count;
         let covariance: f64 = logs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
-        covariance / logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum::<f64>()
+        let exponent = covariance / logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum::<f64>();
+        (exponent, mean_y - exponent * mean_x)
+    }
+
+    /// Returns the fit at the last point, and by which part a point differs from its fit at most.
+    fn fit(&self) -> (f64, f64) {
+        let (exponent, factor) = Self::power(&self.points);
+        let at = |x: f64| (factor + exponent * x.ln()).exp();
+        let residuals = self.points.iter().map(|(x, y)| (y / at(*x) - 1.0).abs());
+        let last = self.points.last().map_or(f64::NAN, |(x, _)| at(*x));
+        (last, residuals.fold(0.0, f64::max))
     }
 
     /// Returns the exponent over all points, and over the last points, where a fixed cost hides
@@ -80,7 +91,7 @@ impl Series {
 const END: usize = 3;
 const END_SLACK: f64 = 0.2;
 
-/// The contents of one plot.
+/// Series of one operation.
 pub(crate) struct Curve {
     pub(crate) title: &'static str,
     pub(crate) x: &'static str,
@@ -98,22 +109,15 @@ impl Curve {
             let Some(law) = series.law else { continue };
             let (overall, end) = series.exponents();
             let verdict = if series.holds() { "holds" } else { "GROWS FASTER" };
+            let (last, residual) = series.fit();
+            let (last, percent) = (figure(last), residual * 100.0);
             println!(
-                "    grows as x^{overall:.2}, over the last points x^{end:.2}; law: {}, at most x^{:.2}: {verdict}",
+                "    fit: {last} at the end, as x^{overall:.2}, within {percent:.0} %; over the last points x^{end:.2}; law: {}, at most x^{:.2}: {verdict}",
                 law.as_str(),
                 law.exponent_max()
             );
         }
         self.series.iter().all(Series::holds)
-    }
-
-    fn to_json(&self) -> Value {
-        let series = self.series.iter().map(|series| {
-            json!({"name": series.name, "law": series.law.map(Law::as_str),
-                "points": series.points, "exponent": series.exponents().0})
-        });
-        json!({"title": self.title, "x": self.x, "y": self.y,
-            "series": series.collect::<Vec<_>>()})
     }
 }
 
@@ -124,27 +128,4 @@ fn figure(value: f64) -> String {
         _ if value >= 1.0 => format!("{value:.1}"),
         _ => format!("{value:.3}"),
     }
-}
-
-/// The contents of the file: all curves by name.
-pub(crate) struct Results(serde_json::Map<String, Value>);
-
-impl Results {
-    pub(crate) fn read() -> Self {
-        let text = std::fs::read(file()).unwrap_or_default();
-        Self(serde_json::from_slice(&text).unwrap_or_default())
-    }
-
-    pub(crate) fn set(&mut self, name: &str, curve: &Curve) {
-        self.0.insert(name.to_owned(), curve.to_json());
-    }
-
-    pub(crate) fn write(&self) {
-        let text = serde_json::to_string_pretty(&self.0).expect("JSON");
-        std::fs::write(file(), text + "\n").expect("a file");
-    }
-}
-
-fn file() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("benches/plots/growth.json")
 }

@@ -44,8 +44,17 @@ pub(crate) fn print_memory_per_object(count: usize) {
 
 /// Returns the resident memory of a process in bytes.
 pub(crate) fn resident(process: &str) -> f64 {
+    status(process, "VmRSS:")
+}
+
+/// Returns the most resident memory that a process had, in bytes.
+pub(crate) fn peak(process: &str) -> f64 {
+    status(process, "VmHWM:")
+}
+
+fn status(process: &str, name: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kilobytes = line.and_then(|text| text.trim().trim_end_matches(" kB").parse::<f64>().ok());
-    kilobytes.expect("resident memory in kB") * 1024.0
+    kilobytes.expect("memory in kB") * 1024.0
 }

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _};
-use http::{Request, Response};
+use http::{Request, Response, Version, header};
 use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, StreamBody};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -33,40 +34,16 @@ pub(crate) const NEVER: Duration = Duration::from_secs(24 * 3600);
 /// that matches nothing, so no changes are added to them.
 const PROBE: &str = "labelSelector";
 
+/// The watches to which changes are added.
+type Watches = Arc<Mutex<Vec<mpsc::Sender<Bytes>>>>;
+pub(crate) type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
 pub(crate) struct Upstream {
     simulator: Simulator,
     pods: Pods,
     kubeconfig: String,
-    watches: Arc<Watches>,
+    watches: Watches,
     made: AtomicU64,
-}
-
-/// The watches of a collection, to which changes are added.
-pub(crate) struct Watches {
-    collection: &'static str,
-    frames_max: usize,
-    open: Mutex<Vec<mpsc::Sender<Bytes>>>,
-}
-
-impl Watches {
-    /// Each with a queue of up to `frames_max` frames.
-    pub(crate) fn of(collection: &'static str, frames_max: usize) -> Self {
-        Self { collection, frames_max, open: Mutex::default() }
-    }
-
-    /// Serves what a simulator answers, with the changes. Returns a kubeconfig.
-    pub(crate) async fn serve(self: &Arc<Self>, simulator: &Simulator) -> String {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-        let address = listener.local_addr().expect("its address");
-        tokio::spawn(serve(listener, simulator.address(), Arc::clone(self)));
-        simulator.kubeconfig("").replace(&simulator.url(), &format!("http://{address}"))
-    }
-
-    /// Sends frames to each. Blocks while a queue is full.
-    pub(crate) fn send(&self, frames: &Bytes) {
-        // Removes watches that have ended.
-        self.open.lock().retain(|watch| watch.blocking_send(frames.clone()).is_ok());
-    }
 }
 
 impl Upstream {
@@ -87,8 +64,12 @@ impl Upstream {
             let half = format!("half-{}", id.index % 2);
             create(pods::pod(&format!("{:06}", id.index), &namespace, &node, &half));
         }
-        let watches = Arc::new(Watches::of("/api/v1/pods", FRAMES_MAX));
-        let kubeconfig = watches.serve(&simulator).await;
+        let watches = Watches::default();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let address = listener.local_addr().expect("its address");
+        tokio::spawn(serve(listener, simulator.address(), Arc::clone(&watches)));
+        let kubeconfig =
+            simulator.kubeconfig("").replace(&simulator.url(), &format!("http://{address}"));
         Self { simulator, pods, kubeconfig, watches, made: AtomicU64::new(0) }
     }
 
@@ -111,18 +92,21 @@ impl Upstream {
         let mut frame = br#"{"type":"MODIFIED","object":"#.to_vec();
         frame.extend(self.pods.changed(PodId::nth(index).at(made), micros));
         frame.extend(b"}\n");
-        self.watches.send(&frame.into());
+        let frame = Bytes::from(frame);
+        // Removes watches that have ended.
+        self.watches.lock().retain(|watch| watch.blocking_send(frame.clone()).is_ok());
     }
 }
 
-async fn serve(listener: TcpListener, simulator: SocketAddr, watches: Arc<Watches>) {
+async fn serve(listener: TcpListener, simulator: SocketAddr, watches: Watches) {
     while let Ok((tcp, _)) = listener.accept().await {
         tcp.set_nodelay(true).expect("a socket");
         let watches = Arc::clone(&watches);
         let answer = service_fn(move |request| answer(request, simulator, Arc::clone(&watches)));
-        let serve = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
-            .serve_connection(TokioIo::new(tcp), answer);
-        tokio::spawn(async move { drop(serve.await) });
+        tokio::spawn(async move {
+            let served = auto::Builder::new(TokioExecutor::new());
+            drop(served.serve_connection(TokioIo::new(tcp), answer).await);
+        });
     }
 }
 
@@ -130,24 +114,37 @@ async fn serve(listener: TcpListener, simulator: SocketAddr, watches: Arc<Watche
 async fn answer(
     request: Request<Incoming>,
     simulator: SocketAddr,
-    watches: Arc<Watches>,
-) -> Result<Response<UnsyncBoxBody<Bytes, hyper::Error>>, hyper::Error> {
+    watches: Watches,
+) -> Result<Response<Body>, hyper::Error> {
     let query = request.uri().query().unwrap_or_default();
-    let is_watch = request.uri().path() == watches.collection && query.contains("watch=");
+    let is_watch = request.uri().path() == "/api/v1/pods" && query.contains("watch=");
     let is_watch = is_watch && !query.contains(PROBE);
-    let tcp = TcpStream::connect(simulator).await.expect("the simulator listens");
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tcp)).await?;
-    tokio::spawn(async move { drop(connection.await) });
-    let response = sender.send_request(request).await?;
+    let response = forward(request, simulator).await?;
     if !is_watch {
-        return Ok(response.map(BodyExt::boxed_unsync));
+        return Ok(response);
     }
-    let (changes, receiver) = mpsc::channel(watches.frames_max);
-    watches.open.lock().push(changes);
+    let (changes, receiver) = mpsc::channel(FRAMES_MAX);
+    watches.lock().push(changes);
     let receiver =
         stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
     let receiver = receiver.map(|bytes| Ok(Frame::data(bytes)));
     let body = response.map(|body| stream::select(BodyStream::new(body), receiver));
     Ok(body.map(|stream| StreamBody::new(stream).boxed_unsync()))
+}
+
+/// Sends a request on a connection of its own.
+pub(crate) async fn forward(
+    mut request: Request<Incoming>,
+    to: SocketAddr,
+) -> Result<Response<Body>, hyper::Error> {
+    let tcp = TcpStream::connect(to).await.expect("the simulator listens");
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tcp)).await?;
+    tokio::spawn(async move { drop(connection.await) });
+    // A request over HTTP/1.1 has the authority in a header.
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    *request.uri_mut() = format!("http://{to}{path}").parse().expect("a URI");
+    *request.version_mut() = Version::HTTP_2;
+    request.headers_mut().remove(header::HOST);
+    Ok(sender.send_request(request).await?.map(|body| body.boxed_unsync()))
 }
