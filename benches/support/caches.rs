@@ -19,6 +19,8 @@ const LIMITS: WindowLimits = WindowLimits {
     events_max: 1_000,
     age: Duration::from_secs(75),
     bytes_max: 128 << 20,
+    unread_from: u64::MAX,
+    unread_bytes_max: 0,
 };
 
 /// The time of every event: none expires by age.

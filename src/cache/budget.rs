@@ -134,6 +134,17 @@ impl Account {
         bytes > self.budget.resource_bytes_max()
     }
 
+    /// Returns how many bytes the history of a state may have for watchers that read slowly. Both
+    /// weights are the present ones, of the state and of its history. It is half of what the limits
+    /// leave, since a cache beyond them is stopped.
+    pub(crate) fn room_for_history(&self, state: usize, history: usize) -> usize {
+        let budget = &self.budget;
+        let objects = state.saturating_sub(history);
+        let of_cache = budget.resource_bytes_max().saturating_sub(objects);
+        let others = budget.used().saturating_sub(history);
+        of_cache.min(budget.total_bytes_max().saturating_sub(others)) / 2
+    }
+
     /// Releases all claims.
     pub(crate) fn close(&self) {
         self.set_state(0);

@@ -96,6 +96,8 @@ impl CachedResource {
             events_max: HISTORY_EVENTS_MAX,
             age: HISTORY_AGE,
             bytes_max: context.config().history_bytes_max,
+            unread_from: u64::MAX,
+            unread_bytes_max: 0,
         };
         let series = context.metrics.series(key.labels());
         // An index of a field that this representation does not show would have all objects under
@@ -221,11 +223,17 @@ impl CachedResource {
         self.context.metrics.filled(cause, duration);
     }
 
-    /// Sets the metrics that are measured from time to time: watchers, and the history.
-    pub(crate) fn show_figures(&self, now: Now) {
-        self.series.watchers(self.watch_cache.watchers(), self.watch_cache.watchers_behind());
+    /// Lets the history keep what watchers have still to read, and sets the metrics that are
+    /// measured from time to time: watchers, and the history.
+    pub(crate) fn keep_unread(&self, now: Now) {
         self.series.show_delay(now.0);
-        let Some(state) = self.watch_cache.state() else { return self.series.history(0, 0, None) };
+        let state = self.watch_cache.state();
+        let weights = state.as_ref().map(|state| (state.weight(), state.history().weight()));
+        let bytes_max =
+            weights.map_or(0, |(all, history)| self.account.room_for_history(all, history));
+        let behind = self.watch_cache.keep_unread(bytes_max);
+        self.series.watchers(self.watch_cache.watchers(), behind);
+        let Some(state) = state else { return self.series.history(0, 0, None) };
         let history = state.history();
         let oldest = history.oldest_received().map(|oldest| now.0.saturating_sub(oldest.0));
         self.series.history(history.len(), history.weight(), oldest);

@@ -266,4 +266,4 @@ fn events() -> Vec<ResourcePattern> {
 
 /// The parts of all caches' bytes of which one is for each history, and for compressed segments.
 const HISTORY_PARTS: usize = 16;
-const GZIP_PARTS: usize = 32;
+const GZIP_PARTS: usize = 16;

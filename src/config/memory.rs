@@ -55,7 +55,7 @@ mod tests {
             cache.gzip_bytes_max,
             config.server.response_bytes_max,
         ];
-        assert_eq!(mebibytes.map(|bytes| bytes >> 20), [192, 96, 12, 6, 64]);
+        assert_eq!(mebibytes.map(|bytes| bytes >> 20), [192, 96, 12, 12, 64]);
         assert!(config.budget_bytes() < (512 << 20) * 5 / 8);
     }
 

@@ -354,7 +354,7 @@ fn settings_that_contradict_one_another_are_refused() {
 fn budgets_adapt_to_the_configured_ones() {
     let small = resolve("cache: { totalBytesMax: 1Mi }\n").unwrap().cache;
     assert_eq!((small.resource_bytes_max, small.history_bytes_max), (1 << 20, 1 << 16));
-    assert_eq!(small.gzip_bytes_max, 1 << 15);
+    assert_eq!(small.gzip_bytes_max, 1 << 16);
     let large = resolve("cache: { resourceBytesMax: 8Gi }\n").unwrap().cache;
     assert_eq!((large.total_bytes_max, large.history_bytes_max), (8 << 30, 512 << 20));
     let tiny = resolve("cache: { totalBytesMax: 1 }\n").unwrap().cache;

@@ -375,7 +375,7 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// client; they also fill a control group of version 2, which counts this memory. Bytes that are
 /// sent and not yet acknowledged do not count, so that a distant client is served as fast.
 #[cfg(target_os = "linux")]
-const UNSENT_BYTES_MAX: u32 = 512 << 10;
+const UNSENT_BYTES_MAX: u32 = 128 << 10;
 /// Connections of one listener. This exceeds the usual limits on file descriptors; further clients
 /// wait in the backlog.
 const CONNECTIONS_MAX: usize = 65_536;

@@ -41,7 +41,6 @@ use self::wake_slot::WakeSlot;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::filter::WatchFilter;
-use crate::cache::core::now::Now;
 use crate::cache::core::state::State;
 use crate::codec::object::Object;
 
@@ -60,7 +59,7 @@ pub(super) struct Cursor {
     /// initial state was ahead of the cache; zero otherwise.
     pub(super) skip_through: ResourceVersion,
     pub(super) wake_slot: WakeSlot,
-    /// The initial state, until the watcher has read it or [`Self::end_if_stalled`] removes it.
+    /// The initial state, until the watcher has read it.
     pub(super) initial: Mutex<Option<InitialEvents>>,
     end: OnceLock<WatchEnd>,
     pub(super) marks: Marks,
@@ -89,7 +88,7 @@ pub enum EndCause {
     Stopped,
     /// An object that the watch may match cannot be read. The client resumes at the API server.
     Unreadable,
-    /// The watcher fell out of the history window, or held its initial state for too long.
+    /// The watcher fell out of the history window, or read its initial state too slowly.
     Slow,
 }
 
@@ -100,17 +99,12 @@ pub(super) struct InitialEvents {
     pub(super) state: Arc<State>,
     /// The last object that was read; `None` at the start.
     pub(super) after: Option<Arc<Object>>,
-    /// The number of batches that the watcher has read.
-    pub(super) batches: u64,
-    /// The value of `batches` at the earliest check for stalled watchers that found this value, and
-    /// the time of that check.
-    pub(super) last_check: Option<(u64, Now)>,
 }
 
 impl InitialEvents {
     /// Starts with the first object of `state`.
     pub(super) fn new(state: Arc<State>) -> Self {
-        Self { state, after: None, batches: 0, last_check: None }
+        Self { state, after: None }
     }
 }
 
@@ -164,30 +158,6 @@ impl Cursor {
     /// Returns the end of the watch, if it has ended. Call this after loading the state.
     pub(super) fn end(&self) -> Option<&WatchEnd> {
         self.end.get()
-    }
-
-    /// Removes the initial state if the watcher has read nothing of it since an earlier call that
-    /// was at least `older_than` before `now`. Returns whether it removed it.
-    pub(super) fn end_if_stalled(&self, older_than: std::time::Duration, now: Now) -> bool {
-        let mut slot = self.initial.lock();
-        let Some(initial) = slot.as_mut() else { return false };
-        match initial.last_check {
-            Some((batches, since)) if batches == initial.batches => {
-                if now.0.saturating_sub(since.0) < older_than {
-                    return false;
-                }
-            }
-            _ => {
-                initial.last_check = Some((initial.batches, now));
-                return false;
-            }
-        }
-        // This may be the last reference to the state, so free it after releasing the lock.
-        let initial = slot.take();
-        drop(slot);
-        drop(initial);
-        self.wake_slot.wake();
-        true
     }
 }
 

@@ -22,8 +22,6 @@ pub(super) struct Dispatcher {
     /// The groups of these watchers: each has the id of its first watcher.
     groups: HashMap<Arc<WatchFilter>, u64, BuildKeyedHash>,
     pub(super) index: TermIndex,
-    /// The watchers that started with initial events and may still hold them.
-    with_initial_events: BTreeMap<u64, Arc<Cursor>>,
     next_id: u64,
     watchers: usize,
 }
@@ -39,12 +37,8 @@ impl Dispatcher {
             self.groups.insert(Arc::clone(&cursor.filter), cursor.group);
             self.index.add(cursor.group, &cursor.filter);
         }
-        let holds_initial = cursor.initial.get_mut().is_some();
         let cursor = Arc::new(cursor);
         self.cursors.insert((cursor.group, cursor.id), Arc::clone(&cursor));
-        if holds_initial {
-            self.with_initial_events.insert(cursor.id, Arc::clone(&cursor));
-        }
         self.watchers += 1;
         cursor
     }
@@ -52,7 +46,6 @@ impl Dispatcher {
     /// Removes a watcher, whether it has ended or not.
     pub(super) fn unregister(&mut self, cursor: &Cursor) {
         self.watchers = self.watchers.saturating_sub(1);
-        self.with_initial_events.remove(&cursor.id);
         self.remove(cursor);
     }
 
@@ -146,38 +139,26 @@ impl Dispatcher {
         })
     }
 
-    /// Returns the watchers that may still hold their initial state.
-    pub(super) fn holding_initial_events(&self) -> Vec<Arc<Cursor>> {
-        self.with_initial_events.values().cloned().collect()
-    }
-
-    /// Removes the watchers that no longer hold their initial state from the list of those that do.
-    pub(super) fn prune_initial(&mut self) {
-        // If the lock is held, the watcher is reading its initial state right now; keep it.
-        self.with_initial_events
-            .retain(|_, cursor| cursor.initial.try_lock().is_none_or(|initial| initial.is_some()));
-    }
-
     /// Returns the number of watchers, including those that have ended but were not dropped yet.
     pub(super) fn watchers(&self) -> usize {
         self.watchers
     }
 
-    /// Returns the number of watchers whose first unread event is more than `events_max` before the
-    /// newest one.
-    pub(super) fn watchers_behind(&self, state: &State, events_max: usize) -> usize {
+    /// Returns the number of the first event that a watcher has still to read, and the number of
+    /// watchers for which it is more than `events_max` before the newest one.
+    pub(super) fn unread(&self, state: &State, events_max: usize) -> (u64, usize) {
         let end = state.history().end_seq();
-        let is_behind = |cursor: &&Arc<Cursor>| {
-            cursor.pending(state).is_some_and(|(from, _)| end - from.min(end) > events_max as u64)
-        };
-        self.cursors.values().filter(is_behind).count()
+        let pending = self.cursors.values().filter_map(|cursor| cursor.pending(state));
+        pending.fold((u64::MAX, 0), |(first, behind), (from, _)| {
+            let is_behind = end - from.min(end) > events_max as u64;
+            (first.min(from), behind + usize::from(is_behind))
+        })
     }
 
     /// Returns whether there is no trace of a watcher.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        let has_none = self.cursors.is_empty() && self.with_initial_events.is_empty();
-        has_none && self.groups.is_empty() && self.index.is_empty()
+        self.cursors.is_empty() && self.groups.is_empty() && self.index.is_empty()
     }
 }
 

@@ -183,8 +183,15 @@ impl History {
         if self.events.len() >= self.capacity {
             self.resize(event.received(), limits);
         }
-        while self.events.len() >= self.capacity && self.evict_before(keep_from) {}
-        self.weight = self.weight.saturating_add(event.weight());
+        let weight = event.weight();
+        for _ in 0..EVICTIONS_MAX {
+            let is_heavy = self.weight.saturating_add(weight) > limits.bytes_max;
+            let is_full = is_heavy || self.events.len() >= self.capacity;
+            if !is_full || self.is_kept(limits) || !self.evict_before(keep_from) {
+                break;
+            }
+        }
+        self.weight = self.weight.saturating_add(weight);
         self.events.push_back(Arc::new(event));
     }
 
@@ -248,7 +255,16 @@ impl History {
 
     /// Evicts events until the size is within its limit. Events from number `keep_from` on stay.
     pub fn trim(&mut self, keep_from: u64, limits: &WindowLimits) {
-        while self.weight > limits.bytes_max && self.evict_before(keep_from) {}
+        while self.weight > limits.bytes_max
+            && !self.is_kept(limits)
+            && self.evict_before(keep_from)
+        {}
+    }
+
+    /// Whether the oldest event stays because a watcher has still to read it.
+    fn is_kept(&self, limits: &WindowLimits) -> bool {
+        self.first_seq >= limits.unread_from
+            && self.weight <= limits.unread_bytes_max.max(limits.bytes_max)
     }
 
     /// Returns the events numbered from `from` up to but not including `to` that are in the window.
@@ -358,6 +374,9 @@ impl History {
 /// The number of a cache's first event. Earlier ones get lower numbers; there is place for more of
 /// them than any window holds.
 pub(super) const FIRST_SEQ: u64 = 1 << 40;
+/// The events that leave the window for one that enters: more than one, so that a window shrinks
+/// that held what a slow watcher had to read, and few, since the writer's lock is held.
+const EVICTIONS_MAX: usize = 256;
 /// The limit of relists within a window. Empty ones count too: they take no space in the window, so
 /// the window alone would not bound them while a quiet resource is listed again and again.
 const RELISTS_MAX: usize = 16;

@@ -1,7 +1,7 @@
 //! The part of a watch cache that its watchers share: the published state and the writer's lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::Mutex;
@@ -22,6 +22,8 @@ pub(super) struct CacheInner {
     /// The limit in bytes of the history. One reader may keep as many bytes that the cache has
     /// dropped. A reload may change it.
     history_bytes_max: AtomicUsize,
+    /// [`WindowLimits::unread_from`] and [`WindowLimits::unread_bytes_max`], as last measured.
+    unread: (AtomicU64, AtomicUsize),
     /// Whether there will be no state any more. It is set before the state is dropped, and read
     /// with the writer's mutex held before one is published.
     is_closed: AtomicBool,
@@ -35,6 +37,7 @@ impl CacheInner {
             state: ArcSwapOption::empty(),
             progress: watch::Sender::new(None),
             history_bytes_max: AtomicUsize::new(limits.bytes_max),
+            unread: (AtomicU64::new(limits.unread_from), AtomicUsize::new(limits.unread_bytes_max)),
             is_closed: AtomicBool::new(false),
             writer: Mutex::new(Writer { dispatcher, baseline }),
         }
@@ -47,6 +50,16 @@ impl CacheInner {
 
     pub(super) fn set_history_bytes_max(&self, bytes_max: usize) {
         self.history_bytes_max.store(bytes_max, Ordering::Relaxed);
+    }
+
+    /// Returns the first event that a watcher has still to read, and the limit in bytes for such.
+    pub(super) fn unread(&self) -> (u64, usize) {
+        (self.unread.0.load(Ordering::Relaxed), self.unread.1.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_unread(&self, from: u64, bytes_max: usize) {
+        self.unread.0.store(from, Ordering::Relaxed);
+        self.unread.1.store(bytes_max, Ordering::Relaxed);
     }
 
     /// Whether there will be no state any more.

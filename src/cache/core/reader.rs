@@ -4,7 +4,6 @@
 //! a batch is published, and the lock.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -12,7 +11,6 @@ use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::cursor::{Cursor, InitialEvents};
 use crate::cache::core::inner::CacheInner;
 use crate::cache::core::lag::StateLag;
-use crate::cache::core::now::Now;
 use crate::cache::core::refusal::WatchRefusal;
 use crate::cache::core::state::State;
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
@@ -76,8 +74,8 @@ impl CacheReader {
             WatchStart::After(after) => state.history().resume(after)?,
             WatchStart::InitialEvents | WatchStart::Now => end,
         };
-        let initial =
-            (start == WatchStart::InitialEvents).then(|| InitialEvents::new(Arc::clone(&state)));
+        let initial = (start == WatchStart::InitialEvents)
+            .then(|| InitialEvents::new(state.without_events()));
         let resource_version = state.resource_version();
         let skip_through = match start {
             WatchStart::After(after) if after > resource_version => after,
@@ -109,7 +107,7 @@ impl CacheReader {
             return Err(WatchRefusal::Unreadable);
         }
         let at = state.resource_version();
-        let initial = Some(InitialEvents::new(state));
+        let initial = Some(InitialEvents::new(state.without_events()));
         let skip_through = if at > held { at } else { ResourceVersion::default() };
         let cursor = Cursor::new(filter, (end, end), skip_through, initial);
         let cursor = writer.dispatcher.register(cursor);
@@ -118,31 +116,26 @@ impl CacheReader {
         Ok(Watcher::new(cache, cursor, start, at))
     }
 
-    /// Ends the watchers (cause `Slow`) that still hold their initial state and have read nothing
-    /// of it since a call at least `older_than` ago. The first call only stores their positions.
-    /// Call this periodically. Returns the number of watchers that it ended.
-    pub fn end_stalled(&self, older_than: Duration, now: Now) -> usize {
-        let cursors = self.inner.writer.lock().dispatcher.holding_initial_events();
-        let ended = cursors.iter().filter(|cursor| cursor.end_if_stalled(older_than, now)).count();
-        self.inner.writer.lock().dispatcher.prune_initial();
-        ended
-    }
-
     /// Returns the number of watchers, including those that have ended but were not dropped yet.
     pub fn watchers(&self) -> usize {
         self.inner.writer.lock().dispatcher.watchers()
     }
 
-    /// Returns the number of watchers that more than half of the window separates from the newest
-    /// event. Looks at each watcher only if the window holds more events than that.
-    pub fn watchers_behind(&self) -> usize {
+    /// Lets the history keep the events that a watcher has still to read, up to `bytes_max` in all,
+    /// until the next call. Call this periodically. Returns the number of watchers that more than
+    /// half of the window separates from the newest event. Looks at each watcher only if the window
+    /// holds more events than that.
+    pub fn keep_unread(&self, bytes_max: usize) -> usize {
         let half = |state: &State| state.history().window() / 2;
         if self.inner.load().as_deref().is_none_or(|state| state.history().len() <= half(state)) {
+            self.inner.set_unread(u64::MAX, bytes_max);
             return 0;
         }
         let writer = self.inner.writer.lock();
         let Some(state) = self.inner.state() else { return 0 };
-        writer.dispatcher.watchers_behind(&state, half(&state))
+        let (unread_from, behind) = writer.dispatcher.unread(&state, half(&state));
+        self.inner.set_unread(unread_from, bytes_max);
+        behind
     }
 
     /// Returns whether no index contains a watcher.

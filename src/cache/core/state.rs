@@ -59,7 +59,6 @@ impl State {
         for change in changes {
             next.apply(change, keep_from, now, limits);
         }
-        next.history.trim(keep_from, limits);
         (next.resource_version > self.resource_version).then_some(next)
     }
 
@@ -153,6 +152,13 @@ impl State {
     pub(super) fn without_objects(&self) -> Arc<Self> {
         let (store, unreadable) = Listed::default();
         Arc::new(Self { store, unreadable, ..self.clone() })
+    }
+
+    /// Returns the objects and the resourceVersion without the history, for a watch that begins
+    /// here: its client may read the objects for minutes.
+    pub(super) fn without_events(&self) -> Arc<Self> {
+        let history = History::new(self.history.baseline(), self.resource_version);
+        Arc::new(Self { history, ..self.clone() })
     }
 
     /// Returns the resourceVersion of the state: it includes every change up to it and none after

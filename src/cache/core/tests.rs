@@ -196,8 +196,10 @@ fn drain(watcher: &mut Watcher) -> (Vec<String>, Stop) {
 
 fn cache_of(events_min: usize, events_max: usize, bytes_max: usize) -> WatchCache {
     let age = Duration::from_secs(75);
-    WatchCache::new(WindowLimits { events_min, events_max, age, bytes_max })
-        .with_index(pod_fields().indexed())
+    let (unread_from, unread_bytes_max) = (u64::MAX, 0);
+    let limits =
+        WindowLimits { events_min, events_max, age, bytes_max, unread_from, unread_bytes_max };
+    WatchCache::new(limits).with_index(pod_fields().indexed())
 }
 
 fn at(seconds: u64) -> Now {

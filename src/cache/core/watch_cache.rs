@@ -192,7 +192,7 @@ impl WatchCache {
         let writer = self.inner.writer.lock();
         let state = self.inner.state().filter(|state| is_longer(state));
         if let Some(state) = &state {
-            let limits = WindowLimits { bytes_max, ..self.first_limits };
+            let limits = WindowLimits { bytes_max, unread_from: u64::MAX, ..self.first_limits };
             self.inner.publish_earlier(Arc::new(state.with_shorter_history(&limits)));
         }
         // `state` may be the last reference to the dropped events, which are freed after the lock.
@@ -206,7 +206,9 @@ impl WatchCache {
     }
 
     fn limits(&self) -> WindowLimits {
-        WindowLimits { bytes_max: self.inner.history_bytes_max(), ..self.first_limits }
+        let (unread_from, unread_bytes_max) = self.inner.unread();
+        let bytes_max = self.inner.history_bytes_max();
+        WindowLimits { bytes_max, unread_from, unread_bytes_max, ..self.first_limits }
     }
 
     /// Drops the state and ends every watcher with `cause`. The cache is not ready until the next

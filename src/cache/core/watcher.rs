@@ -229,7 +229,6 @@ impl Watcher {
                 break;
             }
         }
-        initial.batches += 1;
         if events > 0 {
             drop(slot);
             let frames = batch.finish(self.view, self.held.as_ref());

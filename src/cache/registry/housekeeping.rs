@@ -77,8 +77,7 @@ impl Inner {
         let idle_timeout = self.context.seams.idle_timeout;
         let now = self.context.clock.now();
         for cached in self.caches.to_vec() {
-            cached.watch_cache.end_stalled(STALLED_AFTER, now);
-            cached.show_figures(now);
+            cached.keep_unread(now);
             cached.gate.drop_overtaken();
             cached.counts.settle(&cached.counted());
             if cached.watch_cache.state().is_some() {
@@ -192,12 +191,9 @@ impl Inner {
     }
 }
 
-/// The interval of the housekeeping. Idle times and stalled watchers are counted in tens of
-/// seconds, and metrics are scraped about as often.
+/// The interval of the housekeeping. Idle times are counted in tens of seconds, metrics are scraped
+/// about as often, and no history is full sooner that keeps what slow watchers have to read.
 const TICK: Duration = Duration::from_secs(2);
-/// A watcher that has not read its initial state for this long holds a whole snapshot: its client,
-/// or the connection to it, is stuck.
-const STALLED_AFTER: Duration = Duration::from_secs(30);
 /// How long a retired cache may wait for the upstream to end its watch. The upstream ends it a
 /// second after the change, or when its requests in flight are done.
 const RETIREMENT_MAX: Duration = Duration::from_secs(5);

@@ -111,6 +111,8 @@ impl Rig {
             events_max: 64,
             age: std::time::Duration::from_secs(75),
             bytes_max: 1 << 20,
+            unread_from: u64::MAX,
+            unread_bytes_max: 0,
         };
         let cache = WatchCache::new(limits);
         let objects: Vec<_> = world.iter().map(|(key, state)| proper(key, *state)).collect();

@@ -314,6 +314,8 @@ mod tests {
         events_max: 100,
         age: Duration::from_secs(75),
         bytes_max: 1 << 20,
+        unread_from: u64::MAX,
+        unread_bytes_max: 0,
     };
 
     /// Returns the token that etcd's path in the API server writes for the same key: it has no

@@ -2,7 +2,6 @@
 
 use std::io::Read as _;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -185,25 +184,66 @@ fn dropping_the_cache_ends_its_watchers() {
 }
 
 #[test]
-fn ends_watchers_that_stop_reading_their_initial_state() {
-    let pods: Vec<Pod> = (0..9).map(|n| Pod::new("ns1", &format!("p{n}"), n)).collect();
-    let cache = ready(&pods, 100);
-    let watch = || cache.watch(everything(), WatchStart::InitialEvents).unwrap();
-    let (mut stalled, mut slow, mut done) = (watch(), watch(), watch());
-    let old = Arc::downgrade(&cache.state().unwrap());
-    drain(&mut done);
-    let limit = Duration::from_secs(10);
-    assert_eq!(cache.end_stalled(limit, at(0)), 0);
-    assert_eq!(cache.end_stalled(limit, at(9)), 0);
-    assert!(read_batch(&mut slow, 1, &mut Vec::new()).is_none());
-    assert_eq!(cache.end_stalled(limit, at(10)), 1);
-    assert_eq!(drain(&mut stalled), (vec![], Stop::Ended(EndCause::Slow)));
-    assert_eq!(cache.end_stalled(limit, at(19)), 0);
-    assert_eq!(cache.end_stalled(limit, at(20)), 1);
-    assert_eq!(drain(&mut slow).1, Stop::Ended(EndCause::Slow));
-    assert_eq!(drain(&mut done).1, Stop::Idle(100));
-    cache.apply(vec![upsert(&Pod::new("ns1", "b", 101))], at(0));
-    assert!(old.upgrade().is_none(), "the state is still held");
+fn an_initial_state_is_held_until_it_is_read_and_keeps_no_event() {
+    let cache = cache_of(2, 2, 1 << 20);
+    cache.replace(vec![Pod::new("ns1", "gone", 9).object()], ResourceVersion(10));
+    cache.apply(vec![upsert(&Pod::new("ns1", "a", 11))], at(0));
+    let state = cache.state().unwrap();
+    let event = Arc::downgrade(state.history().events(0, u64::MAX).next().unwrap().1);
+    let object = Arc::downgrade(&state.get(&Key::new("ns1", "gone")).unwrap());
+    drop(state);
+    let mut watcher = cache.watch(everything(), WatchStart::InitialEvents).unwrap();
+    cache.apply(vec![delete(&Pod::new("ns1", "gone", 12))], at(0));
+    for version in 13..16 {
+        cache.apply(vec![upsert(&Pod::new("ns2", "b", version))], at(0));
+    }
+    assert!(event.upgrade().is_none(), "the evicted event is still held");
+    assert!(object.upgrade().is_some());
+    drain(&mut watcher);
+    assert!(object.upgrade().is_none(), "the state is still held");
+}
+
+/// A watcher that reads more slowly than the window moves has all events, as long as the history
+/// stays within the bytes that it may have for that.
+#[test]
+fn events_that_a_watcher_has_still_to_read_stay() {
+    let expected = |versions: std::ops::Range<u64>| -> Vec<String> {
+        versions.map(|version| format!("MODIFIED ns1/a {version}")).collect()
+    };
+    for (bytes_max, gives_back, ended) in [
+        (1 << 20, false, None),
+        (1, false, Some(EndCause::Slow)),
+        (1 << 20, true, Some(EndCause::Slow)),
+    ] {
+        let cache = cache_of(4, 4, 1 << 12);
+        cache.replace(vec![Pod::new("ns1", "a", 1).object()], ResourceVersion(1));
+        let mut watcher = cache.watch(everything(), WatchStart::InitialEvents).unwrap();
+        let apply = |versions: std::ops::Range<u64>| {
+            for version in versions {
+                cache.apply(vec![upsert(&Pod::new("ns1", "a", version))], at(0));
+            }
+        };
+        let len = || cache.state().unwrap().history().len();
+        apply(2..5);
+        assert_eq!(cache.keep_unread(bytes_max), 1);
+        apply(5..1_000);
+        if gives_back {
+            cache.trim_history(1 << 10);
+        }
+        let (deliveries, stop) = drain(&mut watcher);
+        if let Some(cause) = ended {
+            assert_eq!(stop, Stop::Ended(cause));
+            continue;
+        }
+        assert_eq!(deliveries.get(2..).unwrap(), expected(2..1_000));
+        assert_eq!(stop, Stop::Idle(999));
+        assert_eq!((cache.keep_unread(bytes_max), len()), (0, 998));
+        // It shrinks step by step.
+        apply(1_000..1_002);
+        assert!((400..900).contains(&len()), "{}", len());
+        apply(1_002..1_010);
+        assert_eq!(len(), 4);
+    }
 }
 
 #[tokio::test]
@@ -297,11 +337,11 @@ fn watchers_with_more_than_half_of_the_window_to_read_are_behind() {
         }
     };
     apply(5);
-    assert_eq!(cache.watchers_behind(), 0);
+    assert_eq!(cache.keep_unread(0), 0);
     apply(1);
-    assert_eq!(cache.watchers_behind(), 1);
+    assert_eq!(cache.keep_unread(0), 1);
     drain(&mut watcher);
-    assert_eq!(cache.watchers_behind(), 0);
+    assert_eq!(cache.keep_unread(0), 0);
     drop(elsewhere);
 }
 

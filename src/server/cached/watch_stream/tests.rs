@@ -50,6 +50,8 @@ fn cache() -> WatchCache {
         events_max: 100,
         age: Duration::from_secs(75),
         bytes_max: 1 << 20,
+        unread_from: u64::MAX,
+        unread_bytes_max: 0,
     };
     let cache = WatchCache::new(limits);
     cache.replace(vec![object("x", 3), object("y", 5)], ResourceVersion(7));
