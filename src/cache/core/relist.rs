@@ -142,7 +142,7 @@ impl Difference {
         if let Some(before) = before
             && before.resource_version == after.resource_version
         {
-            return if before.body == after.body {
+            return if Arc::ptr_eq(before, after) || before.body == after.body {
                 Ok(())
             } else {
                 Err(Discontinuity::ChangedBytes)

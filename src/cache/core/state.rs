@@ -19,6 +19,7 @@ use crate::cache::core::store::Store;
 use crate::cache::core::unreadable::UnreadableObjects;
 use crate::codec::list::ListedObjects;
 use crate::codec::object::{Key, Object};
+use crate::codec::unreadable::UnreadableObject;
 
 /// The state of a cache at one resourceVersion.
 #[derive(Clone, Debug)]
@@ -270,6 +271,27 @@ impl State {
             Change::Progress(_) => return,
         };
         self.history.push(event, keep_from, limits);
+    }
+}
+
+/// A complete list. Objects that the cache holds already may be shared with it.
+#[derive(Debug, Default)]
+pub struct CompleteList {
+    /// Those that can be read.
+    pub objects: Vec<Arc<Object>>,
+    /// Those that cannot.
+    pub unreadable: Vec<UnreadableObject>,
+}
+
+impl From<ListedObjects> for CompleteList {
+    fn from(ListedObjects { objects, unreadable }: ListedObjects) -> Self {
+        Self { objects: objects.into_iter().map(Arc::new).collect(), unreadable }
+    }
+}
+
+impl From<Vec<Object>> for CompleteList {
+    fn from(objects: Vec<Object>) -> Self {
+        ListedObjects::from(objects).into()
     }
 }
 

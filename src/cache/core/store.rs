@@ -41,10 +41,10 @@ pub struct Store {
 impl Store {
     /// Creates a store. If two objects have the same key, the later one is kept. `indexed` is the
     /// number of the selectable field to index.
-    pub fn new(objects: Vec<Object>, indexed: Option<usize>) -> Self {
+    pub fn new(objects: Vec<Arc<Object>>, indexed: Option<usize>) -> Self {
         let mut store = Self { index: indexed.map(FieldIndex::new), ..Self::default() };
         if !objects.is_sorted_by(|one, next| one.key < next.key) {
-            objects.into_iter().for_each(|object| drop(store.put(Arc::new(object))));
+            objects.into_iter().for_each(|object| drop(store.put(object)));
             return store;
         }
         // A full node is split in halves. Inserting in key order would leave all nodes but the last
@@ -53,12 +53,12 @@ impl Store {
         let mut second_half = Vec::with_capacity(objects.len() / 2);
         for (number, object) in objects.into_iter().enumerate() {
             if number % 2 == 0 {
-                store.put(Arc::new(object));
+                store.put(object);
             } else {
                 second_half.push(object);
             }
         }
-        second_half.into_iter().for_each(|object| drop(store.put(Arc::new(object))));
+        second_half.into_iter().for_each(|object| drop(store.put(object)));
         store
     }
 

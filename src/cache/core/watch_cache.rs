@@ -28,10 +28,9 @@ pub use crate::cache::core::reader::CacheReader;
 pub use crate::cache::core::refusal::WatchRefusal;
 pub use crate::cache::core::relist::Discontinuity;
 use crate::cache::core::state::Listed;
-pub use crate::cache::core::state::State;
+pub use crate::cache::core::state::{CompleteList, State};
 use crate::cache::core::store::Store;
 use crate::cache::core::unreadable::UnreadableObjects;
-use crate::codec::list::ListedObjects;
 use crate::codec::unreadable::UnreadableObject;
 
 /// The watch cache of one resource. Dropping it ends every watcher (cause `Stopped`).
@@ -62,7 +61,7 @@ impl WatchCache {
     /// `Relist`). Returns false and changes nothing if the current state is newer than the list.
     pub fn replace(
         &self,
-        listed: impl Into<ListedObjects>,
+        listed: impl Into<CompleteList>,
         resource_version: ResourceVersion,
     ) -> bool {
         let listed = self.listed(listed.into());
@@ -75,7 +74,7 @@ impl WatchCache {
     /// nothing changed, since the cache never goes back to an older state.
     pub fn relist(
         &self,
-        listed: impl Into<ListedObjects>,
+        listed: impl Into<CompleteList>,
         resource_version: ResourceVersion,
         now: Now,
     ) -> Result<usize, Discontinuity> {
@@ -263,8 +262,8 @@ impl WatchCache {
         true
     }
 
-    fn listed(&self, listed: ListedObjects) -> Listed {
-        let ListedObjects { objects, unreadable } = listed;
+    fn listed(&self, listed: CompleteList) -> Listed {
+        let CompleteList { objects, unreadable } = listed;
         (Store::new(objects, self.indexed), UnreadableObjects::new(unreadable))
     }
 }

@@ -1,47 +1,64 @@
 //! The objects of a list in progress.
 //!
 //! The objects are claimed from the byte budgets as they arrive. The claim ends with the list,
-//! however the list ends.
+//! however the list ends. Objects that the cache holds already are shared with it at once, so that a
+//! list of what has hardly changed takes hardly any memory.
 
-use crate::cache::budget::Account;
-use crate::cache::context::CacheContext;
+use std::sync::Arc;
+
+use crate::cache::cached_resource::CachedResource;
+use crate::cache::core::watch_cache::{CompleteList, State};
 use crate::cache::reflector::failure::Failure;
 use crate::cache::refusal::Refusal;
 use crate::codec::ingest::Ingested;
-use crate::codec::list::ListedObjects;
 use crate::codec::object::Object;
 use crate::codec::unreadable::UnreadableObject;
 
 /// The objects of a list in progress.
 pub(super) struct ListAccumulator<'a> {
-    account: &'a Account,
-    context: &'a CacheContext,
-    listed: ListedObjects,
+    cached: &'a CachedResource,
+    held: Option<Arc<State>>,
+    listed: CompleteList,
     weight: usize,
+    /// The part of the weight that is shared with the cache.
+    shared: usize,
 }
 
 impl<'a> ListAccumulator<'a> {
     /// Starts without objects.
-    pub(super) fn new(account: &'a Account, context: &'a CacheContext) -> Self {
-        Self { account, context, listed: ListedObjects::default(), weight: 0 }
+    pub(super) fn new(cached: &'a CachedResource) -> Self {
+        let held = cached.watch_cache.state();
+        Self { cached, held, listed: CompleteList::default(), weight: 0, shared: 0 }
     }
 
     /// Adds an object. Fails if the list exceeds a budget.
     pub(super) fn push(&mut self, object: Ingested) -> Result<(), Failure> {
-        self.weight += match &object {
-            Ingested::Object(object) => object.weight(),
-            Ingested::Unreadable(object) => size_of_val(object),
-        };
-        self.listed.push(object);
-        self.account.set_listing(self.weight);
-        let budget = if self.account.is_too_heavy(self.weight) {
+        match object {
+            Ingested::Object(object) => {
+                self.weight += object.weight();
+                let held = self.held.as_ref().and_then(|held| held.get(&object.key));
+                let is_equal = |held: &Arc<Object>| {
+                    held.resource_version == object.resource_version && held.body == object.body
+                };
+                let held = held.filter(is_equal);
+                self.shared += held.as_ref().map_or(0, |held| held.weight());
+                self.listed.objects.push(held.unwrap_or_else(|| Arc::new(object)));
+            }
+            Ingested::Unreadable(object) => {
+                self.weight += size_of_val(&object);
+                self.listed.unreadable.push(object);
+            }
+        }
+        let CachedResource { account, context, .. } = self.cached;
+        account.set_listing(self.weight - self.shared);
+        let budget = if account.is_too_heavy(self.weight) {
             "resource"
-        } else if self.context.budget.excess() > OVERDRAFT_BYTES {
+        } else if context.budget.excess() > OVERDRAFT_BYTES {
             "total"
         } else {
             return Ok(());
         };
-        self.context.metrics.budget_refusal(budget);
+        context.metrics.budget_refusal(budget);
         Err(Failure::Stop(Refusal::OverBudget))
     }
 
@@ -57,21 +74,21 @@ impl<'a> ListAccumulator<'a> {
     }
 
     /// Returns all objects in the order in which they arrived.
-    pub(super) fn take(&mut self) -> ListedObjects {
+    pub(super) fn take(&mut self) -> CompleteList {
         std::mem::take(&mut self.listed)
     }
 
     /// Removes all objects.
     pub(super) fn clear(&mut self) {
-        self.weight = 0;
-        self.listed = ListedObjects::default();
-        self.account.set_listing(0);
+        (self.weight, self.shared) = (0, 0);
+        self.listed = CompleteList::default();
+        self.cached.account.set_listing(0);
     }
 }
 
 impl Drop for ListAccumulator<'_> {
     fn drop(&mut self) {
-        self.account.set_listing(0);
+        self.cached.account.set_listing(0);
     }
 }
 

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
 use crate::cache::context::CacheContext;
+use crate::cache::core::watch_cache::CompleteList;
 use crate::cache::probe::request;
 use crate::cache::progress::PROBE_TIMEOUT;
 use crate::cache::reflector::backoff::Backoff;
@@ -20,7 +21,7 @@ use crate::cache::reflector::start_options::StartOptions;
 use crate::cache::reflector::state::{ListCause, State};
 use crate::cache::reflector::waiting::Waiting;
 use crate::cache::refusal::Refusal;
-use crate::codec::list::ListedObjects;
+use crate::tasks::run_in_place;
 use crate::telemetry::events::EventKind;
 use crate::upstream::bounded::with_timeout;
 
@@ -165,7 +166,7 @@ impl Driver {
     /// state, the rewind is reported instead, and decides about the next state.
     pub(super) async fn commit(
         &mut self,
-        listed: ListedObjects,
+        listed: CompleteList,
         resource_version: ResourceVersion,
     ) -> Result<(), Failure> {
         self.confirm_origin().await?;
@@ -192,12 +193,14 @@ impl Driver {
     /// Applies a complete list. Only watches from a resourceVersion may use it while it is below
     /// the floor, which other caches of the resource may have raised since the list was requested.
     /// Returns false if it is older than the cache.
-    fn publish(&self, listed: ListedObjects, resource_version: ResourceVersion) -> bool {
+    fn publish(&self, listed: CompleteList, resource_version: ResourceVersion) -> bool {
         let CachedResource { gate, writer, context, .. } = &*self.cached;
         let (on_relist, now) = (context.config().on_relist, context.clock.now());
         // Not held without a cause: requests that wait for the first list take it as their proof.
         gate.hold_below_floor(Some(resource_version), false);
-        let is_applied = writer.replace(listed, resource_version, on_relist, now);
+        // Millions of objects take seconds: other tasks of this thread must not wait for them.
+        let replace = || writer.replace(listed, resource_version, on_relist, now);
+        let is_applied = run_in_place(replace);
         // The floor may have risen meanwhile.
         gate.settle(false);
         is_applied

@@ -109,7 +109,7 @@ impl Driver {
     async fn list_and_watch_at(&mut self, at: ResourceVersion) -> Result<State, Failure> {
         let mut running = self.open_watch(at).await?;
         let cached = self.cached.clone();
-        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
+        let mut accumulator = ListAccumulator::new(&cached);
         if self.exact_objects(at, &mut accumulator).await? != at {
             return Err(Failure::Expired);
         }

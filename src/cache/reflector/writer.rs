@@ -18,10 +18,9 @@ use parking_lot::Mutex;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::earlier::{DoesNotJoin, EarlierEvents};
 use crate::cache::core::watch_cache::{
-    CacheReader, Change, Discontinuity, EndCause, Now, WatchCache,
+    CacheReader, Change, CompleteList, Discontinuity, EndCause, Now, WatchCache,
 };
 use crate::cache::upstream_history::UpstreamHistory;
-use crate::codec::list::ListedObjects;
 use crate::config::OnRelist;
 
 /// The writer of a cache.
@@ -92,7 +91,7 @@ impl Writer {
     /// older than the cache, or if the cache is closed.
     pub(super) fn replace(
         &self,
-        listed: ListedObjects,
+        listed: CompleteList,
         resource_version: ResourceVersion,
         on_relist: OnRelist,
         now: Now,

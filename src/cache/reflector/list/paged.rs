@@ -21,7 +21,7 @@ impl Driver {
         let cached = self.cached.clone();
         let mut first = ListRequest::not_older(not_older);
         first.limit = Some(cached.context.seams.page_size);
-        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
+        let mut accumulator = ListAccumulator::new(&cached);
         let mut pages = 0;
         let walk = self.pages(first.clone(), &mut pages, |object| accumulator.push(object));
         let listed = match walk.await {

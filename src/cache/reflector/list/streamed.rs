@@ -23,7 +23,7 @@ impl Driver {
         not_older: Option<ResourceVersion>,
     ) -> Result<State, Failure> {
         let cached = self.cached.clone();
-        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
+        let mut accumulator = ListAccumulator::new(&cached);
         let request = ListRequest::not_older(not_older);
         let at = self.stream(request, &mut accumulator).await?;
         self.commit(accumulator.take(), at).await?;
@@ -66,7 +66,7 @@ impl Driver {
         let mut watch = with_timeout(RESPONSE_TIMEOUT, self.cached.upstream.watch(request)).await?;
         self.learn_warnings();
         let opened = Instant::now();
-        let mut accumulator = ListAccumulator::new(&cached.account, &cached.context);
+        let mut accumulator = ListAccumulator::new(&cached);
         loop {
             let next = timeout(SILENCE_TIMEOUT, watch.next()).await;
             let Some(events) = next.unwrap_or(Ok(None))? else {

@@ -6,6 +6,8 @@
 
 use super::*;
 use crate::cache::core::watch_cache::WatchRefusal;
+use crate::cache::reflector::accumulator::ListAccumulator;
+use crate::codec::ingest::Ingested;
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_list_provides_the_state_and_continues_as_the_watch() {
@@ -370,4 +372,22 @@ async fn watch_lists_are_tried_again_after_slow_answers() {
     rig.reaches(20).await;
     assert!(rig.script.watches.lock().last().unwrap().send_initial_events);
     assert!(rig.cached.context.watch_list.is_supported());
+}
+
+/// A list of what has hardly changed takes hardly any memory: equal objects are those of the cache.
+#[tokio::test(start_paused = true)]
+async fn a_list_shares_what_the_cache_holds() {
+    let (rig, _feed) = Rig::established(context(config())).await;
+    let held = rig.cached.watch_cache.state().unwrap();
+    let held = held.store().iter().next().unwrap();
+    let before = rig.cached.context.budget.used();
+    let mut list = ListAccumulator::new(&rig.cached);
+    list.push(Ingested::Object(object("a", 9))).unwrap();
+    assert_eq!(rig.cached.context.budget.used(), before);
+    list.push(Ingested::Object(object("b", 11))).unwrap();
+    assert!(rig.cached.context.budget.used() > before);
+    let listed = list.take();
+    assert!(Arc::ptr_eq(listed.objects.first().unwrap(), held));
+    drop(list);
+    assert_eq!(rig.cached.context.budget.used(), before);
 }
