@@ -41,7 +41,7 @@ struct Form {
 const MODIFIED: Form =
     Form { representation: Representation::Protobuf, is_tls: false, creates: false };
 
-/// What a series of events cost.
+/// The cost of a series of events.
 struct Cost {
     cpu_us: f64,
     applied_per_s: f64,

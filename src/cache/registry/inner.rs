@@ -127,7 +127,7 @@ impl Inner {
     ) -> Option<CacheHandle> {
         let is_open = !self.context.cancel.is_cancelled()
             && self.quarantines.closed(gvr, namespace, representation).is_none();
-        self.caches.lookup(gvr, namespace, representation).filter(|_| is_open)
+        is_open.then(|| self.caches.lookup(gvr, namespace, representation)).flatten()
     }
 
     pub(super) fn is_excluded(&self, gvr: &GroupVersionResource) -> bool {

@@ -30,11 +30,11 @@ pub(crate) async fn serve(
     if handle.cached_resource().gate.is_behind() {
         return Err(Reason::Refused(Refusal::NotReady));
     }
-    let mut state = newest()?;
     if freshness != Freshness::Any {
+        newest()?;
         read.wait_until_fresh(&handle, freshness).await?;
-        state = newest()?;
     }
+    let state = newest()?;
     let namespace = read.target.filter.namespace.as_deref().unwrap_or_default();
     let name = &read.request.name;
     match state.find(namespace, name) {
