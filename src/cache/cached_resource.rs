@@ -210,7 +210,13 @@ impl CachedResource {
         }
     }
 
-    /// Updates the budget and the metrics after the history has become heavier.
+    /// Drops the oldest events of the history until it has at most `bytes_max`.
+    pub(crate) fn trim_history(&self, bytes_max: usize) {
+        self.writer.trim_history(bytes_max);
+        self.note_weight();
+    }
+
+    /// Updates the budget and the metrics after the history has become heavier or lighter.
     pub(crate) fn note_weight(&self) {
         let Some(state) = self.watch_cache.state() else { return };
         self.account.set_state(state.weight());
@@ -232,6 +238,10 @@ impl CachedResource {
         let bytes_max =
             weights.map_or(0, |(all, history)| self.account.room_for_history(all, history));
         let behind = self.watch_cache.keep_unread(bytes_max);
+        if weights.is_some_and(|(_, history)| history > self.context.config().history_bytes_max) {
+            self.writer.drop_read();
+            self.note_weight();
+        }
         self.series.watchers(self.watch_cache.watchers(), behind);
         let Some(state) = state else { return self.series.history(0, 0, None) };
         let history = state.history();

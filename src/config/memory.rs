@@ -3,7 +3,7 @@
 //!
 //! Each budget gets a part of the limit, if that is less than its default. The parts add up to a
 //! little more than a half: caches three eighths (one cache half of that), unread responses an
-//! eighth, compressed segments a thirty-second of what caches have. The rest is for connections,
+//! eighth, compressed segments a sixteenth of what caches have. The rest is for connections,
 //! for what is being sent, and for what the allocator keeps (`docs/decisions/own-overload.md`).
 
 use crate::config::Config;

@@ -163,7 +163,7 @@ pub(super) const GONE: &[(&str, &str)] = &[
     ("authentication.requestHeader.uidHeaders", HEADERS),
     ("authentication.requestHeader.groupHeaders", HEADERS),
     ("authentication.requestHeader.extraHeaderPrefixes", HEADERS),
-    ("cache.gzipBytesMax", "it is a thirty-second of cache.totalBytesMax"),
+    ("cache.gzipBytesMax", "it is a sixteenth of cache.totalBytesMax"),
     ("cache.historyBytesMax", "it is a sixteenth of cache.totalBytesMax"),
     ("cache.idleTimeout", "an unused cache is stopped after 10m"),
     ("flowControl.levels", "create a PriorityLevelConfiguration in the cluster"),

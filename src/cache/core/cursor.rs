@@ -136,6 +136,17 @@ impl Cursor {
         self.marks.pending(state.history().end_seq())
     }
 
+    /// Returns the number of the first event of `state` that the watcher may still have to read;
+    /// `None` for none. While it reads its initial state, that is the first one after it, wanted or
+    /// not: events that leave the history drop objects that the watcher still holds.
+    pub(super) fn unread_from(&self, state: &State) -> Option<u64> {
+        // If the lock is held, the watcher is reading its initial state right now.
+        match self.initial.try_lock().is_none_or(|initial| initial.is_some()) {
+            true => Some(self.marks.position()),
+            false => self.pending(state).map(|(from, _)| from),
+        }
+    }
+
     /// Returns whether no marked event is unread and the watch has not ended, so that the state
     /// need not be loaded. This does not mean that a bookmark may claim the current
     /// resourceVersion.

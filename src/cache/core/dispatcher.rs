@@ -144,14 +144,16 @@ impl Dispatcher {
         self.watchers
     }
 
-    /// Returns the number of the first event that a watcher has still to read, and the number of
-    /// watchers for which it is more than `events_max` before the newest one.
+    /// Returns the number of the first event of the window that a watcher has still to read, and
+    /// the number of watchers for which it is more than `events_max` before the newest one.
     pub(super) fn unread(&self, state: &State, events_max: usize) -> (u64, usize) {
-        let end = state.history().end_seq();
-        let pending = self.cursors.values().filter_map(|cursor| cursor.pending(state));
-        pending.fold((u64::MAX, 0), |(first, behind), (from, _)| {
+        let (begin, end) = (state.history().first_seq(), state.history().end_seq());
+        let unread = self.cursors.values().filter_map(|cursor| cursor.unread_from(state));
+        unread.fold((u64::MAX, 0), |(first, behind), from| {
             let is_behind = end - from.min(end) > events_max as u64;
-            (first.min(from), behind + usize::from(is_behind))
+            // A watcher that has lost events needs no others.
+            let first = if from < begin { first } else { first.min(from) };
+            (first, behind + usize::from(is_behind))
         })
     }
 

@@ -184,10 +184,12 @@ impl History {
             self.resize(event.received(), limits);
         }
         let weight = event.weight();
-        for _ in 0..EVICTIONS_MAX {
+        let enough = self.weight.saturating_sub(weight);
+        for evicted in 0.. {
             let is_heavy = self.weight.saturating_add(weight) > limits.bytes_max;
             let is_full = is_heavy || self.events.len() >= self.capacity;
-            if !is_full || self.is_kept(limits) || !self.evict_before(keep_from) {
+            let is_enough = evicted >= EVICTIONS_MAX && self.weight <= enough;
+            if !is_full || is_enough || self.is_kept(limits) || !self.evict_before(keep_from) {
                 break;
             }
         }
@@ -239,7 +241,7 @@ impl History {
             self.first_seq -= 1;
             self.events.push_front(Arc::new(event));
         }
-        self.capacity = self.capacity.max(self.events.len());
+        self.capacity = self.capacity.max(self.events.len().min(limits.events_max));
     }
 
     /// Returns the resourceVersion of a client that has read everything up to and including this
@@ -374,8 +376,8 @@ impl History {
 /// The number of a cache's first event. Earlier ones get lower numbers; there is place for more of
 /// them than any window holds.
 pub(super) const FIRST_SEQ: u64 = 1 << 40;
-/// The events that leave the window for one that enters: more than one, so that a window shrinks
-/// that held what a slow watcher had to read, and few, since the writer's lock is held.
+/// The events that leave the window for one that enters, or more that weigh as much: more than one,
+/// so that a window shrinks that held unread events, and few, since the writer's lock is held.
 const EVICTIONS_MAX: usize = 256;
 /// The limit of relists within a window. Empty ones count too: they take no space in the window, so
 /// the window alone would not bound them while a quiet resource is listed again and again.

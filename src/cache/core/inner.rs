@@ -57,6 +57,11 @@ impl CacheInner {
         (self.unread.0.load(Ordering::Relaxed), self.unread.1.load(Ordering::Relaxed))
     }
 
+    /// Notes that a watcher has to read the events from number `from` on.
+    pub(super) fn note_unread(&self, from: u64) {
+        self.unread.0.fetch_min(from, Ordering::Relaxed);
+    }
+
     pub(super) fn set_unread(&self, from: u64, bytes_max: usize) {
         self.unread.0.store(from, Ordering::Relaxed);
         self.unread.1.store(bytes_max, Ordering::Relaxed);

@@ -76,6 +76,9 @@ impl CacheReader {
         };
         let initial = (start == WatchStart::InitialEvents)
             .then(|| InitialEvents::new(state.without_events()));
+        if initial.is_some() {
+            self.inner.note_unread(end);
+        }
         let resource_version = state.resource_version();
         let skip_through = match start {
             WatchStart::After(after) if after > resource_version => after,
@@ -108,6 +111,7 @@ impl CacheReader {
         }
         let at = state.resource_version();
         let initial = Some(InitialEvents::new(state.without_events()));
+        self.inner.note_unread(end);
         let skip_through = if at > held { at } else { ResourceVersion::default() };
         let cursor = Cursor::new(filter, (end, end), skip_through, initial);
         let cursor = writer.dispatcher.register(cursor);
@@ -124,15 +128,21 @@ impl CacheReader {
     /// Lets the history keep the events that a watcher has still to read, up to `bytes_max` in all,
     /// until the next call. Call this periodically. Returns the number of watchers that more than
     /// half of the window separates from the newest event. Looks at each watcher only if the window
-    /// holds more events than that.
+    /// is more than half full.
     pub fn keep_unread(&self, bytes_max: usize) -> usize {
         let half = |state: &State| state.history().window() / 2;
-        if self.inner.load().as_deref().is_none_or(|state| state.history().len() <= half(state)) {
-            self.inner.set_unread(u64::MAX, bytes_max);
-            return 0;
-        }
+        let is_small = |state: &State| {
+            let history = state.history();
+            history.len() <= half(state) && history.weight() <= self.inner.history_bytes_max() / 2
+        };
         let writer = self.inner.writer.lock();
         let Some(state) = self.inner.state() else { return 0 };
+        if is_small(&state) {
+            let is_watched = writer.dispatcher.watchers() > 0;
+            let from = if is_watched { state.history().first_seq() } else { u64::MAX };
+            self.inner.set_unread(from, bytes_max);
+            return 0;
+        }
         let (unread_from, behind) = writer.dispatcher.unread(&state, half(&state));
         self.inner.set_unread(unread_from, bytes_max);
         behind

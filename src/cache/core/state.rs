@@ -157,7 +157,7 @@ impl State {
 
     /// Returns the objects and the resourceVersion without the history, for a watch that begins
     /// here: its client may read the objects for minutes.
-    pub(super) fn without_events(&self) -> Arc<Self> {
+    pub(crate) fn without_events(&self) -> Arc<Self> {
         let history = History::new(self.history.baseline(), self.resource_version);
         Arc::new(Self { history, ..self.clone() })
     }

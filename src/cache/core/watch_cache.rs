@@ -184,15 +184,23 @@ impl WatchCache {
     /// Drops the oldest events of the history until it has at most `bytes_max`. Watchers that have
     /// not read them end as slow ones do. Neither the objects nor the resourceVersion change.
     pub fn trim_history(&self, bytes_max: usize) {
-        let is_longer = |state: &State| state.history().weight() > bytes_max;
+        self.trim(&WindowLimits { bytes_max, unread_from: u64::MAX, ..self.first_limits });
+    }
+
+    /// Drops the events beyond the limits that no watcher has still to read.
+    pub fn drop_read(&self) {
+        self.trim(&self.limits());
+    }
+
+    fn trim(&self, limits: &WindowLimits) {
+        let is_longer = |state: &State| state.history().weight() > limits.bytes_max;
         if self.inner.load().as_deref().is_none_or(|state| !is_longer(state)) {
             return;
         }
         let writer = self.inner.writer.lock();
         let state = self.inner.state().filter(|state| is_longer(state));
         if let Some(state) = &state {
-            let limits = WindowLimits { bytes_max, unread_from: u64::MAX, ..self.first_limits };
-            self.inner.publish_earlier(Arc::new(state.with_shorter_history(&limits)));
+            self.inner.publish_earlier(Arc::new(state.with_shorter_history(limits)));
         }
         // `state` may be the last reference to the dropped events, which are freed after the lock.
         drop(writer);

@@ -1,8 +1,8 @@
 //! The objects of a list in progress.
 //!
 //! The objects are claimed from the byte budgets as they arrive. The claim ends with the list,
-//! however the list ends. Objects that the cache holds already are shared with it at once, so that a
-//! list of what has hardly changed takes hardly any memory.
+//! however the list ends. Objects that the cache holds already are shared with it at once, so that
+//! a list of what has hardly changed takes hardly any memory.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) struct ListAccumulator<'a> {
 impl<'a> ListAccumulator<'a> {
     /// Starts without objects.
     pub(super) fn new(cached: &'a CachedResource) -> Self {
-        let held = cached.watch_cache.state();
+        let held = cached.watch_cache.state().map(|state| state.without_events());
         Self { cached, held, listed: CompleteList::default(), weight: 0, shared: 0 }
     }
 
@@ -75,6 +75,8 @@ impl<'a> ListAccumulator<'a> {
 
     /// Returns all objects in the order in which they arrived.
     pub(super) fn take(&mut self) -> CompleteList {
+        // The cache has the last reference to the old state, and frees it when it is replaced.
+        self.held = None;
         std::mem::take(&mut self.listed)
     }
 

@@ -159,6 +159,11 @@ impl Writer {
         self.cache.trim_history(bytes_max);
     }
 
+    /// Drops the events beyond the history's limits that no watcher has still to read.
+    pub(crate) fn drop_read(&self) {
+        self.cache.drop_read();
+    }
+
     /// Replaces the limit in bytes of the history, and trims it to that.
     pub(crate) fn limit_history(&self, bytes_max: usize) {
         self.cache.limit_history(bytes_max);

@@ -1,7 +1,8 @@
 //! Stops caches so that the byte budget and the number of caches hold.
 //!
-//! Caches without users are stopped first, least recently used first. Warm caches are spared as
-//! long as possible.
+//! Events beyond the histories' limit, which slow watchers have still to read, go first. Then
+//! caches without users are stopped, least recently used first. Warm caches are spared as long as
+//! possible.
 
 use std::time::Duration;
 
@@ -17,6 +18,9 @@ pub(super) fn make_space(caches: &CacheMap, context: &CacheContext) -> Result<()
         return Err(Refusal::OverBudget);
     }
     if context.budget.is_exhausted() {
+        give_back(caches, context, 1, false);
+    }
+    if context.budget.is_exhausted() {
         let missing = context.budget.excess() + 1;
         if !stop_unused(caches, missing, |cached| cached.account.state()) {
             context.metrics.budget_refusal("total");
@@ -29,6 +33,9 @@ pub(super) fn make_space(caches: &CacheMap, context: &CacheContext) -> Result<()
 /// Brings the total below its limit. If stopping unused caches is not enough, stops used ones too,
 /// least recently used first. Their requests are forwarded meanwhile.
 pub(super) fn keep_total_budget(caches: &CacheMap, context: &CacheContext) {
+    if context.budget.excess() > 0 {
+        give_back(caches, context, 1, false);
+    }
     let excess = context.budget.excess();
     if excess == 0 || stop_unused(caches, excess, |cached| cached.account.state()) {
         return;
@@ -59,7 +66,7 @@ pub(super) fn give_back(
 ) {
     let bytes_max = context.config().history_bytes_max / history_part.max(1);
     for cached in caches.to_vec() {
-        cached.writer.trim_history(bytes_max);
+        cached.trim_history(bytes_max);
         if stops_unused && !cached.is_warm() {
             let is_idle = |cached: &CachedResource| cached.usage.is_idle(PAUSE_MAX);
             caches.stop_if(&cached, Refusal::NotReady, is_idle);

@@ -1,7 +1,7 @@
 //! The background tasks of the registry.
 //!
-//! They stop idle caches, keep the byte budget, end stalled watchers, follow changes of discovery
-//! and of the upstream's version, keep the warm caches running, and set the metrics.
+//! They stop idle caches, keep the byte budget and what slow watchers have to read, follow changes
+//! of discovery and of the upstream's version, keep the warm caches running, and set the metrics.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -41,6 +41,11 @@ impl Marks {
         (from < to).then_some((from, to))
     }
 
+    /// Returns the number of the next event that the watcher reads.
+    pub(super) fn position(&self) -> u64 {
+        self.position.load(Ordering::Relaxed)
+    }
+
     /// Whether the watcher has read every marked event.
     pub(super) fn are_read(&self) -> bool {
         self.marked_to.load(Ordering::Acquire) <= self.position.load(Ordering::Relaxed)

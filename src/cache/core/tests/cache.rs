@@ -200,7 +200,24 @@ fn an_initial_state_is_held_until_it_is_read_and_keeps_no_event() {
     assert!(event.upgrade().is_none(), "the evicted event is still held");
     assert!(object.upgrade().is_some());
     drain(&mut watcher);
+    cache.keep_unread(0);
+    cache.apply(vec![upsert(&Pod::new("ns2", "b", 16))], at(0));
     assert!(object.upgrade().is_none(), "the state is still held");
+}
+
+/// Events that a watcher does not want drop objects of its initial state too, which it holds: they
+/// stay until it has read it, since it would else end although it missed nothing.
+#[test]
+fn an_initial_state_is_not_outrun_by_events_of_others() {
+    let cache = cache_of(4, 4, 1 << 10);
+    cache.replace(vec![Pod::new("ns1", "a", 1).object()], ResourceVersion(1));
+    let mut watcher = cache.watch(in_namespace("ns1"), WatchStart::InitialEvents).unwrap();
+    for version in 2..100 {
+        cache.apply(vec![upsert(&Pod::new("ns2", "b", version))], at(0));
+        cache.keep_unread(1 << 20);
+    }
+    let expected = vec!["ADDED ns1/a 1".to_owned(), "END 1".to_owned()];
+    assert_eq!(drain(&mut watcher), (expected, Stop::Idle(99)));
 }
 
 /// A watcher that reads more slowly than the window moves has all events, as long as the history

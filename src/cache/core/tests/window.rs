@@ -173,21 +173,22 @@ fn a_reader_of_an_old_state_falls_behind_by_bytes() {
         (11..13).for_each(|at| put(&cache, at, 0));
         cache.state().unwrap().history().weight()
     };
-    // The history has one event, and a reader may keep four more.
+    // The history has one event, five while a watcher has to read them, and a reader may keep four
+    // more.
     let cache = listed(1, 1, weight * 4);
     put(&cache, 11, 0);
     let filter = WatchFilter::default();
     let mut watcher = cache.watch(filter.clone(), WatchStart::InitialEvents).unwrap();
     let lag = cache.lag(&cache.state().unwrap());
-    (12..17).for_each(|at| put(&cache, at, 0));
+    (12..21).for_each(|at| put(&cache, at, 0));
     assert!(!lag.is_exceeded());
-    put(&cache, 17, 0);
+    put(&cache, 21, 0);
     assert!(lag.is_exceeded());
     assert_eq!(drain(&mut watcher), (vec![], Stop::Ended(EndCause::Slow)));
     let mut fresh = cache.watch(filter, WatchStart::InitialEvents).unwrap();
     assert!(!cache.lag(&cache.state().unwrap()).is_exceeded());
     let drained = drain(&mut fresh);
-    assert_eq!(drained, (vec!["ADDED ns1/a 17".to_owned(), "END 17".to_owned()], Stop::Idle(17)));
+    assert_eq!(drained, (vec!["ADDED ns1/a 21".to_owned(), "END 21".to_owned()], Stop::Idle(21)));
 }
 
 #[test]
