@@ -165,6 +165,10 @@ fn encode(requests: &[(client::Fields, Style)]) -> Vec<u8> {
     bytes
 }
 
+/// The longest frame of a client that was told nothing else, and the bytes of an escaped one.
+const FRAME_BYTES_MAX: usize = 16_384;
+const ESCAPED_LEN: usize = 3;
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
@@ -179,6 +183,14 @@ proptest! {
         prop_assert!(is_whole);
         prop_assert_eq!(meanings.len(), requests.len());
         let read = read_by_h2(cut(&bytes, &cuts));
+        // h2 forgets a malformed head at its first frame, and refuses the frame that continues it.
+        let is_large = |(fields, _): &(client::Fields, Style)| {
+            fields.iter().map(|(_, value)| value.len()).sum::<usize>() > FRAME_BYTES_MAX / ESCAPED_LEN
+        };
+        let is_malformed = meanings.values().any(|meaning| *meaning == Meaning::Reset);
+        if read.goaway == Some(1) && is_malformed && requests.iter().any(is_large) {
+            return Ok(());
+        }
         prop_assert_eq!(read.goaway, None);
         for (stream, meaning) in &meanings {
             match read.requests.get(stream) {
