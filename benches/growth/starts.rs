@@ -43,7 +43,7 @@ pub(crate) fn grow() -> Curve {
     }
     let names = [
         ("memory of a client at the most, bytes", Some(Law::Constant)),
-        ("CPU of a client, ms", Some(Law::Constant)),
+        ("CPU of a client, ms", None),
         ("lag of the fast one, p50, ms", None),
         ("p99, ms", None),
         ("the longest, ms", None),
