@@ -15,6 +15,15 @@ pub(crate) fn spawn_blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
 }
 
+/// Runs `work` in a task of this thread, after the caller has returned to the runtime: a simulation
+/// is repeatable only if one thread does everything (`docs/decisions/deterministic-simulation.md`).
+#[cfg(feature = "simulation")]
+pub(crate) fn spawn_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    tokio::spawn(async move { work() })
+}
+
 /// Runs `work`, which would occupy its thread for too long, here and now, and lets another thread
 /// run the other tasks meanwhile. Unlike with [`spawn_blocking`], nothing happens between the call
 /// and the work, and it cannot outlive its caller.
@@ -23,13 +32,4 @@ pub(crate) fn run_in_place<T>(work: impl FnOnce() -> T) -> T {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
         _ => work(),
     }
-}
-
-/// Runs `work` in a task of this thread, after the caller has returned to the runtime: a simulation
-/// is repeatable only if one thread does everything (`docs/decisions/deterministic-simulation.md`).
-#[cfg(feature = "simulation")]
-pub(crate) fn spawn_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> JoinHandle<T> {
-    tokio::spawn(async move { work() })
 }

@@ -26,7 +26,7 @@ const KINDS: [(Kind, &str); 5] = [
     (Kind::InitialEnd, "BOOKMARK"),
 ];
 
-/// What the copies differ in.
+/// The numbers in which the copies differ.
 #[derive(Clone, Copy)]
 pub(crate) struct Numbers {
     /// The number in the object's name and uid.
@@ -48,7 +48,7 @@ type Digits = fn(Numbers) -> u64;
 /// One frame, and where its digits are.
 struct Template {
     bytes: Vec<u8>,
-    /// For each place its offset, its length, and which of the [`Numbers`] it has.
+    /// The places have an offset, a length, and one of the [`Numbers`].
     places: Vec<(usize, usize, Digits)>,
 }
 
@@ -83,8 +83,9 @@ impl Frames {
         let item =
             self.templates.get(Kind::Item as usize).map_or(0, |template| template.bytes.len());
         let version = field(0x12, resource_version.to_string().as_bytes());
-        let mut metadata = [&version[..], &[0x20]].concat();
-        push_varint(&mut metadata, remaining as u64);
+        let mut metadata = version;
+        // A number is written as a length is.
+        push_head(&mut metadata, 0x20, remaining);
         let metadata = field(0x0a, &metadata);
         let mut head = envelope_head("v1", "ConfigMapList");
         push_head(&mut head, UNKNOWN_RAW_TAG, metadata.len() + objects * item);
@@ -170,14 +171,6 @@ fn protobuf(name: &str, text: &str, kind: Kind) -> Vec<u8> {
         [field(0x0a, name.as_bytes()), field(0x12, &field(0x0a, &object.concat()))].concat();
     let length = u32::try_from(event.len()).expect("it is small").to_be_bytes();
     [&length[..], &event].concat()
-}
-
-fn push_varint(bytes: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        bytes.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
 }
 
 fn field(tag: u8, value: &[u8]) -> Vec<u8> {

@@ -17,7 +17,7 @@ pub fn negotiate(headers: &HeaderMap, query: &Query, shape: Shape, verb: Verb) -
     let form = match accept.map_or(&b""[..], HeaderValue::as_bytes) {
         // Both of the API server's negotiations treat an empty header as an absent one.
         b"" => Form::JSON,
-        // What most clients send need not be parsed.
+        // The values of most clients need not be parsed.
         JSON | JSON_OR_ANY => Form::JSON,
         PROTOBUF | PROTOBUF_OR_JSON if shape == Shape::BuiltIn => {
             Form { encoding: Encoding::Protobuf, ..Form::JSON }

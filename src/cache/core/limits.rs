@@ -14,8 +14,8 @@ pub struct WindowLimits {
     pub age: Duration,
     /// The limit in bytes for data that only the history keeps alive.
     pub bytes_max: usize,
-    /// The number of the first event that a watcher has still to read; `u64::MAX` for none. From
-    /// there on events stay beyond the other limits, up to `unread_bytes_max`.
+    /// The number of the first event that a watcher has still to read; `u64::MAX` for none. The
+    /// events from there on stay beyond the other limits, up to `unread_bytes_max`.
     pub unread_from: u64,
     /// The limit in bytes of the history while a watcher has events to read.
     pub unread_bytes_max: usize,

@@ -125,10 +125,7 @@ impl State {
         let mut listed = HashSet::with_capacity(objects.len());
         for object in objects {
             listed.insert(object.key.clone());
-            let is_equal = store.get(object.key.as_str()).is_some_and(|present| {
-                present.resource_version == object.resource_version && present.body == object.body
-            });
-            if !is_equal {
+            if store.equal(&object).is_none() {
                 weight += object.weight();
                 store.put(Arc::new(object));
             }

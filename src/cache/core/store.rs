@@ -67,6 +67,13 @@ impl Store {
         self.objects.get(key)
     }
 
+    /// Returns the object with the same key, resourceVersion and bytes as `object`.
+    pub fn equal(&self, object: &Object) -> Option<&Arc<Object>> {
+        self.get(object.key.as_str()).filter(|held| {
+            held.resource_version == object.resource_version && held.body == object.body
+        })
+    }
+
     /// Inserts an object and returns the one that it replaces.
     pub fn put(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         self.weight = self.weight.saturating_add(object.weight());

@@ -36,12 +36,9 @@ impl<'a> ListAccumulator<'a> {
         match object {
             Ingested::Object(object) => {
                 self.weight += object.weight();
-                let held = self.held.as_ref().and_then(|held| held.get(&object.key));
-                let is_equal = |held: &Arc<Object>| {
-                    held.resource_version == object.resource_version && held.body == object.body
-                };
-                let held = held.filter(is_equal);
-                self.shared += held.as_ref().map_or(0, |held| held.weight());
+                let held = self.held.as_ref().and_then(|held| held.store().equal(&object));
+                self.shared += held.map_or(0, |held| held.weight());
+                let held = held.cloned();
                 self.listed.objects.push(held.unwrap_or_else(|| Arc::new(object)));
             }
             Ingested::Unreadable(object) => {

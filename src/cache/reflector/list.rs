@@ -15,7 +15,6 @@ use tokio::time::Instant;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::backfill::GATHER_DURATION;
-use crate::cache::core::watch_cache::State as CacheState;
 use crate::cache::reflector::accumulator::ListAccumulator;
 use crate::cache::reflector::driver::Driver;
 use crate::cache::reflector::failure::Failure;
@@ -23,7 +22,6 @@ use crate::cache::reflector::list_span::ListSpan;
 use crate::cache::reflector::state::{ListCause, State, Verify};
 use crate::cache::refusal::Refusal;
 use crate::codec::ingest::Ingested;
-use crate::codec::object::Object;
 use crate::upstream::lister_watcher::ListRequest;
 
 impl Driver {
@@ -144,7 +142,7 @@ impl Driver {
         let (mut pages, mut same, mut different, mut unreadable) = (0, 0, 0, 0);
         let compare = |object| {
             match object {
-                Ingested::Object(object) if is_held(&held, &object) => same += 1,
+                Ingested::Object(object) if held.store().equal(&object).is_some() => same += 1,
                 Ingested::Object(_) => different += 1,
                 Ingested::Unreadable(_) => unreadable += 1,
             }
@@ -169,10 +167,4 @@ impl Driver {
             ..ListRequest::default()
         }
     }
-}
-
-fn is_held(held: &CacheState, object: &Object) -> bool {
-    held.get(&object.key).is_some_and(|held| {
-        held.resource_version == object.resource_version && held.body == object.body
-    })
 }

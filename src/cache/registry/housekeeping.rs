@@ -191,8 +191,8 @@ impl Inner {
     }
 }
 
-/// The interval of the housekeeping. Idle times are counted in tens of seconds, metrics are scraped
-/// about as often, and no history is full sooner that keeps what slow watchers have to read.
+/// The interval of the housekeeping. Idle times are counted in tens of seconds, and metrics are
+/// scraped about as often.
 const TICK: Duration = Duration::from_secs(2);
 /// How long a retired cache may wait for the upstream to end its watch. The upstream ends it a
 /// second after the change, or when its requests in flight are done.

@@ -165,7 +165,7 @@ fn encode(requests: &[(client::Fields, Style)]) -> Vec<u8> {
     bytes
 }
 
-/// The longest frame of a client that was told nothing else, and the bytes of an escaped one.
+/// The longest frame that HTTP/2 allows without a setting, and the length of an escaped byte.
 const FRAME_BYTES_MAX: usize = 16_384;
 const ESCAPED_LEN: usize = 3;
 
