@@ -34,6 +34,8 @@ mod ingest;
 mod lists;
 #[path = "growth/memory.rs"]
 mod memory;
+#[path = "growth/mesh.rs"]
+mod mesh;
 #[path = "growth/millions.rs"]
 mod millions;
 #[path = "growth/namespaces.rs"]
@@ -44,6 +46,8 @@ mod objects;
 mod pods;
 #[path = "growth/rates.rs"]
 mod rates;
+#[path = "growth/readers.rs"]
+mod readers;
 #[path = "growth/shards.rs"]
 mod shards;
 #[path = "growth/source.rs"]
@@ -77,7 +81,7 @@ fn main() -> ExitCode {
         memory::print_memory_per_object(count.parse().expect("a number"));
         return ExitCode::SUCCESS;
     }
-    let curves: [(&str, Measure); 16] = [
+    let curves: [(&str, Measure); 17] = [
         ("update", objects::update),
         ("read", objects::read),
         ("list", objects::list),
@@ -94,6 +98,7 @@ fn main() -> ExitCode {
         ("ingest-lag", ingest::lag),
         ("millions", millions::grow),
         ("starts", starts::grow),
+        ("mesh", mesh::grow),
     ];
     let mut holds = true;
     for (name, measure) in curves {

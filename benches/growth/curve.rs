@@ -100,6 +100,24 @@ pub(crate) struct Curve {
 }
 
 impl Curve {
+    /// Creates a curve from its title, x and y, the series, and the values of all series at each
+    /// size.
+    pub(crate) fn new<const SERIES: usize>(
+        (title, x, y): (&'static str, &'static str, &'static str),
+        series: [(&'static str, Option<Law>); SERIES],
+        sizes: impl IntoIterator<Item = (usize, [f64; SERIES])>,
+    ) -> Self {
+        let mut points: [Vec<(f64, f64)>; SERIES] = std::array::from_fn(|_| Vec::new());
+        for (size, values) in sizes {
+            for (points, value) in points.iter_mut().zip(values) {
+                points.push((size as f64, value));
+            }
+        }
+        let series = series.into_iter().zip(points);
+        let series = series.map(|((name, law), points)| Series::new(name, law, points)).collect();
+        Self { title, x, y, series }
+    }
+
     /// Prints the curve and returns whether every law holds.
     pub(crate) fn report(&self, name: &str) -> bool {
         println!("\n{name}: {} ({}, by {})", self.title, self.y, self.x);
@@ -119,6 +137,12 @@ impl Curve {
         }
         self.series.iter().all(Series::holds)
     }
+}
+
+/// Returns the value below which `percent` of the sorted values are.
+pub(crate) fn percentile(sorted: &[f64], percent: usize) -> f64 {
+    let at = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
 /// Formats a value with about three significant digits.

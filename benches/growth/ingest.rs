@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use weir::api::resource::Representation;
 
 use crate::client::{JSON, PROTOBUF, connect, get, is_hit};
-use crate::curve::{Curve, Law, Series};
+use crate::curve::{Curve, Law, Series, percentile};
 use crate::frames::{CHANGED, Kind, MICROS};
 use crate::source::{COLLECTION, Source};
 use crate::testbed::block_on;
@@ -51,10 +51,7 @@ struct Cost {
 
 impl Cost {
     fn lag(&self, percent: usize) -> f64 {
-        self.lags
-            .get((self.lags.len() * percent / 100).min(self.lags.len() - 1))
-            .copied()
-            .unwrap_or(f64::NAN)
+        percentile(&self.lags, percent)
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::client::{Connection, PROTOBUF, connect, get, is_hit};
-use crate::curve::{Curve, Law, Series};
+use crate::curve::{Curve, Law};
 use crate::memory::{peak, resident};
 use crate::source::{COLLECTION, Source};
 use crate::testbed::block_on;
@@ -36,19 +36,11 @@ pub(crate) fn grow() -> Curve {
         ("in pages of 500, ns of CPU", Some(Law::Constant)),
         ("the longest GET while it is listed again, ms in all", None),
     ];
-    let mut points: [Vec<(f64, f64)>; 7] = Default::default();
-    for count in COUNTS {
-        for (points, value) in points.iter_mut().zip(block_on(measure(count))) {
-            points.push((count as f64, value));
-        }
-    }
-    let series = names.into_iter().zip(points);
-    Curve {
-        title: "An object of 1 KB in one cache",
-        x: "objects",
-        y: "of an object",
-        series: series.map(|((name, law), points)| Series::new(name, law, points)).collect(),
-    }
+    Curve::new(
+        ("An object of 1 KB in one cache", "objects", "of an object"),
+        names,
+        COUNTS.map(|count| (count, block_on(measure(count)))),
+    )
 }
 
 /// Returns the values in the order of their names.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::curve::{Curve, Law, Series};
+use crate::curve::{Curve, Law, Series, percentile};
 use crate::testbed::{Testbed, block_on};
 
 const RATES: [usize; 6] = [1, 10, 100, 500, 2_000, 5_000];
@@ -30,8 +30,7 @@ pub(crate) fn cost() -> Curve {
             );
             event.push((rate, spent.cpu_us / spent.events));
             delivery.push((rate, spent.cpu_us / spent.deliveries));
-            let late = spent.lags.get(spent.lags.len() * 99 / 100).copied();
-            lag.push((rate, late.unwrap_or(f64::NAN)));
+            lag.push((rate, percentile(&spent.lags, 99)));
         }
         Curve {
             title: "Events at a rate, ten watches of all pods",
