@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use parking_lot::Mutex;
@@ -223,16 +223,31 @@ fn regressions(directory: &PathBuf) -> bool {
     // Two plants may have the same plan, each under its own name.
     let mut different = BTreeSet::new();
     plans.retain(|plan| different.insert(std::fs::read(plan).expect("the plan is read")));
-    let mut failed = 0;
-    for plan in &plans {
+    let failed = AtomicU64::new(0);
+    side_by_side(&plans, processors(), |plan| {
         let (output, is_success) = child("replay", &[plan.display().to_string()]);
         if !is_success {
-            failed += 1;
+            failed.fetch_add(1, Ordering::Relaxed);
             println!("{output}{} failed", plan.display());
         }
-    }
+    });
+    let failed = failed.into_inner();
     println!("{} regressions: {failed} failed", plans.len());
     failed == 0
+}
+
+/// Does the work for each item, for `jobs` of them at once.
+fn side_by_side<T: Sync>(items: &[T], jobs: usize, work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    work(item);
+                }
+            });
+        }
+    });
 }
 
 fn many(
@@ -243,7 +258,7 @@ fn many(
 ) -> bool {
     let begun = determinism::real_ns();
     let (first, count) = (seeds.start, seeds.end - seeds.start);
-    let (next, failed) = (AtomicU64::new(first), Mutex::new(BTreeSet::new()));
+    let failed = Mutex::new(BTreeSet::new());
     let virtual_ms = AtomicU64::new(0);
     let run = |seed: u64| {
         let mut arguments = vec![seed.to_string()];
@@ -254,28 +269,17 @@ fn many(
         }
         child("one", &arguments)
     };
-    let work = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                return;
-            }
-            let (output, is_success) = run(seed);
-            virtual_ms.fetch_add(number(&output, VIRTUAL_MS).unwrap_or(0), Ordering::Relaxed);
-            if !is_success {
-                failed.lock().insert(seed);
-                let arguments = options.arguments().join(" ");
-                println!("{output}seed {seed} failed; again: simulation one {seed} {arguments}");
-            }
-            if seed - first < twice && run(seed).0 != output {
-                failed.lock().insert(seed);
-                println!("seed {seed} does not repeat: two traces of it differ");
-            }
+    side_by_side(&seeds.collect::<Vec<_>>(), jobs, |&seed| {
+        let (output, is_success) = run(seed);
+        virtual_ms.fetch_add(number(&output, VIRTUAL_MS).unwrap_or(0), Ordering::Relaxed);
+        if !is_success {
+            failed.lock().insert(seed);
+            let arguments = options.arguments().join(" ");
+            println!("{output}seed {seed} failed; again: simulation one {seed} {arguments}");
         }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            scope.spawn(work);
+        if seed - first < twice && run(seed).0 != output {
+            failed.lock().insert(seed);
+            println!("seed {seed} does not repeat: two traces of it differ");
         }
     });
     let failed = failed.into_inner();
