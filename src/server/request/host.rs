@@ -3,7 +3,7 @@
 //!
 //! `Host` alone does not suffice. A browser lets any page open a WebSocket to any address, and so
 //! to `exec`, and send simple POSTs, but it names the page in `Origin`
-//! (`docs/decisions/origin-check.md`). A GET that a page only embeds or links to (an image, a
+//! (`docs/decisions/authentication.md`). A GET that a page only embeds or links to (an image, a
 //! script, a frame) has no `Origin`; browsers mark it with `Sec-Fetch-Site`.
 //!
 //! These checks matter in sidecar mode, where clients are not authenticated. In gateway mode

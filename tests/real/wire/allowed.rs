@@ -233,10 +233,10 @@ const RULES: [Rule; 36] = [
         look.refuses_with(400)
             && look.has("connection", |value| value.eq_ignore_ascii_case(b"authorization"))
     }),
-    ("a sidecar checks Host and Origin (docs/decisions/origin-check.md)", |look| {
+    ("a sidecar checks Host and Origin (docs/decisions/authentication.md)", |look| {
         look.is_sidecar && look.refuses_with(403) && look.says("weir does not answer")
     }),
-    ("a sidecar requires a host that it can read (docs/decisions/origin-check.md)", |look| {
+    ("a sidecar requires a host that it can read (docs/decisions/authentication.md)", |look| {
         let hosts = look.case.fields.iter().filter(|field| field.is("host"));
         let is_usual = hosts.map(|field| &*field.value).eq([b"localhost"]);
         look.is_sidecar
