@@ -55,11 +55,7 @@ struct SpawnQueue {
     closed: bool,
 }
 
-impl std::fmt::Debug for SpawnQueue {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SpawnQueue").field("streams", &self.streams.len()).finish_non_exhaustive()
-    }
-}
+crate::api::opaque!(SpawnQueue);
 
 /// Wakes no task. Only hyper's handshake, connection and streams call it, either before
 /// [`ConnectionTasks::run`] or while that polls them; it takes the queue's futures afterwards.
@@ -225,14 +221,12 @@ impl<T> ConnectionTasks<T> {
     /// Moves at most `spawned_max` futures from the queue to the streams. Returns how many were
     /// moved.
     fn admit(&mut self, spawned_max: usize) -> usize {
-        let spawned: Vec<_> = {
-            let streams = &mut self.connection_waker.data().lock().streams;
-            let count = streams.len().min(spawned_max);
-            streams.drain(..count).collect()
-        };
-        let count = spawned.len();
-        let streams = spawned.into_iter().map(|stream| AssertUnwindSafe(stream).catch_unwind());
-        self.set.extend(streams.map(Running::Stream));
+        let streams = &mut self.connection_waker.data().lock().streams;
+        let count = streams.len().min(spawned_max);
+        let admitted = streams.drain(..count);
+        self.set.extend(
+            admitted.map(|stream| Running::Stream(AssertUnwindSafe(stream).catch_unwind())),
+        );
         self.open += count;
         self.poll_all |= count > 0;
         count
