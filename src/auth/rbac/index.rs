@@ -17,6 +17,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::api::keyed_hash::BuildKeyedHash;
 use crate::auth::rbac::policy::{Binding, Policy, RoleRef, Subject};
 use crate::auth::rbac::reason::{Source, allowed_by};
 use crate::auth::rbac::resource::{PerResource, RbacResource};
@@ -27,20 +28,24 @@ use crate::auth::user::User;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Index {
     cluster: ScopeIndex,
-    namespaces: imbl::HashMap<Arc<str>, ScopeIndex>,
+    namespaces: ByName<ScopeIndex>,
     /// The namespaces in which users have roles by their names.
-    of_users: imbl::HashMap<Arc<str>, imbl::OrdSet<Arc<str>>>,
+    of_users: ByName<imbl::OrdSet<Arc<str>>>,
     /// The namespaces in which the members of groups have roles.
-    of_groups: imbl::HashMap<Arc<str>, imbl::OrdSet<Arc<str>>>,
+    of_groups: ByName<imbl::OrdSet<Arc<str>>>,
 }
 
 /// The roles and bindings of the cluster, or of one namespace.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct ScopeIndex {
-    roles: imbl::HashMap<Arc<str>, Arc<[Rule]>>,
-    users: imbl::HashMap<Arc<str>, Arc<Grants>>,
-    groups: imbl::HashMap<Arc<str>, Arc<Grants>>,
+    roles: ByName<Arc<[Rule]>>,
+    users: ByName<Arc<Grants>>,
+    groups: ByName<Arc<Grants>>,
 }
+
+/// Clients choose the names that are looked up, and each request looks up several.
+type ByName<T> =
+    imbl::GenericHashMap<Arc<str>, T, BuildKeyedHash, imbl::shared_ptr::DefaultSharedPtr>;
 
 /// The roles that a subject has, sorted.
 type Grants = Vec<Grant>;
@@ -253,10 +258,7 @@ impl ScopeIndex {
     }
 
     /// Returns the map in which the grants of a subject are, and its key.
-    fn grants_mut<'a>(
-        &mut self,
-        subject: &'a Subject,
-    ) -> (&mut imbl::HashMap<Arc<str>, Arc<Grants>>, &'a Arc<str>) {
+    fn grants_mut<'a>(&mut self, subject: &'a Subject) -> (&mut ByName<Arc<Grants>>, &'a Arc<str>) {
         match subject {
             Subject::User(name) | Subject::ServiceAccount(name) => (&mut self.users, name),
             Subject::Group(name) => (&mut self.groups, name),
