@@ -104,7 +104,8 @@ impl Authenticator {
 
     /// Returns the credential of a request. Does no I/O.
     pub fn presented_credential(&self, peer: &Peer, headers: &HeaderMap) -> PresentedCredential {
-        let token_or = |otherwise| match (BearerToken::from_headers(headers), otherwise) {
+        let bearer = || BearerToken::from_headers(headers, &peer.token);
+        let token_or = |otherwise| match (bearer(), otherwise) {
             (Bearer::Token(token), _) => PresentedCredential::Token(token),
             (Bearer::Malformed, _) => PresentedCredential::Invalid(Credential::Token),
             (Bearer::Ambiguous, PresentedCredential::None) => PresentedCredential::Ambiguous,

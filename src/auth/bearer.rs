@@ -14,6 +14,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
+use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -21,14 +22,17 @@ use http::header::{AUTHORIZATION, CONNECTION, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, HeaderValue};
 use memchr::memchr;
 
+use crate::auth::token_review::cache::TokenKey;
+use crate::auth::token_review::memo::TokenMemo;
+
 /// A token. Its `Debug` output does not show it. Reading it from a header copies nothing. A clone
 /// copies only the token, so that keeping a clone does not keep the connection's read buffer alive.
 pub struct BearerToken(Text);
 
 /// Where the token is stored. It is always UTF-8.
 enum Text {
-    /// A part of a header's value.
-    Header(HeaderValue, Range<usize>),
+    /// A part of a header's value; and its keyed hash, if the connection knows it.
+    Header(HeaderValue, Range<usize>, Option<TokenKey>),
     /// A string of its own.
     Own(String),
 }
@@ -48,9 +52,9 @@ pub enum Bearer {
 }
 
 impl BearerToken {
-    /// Reads the token from a request's headers.
-    pub fn from_headers(headers: &HeaderMap) -> Bearer {
-        let header = from_authorization(headers);
+    /// Reads the token from a request's headers. `memo` is that of its connection.
+    pub(crate) fn from_headers(headers: &HeaderMap, memo: &TokenMemo) -> Bearer {
+        let header = from_authorization(headers, memo);
         let protocol = from_protocols(headers);
         match (header, protocol) {
             (header, Bearer::None) => header,
@@ -63,22 +67,27 @@ impl BearerToken {
     /// Returns whether the request's token is among the sub-protocols of a WebSocket. The upstream
     /// removes it from them.
     pub fn is_in_protocols(headers: &HeaderMap) -> bool {
-        from_authorization(headers) == Bearer::None
+        from_authorization(headers, &TokenMemo::default()) == Bearer::None
             && matches!(from_protocols(headers), Bearer::Token(_))
+    }
+
+    /// Returns its keyed hash. The key must always be the same one.
+    pub(in crate::auth) fn key(&self, key: &hmac::Key) -> TokenKey {
+        match &self.0 {
+            Text::Header(_, _, Some(known)) => *known,
+            _ => TokenKey::new(key, self.as_bytes()),
+        }
     }
 
     /// Returns the token.
     pub(crate) fn as_str(&self) -> &str {
-        match &self.0 {
-            Text::Header(..) => std::str::from_utf8(self.as_bytes()).unwrap_or_default(),
-            Text::Own(text) => text,
-        }
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
     /// Returns the bytes of the token, which costs less than [`Self::as_str`].
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
-            Text::Header(value, span) => value.as_bytes().get(span.clone()).unwrap_or_default(),
+            Text::Header(value, span, _) => value.as_bytes().get(span.clone()).unwrap_or_default(),
             Text::Own(text) => text.as_bytes(),
         }
     }
@@ -117,9 +126,15 @@ impl fmt::Debug for BearerToken {
 }
 
 /// Reads the first `Authorization` header, even if it is empty and a second one is not.
-fn from_authorization(headers: &HeaderMap) -> Bearer {
+fn from_authorization(headers: &HeaderMap, memo: &TokenMemo) -> Bearer {
     let Some(value) = headers.get(AUTHORIZATION) else { return Bearer::None };
-    let text = lossy(value);
+    // What was read as a token once is the same token behind this prefix.
+    let last = value.as_bytes().strip_prefix(USUAL_PREFIX).and_then(|token| memo.key_of(token));
+    if last.is_some() {
+        let span = USUAL_PREFIX.len()..value.len();
+        return Bearer::Token(BearerToken(Text::Header(value.clone(), span, last)));
+    }
+    let text = String::from_utf8_lossy(value.as_bytes());
     let Some((scheme, rest)) = text.trim().split_once(' ') else { return Bearer::None };
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Bearer::None;
@@ -134,16 +149,9 @@ fn from_authorization(headers: &HeaderMap) -> Bearer {
         Cow::Borrowed(text) => {
             let start = text.len() - text.trim_start().len() + scheme.len() + 1;
             let span = start..start + token.len();
-            Bearer::Token(BearerToken(Text::Header(value.clone(), span)))
+            Bearer::Token(BearerToken(Text::Header(value.clone(), span, None)))
         }
     }
-}
-
-/// Decodes a value as Go decodes strings. Every request passes here, and `from_utf8_lossy` alone
-/// takes five times as long.
-fn lossy(value: &HeaderValue) -> Cow<'_, str> {
-    let bytes = value.as_bytes();
-    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
 /// Reads the sub-protocols of a WebSocket.
@@ -204,6 +212,7 @@ fn equals_folded(text: &str, word: &str) -> bool {
     folded.eq(word.chars())
 }
 
+const USUAL_PREFIX: &[u8] = b"Bearer ";
 /// The prefix of a sub-protocol that carries a bearer token.
 pub(crate) const PROTOCOL_TOKEN_PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 

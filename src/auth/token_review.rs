@@ -27,10 +27,10 @@
 //! most 4 KiB ([`memo`]).
 
 mod answer;
-mod cache;
+pub(in crate::auth) mod cache;
 mod flow_key;
 pub(crate) mod forwarded;
-mod memo;
+pub(in crate::auth) mod memo;
 pub mod metrics;
 
 /// How long a rejected token is cached: as long as delegated API servers do.
@@ -146,7 +146,7 @@ impl TokenReviews {
             inner.metrics.limited(ReviewLimit::TokenSize);
             return Err(AuthenticationError::Unavailable);
         }
-        let key = memo.hash(&inner.key, token.as_bytes());
+        let key = token.key(&inner.key);
         match inner.lookup(&key) {
             Lookup::Fresh(identity) => {
                 inner.metrics.looked_up(LookupResult::Authenticated);

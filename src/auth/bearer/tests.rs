@@ -4,6 +4,7 @@ use http::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 use super::*;
+use crate::auth::user::random_key;
 
 fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -14,13 +15,17 @@ fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
     headers
 }
 
+fn read_from(headers: &HeaderMap) -> Bearer {
+    BearerToken::from_headers(headers, &TokenMemo::default())
+}
+
 fn token(token: &str) -> Bearer {
     Bearer::Token(token.to_owned().into())
 }
 
 fn authorization(values: &[&[u8]]) -> Bearer {
     let lines: Vec<_> = values.iter().map(|&value| ("authorization", value)).collect();
-    BearerToken::from_headers(&headers(&lines))
+    read_from(&headers(&lines))
 }
 
 /// The expected results are those of kube-apiserver v1.36: an anonymous response (no token), or
@@ -76,7 +81,7 @@ const UPGRADE_REQUESTED: [(&str, &[u8]); 2] =
     [("upgrade", b"websocket"), ("connection", b"Upgrade")];
 
 fn protocols(protocols: &[&str]) -> Bearer {
-    BearerToken::from_headers(&websocket(protocols, &UPGRADE_REQUESTED))
+    read_from(&websocket(protocols, &UPGRADE_REQUESTED))
 }
 
 /// The token `abc` as a sub-protocol.
@@ -122,7 +127,7 @@ fn sub_protocols_are_read_only_for_a_websocket() {
     let given = format!("{ABC}, other");
     let read = |more: &[(&'static str, &'static str)]| {
         let more: Vec<_> = more.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-        BearerToken::from_headers(&websocket(&[&given], &more))
+        read_from(&websocket(&[&given], &more))
     };
     for more in [
         &[] as &[(&str, &str)],
@@ -150,7 +155,7 @@ fn two_tokens_are_ambiguous() {
     let both = |authorization: &'static [u8]| {
         let mut more = UPGRADE_REQUESTED.to_vec();
         more.push(("authorization", authorization));
-        BearerToken::from_headers(&websocket(&[&format!("{ABC}, other")], &more))
+        read_from(&websocket(&[&format!("{ABC}, other")], &more))
     };
     assert_eq!(both(b"Bearer abc"), Bearer::Ambiguous);
     assert_eq!(both(b"Bearer  x"), Bearer::Ambiguous);
@@ -172,7 +177,22 @@ proptest! {
         let bearer = parts.len() >= 2 && parts[0].to_lowercase() == "bearer";
         let read = authorization(&[value.as_bytes()]);
         match read {
-            Bearer::Token(token) => prop_assert!(bearer && token.as_str() == parts[1] && token.as_bytes() == parts[1].as_bytes() && token.clone() == token && !token.as_str().is_empty()),
+            Bearer::Token(token) => {
+                prop_assert!(bearer && token.as_str() == parts[1] && token.as_bytes() == parts[1].as_bytes() && token.clone() == token && !token.as_str().is_empty());
+                // A connection that remembers the token reads it as the same one.
+                let (memo, key) = (TokenMemo::default(), TokenKey::new(&random_key(), token.as_bytes()));
+                for _ in 0..2 {
+                    memo.accept(key, token.as_bytes());
+                }
+                let usual = format!("Bearer {}", token.as_str());
+                for value in [&*usual, &value] {
+                    let given = headers(&[("authorization", value.as_bytes())]);
+                    let Bearer::Token(again) = BearerToken::from_headers(&given, &memo) else { panic!("{value}") };
+                    prop_assert_eq!(matches!(again.0, Text::Header(_, _, Some(_))), value == usual);
+                    prop_assert_eq!(again, token.clone());
+                    prop_assert_eq!(read_from(&given), Bearer::Token(token.clone()));
+                }
+            }
             Bearer::None => prop_assert!(!bearer),
             Bearer::Ambiguous => prop_assert!(bearer && (parts[1].is_empty() || parts[1] != parts[1].trim_end())),
             Bearer::Malformed => prop_assert!(false),
@@ -187,7 +207,7 @@ proptest! {
                 given.append(name, value);
             }
         }
-        if let Bearer::Token(token) = BearerToken::from_headers(&given) {
+        if let Bearer::Token(token) = read_from(&given) {
             let token = token.as_str();
             prop_assert!(!token.is_empty() && !token.contains(' '));
         }

@@ -34,7 +34,7 @@ pub(super) struct TokenCache {
 /// The key of a token in the cache: a keyed hash, so that neither the memory of the cache nor its
 /// timing reveals the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct TokenKey([u8; 32]);
+pub(in crate::auth) struct TokenKey([u8; 32]);
 
 /// The user of an authenticated token.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub(super) enum Lookup {
 
 impl TokenKey {
     /// Hashes a token.
-    pub(super) fn new(key: &hmac::Key, token: &[u8]) -> Self {
+    pub(in crate::auth) fn new(key: &hmac::Key, token: &[u8]) -> Self {
         let mut hash = [0; 32];
         hash.copy_from_slice(hmac::sign(key, token).as_ref());
         Self(hash)

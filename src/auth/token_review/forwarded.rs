@@ -42,7 +42,7 @@ impl TokenReviews {
         flow: FlowKey,
         memo: &TokenMemo,
     ) -> TokenStanding {
-        let key = memo.hash(&self.inner.key, token.as_bytes());
+        let key = token.key(&self.inner.key);
         let (proof, user) = match self.inner.cache.recently_good(&key) {
             Some(Some(identity)) => {
                 memo.accept(key, token.as_bytes());

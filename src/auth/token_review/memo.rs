@@ -1,13 +1,12 @@
 //! The last accepted token of a connection with its keyed hash, so that a connection whose requests
-//! have the same token hashes it once. To hash the token of a service account takes a quarter of
-//! the time of a GET from the cache.
+//! have the same token parses and hashes it once. To hash the token of a service account takes a
+//! quarter of the time of a GET from the cache.
 //!
 //! A token is kept from its second use on: most connections of watches have no second request.
 //! One that no review has accepted is not kept, so that nobody unknown fills memory. Tokens are
 //! compared in a time that depends on their length only, since users may share a connection.
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
-use aws_lc_rs::hmac;
 use parking_lot::Mutex;
 
 use crate::auth::token_review::cache::TokenKey;
@@ -23,29 +22,22 @@ struct LastToken {
 }
 
 impl TokenMemo {
-    /// Returns the keyed hash of a token. The key must always be the same one.
-    pub(super) fn hash(&self, key: &hmac::Key, token: &[u8]) -> TokenKey {
-        self.last_key(token).unwrap_or_else(|| TokenKey::new(key, token))
-    }
-
-    /// Notes that a token with this hash was accepted.
-    pub(super) fn accept(&self, key: TokenKey, token: &[u8]) {
-        let mut last = self.0.lock();
-        match &*last {
-            Some(LastToken { key: last_key, token: Some(_) }) if *last_key == key => {}
-            Some(LastToken { key: last_key, .. })
-                if *last_key == key && token.len() <= KEPT_BYTES_MAX =>
-            {
-                *last = Some(LastToken { key, token: Some(token.into()) });
-            }
-            _ => *last = Some(LastToken { key, token: None }),
-        }
-    }
-
-    fn last_key(&self, token: &[u8]) -> Option<TokenKey> {
+    /// Returns the keyed hash of a token, if it is the last one that was accepted. That the token
+    /// is still good follows from no memo.
+    pub(in crate::auth) fn key_of(&self, token: &[u8]) -> Option<TokenKey> {
         let last = self.0.lock();
         let LastToken { key, token: last_token } = last.as_ref()?;
         verify_slices_are_equal(last_token.as_deref()?, token).is_ok().then_some(*key)
+    }
+
+    /// Notes that a token with this hash was accepted.
+    pub(in crate::auth) fn accept(&self, key: TokenKey, token: &[u8]) {
+        let mut last = self.0.lock();
+        let same = last.as_ref().filter(|last| last.key == key);
+        if same.is_none_or(|same| same.token.is_none()) {
+            let kept = same.filter(|_| token.len() <= KEPT_BYTES_MAX).map(|_| token.into());
+            *last = Some(LastToken { key, token: kept });
+        }
     }
 }
 
@@ -66,8 +58,8 @@ mod tests {
         // Also after the same one, after a longer and a shorter one, and after one as long.
         for pair in tokens.iter().flat_map(|one| tokens.iter().map(move |other| [one, other])) {
             for token in pair.iter().flat_map(|token| [token; 3]) {
-                let hash = memo.hash(&key, token.as_bytes());
-                assert_eq!(hash, TokenKey::new(&key, token.as_bytes()), "{token}");
+                let hash = TokenKey::new(&key, token.as_bytes());
+                assert!(memo.key_of(token.as_bytes()).is_none_or(|key| key == hash), "{token}");
                 memo.accept(hash, token.as_bytes());
             }
         }
@@ -78,7 +70,7 @@ mod tests {
         let (memo, key) = (TokenMemo::default(), random_key());
         let kept = |token: &str| {
             memo.accept(TokenKey::new(&key, token.as_bytes()), token.as_bytes());
-            memo.last_key(token.as_bytes()).is_some()
+            memo.key_of(token.as_bytes()).is_some()
         };
         assert_eq!(
             ["a", "a", "a", "b", "a", "a"].map(kept),
@@ -86,10 +78,5 @@ mod tests {
         );
         let long = "x".repeat(KEPT_BYTES_MAX + 1);
         assert_eq!([&long, &long, "a"].map(kept), [false, false, false]);
-        // A refused token is only hashed.
-        for _ in 0..3 {
-            memo.hash(&key, b"refused");
-        }
-        assert!(memo.last_key(b"refused").is_none());
     }
 }

@@ -16,8 +16,10 @@ use prometheus::Registry;
 use tokio::time::{advance, sleep};
 
 use super::*;
+use crate::auth::bearer::Bearer;
 use crate::auth::reviewer::admission::REVIEWS_MAX;
 use crate::auth::reviewer::backoff::BACKOFF;
+use crate::testing::headers;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::testing::{ServerOptions, TestServer, answer, availability};
 
@@ -137,6 +139,28 @@ async fn a_result_is_cached_for_its_ttl() {
     assert_eq!(review(&reviews, "good").await, Ok("good".to_owned()));
     advance(Duration::from_millis(1)).await;
     assert_eq!(review(&reviews, "good").await, UNAUTHORIZED);
+}
+
+/// A connection remembers the hash of its token, and not that it is good.
+#[tokio::test(start_paused = true)]
+async fn a_remembered_token_is_refused_like_any_other() {
+    let (script, reviews) = scripted(Duration::ZERO);
+    let (memo, given) = (TokenMemo::default(), headers(&[("authorization", "Bearer good")]));
+    let review = async || {
+        let Bearer::Token(token) = BearerToken::from_headers(&given, &memo) else { panic!() };
+        let reviewed = reviews.review(&token, FlowKey::Socket, &memo).await;
+        (memo.key_of(b"good").is_some(), reviewed.map(|identity| identity.user.name.clone()))
+    };
+    for is_remembered in [false, false, true, true] {
+        assert_eq!(review().await, (is_remembered, Ok("good".to_owned())));
+    }
+    script.revoked.store(true, Ordering::SeqCst);
+    advance(TTL).await;
+    assert_eq!(review().await, (true, UNAUTHORIZED));
+    script.revoked.store(false, Ordering::SeqCst);
+    advance(FAILURE_TTL).await;
+    assert_eq!(review().await, (true, Ok("good".to_owned())));
+    assert_eq!(script.reviews(), 3);
 }
 
 /// The API server answers reviews from a cache of its own for 10 s. It has just looked at the token
