@@ -62,11 +62,12 @@ impl CachedDecision {
     }
 }
 
-/// Decides by the request alone: how a cache answers it, or why it is forwarded. A read as another
-/// user is forwarded unless `may_impersonate`.
+/// Decides by the request alone: how a cache answers it, or why it is forwarded. `is_plain` is
+/// whether its headers [are](headers::are_plain). A read as another user is forwarded unless
+/// `may_impersonate`.
 pub(crate) fn decide(
     parts: &Parts,
-    has_body: bool,
+    (has_body, is_plain): (bool, bool),
     info: &RequestInfo,
     consistent_lists: impl FnOnce() -> ConsistentLists,
     may_impersonate: bool,
@@ -76,7 +77,6 @@ pub(crate) fn decide(
     if !matches!(info.verb, Verb::Get | Verb::List | Verb::Watch) {
         return Err(Reason::Write);
     }
-    let is_plain = headers.keys().all(|name| PLAIN.contains(name));
     if !is_plain && bypasses_cache(headers) {
         return Err(Reason::Bypass);
     }
@@ -161,15 +161,6 @@ fn is_go_duration(text: &str) -> bool {
 fn has_condition(headers: &HeaderMap) -> bool {
     CONDITIONS.iter().any(|name| headers.contains_key(name))
 }
-
-/// Headers that decide nothing here. Most requests have no others, which need no look-up then.
-static PLAIN: [HeaderName; 5] = [
-    header::ACCEPT,
-    header::ACCEPT_ENCODING,
-    header::AUTHORIZATION,
-    header::HOST,
-    header::USER_AGENT,
-];
 
 /// Headers that the upstream ignores on resources today. A request with one is forwarded, so that
 /// the upstream decides.

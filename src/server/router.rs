@@ -184,7 +184,8 @@ impl Router {
         let metrics = self.metrics.resource(gvr.filter(|_| resource.is_some()));
         let started = resolved.started;
         let is_timed = self.caches.live.load().slow_request.is_some();
-        let explanation = Explanation::take(&mut parts.headers, started, is_timed);
+        let explain = || Explanation::take(&mut parts.headers, started, is_timed);
+        let explanation = (is_timed || !resolved.is_plain).then(explain).flatten();
         let trace = self.tracer.begin(parts, &resolved.info, resource.is_some(), started);
         let mut context = RequestContext::new(resolved, parts, metrics);
         context.resource = resource;

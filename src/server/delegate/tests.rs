@@ -18,8 +18,16 @@ fn decide_with(
         request = request.header(*name, HeaderValue::from_static(value));
     }
     let (parts, ()) = request.body(()).unwrap().into_parts();
-    let info = info_of(&parts);
-    decide(&parts, false, &info, || ConsistentLists::Forward, false)
+    decide_alone(&parts, false, ConsistentLists::Forward)
+}
+
+fn decide_alone(
+    parts: &Parts,
+    has_body: bool,
+    lists: ConsistentLists,
+) -> Result<CachedDecision, Reason> {
+    let head = (has_body, headers::are_plain(&parts.headers));
+    decide(parts, head, &info_of(parts), || lists, false)
 }
 
 fn info_of(parts: &Parts) -> RequestInfo {
@@ -181,7 +189,7 @@ fn consistent_lists_may_come_from_the_cache() {
     for (query, expected) in rows {
         let uri = format!("/api/v1/pods?{query}");
         let (parts, ()) = Request::get(&uri).body(()).unwrap().into_parts();
-        let decided = decide(&parts, false, &info_of(&parts), || ConsistentLists::Auto, false);
+        let decided = decide_alone(&parts, false, ConsistentLists::Auto);
         let is_consistent = decided.as_ref().is_ok_and(CachedDecision::is_consistent_list);
         assert_eq!(is_consistent, expected.is_ok(), "{uri}");
         let decided = match decided {
@@ -192,7 +200,7 @@ fn consistent_lists_may_come_from_the_cache() {
         assert_eq!(&decided, expected, "{uri}");
     }
     let (parts, ()) = Request::get("/api/v1/nodes/n").body(()).unwrap().into_parts();
-    let decided = decide(&parts, false, &info_of(&parts), || ConsistentLists::Auto, false);
+    let decided = decide_alone(&parts, false, ConsistentLists::Auto);
     assert_eq!(decided, Err(Reason::Consistent));
 }
 
@@ -412,14 +420,15 @@ fn headers_that_require_the_upstream() {
 fn a_request_with_a_body_is_forwarded() {
     let request = Request::get("/api/v1/pods?resourceVersion=0").body(()).unwrap();
     let (parts, ()) = request.into_parts();
-    let decided = decide(&parts, true, &info_of(&parts), || ConsistentLists::Forward, false);
+    let decided = decide_alone(&parts, true, ConsistentLists::Forward);
     assert_eq!(decided, Err(Reason::Request));
 }
 
 #[test]
 fn no_plain_header_decides_anything() {
     let value = HeaderValue::from_static("bypass, upgrade");
-    let plain: HeaderMap = PLAIN.iter().map(|name| (name.clone(), value.clone())).collect();
+    let plain: HeaderMap =
+        headers::PLAIN.iter().map(|name| (name.clone(), value.clone())).collect();
     assert!(!plain.contains_key(headers::CACHE_HEADER) && !plain.contains_key(header::CONNECTION));
     assert!(!has_condition(&plain) && !plain.contains_key(header::ORIGIN));
     assert!(!headers::impersonates(&plain));

@@ -11,8 +11,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use http::header::{
-    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, ORIGIN, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, ORIGIN,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -42,6 +42,16 @@ pub(crate) const PRIORITY_LEVEL_UID: HeaderName =
 /// The header with the reason why flow control refused a request.
 pub(crate) const SHED_HEADER: HeaderName = HeaderName::from_static("x-weir-shed");
 
+/// Headers that no check of Weir reads but those of the host, the credential and the form of the
+/// answer. Most requests have no others, so that one look at their head replaces many look-ups.
+pub(crate) static PLAIN: [HeaderName; 5] =
+    [ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, HOST, USER_AGENT];
+
+/// Whether all headers of a request are [`PLAIN`].
+pub(crate) fn are_plain(headers: &HeaderMap) -> bool {
+    headers.keys().all(|name| PLAIN.contains(name))
+}
+
 /// Whether a request asks for the upstream's response.
 pub(crate) fn bypasses_cache(headers: &HeaderMap) -> bool {
     headers.get(CACHE_HEADER).is_some_and(|value| value.as_bytes() == b"bypass")
@@ -70,7 +80,7 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) -> Result<(), IdentityN
         }
         // hyper needs these for framing and routing: without its length, the upstream would read
         // the request differently.
-        if name != CONTENT_LENGTH && name != http::header::HOST {
+        if name != CONTENT_LENGTH && name != HOST {
             headers.remove(name);
         }
     }

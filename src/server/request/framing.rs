@@ -29,11 +29,15 @@ use crate::server::connection::wire::aside::RefusedHead;
 use crate::server::connection::wire::header_block::TOO_LONG_PATH;
 use crate::server::http::refusal;
 
-pub(crate) fn check(request: &Parts, has_body: bool) -> Result<(), Status> {
+/// Checks a request. [Plain](crate::server::http::headers::PLAIN) headers say nothing of framing.
+pub(crate) fn check(request: &Parts, has_body: bool, is_plain: bool) -> Result<(), Status> {
     if let Some(RefusedHead(status)) = request.extensions.get() {
         return Err(status.clone());
     }
     target(request)?;
+    if is_plain {
+        return Ok(());
+    }
     let mut names = request.headers.keys();
     if request.version == Version::HTTP_2 && names.any(|name| name.as_str().contains('"')) {
         return Err(refusal::not_understood("the name of a header field is not a token"));
@@ -85,7 +89,7 @@ mod tests {
             let name = HeaderName::from_lowercase(name).unwrap();
             let request = Request::builder().version(Version::HTTP_2).uri("/api").header(name, "x");
             let (parts, ()) = request.body(()).unwrap().into_parts();
-            check(&parts, false).map_or_else(|status| status.code.as_u16(), |()| 200)
+            check(&parts, false, false).map_or_else(|status| status.code.as_u16(), |()| 200)
         };
         assert_eq!(code(b"x\"y"), 400);
         assert_eq!(code(b"x!#$%&'*+-.^_`|~y"), 200);

@@ -21,6 +21,7 @@ use crate::server::connection::client::Client;
 use crate::server::delegate::{self, CachedDecision, Reason};
 use crate::server::flow_control::Placement;
 use crate::server::flow_control::requester::Requester;
+use crate::server::http::headers;
 
 pub(crate) struct Resolved<'a> {
     /// The time at which its head was read.
@@ -29,6 +30,8 @@ pub(crate) struct Resolved<'a> {
     /// The one parse of its path and query, which is both authorized and served.
     pub(crate) info: RequestInfo,
     pub(crate) has_body: bool,
+    /// Whether its headers [are plain](headers::are_plain).
+    pub(crate) is_plain: bool,
     /// The version of HTTP. Forwarding takes the head out.
     pub(crate) version: Version,
     /// The user as whom a read is sent in place of its sender, if roles may decide about it.
@@ -57,18 +60,17 @@ impl<'a> Resolved<'a> {
     ) -> Self {
         let query = parts.uri.query().unwrap_or_default();
         let info = RequestInfo::parse(&parts.method, parts.uri.path(), query);
+        let (is_plain, may_impersonate) =
+            (headers::are_plain(&parts.headers), impersonation.is_some());
+        let head = (has_body, is_plain);
+        let decision = delegate::decide(parts, head, &info, consistent_lists, may_impersonate);
         Self {
             started: Instant::now(),
             client,
             has_body,
+            is_plain,
             version: parts.version,
-            decision: delegate::decide(
-                parts,
-                has_body,
-                &info,
-                consistent_lists,
-                impersonation.is_some(),
-            ),
+            decision,
             impersonation,
             info,
             agent: None,
@@ -77,6 +79,16 @@ impl<'a> Resolved<'a> {
             placement: OnceLock::new(),
             size: OnceLock::new(),
         }
+    }
+
+    /// Decides as if consistent lists came from caches.
+    pub(crate) fn decide_with_proofs(
+        &self,
+        parts: &Parts,
+        may_impersonate: bool,
+    ) -> Result<CachedDecision, Reason> {
+        let (head, lists) = ((self.has_body, self.is_plain), || ConsistentLists::Always);
+        delegate::decide(parts, head, &self.info, lists, may_impersonate)
     }
 
     pub(crate) fn sender(&self) -> &Requester {

@@ -104,7 +104,8 @@ impl Router {
             return Err(Rejection::new(status, RejectionCause::Connect));
         }
         let refuse = |cause| move |status| Rejection::new(status, cause);
-        framing::check(parts, context.has_body).map_err(refuse(RejectionCause::Framing))?;
+        let framed = framing::check(parts, context.has_body, context.is_plain);
+        framed.map_err(refuse(RejectionCause::Framing))?;
         self.forwarder.check_hops(&parts.headers).map_err(refuse(RejectionCause::Loop))?;
         if context.client.listener != ListenerKind::Unix {
             let checked = self.caches.live.load().hosts.check(parts);

@@ -12,10 +12,9 @@ use crate::api::status::Status;
 use crate::auth::reauthorization::Reauthorization;
 use crate::auth::visibility::UserView;
 use crate::cache::refusal::Refusal;
-use crate::config::ConsistentLists;
 use crate::server::cached::read::target;
 use crate::server::cached::websocket::Handshake;
-use crate::server::delegate::{self, CachedDecision, ReadAt, Reason, Start, Target};
+use crate::server::delegate::{CachedDecision, ReadAt, Reason, Start, Target};
 use crate::server::http::headers::remove_tables;
 use crate::server::http::refusal::refusal;
 use crate::server::http::response::Reply;
@@ -88,13 +87,7 @@ impl Router {
         let (view, reauthorization) =
             self.access.view(context, caller).ok_or(Reason::Authorization)?;
         remove_tables(&mut context.parts.headers);
-        context.resolved.decision = delegate::decide(
-            context.parts,
-            context.has_body,
-            &context.info,
-            || ConsistentLists::Always,
-            false,
-        );
+        context.resolved.decision = context.decide_with_proofs(context.parts, false);
         let handshake = Self::handshake(context, caller)?;
         let target = target(context)?;
         let read = UserRead { target, handshake, reauthorization, view: Some(Box::new(view)) };

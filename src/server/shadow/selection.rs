@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::request_info::Verb;
-use crate::config::ConsistentLists;
-use crate::server::delegate::{self, CachedDecision, Freshness, Reason};
+use crate::server::delegate::{CachedDecision, Freshness, Reason};
 use crate::server::http::headers;
 use crate::server::request::context::RequestContext;
 use crate::server::shadow::Shadow;
@@ -25,14 +24,7 @@ pub(crate) fn copy_answer(shadow: &Arc<Shadow>, context: &mut RequestContext<'_>
             Ok(CachedDecision::Get(Freshness::Any))
         }
         Some(Reason::Consistent) => {
-            let may_impersonate = context.impersonation.is_some();
-            delegate::decide(
-                parts,
-                context.has_body,
-                info,
-                || ConsistentLists::Always,
-                may_impersonate,
-            )
+            context.decide_with_proofs(parts, context.impersonation.is_some())
         }
         _ => context.decision.clone(),
     };
