@@ -21,9 +21,9 @@ use crate::cache::core::snapshot::Snapshot;
 use crate::cache::core::watch_cache::{CacheReader, State};
 use crate::cache::key::CacheKey;
 use crate::cache::metrics::CacheSeries;
-use crate::cache::probe::Probed;
 use crate::cache::reflector::writer::Writer;
 use crate::cache::verification::findings::CheckFindings;
+use crate::codec::list::ListPage;
 
 /// The comparisons of one cache.
 #[derive(Debug, Default)]
@@ -71,8 +71,8 @@ pub(crate) struct CountedCache<'a> {
 impl CountCheck {
     /// Notes the response to a probe that was sent in `generation`, and compares it once the cache
     /// has reached its resourceVersion.
-    pub(crate) fn observe(&self, cache: &CountedCache<'_>, generation: u64, probed: Probed) {
-        let Some(objects) = probed.objects else { return };
+    pub(crate) fn observe(&self, cache: &CountedCache<'_>, generation: u64, probed: &ListPage) {
+        let Some(objects) = probed.total() else { return };
         let new = Observation { at: probed.resource_version, objects, generation };
         let mut progress = self.progress.lock();
         progress.settle(cache);

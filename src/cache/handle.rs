@@ -26,6 +26,7 @@ use crate::cache::proof::consistent_list::{self, NoProof};
 use crate::cache::proof::{self, FreshState};
 use crate::cache::refusal::Refusal;
 use crate::cache::watch_list_attempt;
+use crate::codec::list::ListPage;
 
 /// A handle to a cache. A cache with a handle counts as used, and is not stopped as idle. Cheap to
 /// clone: each clone counts as another use.
@@ -157,14 +158,12 @@ impl CacheHandle {
         self.wait(timeout, fresh, Refusal::NotFresh).await
     }
 
-    /// Sends a probe (`docs/decisions/proofs-of-freshness.md`), and returns its resourceVersion.
-    /// This is not below that of any write acknowledged before this call, and the cache may not
-    /// have reached it yet. Concurrent calls share probes. Fails with `NotFresh` at the time-out.
-    pub async fn upstream_resource_version(
-        &self,
-        timeout: Duration,
-    ) -> Result<ResourceVersion, Refusal> {
-        let probed = tokio::time::timeout(timeout, proof::probe(&self.cached)).await;
+    /// Sends a probe (`docs/decisions/proofs-of-freshness.md`), and returns its response: the first
+    /// object of the cache's collection. Its resourceVersion is not below that of any write
+    /// acknowledged before this call, and the cache may not have reached it yet. Concurrent calls
+    /// share probes. Fails with `NotFresh` at the time-out.
+    pub async fn probe(&self, timeout: Duration) -> Result<Arc<ListPage>, Refusal> {
+        let probed = tokio::time::timeout(timeout, proof::first_page(&self.cached)).await;
         probed.unwrap_or(Err(Refusal::NotFresh))
     }
 

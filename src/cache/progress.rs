@@ -19,10 +19,12 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use crate::cache::metrics::CacheMetrics;
-use crate::cache::probe::{Probed, probe};
+use crate::cache::probe::probe;
 use crate::cache::progress::pace::Pace;
+use crate::codec::list::ListPage;
 use crate::tasks::single_flight::{InFlightGuard, SingleFlight};
 use crate::tasks::single_permit::SinglePermit;
+use crate::upstream::error::UpstreamError;
 use crate::upstream::lister_watcher::ListWatch;
 
 /// The probes of one cache.
@@ -38,12 +40,7 @@ pub(crate) struct Probes {
     pace: parking_lot::Mutex<Pace>,
 }
 
-type ProbeResult = Result<Probed, ProbeFailed>;
-
-/// The probe failed or timed out. The cause is logged where it happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the probe of the upstream's resourceVersion failed")]
-pub(crate) struct ProbeFailed;
+type ProbeResult = Result<Arc<ListPage>, UpstreamError>;
 
 impl Probes {
     /// Creates the probes of one cache. They run as tasks of `tasks`.
@@ -70,7 +67,7 @@ impl Probes {
         if let Some(guard) = guard {
             self.tasks.spawn(Arc::clone(self).run(guard, gap));
         }
-        outcome.wait().await.unwrap_or(Err(ProbeFailed))
+        outcome.wait().await.unwrap_or_else(|lost| Err(UpstreamError::Lost(lost.to_string())))
     }
 
     /// Returns how long [`Self::probed`] is expected to take.
@@ -102,16 +99,16 @@ impl Probes {
                 let now = Instant::now();
                 self.pace.lock().answered(now, now.duration_since(sent));
                 self.metrics.probe("success");
-                Ok(probed)
+                Ok(Arc::new(probed))
             }
             Ok(Err(error)) => {
                 self.metrics.probe("error");
                 tracing::debug!(%error, "probe failed");
-                Err(ProbeFailed)
+                Err(error)
             }
             Err(_elapsed) => {
                 self.metrics.probe("timeout");
-                Err(ProbeFailed)
+                Err(UpstreamError::Timeout(PROBE_TIMEOUT))
             }
         }
     }

@@ -55,6 +55,7 @@ pub use crate::cache::proof::listed_state::ListedState;
 pub(crate) use crate::cache::proof::short_watch::is_current;
 use crate::cache::proof::short_watches::Next;
 use crate::cache::refusal::Refusal;
+use crate::codec::list::ListPage;
 use crate::tasks::single_flight::{RunLost, SharedOutcome, SingleFlight};
 
 /// A state with which a watch may begin.
@@ -102,7 +103,7 @@ async fn prove(
     if requested.is_some() && cached.gate.resource_version() >= requested {
         return Ok((FreshState::Held, "held"));
     }
-    let upstream = probe(cached).await?;
+    let upstream = probe(cached).await?.resource_version;
     let needed = requested.unwrap_or(upstream);
     if needed > upstream {
         // The upstream has not reached it either, and decides how to answer.
@@ -127,13 +128,14 @@ async fn prove(
     }
 }
 
-/// Returns the upstream's resourceVersion at some moment after this call.
-pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
+/// Returns the first page of the collection at some moment after this call, which shows the
+/// upstream's resourceVersion at that moment.
+pub(crate) async fn probe(cached: &CachedResource) -> Result<Arc<ListPage>, Refusal> {
     let (held, generation) = (cached.gate.resource_version(), cached.writer.generation());
     let gap = cached.probe_gap();
     let probed = cached.proofs.probes.probed(gap).await.map_err(|_failed| Refusal::NotFresh)?;
     let upstream = probed.resource_version;
-    cached.counts.observe(&cached.counted(), generation, probed);
+    cached.counts.observe(&cached.counted(), generation, &probed);
     cached.context.history.observe(upstream);
     // A consistent list is at least as new as everything that the cache held before the list was
     // sent. An older one is a sign of a rewound history, which the reflector must confirm.
@@ -144,7 +146,16 @@ pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Re
     if !cached.lifecycle.is_watching() {
         cached.requests.resume.notify_one();
     }
-    Ok(upstream)
+    Ok(probed)
+}
+
+/// Returns what [`probe`] does, if the API server itself has sent it, and that of the known
+/// cluster. So a client may be shown it.
+pub(crate) async fn first_page(cached: &CachedResource) -> Result<Arc<ListPage>, Refusal> {
+    let generation = cached.writer.generation();
+    let page = probe(cached).await?;
+    let counts = cached.is_same_origin(generation).await;
+    counts.then_some(page).ok_or(Refusal::NotFresh)
 }
 
 /// Waits for a second list, or for an event that makes it unneeded.

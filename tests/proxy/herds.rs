@@ -2,12 +2,14 @@
 //! find no place (docs/decisions/herds.md).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use http::Response;
 use hyper::body::Incoming;
-use weir::config::{Config, Mode};
+use serde_json::Value;
+use weir::config::{Config, ConsistentLists, ListenerConfig, Mode};
 use weir::simulator::{Action, Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{self, Call, cache_header};
@@ -85,6 +87,115 @@ async fn a_restarted_gateway_asks_once_for_each_token_permission_and_cache() {
     assert_eq!(requests.count("create", "subjectaccessreviews"), USERS as u64);
     assert_eq!(proxy.metric("weir_herd_appointments_total", &[]).await, 0.0);
     assert_eq!(proxy.metric("weir_watch_recheck_interval_seconds", &[]).await, 600.0);
+}
+
+/// Weirs behind this one resume watches, and verify each by a consistent list of one object. The
+/// first list of the cache takes long. Each list shows a write that comes just before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_root_answers_the_lists_of_all_leaves_by_few_probes() {
+    const LEAVES: usize = 40;
+    const CONFIGMAPS: &str = "/api/v1/configmaps";
+    let (upstream, before) = upstream().await;
+    let auto = |config: &mut Config| config.cache.consistent_lists = ConsistentLists::Auto;
+    let proxy = Proxy::before(upstream, "weirs-own", auto).await;
+    let (api, requests) = (proxy.upstream.store(), proxy.upstream.requests());
+    requests.reset();
+    let slow = Action::DelayAnswer(Duration::from_millis(500));
+    proxy.upstream.faults().add("list", "configmaps", 1, slow);
+    let resume = |number: usize| {
+        let after = before[number % before.len()];
+        Call::get(&format!("{CONFIGMAPS}?watch=1&resourceVersion={after}"))
+    };
+    let call = resume(0);
+    let first = client::send(proxy.plain(), &call);
+    let leaf = |number: usize| {
+        let (proxy, call, api) = (&proxy, resume(number), &api);
+        async move {
+            tokio::time::sleep(Duration::from_millis(20 * number as u64)).await;
+            let watch = client::send(proxy.plain(), &call);
+            let list = async {
+                // Before all others, in the order of keys.
+                let name = format!("a-{:03}", LEAVES - number);
+                let at = api.create(configmap("ns1-a", &name, number)).unwrap();
+                let list = proxy.get(&format!("{CONFIGMAPS}?limit=1")).await;
+                assert_eq!((list.status.as_u16(), list.cache()), (200, "hit"));
+                let (list, at) = (list.json(), at["metadata"]["resourceVersion"].clone());
+                let number = |text: &Value| text.as_str().unwrap().parse::<u64>().unwrap();
+                assert!(number(&list["metadata"]["resourceVersion"]) >= number(&at));
+                let shown = list["items"][0]["metadata"]["name"].as_str().unwrap();
+                assert!(shown <= &*name, "{shown}, not {name}");
+            };
+            futures::future::join(watch, list).await.0
+        }
+    };
+    let others = async {
+        let begins = async || requests.count("watch", "configmaps") > 0;
+        eventually("the cache begins", begins).await;
+        join_all((1..LEAVES).map(leaf)).await
+    };
+    let (first, others) = futures::future::join(first, others).await;
+    for response in others.iter().chain([&first]) {
+        assert_eq!((response.status().as_u16(), cache_header(response.headers())), (200, "hit"));
+    }
+    let lists: Vec<_> = requests.recent().into_iter().filter(|it| it.verb == "list").collect();
+    assert!(requests.count("list", "configmaps") <= 4, "{lists:#?}");
+    // The same bytes as the API server's, in each form.
+    for form in ["application/json", "application/vnd.kubernetes.protobuf"] {
+        let call = |query: &str| {
+            let call = Call::get(&format!("{CONFIGMAPS}?{query}")).header("accept", form);
+            call.header("authorization", "Bearer weirs-own")
+        };
+        let warm = call("resourceVersion=0");
+        eventually("the form is warm", async || proxy.call(&warm).await.cache() == "hit").await;
+        for query in ["limit=1", "limit=1&pretty=1"] {
+            let call = call(query);
+            let (through, direct) = (proxy.call(&call).await, proxy.direct(&call).await);
+            assert_eq!(through.cache(), "hit");
+            assert_eq!(through.body, direct.body, "{form} {query}");
+        }
+    }
+}
+
+/// Each of them is a Weir, whose API server is the root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leaves_of_a_restarted_root_cost_few_lists() {
+    const LEAVES: usize = 12;
+    let upstream = Arc::new(Simulator::start(SimulatorOptions::default()).await.unwrap());
+    seed(&upstream);
+    let (api, requests) = (upstream.store(), upstream.requests());
+    let auto = |config: &mut Config| config.cache.consistent_lists = ConsistentLists::Auto;
+    let mut root = Proxy::before(Arc::clone(&upstream), "", auto).await;
+    let (address, kubeconfig) = (root.plain(), root.dir.path().join("leaf.kubeconfig"));
+    let to_root =
+        |text: String| text.replace(&upstream.address().to_string(), &address.to_string());
+    std::fs::write(&kubeconfig, to_root(upstream.kubeconfig(""))).unwrap();
+    let leaf = |_| {
+        let below = |config: &mut Config| config.upstream.kubeconfig = Some(kubeconfig.clone());
+        Proxy::before(Arc::clone(&upstream), "", below)
+    };
+    let leaves = join_all((0..LEAVES).map(leaf)).await;
+    for leaf in &leaves {
+        leaf.warm("/api/v1/configmaps").await;
+        leaf.until_watched("configmaps").await;
+    }
+    root.stop().await;
+    requests.reset();
+    let _root = Proxy::before(Arc::clone(&upstream), "", |config| {
+        auto(config);
+        config.server.listeners[0] = ListenerConfig::Plain { address, proxies: Default::default() };
+    })
+    .await;
+    api.create(configmap("ns1", "after", 1)).unwrap();
+    for leaf in &leaves {
+        eventually("the leaf has it", async || {
+            let path = "/api/v1/namespaces/ns1/configmaps/after?resourceVersion=0";
+            let object = leaf.get(path).await;
+            (object.status.as_u16(), object.cache()) == (200, "hit")
+        })
+        .await;
+    }
+    let lists: Vec<_> = requests.recent().into_iter().filter(|it| it.verb == "list").collect();
+    assert!(requests.count("list", "configmaps") <= 4, "{lists:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,6 +2,7 @@
 //! decides what follows its end.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -99,11 +100,16 @@ impl Driver {
             return Ok(());
         }
         let (floor, generation) = (self.cached.gate.floor(), self.cached.writer.generation());
-        let probed = probe(&*self.cached.upstream).await?;
+        let probed = match self.cached.gate.is_behind() {
+            // The cache is new: one probe serves it and the herd that waits for it.
+            true => self.cached.proofs.probes.probed(Duration::ZERO).await?,
+            // A shared one may hang on the connection that broke.
+            false => Arc::new(probe(&*self.cached.upstream).await?),
+        };
         if self.cached.gate.is_behind() {
             self.cached.gate.hold(probed.resource_version, true);
         }
-        self.cached.counts.observe(&self.cached.counted(), generation, probed);
+        self.cached.counts.observe(&self.cached.counted(), generation, &probed);
         if floor > Some(probed.resource_version) {
             self.confirm_rewind(floor, probed.resource_version).await?;
         }

@@ -13,8 +13,13 @@
 //! proof is forwarded as it would be without a cache: it draws on no forward budget, and never
 //! becomes an error.
 //!
+//! A list of the first object is what a probe is, and so gets the response of a shared probe. Weirs
+//! behind this one send such lists to verify watches that they resume, all at once after a restart
+//! of this one (`docs/decisions/herds.md`).
+//!
 //! [`ListTimes`]: crate::server::forward::list_times::ListTimes
 
+use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -37,7 +42,7 @@ use crate::codec::object::Object;
 use crate::config::ConsistentLists;
 use crate::server::cached::compress::Compressor;
 use crate::server::cached::read::CachedRead;
-use crate::server::cached::respond::{accepts_gzip, compressed, plain, rendered};
+use crate::server::cached::respond::{accepts_gzip, compressed, plain, rendered, respond};
 use crate::server::delegate::{ListPlan, ReadAt, Reason, Target};
 use crate::server::http::body::Body;
 use crate::server::http::rendered::ListBody;
@@ -56,6 +61,9 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         && !read.was_seen_at(at)
     {
         return Err(plan.unavailable());
+    }
+    if let Some(response) = probed(read, &plan).await? {
+        return Ok(response);
     }
     let counts_shard = read.counts_shard().await?;
     let (handle, state) = state_of(read, &plan).await?;
@@ -113,6 +121,41 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     }
 }
 
+/// Returns the response to a list that equals a probe, by one that is sent now; `None` for any
+/// other list, and if there is no cache. This needs no state, which may still be on its way.
+async fn probed(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Option<Response<Body>>, Reason> {
+    let is_probe = plan.read_at == ReadAt::Consistent
+        && plan.limit == NonZeroUsize::new(1)
+        && read.services.registry.availability().is_usable();
+    let running = is_probe.then(|| read.running_cache().ok().flatten()).flatten();
+    let Some(handle) = running.filter(|handle| is_of_all(read, handle)) else { return Ok(None) };
+    let page = {
+        let probe = pin!(handle.probe(read.services.seams.freshness_timeout));
+        read.waiting(WaitCause::Freshness, probe).await.map_err(|_| Reason::Unproved)?
+    };
+    if !page.unreadable.is_empty() {
+        return Err(Reason::Unreadable);
+    }
+    let meta = ListMeta {
+        resource_version: page.resource_version,
+        continue_token: page.continue_token.clone(),
+        remaining_item_count: page.remaining_item_count,
+        ..ListMeta::default()
+    };
+    let objects = page.objects.iter().cloned().map(Arc::new).collect();
+    let list = list::encode(handle.resource(), read.target.form, &meta, objects);
+    CachedRead::ensure_open(&handle)?;
+    respond(read, &handle, vec![list.concat().into()]).map(Some)
+}
+
+/// Whether all objects of the cache match.
+fn is_of_all(read: &CachedRead<'_>, handle: &CacheHandle) -> bool {
+    let namespace = read.target.filter.namespace.clone();
+    handle.is_namespaced() == namespace.is_some()
+        && read.target.filter == WatchFilter { namespace, ..WatchFilter::default() }
+        && read.filtered.is_none()
+}
+
 /// Returns the cache, and the state that a list shows.
 async fn state_of(
     read: &CachedRead<'_>,
@@ -126,10 +169,10 @@ async fn state_of(
             let at = state.resource_version();
             match read.filtered.as_ref().is_none_or(|filtered| filtered.is_start(at)) {
                 true => (handle, state),
-                false => proved_state(read).await?,
+                false => proved_state(read, plan).await?,
             }
         }
-        ReadAt::Consistent => proved_state(read).await?,
+        ReadAt::Consistent => proved_state(read, plan).await?,
         ReadAt::Exact(at) => read.cache_holding(at).await?.ok_or(plan.unavailable())?,
     };
     if let Some(filtered) = &read.filtered {
@@ -143,7 +186,10 @@ async fn state_of(
 }
 
 /// Returns the cache, and a state of it that is not older than the request.
-async fn proved_state(read: &CachedRead<'_>) -> Result<(CacheHandle, Arc<State>), Reason> {
+async fn proved_state(
+    read: &CachedRead<'_>,
+    plan: &ListPlan,
+) -> Result<(CacheHandle, Arc<State>), Reason> {
     let services = read.services;
     if !services.registry.availability().is_usable() {
         return Err(Reason::Consistent);
@@ -162,8 +208,14 @@ async fn proved_state(read: &CachedRead<'_>) -> Result<(CacheHandle, Arc<State>)
         true => read.cache().await.map(Some),
         false => read.running_cache(),
     };
-    let handle = handle.map_err(without_budget)?;
-    let handle = handle.filter(CacheHandle::is_ready).ok_or(Reason::Consistent)?;
+    let mut handle = handle.map_err(without_budget)?.ok_or(Reason::Consistent)?;
+    if !handle.is_ready() {
+        // The first list of the cache is the same list, and began earlier than this one would.
+        if plan.is_page() || !is_of_all(read, &handle) {
+            return Err(Reason::Consistent);
+        }
+        handle = read.ready_cache().await.map_err(without_budget)?;
+    }
     let (since, timeout) = (read.context.started, services.seams.freshness_timeout);
     let fresh = {
         let fresh = pin!(handle.consistent_state(since, forwarding, timeout));
@@ -295,80 +347,4 @@ impl ListPlan {
 const INLINE_SCANS_MAX: usize = 1_000;
 
 #[cfg(test)]
-mod tests {
-    use std::num::NonZeroUsize;
-    use std::time::Duration;
-
-    use proptest::collection::{btree_set, vec};
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::api::resource_version::ResourceVersion;
-    use crate::cache::core::watch_cache::{Change, Now, WatchCache, WindowLimits};
-    use crate::cache::script::object;
-    use crate::server::delegate::Freshness;
-    use crate::testing::config_maps;
-
-    const LIMITS: WindowLimits = WindowLimits {
-        events_min: 100,
-        events_max: 100,
-        age: Duration::from_secs(75),
-        bytes_max: 1 << 20,
-        unread_from: u64::MAX,
-        unread_bytes_max: 0,
-    };
-
-    /// Returns the token that etcd's path in the API server writes for the same key: it has no
-    /// leading slash.
-    fn from_etcd(token: &str) -> String {
-        use base64::Engine;
-        use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-        let json = String::from_utf8(URL_SAFE_NO_PAD.decode(token).unwrap()).unwrap();
-        URL_SAFE_NO_PAD.encode(json.replace(r#""start":"/"#, r#""start":""#))
-    }
-
-    proptest! {
-        /// Tokens in the format of the cache and of etcd alternate, while objects come and go. The
-        /// walk still shows each object of its state once.
-        #[test]
-        fn pages_return_each_object_of_one_state_once(
-            names in btree_set("[a-c]{1,2}(-[a-c])?", 0..12),
-            within in any::<bool>(),
-            steps in vec((1..4_usize, any::<bool>(), "[a-c]{1,2}", any::<bool>()), 1..6),
-        ) {
-            let cache = WatchCache::new(LIMITS);
-            let objects: Vec<_> = names.iter().map(|name| object(name, 5)).collect();
-            cache.replace(objects, ResourceVersion(10));
-            let namespace = within.then(|| "ns".into());
-            let filter = WatchFilter { namespace, ..WatchFilter::default() };
-            let (mut seen, mut revision) = (Vec::new(), 10);
-            let mut plan = ListPlan {
-                read_at: ReadAt::Newest(Freshness::Any),
-                limit: None,
-                start_key: None,
-                collection_only: false,
-            };
-            for (limit, etcd, name, delete) in steps.iter().cycle() {
-                plan.limit = NonZeroUsize::new(*limit);
-                let state = cache.state().unwrap();
-                let page = select(&config_maps(), &state, &filter, &plan, false).unwrap();
-                prop_assert_eq!(page.meta.resource_version, ResourceVersion(10));
-                seen.extend(page.objects.iter().map(|object| object.key.name().to_owned()));
-                let token = page.meta.continue_token;
-                if token.is_empty() {
-                    break;
-                }
-                let left = names.len() - seen.len();
-                prop_assert_eq!(page.meta.remaining_item_count, Some(left as u64));
-                let token = if *etcd { from_etcd(&token) } else { token };
-                let token = ContinueToken::decode(&token).unwrap();
-                (plan.read_at, plan.start_key) = (ReadAt::Exact(token.at.unwrap()), Some(token.from));
-                revision += 1;
-                let changed = object(name, revision);
-                let change = if *delete { Change::Delete(changed) } else { Change::Upsert(changed) };
-                cache.apply(vec![change], Now::default());
-            }
-            prop_assert_eq!(seen, names.into_iter().collect::<Vec<_>>());
-        }
-    }
-}
+mod tests;
