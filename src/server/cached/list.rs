@@ -201,7 +201,7 @@ async fn proved_state(
         let state = handle.state_of(&fresh).ok_or(Reason::Unproved)?;
         return Ok((handle, state));
     }
-    let forwarding = services.list_times.expected(read.context.parts);
+    let mut forwarding = services.list_times.expected(read.context.parts);
     let starts_cache = forwarding.is_some()
         || services.registry.config().consistent_lists == ConsistentLists::Always;
     let handle = match starts_cache {
@@ -215,6 +215,7 @@ async fn proved_state(
             return Err(Reason::Consistent);
         }
         handle = read.ready_cache().await.map_err(without_budget)?;
+        forwarding = forwarding.max(Some(read.context.started.elapsed()));
     }
     let (since, timeout) = (read.context.started, services.seams.freshness_timeout);
     let fresh = {
