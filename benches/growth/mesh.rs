@@ -1,6 +1,6 @@
-//! A service mesh: thousands of watches of the same 1,000 objects of 4 KB, each with a connection of
-//! its own, while objects change. Every watch must get every event, also where more are offered than
-//! the processors can deliver.
+//! A service mesh: thousands of watches of the same 1,000 objects of 4 KB, each with a connection
+//! of its own, while objects change. Every watch must get every event, also where more events are
+//! offered than the processors can deliver.
 
 use std::sync::Arc;
 use std::time::Duration;

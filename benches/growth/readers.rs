@@ -1,5 +1,5 @@
-//! Clients with a connection each. One thread reads all of them, so that thousands cost less than what
-//! they measure.
+//! Clients with a connection each. One thread reads all of them, so that thousands cost less than
+//! what they measure.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

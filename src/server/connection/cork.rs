@@ -9,7 +9,7 @@
 //!
 //! The cork stands above TLS: below it there would be as many records as before. A single request
 //! and a whole frame bypass the buffer, since there is nothing to join and a copy to save. So does
-//! HTTP/1.1, with every protocol that it is upgraded to.
+//! HTTP/1.1, with every protocol that it is upgraded to (`docs/decisions/socket-writes.md`).
 //!
 //! Back-pressure works as without a cork: once [`BUFFER_BYTES_MAX`] are buffered, writes are
 //! `Pending`. The pending write is the socket's own, so that the stall time-out of
