@@ -261,18 +261,9 @@ impl CachedResource {
         timeout(within, reached).await.is_ok_and(|reached| reached.is_ok())
     }
 
-    /// Returns the least time between two probes now.
+    /// Returns the least time between two probes. Each makes etcd count all keys of the resource
+    /// (`docs/decisions/proofs-of-freshness.md`).
     pub(crate) fn probe_gap(&self) -> Duration {
-        let is_auto = self.context.config().consistent_lists == ConsistentLists::Auto;
-        if is_auto && self.lifecycle.created.elapsed() < HERD_DURATION {
-            return PROBE_GAP_OF_HERD;
-        }
-        self.usual_probe_gap()
-    }
-
-    /// Returns the least time between two probes of an older cache. Each makes etcd count all keys
-    /// of the resource (`docs/decisions/proofs-of-freshness.md`).
-    pub(crate) fn usual_probe_gap(&self) -> Duration {
         if self.context.config().consistent_lists == ConsistentLists::Forward {
             return Duration::ZERO;
         }
@@ -287,10 +278,6 @@ impl CachedResource {
     }
 }
 
-/// The time after the start of a cache in which all clients may come at once, after a restart.
-const HERD_DURATION: Duration = Duration::from_secs(10);
-/// The gap meanwhile. Weirs behind this one verify all watches within two or three seconds.
-const PROBE_GAP_OF_HERD: Duration = Duration::from_secs(1);
 /// At most 50 probes a second.
 const PROBE_GAP_MIN: Duration = Duration::from_millis(20);
 /// etcd counts a key in some 0.11 microseconds (etcd-io/etcd#11036). A fiftieth of its time may go

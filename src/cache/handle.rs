@@ -22,11 +22,11 @@ use crate::cache::cached_resource::CachedResource;
 use crate::cache::core::watch_cache::{CacheReader, Now, State, WatchRefusal};
 use crate::cache::core::watcher::{WatchFilter, WatchStart, Watcher};
 use crate::cache::key::CacheKey;
+use crate::cache::progress::Probed;
 use crate::cache::proof::consistent_list::{self, NoProof};
 use crate::cache::proof::{self, FreshState};
 use crate::cache::refusal::Refusal;
 use crate::cache::watch_list_attempt;
-use crate::codec::list::ListPage;
 
 /// A handle to a cache. A cache with a handle counts as used, and is not stopped as idle. Cheap to
 /// clone: each clone counts as another use.
@@ -79,11 +79,8 @@ impl CacheHandle {
     /// Waits at most `timeout` until the cache has its first complete state. Fails with the reason
     /// as soon as the cache has stopped, and with `NotReady` at the time-out or if too many
     /// requests wait already. If a cache of the whole cluster is `Forbidden`, a cache of one
-    /// namespace may still be allowed; [`Registry::ready`] tries that.
-    ///
-    /// [`Registry::ready`]: crate::cache::registry::Registry::ready
-    ///
-    /// The state may be older than the cache ([`Self::wait_until_caught_up`]).
+    /// namespace may still be allowed; the registry tries that. The state may be older than the
+    /// cache ([`Self::wait_until_caught_up`]).
     pub async fn wait_until_ready(&self, timeout: Duration) -> Result<(), Refusal> {
         if self.cache().state().is_some() {
             return Ok(());
@@ -158,13 +155,22 @@ impl CacheHandle {
         self.wait(timeout, fresh, Refusal::NotFresh).await
     }
 
-    /// Sends a probe (`docs/decisions/proofs-of-freshness.md`), and returns its response: the first
-    /// object of the cache's collection. Its resourceVersion is not below that of any write
-    /// acknowledged before this call, and the cache may not have reached it yet. Concurrent calls
-    /// share probes. Fails with `NotFresh` at the time-out.
-    pub async fn probe(&self, timeout: Duration) -> Result<Arc<ListPage>, Refusal> {
-        let probed = tokio::time::timeout(timeout, proof::first_page(&self.cached)).await;
+    /// Sends a probe (`docs/decisions/proofs-of-freshness.md`), and returns its resourceVersion.
+    /// This is not below that of any write acknowledged before this call, and the cache may not
+    /// have reached it yet. Concurrent calls share probes. Fails with `NotFresh` at the time-out.
+    pub async fn upstream_resource_version(
+        &self,
+        timeout: Duration,
+    ) -> Result<ResourceVersion, Refusal> {
+        let probed = tokio::time::timeout(timeout, proof::probe(&self.cached)).await;
         probed.unwrap_or(Err(Refusal::NotFresh))
+    }
+
+    /// Returns the response to a probe for a client whose list is the same request. Fails as
+    /// [`Self::upstream_resource_version`] does.
+    pub(crate) async fn first_page(&self, timeout: Duration) -> Result<Arc<Probed>, Refusal> {
+        let page = tokio::time::timeout(timeout, proof::first_page(&self.cached)).await;
+        page.unwrap_or(Err(Refusal::NotFresh))
     }
 
     /// Returns a state with which a watch may begin (`docs/decisions/proofs-of-freshness.md`). The
@@ -288,12 +294,9 @@ impl CacheHandle {
 
     /// Returns whether `after`, the resourceVersion from which a client wants to watch, is known to
     /// belong to a history that the upstream has lost (`docs/decisions/rewound-history.md`), or to
-    /// a state that was proved wrong. A watch from there would be silent until the new history has
-    /// passed `after`, and then continue from a state that its client has never seen. The caller
-    /// refuses it with status 410 (Expired). A resourceVersion up to the highest lost one counts as
-    /// lost if the cache's first list is above it or still to come. Sends a probe only if a rewind
-    /// was detected and the cache has not reached `after`. Limit: once the new history has passed
-    /// `after`, this cannot be detected any more.
+    /// a state that was proved wrong. The caller refuses the watch with status 410 (Expired). A
+    /// resourceVersion up to the highest lost one counts as lost if the cache's first list is above
+    /// it or still to come. Sends a probe only after a rewind, and if `after` is not reached.
     pub async fn is_lost(&self, after: ResourceVersion, timeout: Duration) -> bool {
         let lost = self.cached.context.history.highest_lost();
         match self.cache().state() {
@@ -305,7 +308,7 @@ impl CacheHandle {
         }
         let probed = self.cached.proofs.probes.probed(self.cached.probe_gap());
         match tokio::time::timeout(timeout, probed).await {
-            Ok(Ok(probed)) => probed.resource_version < after,
+            Ok(Ok(probed)) => probed.page.resource_version < after,
             // On failure assume that the resourceVersion is lost: an unnecessary relist is better
             // than a watch that never delivers.
             _ => lost >= Some(after),

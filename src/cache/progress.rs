@@ -15,6 +15,7 @@ mod pace;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -40,7 +41,17 @@ pub(crate) struct Probes {
     pace: parking_lot::Mutex<Pace>,
 }
 
-type ProbeResult = Result<Arc<ListPage>, UpstreamError>;
+type ProbeResult = Result<Arc<Probed>, UpstreamError>;
+
+/// The response to a probe.
+#[derive(Debug)]
+pub(crate) struct Probed {
+    /// The first page of the collection. Its resourceVersion is at least that of every write
+    /// acknowledged before the probe was sent.
+    pub(crate) page: ListPage,
+    /// Whether the API server itself has sent it, once somebody has asked.
+    pub(crate) is_local: OnceCell<bool>,
+}
 
 impl Probes {
     /// Creates the probes of one cache. They run as tasks of `tasks`.
@@ -99,7 +110,7 @@ impl Probes {
                 let now = Instant::now();
                 self.pace.lock().answered(now, now.duration_since(sent));
                 self.metrics.probe("success");
-                Ok(Arc::new(probed))
+                Ok(Arc::new(Probed { page: probed, is_local: OnceCell::new() }))
             }
             Ok(Err(error)) => {
                 self.metrics.probe("error");

@@ -49,13 +49,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::cached_resource::CachedResource;
-use crate::cache::progress::CATCH_UP_TIMEOUT;
+use crate::cache::progress::{CATCH_UP_TIMEOUT, Probed};
 use crate::cache::proof::listed_state::ListProof;
 pub use crate::cache::proof::listed_state::ListedState;
 pub(crate) use crate::cache::proof::short_watch::is_current;
 use crate::cache::proof::short_watches::Next;
 use crate::cache::refusal::Refusal;
-use crate::codec::list::ListPage;
 use crate::tasks::single_flight::{RunLost, SharedOutcome, SingleFlight};
 
 /// A state with which a watch may begin.
@@ -103,7 +102,7 @@ async fn prove(
     if requested.is_some() && cached.gate.resource_version() >= requested {
         return Ok((FreshState::Held, "held"));
     }
-    let upstream = probe(cached).await?.resource_version;
+    let upstream = probe(cached).await?;
     let needed = requested.unwrap_or(upstream);
     if needed > upstream {
         // The upstream has not reached it either, and decides how to answer.
@@ -128,14 +127,19 @@ async fn prove(
     }
 }
 
-/// Returns the first page of the collection at some moment after this call, which shows the
-/// upstream's resourceVersion at that moment.
-pub(crate) async fn probe(cached: &CachedResource) -> Result<Arc<ListPage>, Refusal> {
+/// Returns the upstream's resourceVersion at some moment after this call.
+pub(crate) async fn probe(cached: &CachedResource) -> Result<ResourceVersion, Refusal> {
+    let probed = probed(cached, cached.probe_gap()).await?;
+    Ok(probed.page.resource_version)
+}
+
+/// Returns the response to a probe that was sent after this call, and at least `gap` after the one
+/// before it.
+async fn probed(cached: &CachedResource, gap: Duration) -> Result<Arc<Probed>, Refusal> {
     let (held, generation) = (cached.gate.resource_version(), cached.writer.generation());
-    let gap = cached.probe_gap();
     let probed = cached.proofs.probes.probed(gap).await.map_err(|_failed| Refusal::NotFresh)?;
-    let upstream = probed.resource_version;
-    cached.counts.observe(&cached.counted(), generation, &probed);
+    let upstream = probed.page.resource_version;
+    cached.counts.observe(&cached.counted(), generation, &probed.page);
     cached.context.history.observe(upstream);
     // A consistent list is at least as new as everything that the cache held before the list was
     // sent. An older one is a sign of a rewound history, which the reflector must confirm.
@@ -149,13 +153,15 @@ pub(crate) async fn probe(cached: &CachedResource) -> Result<Arc<ListPage>, Refu
     Ok(probed)
 }
 
-/// Returns what [`probe`] does, if the API server itself has sent it, and that of the known
-/// cluster. So a client may be shown it.
-pub(crate) async fn first_page(cached: &CachedResource) -> Result<Arc<ListPage>, Refusal> {
+/// Returns a probe's response for a client, if the API server itself has sent it, and that of the
+/// known cluster. All that wait for the same probe share it, and what is asked about it.
+pub(crate) async fn first_page(cached: &CachedResource) -> Result<Arc<Probed>, Refusal> {
     let generation = cached.writer.generation();
-    let page = probe(cached).await?;
-    let counts = cached.is_same_origin(generation).await;
-    counts.then_some(page).ok_or(Refusal::NotFresh)
+    let probed = probed(cached, HERD_PROBE_GAP).await?;
+    cached.learned.set_warnings(cached.upstream.warnings());
+    let is_local = *probed.is_local.get_or_init(|| cached.upstream.is_local()).await;
+    let counts = is_local && cached.is_same_cluster(generation).await;
+    counts.then_some(probed).ok_or(Refusal::NotFresh)
 }
 
 /// Waits for a second list, or for an event that makes it unneeded.
@@ -263,6 +269,8 @@ where
     outcome
 }
 
+/// The least time between two probes whose responses clients get.
+const HERD_PROBE_GAP: Duration = Duration::from_secs(1);
 /// The pause after a failed attempt to catch up with the upstream.
 const CATCH_UP_RETRY: Duration = Duration::from_secs(1);
 

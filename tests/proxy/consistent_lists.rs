@@ -170,35 +170,6 @@ async fn pages_of_a_consistent_list_come_from_the_cache() {
     }
 }
 
-/// The first one is forwarded. The list that fills the cache takes as long.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whole_lists_wait_for_a_cache_that_fills() {
-    let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();
-    seed(&upstream);
-    let adjust = |config: &mut Config| config.cache.consistent_lists = ConsistentLists::Auto;
-    let proxy = Proxy::before(upstream, "", adjust).await;
-    let slow = Action::DelayAnswer(Duration::from_secs(1));
-    proxy.upstream.faults().add("list", "configmaps", 2, slow);
-    let others = async {
-        eventually("the first list waits", async || lists(&proxy) > 0).await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        join_all((0..30).map(|number| {
-            let (proxy, name) = (&proxy, format!("new-{number}"));
-            async move {
-                proxy.upstream.store().create(configmap("ns1", &name, number)).unwrap();
-                let list = proxy.get(CONFIGMAPS).await;
-                assert_eq!((list.status.as_u16(), list.cache()), (200, "hit"));
-                assert!(names(&list).contains(&name), "{name}");
-            }
-        }))
-        .await
-    };
-    let (first, _) = tokio::join!(proxy.get(CONFIGMAPS), others);
-    assert_eq!(first.cache(), "forward; reason=consistent");
-    assert!(lists(&proxy) <= 4, "{}", lists(&proxy));
-}
-
-/// A list without a proof never becomes an error: it draws on no forward budget.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cold_cache_refuses_no_consistent_list() {
     let upstream = Simulator::start(SimulatorOptions::default()).await.unwrap();

@@ -1,5 +1,5 @@
 //! The last accepted token of a connection with its keyed hash, so that a connection whose requests
-//! have the same token parses and hashes it once. To hash the token of a service account takes a
+//! have the same token seldom parses and hashes it. To hash the token of a service account takes a
 //! quarter of the time of a GET from the cache.
 //!
 //! A token is kept from its second use on: most connections of watches have no second request.

@@ -27,7 +27,15 @@ impl CacheHandle {
     pub(crate) fn began_after(&self, moment: Instant) -> bool {
         self.cached.lifecycle.created >= moment
     }
+
+    /// Whether the cache may have begun in a restart whose clients still come
+    /// (`docs/decisions/herds.md`).
+    pub(crate) fn is_new(&self) -> bool {
+        self.cached.lifecycle.created.elapsed() < HERD_DURATION
+    }
 }
 
+/// The clients of a restart back off for half a minute at most, as client-go does.
+const HERD_DURATION: Duration = Duration::from_secs(30);
 /// The watches of the upstream end every few minutes. The next one is open within milliseconds.
 const REOPENED_WITHIN: Duration = Duration::from_secs(1);

@@ -33,7 +33,7 @@ fn probes<L: ListWatch>(upstream: &Arc<L>) -> Arc<Probes> {
 }
 
 async fn revision(probes: &Arc<Probes>) -> Option<ResourceVersion> {
-    probes.probed(Duration::ZERO).await.ok().map(|probed| probed.resource_version)
+    probes.probed(Duration::ZERO).await.ok().map(|probed| probed.page.resource_version)
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +125,7 @@ async fn the_calls_of_a_gap_share_the_next_probe() {
             sleep(Duration::from_millis(1) * number).await;
             let called = Instant::now();
             let probed = probes.probed(GAP).await.unwrap();
-            let number = u32::try_from(probed.resource_version.0).unwrap() - 1;
+            let number = u32::try_from(probed.page.resource_version.0).unwrap() - 1;
             let sent = begin + GAP * number;
             assert!(sent >= called, "the probe was sent before the call");
             assert_eq!(Instant::now(), sent + PROBE_DURATION);

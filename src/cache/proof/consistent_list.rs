@@ -90,7 +90,8 @@ impl Wait<'_> {
     }
 
     fn costs(&self) -> Costs {
-        let probe = self.cached.proofs.probes.expected_wait(self.cached.probe_gap());
-        Costs { forwarding: self.forwarding, probe, gap: self.cached.usual_probe_gap() }
+        let gap = self.cached.probe_gap();
+        let probe = self.cached.proofs.probes.expected_wait(gap);
+        Costs { forwarding: self.forwarding, probe, gap }
     }
 }

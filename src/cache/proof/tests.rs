@@ -53,10 +53,6 @@ impl Rig {
         let task = tokio::spawn(running);
         cached.watch_cache.progress().wait_for(Option::is_some).await.unwrap();
         script.on_probe(2005);
-        if consistent_lists == ConsistentLists::Auto {
-            // The herd of a new cache is over.
-            tokio::time::sleep(Duration::from_secs(10)).await;
-        }
         Self { script, cached, feed, metrics, _task: task }
     }
 

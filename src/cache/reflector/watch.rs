@@ -2,7 +2,6 @@
 //! decides what follows its end.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -100,12 +99,7 @@ impl Driver {
             return Ok(());
         }
         let (floor, generation) = (self.cached.gate.floor(), self.cached.writer.generation());
-        let probed = match self.cached.gate.is_behind() {
-            // The cache is new: one probe serves it and the herd that waits for it.
-            true => self.cached.proofs.probes.probed(Duration::ZERO).await?,
-            // A shared one may hang on the connection that broke.
-            false => Arc::new(probe(&*self.cached.upstream).await?),
-        };
+        let probed = probe(&*self.cached.upstream).await?;
         if self.cached.gate.is_behind() {
             self.cached.gate.hold(probed.resource_version, true);
         }

@@ -16,7 +16,6 @@ use crate::cache::proof;
 use crate::cache::script::{
     Feed, Script, ScriptedSource, bookmark, config, listed, page, resource, seams, upsert,
 };
-use crate::codec::list::ListPage;
 use crate::config::VerifyMode;
 use crate::config::seams::Seams;
 use crate::testing::config_maps;
@@ -178,14 +177,13 @@ async fn concurrent_calls_share_a_probe_and_reads_wait_for_a_proof() {
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     script.on_probe(objects_end());
-    let answers = join_all((0..500).map(|_| handle.probe(WAIT))).await;
-    let at = |page: &Arc<ListPage>| page.resource_version.0;
-    assert!(answers.iter().all(|got| got.as_ref().map(at) == Ok(objects_end())));
+    let answers = join_all((0..500).map(|_| handle.upstream_resource_version(WAIT))).await;
+    assert!(answers.iter().all(|got| *got == Ok(ResourceVersion(objects_end()))));
     assert!(script.probes() <= 2);
     // The upstream is ahead, and no event brings the cache there.
     script.on_probe(2000);
     let asked = Instant::now();
-    assert_eq!(handle.probe(WAIT).await.as_ref().map(at), Ok(2000));
+    assert_eq!(handle.upstream_resource_version(WAIT).await, Ok(ResourceVersion(2000)));
     assert_eq!(asked.elapsed(), Duration::ZERO, "only the probe is waited for");
     let ahead = ResourceVersion(2000);
     assert_eq!(handle.wait_until_fresh(ahead, WAIT).await, Err(Refusal::NotFresh));

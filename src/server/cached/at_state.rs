@@ -84,8 +84,8 @@ pub(crate) async fn absent_since(
     let (key, since) = (key_of(read), read.services.registry.history_time(since));
     if !was_absent(&handle, &key, since) {
         // Its deletion may be on its way.
-        let probed = handle.probe(WAIT_MAX).await.map_err(|_| NoAnswer::Late)?;
-        reach(&handle, probed.resource_version, permits).await?;
+        let upstream = handle.upstream_resource_version(WAIT_MAX).await;
+        reach(&handle, upstream.map_err(|_| NoAnswer::Late)?, permits).await?;
     }
     let object = handle.newest_state().and_then(|state| state.get(&key));
     let object = object.filter(|_| !was_absent(&handle, &key, since));

@@ -13,9 +13,9 @@
 //! proof is forwarded as it would be without a cache: it draws on no forward budget, and never
 //! becomes an error.
 //!
-//! A list of the first object is what a probe is, and so gets the response of a shared probe. Weirs
-//! behind this one send such lists to verify watches that they resume, all at once after a restart
-//! of this one (`docs/decisions/herds.md`).
+//! A list of the first object is what a probe is, and gets the response of a shared one while the
+//! cache is new: Weirs behind this one send such lists to verify watches that they resume, all at
+//! once after a restart of this one (`docs/decisions/herds.md`).
 //!
 //! [`ListTimes`]: crate::server::forward::list_times::ListTimes
 
@@ -54,6 +54,9 @@ use crate::tasks::spawn_blocking;
 pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Response<Body>, Reason> {
     let CachedRead { services, target, .. } = read;
     let plan = plan.for_target(target, read.resource)?;
+    if let Some(response) = first_page(read, &plan).await? {
+        return Ok(response);
+    }
     if plan.is_page() && read.filtered.is_none() && !services.registry.upstream_has_snapshots() {
         return Err(plan.unavailable());
     }
@@ -61,9 +64,6 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
         && !read.was_seen_at(at)
     {
         return Err(plan.unavailable());
-    }
-    if let Some(response) = probed(read, &plan).await? {
-        return Ok(response);
     }
     let counts_shard = read.counts_shard().await?;
     let (handle, state) = state_of(read, &plan).await?;
@@ -121,18 +121,25 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     }
 }
 
-/// Returns the response to a list that equals a probe, by one that is sent now; `None` for any
-/// other list, and if there is no cache. This needs no state, which may still be on its way.
-async fn probed(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Option<Response<Body>>, Reason> {
+/// Returns the response to a list that equals a probe, by a shared one that is sent after this call;
+/// `None` for any other list, and if no new cache runs. This needs no state, which may still be on
+/// its way.
+async fn first_page(
+    read: &CachedRead<'_>,
+    plan: &ListPlan,
+) -> Result<Option<Response<Body>>, Reason> {
     let is_probe = plan.read_at == ReadAt::Consistent
         && plan.limit == NonZeroUsize::new(1)
         && read.services.registry.availability().is_usable();
     let running = is_probe.then(|| read.running_cache().ok().flatten()).flatten();
-    let Some(handle) = running.filter(|handle| is_of_all(read, handle)) else { return Ok(None) };
-    let page = {
-        let probe = pin!(handle.probe(read.services.seams.freshness_timeout));
-        read.waiting(WaitCause::Freshness, probe).await.map_err(|_| Reason::Unproved)?
+    let running = running.filter(|handle| handle.is_new() && is_of_all(read, handle));
+    let Some(handle) = running else { return Ok(None) };
+    let probed = {
+        let probed = pin!(handle.first_page(read.services.seams.freshness_timeout));
+        read.waiting(WaitCause::Freshness, probed).await
     };
+    let probed = probed.map_err(|_| Reason::Unproved)?;
+    let page = &probed.page;
     if !page.unreadable.is_empty() {
         return Err(Reason::Unreadable);
     }
@@ -145,7 +152,7 @@ async fn probed(read: &CachedRead<'_>, plan: &ListPlan) -> Result<Option<Respons
     let objects = page.objects.iter().cloned().map(Arc::new).collect();
     let list = list::encode(handle.resource(), read.target.form, &meta, objects);
     CachedRead::ensure_open(&handle)?;
-    respond(read, &handle, vec![list.concat().into()]).map(Some)
+    respond(read, &handle, vec![read.held.hold(list.concat())]).map(Some)
 }
 
 /// Whether all objects of the cache match.
@@ -169,10 +176,10 @@ async fn state_of(
             let at = state.resource_version();
             match read.filtered.as_ref().is_none_or(|filtered| filtered.is_start(at)) {
                 true => (handle, state),
-                false => proved_state(read, plan).await?,
+                false => proved_state(read).await?,
             }
         }
-        ReadAt::Consistent => proved_state(read, plan).await?,
+        ReadAt::Consistent => proved_state(read).await?,
         ReadAt::Exact(at) => read.cache_holding(at).await?.ok_or(plan.unavailable())?,
     };
     if let Some(filtered) = &read.filtered {
@@ -186,10 +193,7 @@ async fn state_of(
 }
 
 /// Returns the cache, and a state of it that is not older than the request.
-async fn proved_state(
-    read: &CachedRead<'_>,
-    plan: &ListPlan,
-) -> Result<(CacheHandle, Arc<State>), Reason> {
+async fn proved_state(read: &CachedRead<'_>) -> Result<(CacheHandle, Arc<State>), Reason> {
     let services = read.services;
     if !services.registry.availability().is_usable() {
         return Err(Reason::Consistent);
@@ -201,22 +205,15 @@ async fn proved_state(
         let state = handle.state_of(&fresh).ok_or(Reason::Unproved)?;
         return Ok((handle, state));
     }
-    let mut forwarding = services.list_times.expected(read.context.parts);
+    let forwarding = services.list_times.expected(read.context.parts);
     let starts_cache = forwarding.is_some()
         || services.registry.config().consistent_lists == ConsistentLists::Always;
     let handle = match starts_cache {
         true => read.cache().await.map(Some),
         false => read.running_cache(),
     };
-    let mut handle = handle.map_err(without_budget)?.ok_or(Reason::Consistent)?;
-    if !handle.is_ready() {
-        // The first list of the cache is the same list, and began earlier than this one would.
-        if plan.is_page() || !is_of_all(read, &handle) {
-            return Err(Reason::Consistent);
-        }
-        handle = read.ready_cache().await.map_err(without_budget)?;
-        forwarding = forwarding.max(Some(read.context.started.elapsed()));
-    }
+    let handle = handle.map_err(without_budget)?;
+    let handle = handle.filter(CacheHandle::is_ready).ok_or(Reason::Consistent)?;
     let (since, timeout) = (read.context.started, services.seams.freshness_timeout);
     let fresh = {
         let fresh = pin!(handle.consistent_state(since, forwarding, timeout));

@@ -177,10 +177,10 @@ async fn open(
         }
         Start::Now => begin_now(handle, filter),
         Start::ConsistentNow => {
-            let probe = handle.probe(read.services.seams.freshness_timeout);
-            let probe = pin!(read.while_usable(probe));
-            let probed = read.waiting(WaitCause::Freshness, probe).await?;
-            begin_after(handle, filter, probed.resource_version)
+            let revision = handle.upstream_resource_version(read.services.seams.freshness_timeout);
+            let revision = pin!(read.while_usable(revision));
+            let revision = read.waiting(WaitCause::Freshness, revision).await?;
+            begin_after(handle, filter, revision)
         }
     })
 }

@@ -3,7 +3,7 @@
 //!
 //! It has the stages through which the request went, and the state of its cache. It names nothing
 //! but the client's own request, and the cache only after the client was found to be allowed to
-//! read it. A request without the header costs one look-up.
+//! read it.
 
 use std::fmt::Write as _;
 use std::time::Duration;
