@@ -100,6 +100,7 @@ async fn a_restarted_root_answers_the_lists_of_all_leaves_by_few_probes() {
     let proxy = Proxy::before(upstream, "weirs-own", auto).await;
     let (api, requests) = (proxy.upstream.store(), proxy.upstream.requests());
     requests.reset();
+    let began = tokio::time::Instant::now();
     let slow = Action::DelayAnswer(Duration::from_millis(500));
     proxy.upstream.faults().add("list", "configmaps", 1, slow);
     let resume = |number: usize| {
@@ -138,7 +139,7 @@ async fn a_restarted_root_answers_the_lists_of_all_leaves_by_few_probes() {
         assert_eq!((response.status().as_u16(), cache_header(response.headers())), (200, "hit"));
     }
     let lists: Vec<_> = requests.recent().into_iter().filter(|it| it.verb == "list").collect();
-    assert!(requests.count("list", "configmaps") <= 5, "{lists:#?}");
+    assert!(requests.count("list", "configmaps") <= lists_max(began), "{lists:#?}");
     // The same bytes as the API server's, in each form.
     for form in ["application/json", "application/vnd.kubernetes.protobuf"] {
         let call = |query: &str| {
@@ -179,6 +180,7 @@ async fn the_leaves_of_a_restarted_root_cost_few_lists() {
     }
     root.stop().await;
     requests.reset();
+    let began = tokio::time::Instant::now();
     let _root = Proxy::before(Arc::clone(&upstream), "", |config| {
         auto(config);
         config.server.listeners[0] = ListenerConfig::Plain { address, proxies: Default::default() };
@@ -194,7 +196,13 @@ async fn the_leaves_of_a_restarted_root_cost_few_lists() {
         .await;
     }
     let lists: Vec<_> = requests.recent().into_iter().filter(|it| it.verb == "list").collect();
-    assert!(requests.count("list", "configmaps") <= 5, "{lists:#?}");
+    assert!(requests.count("list", "configmaps") <= lists_max(began), "{lists:#?}");
+}
+
+/// The list of the cache, two that verify it, and a probe each second, however long the machine
+/// takes.
+fn lists_max(began: tokio::time::Instant) -> u64 {
+    4 + began.elapsed().as_secs()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -121,9 +121,9 @@ pub(crate) async fn serve(read: &CachedRead<'_>, plan: ListPlan) -> Result<Respo
     }
 }
 
-/// Returns the response to a list that equals a probe, by a shared one that is sent after this call;
-/// `None` for any other list, and if no new cache runs. This needs no state, which may still be on
-/// its way.
+/// Returns the response to a list that equals a probe, by a shared one that is sent after this
+/// call; `None` for any other list, and if no new cache runs. This needs no state, which may still
+/// be on its way.
 async fn first_page(
     read: &CachedRead<'_>,
     plan: &ListPlan,
