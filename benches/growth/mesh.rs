@@ -16,7 +16,7 @@ use crate::memory::{peak, resident};
 use crate::readers::{Reader, read_all};
 use crate::source::Source;
 use crate::testbed::block_on;
-use crate::weir_process::Weir;
+use crate::weir_process::{Weir, free_address};
 
 const WATCHES: [usize; 4] = [100, 500, 2_000, 5_000];
 const OBJECTS: u64 = 1_000;
@@ -81,9 +81,15 @@ impl Deliveries {
 /// the first event, too.
 async fn deliver(count: usize, events_per_s: usize) -> (f64, f64, Deliveries) {
     let (source, kubeconfig) = Source::start(OBJECTS as usize, OBJECT_BYTES, false).await;
-    let weir = Weir::start(&kubeconfig, json!({"cache": {"verify": "off"}})).await;
+    let address = free_address();
+    let server = json!({
+        "listeners": [{"listen": format!("http://{address}")}],
+        "connectionsPerAddressMax": 20_000,
+    });
+    let sections = json!({"server": server, "cache": {"verify": "off"}});
+    let weir = Weir::start_at(address, &kubeconfig, sections).await;
     let mut watch = watch_one(weir.address, Representation::Protobuf).await;
-    let (pid, address, watches) = (weir.pid().to_string(), weir.address, count as f64);
+    let (pid, watches) = (weir.pid().to_string(), count as f64);
     let before = resident(&pid);
     let query = format!(
         "watch=1&resourceVersion={}&allowWatchBookmarks=true&timeoutSeconds=3600",
