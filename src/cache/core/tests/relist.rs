@@ -287,7 +287,7 @@ impl Client {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     /// A client disconnects after each event of a relist. It resumes at the cache with the relist,
     /// and at one with the continuous history.
