@@ -128,7 +128,7 @@ impl fmt::Debug for BearerToken {
 /// Reads the first `Authorization` header, even if it is empty and a second one is not.
 fn from_authorization(headers: &HeaderMap, memo: &TokenMemo) -> Bearer {
     let Some(value) = headers.get(AUTHORIZATION) else { return Bearer::None };
-    // What was read as a token once is the same token behind this prefix.
+    // The bytes after this prefix that were a token once are the same token again.
     let last = value.as_bytes().strip_prefix(USUAL_PREFIX).and_then(|token| memo.key_of(token));
     if last.is_some() {
         let span = USUAL_PREFIX.len()..value.len();

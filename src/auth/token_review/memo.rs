@@ -1,6 +1,6 @@
-//! The last accepted token of a connection with its keyed hash, so that a connection whose requests
-//! have the same token seldom parses and hashes it. To hash the token of a service account takes a
-//! quarter of the time of a GET from the cache.
+//! The last accepted token of a connection with its keyed hash. A connection whose requests have
+//! the same token need not parse and hash it for each. To hash the token of a service account takes
+//! a quarter of the time of a GET from the cache.
 //!
 //! A token is kept from its second use on: most connections of watches have no second request.
 //! One that no review has accepted is not kept, so that nobody unknown fills memory. Tokens are
