@@ -54,13 +54,13 @@ async fn measure(count: usize) -> [f64; 9] {
     [
         few.cpu_us,
         idle,
-        few.lag(50),
-        few.lag(99),
+        percentile(&few.lags, 50),
+        percentile(&few.lags, 99),
         many.cpu_us,
         many.per_s,
         peak,
-        many.lag(50),
-        many.lag(99),
+        percentile(&many.lags, 50),
+        percentile(&many.lags, 99),
     ]
 }
 
@@ -69,12 +69,6 @@ struct Deliveries {
     per_s: f64,
     /// Milliseconds from an event to its arrival at one more watch, sorted.
     lags: Vec<f64>,
-}
-
-impl Deliveries {
-    fn lag(&self, percent: usize) -> f64 {
-        percentile(&self.lags, percent)
-    }
 }
 
 /// Delivers `events_per_s` to `count` watches. Returns the memory of a watch at the most and before
