@@ -16,7 +16,7 @@ use weir::api::resource::Representation;
 use crate::client::{JSON, PROTOBUF, connect, get, is_hit};
 use crate::curve::{Curve, Law, Series, percentile};
 use crate::frames::{CHANGED, Kind, MICROS};
-use crate::source::{COLLECTION, Source};
+use crate::source::{COLLECTION, LIST_OF_ONE, Source};
 use crate::testbed::block_on;
 use crate::weir_process::Weir;
 
@@ -163,9 +163,7 @@ pub(crate) async fn watch_one(
     };
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        let list =
-            get(&connection, weir, accept, &format!("{COLLECTION}?resourceVersion=0&limit=1"))
-                .await;
+        let list = get(&connection, weir, accept, LIST_OF_ONE).await;
         let hit = is_hit(&list);
         list.into_body().collect().await.expect("a body");
         if hit {

@@ -30,6 +30,8 @@ use crate::frames::{Frames, Kind, Numbers};
 use crate::upstream::{Body, NEVER, forward};
 
 pub(crate) const COLLECTION: &str = "/api/v1/configmaps";
+/// A list of one object. A limit would be ignored at resourceVersion 0, as by kube-apiserver.
+pub(crate) const LIST_OF_ONE: &str = "/api/v1/namespaces/default/configmaps?resourceVersion=0&fieldSelector=metadata.name%3Dcm-0000000";
 /// The most events of one chunk, and the most chunks that wait for a connection: what waits longer
 /// is not offered yet.
 const CHUNK_MAX: usize = 256;
