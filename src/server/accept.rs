@@ -68,7 +68,7 @@ type Accepted<S, A> = (S, A, OwnedSemaphorePermit);
 struct Ready<I> {
     io: I,
     peer: Peer,
-    protocol: Protocol,
+    protocol: Protocol<I>,
     permit: Weak<ConnectionPermit>,
 }
 

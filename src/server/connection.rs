@@ -44,7 +44,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::seams::Seams;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::client::Client;
-use crate::server::connection::cork::Cork;
+use crate::server::connection::cork::{Cork, Keep};
 use crate::server::connection::http_limits::{HEAD_BYTES_MAX, IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
 use crate::server::connection::large_heads::LargeHeads;
 use crate::server::connection::list::ConnectionList;
@@ -64,12 +64,11 @@ pub(crate) struct ConnectionServer {
     abort: CancellationToken,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum Protocol<I> {
     /// HTTP/1.1, selected by ALPN.
     Http1,
     /// HTTP/2, selected by ALPN.
-    Http2,
+    Http2(Keep<I>),
     /// Detected from the first bytes: only HTTP/2 begins with its preface.
     Detect,
 }
@@ -95,8 +94,13 @@ impl ConnectionServer {
     /// front of the others, so that hyper would read a head of HTTP/1.1 in two steps and keep a
     /// buffer of 16 KiB for it instead of 8, and HTTP/2 would pass through another layer
     /// (`docs/decisions/client-connections.md`).
-    pub(crate) fn serve<I>(self, io: I, mut client: Client, protocol: Protocol, tasks: &TaskTracker)
-    where
+    pub(crate) fn serve<I>(
+        self,
+        io: I,
+        mut client: Client,
+        protocol: Protocol<I>,
+        tasks: &TaskTracker,
+    ) where
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let activity = ConnActivity::new();
@@ -140,7 +144,8 @@ impl ConnectionServer {
                 let graceful_shutdown = http1::UpgradeableConnection::graceful_shutdown;
                 tasks.spawn(ConnectionTask { connection, streams, cork, graceful_shutdown, abort });
             }
-            Protocol::Http2 => {
+            Protocol::Http2(keep) => {
+                cork.gather(keep);
                 let builder = http_limits::http2(streams.spawner());
                 let connection = Box::pin(builder.serve_connection(io, service));
                 let graceful_shutdown = http2::Connection::graceful_shutdown;

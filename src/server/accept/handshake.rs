@@ -11,8 +11,10 @@
 use crate::auth::peer::Peer;
 use crate::flow::overload::Stage;
 use crate::server::connection::Protocol;
+use crate::server::connection::cork::{RECORDS_BYTES_MAX, keep_records};
 use crate::server::metrics::ServerMetrics;
 use crate::server::overload::Overload;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -32,7 +34,7 @@ pub(in crate::server) async fn handshake<I>(
     stream: I,
     client: Option<SocketAddr>,
     gate: &HandshakeGate,
-) -> Result<Option<(TlsStream<I>, Peer, Protocol)>, GateFull>
+) -> Result<Option<(TlsStream<I>, Peer, Protocol<TlsStream<I>>)>, GateFull>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
@@ -42,11 +44,14 @@ where
     };
     let address = client.map(|client| client.ip());
     Ok(match shaken {
-        Ok(stream) => {
-            let tls = stream.get_ref().1;
+        Ok(mut stream) => {
+            let tls = stream.get_mut().1;
             let peer = Peer::new(tls.peer_certificates(), address);
             let protocol = match tls.alpn_protocol() {
-                Some(b"h2") => Protocol::Http2,
+                Some(b"h2") => {
+                    tls.set_buffer_limit(Some(RECORDS_BYTES_MAX));
+                    Protocol::Http2(keep_records)
+                }
                 Some(b"http/1.1") => Protocol::Http1,
                 _ => Protocol::Detect,
             };
@@ -64,7 +69,7 @@ async fn in_turn<I>(
     tls: &TlsAcceptor,
     stream: I,
     gate: &HandshakeGate,
-) -> Result<std::io::Result<TlsStream<I>>, GateFull>
+) -> Result<io::Result<TlsStream<I>>, GateFull>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {

@@ -9,10 +9,12 @@
 //!
 //! The cork stands above TLS: below it there would be as many records as before. A single request
 //! and a whole frame bypass the buffer, since there is nothing to join and a copy to save. So does
-//! HTTP/1.1, with every protocol that it is upgraded to (`docs/decisions/socket-writes.md`).
+//! HTTP/1.1, with every protocol that it is upgraded to (`docs/decisions/socket-writes.md`). If
+//! ALPN selected HTTP/2, rustls keeps the records of a poll, and one write of the socket takes them
+//! when the poll ends, or when four whole frames are kept.
 //!
-//! Back-pressure works as without a cork: once [`BUFFER_BYTES_MAX`] are buffered, writes are
-//! `Pending`. The pending write is the socket's own, so that the stall time-out of
+//! Back-pressure works as without a cork: once [`BUFFER_BYTES_MAX`] are buffered, or rustls is
+//! full, writes are `Pending`. The pending write is the socket's own, so that the stall time-out of
 //! [`crate::server::connection::permitted_io`] sees it. An error of the last write of a poll ends
 //! the connection at once. An idle connection holds no buffer.
 //!
@@ -23,7 +25,7 @@
 //! [`ConnActivity`] is taken under it, and a thread's spare buffer is taken and returned under it.
 
 use std::cell::Cell;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, Write as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -32,6 +34,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
 
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::wire::inbound::Inbound;
@@ -56,6 +59,8 @@ struct CorkedIo<I> {
     linger: Option<Linger>,
     /// Whether several requests are open on the connection.
     shared: bool,
+    /// Writes into TLS, which keeps the records until a flush.
+    keep: Option<Keep<I>>,
     buffer: Vec<u8>,
     /// How many bytes of `buffer` were written.
     written: usize,
@@ -73,6 +78,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
             activity,
             linger: None,
             shared: false,
+            keep: None,
             buffer: Vec::new(),
             written: 0,
             needs_flush: false,
@@ -85,8 +91,14 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
         self.0.lock().shared = shared;
     }
 
-    /// Writes what was buffered. Call this at the end of each poll of the connection's task, with
-    /// its result. The error is that of the write.
+    /// From now on, TLS keeps what is written, until it is full or the poll ends. Only for a
+    /// connection all of whose writes are followed by [`end_poll`](Self::end_poll).
+    pub(crate) fn gather(&self, keep: Keep<I>) {
+        self.0.lock().keep = Some(keep);
+    }
+
+    /// Writes what was buffered or kept. Call this at the end of each poll of the connection's
+    /// task, with its result. The error is that of the write.
     pub(crate) fn end_poll<T>(
         &self,
         polled: Poll<T>,
@@ -102,9 +114,19 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
 
 impl<I: AsyncWrite + Unpin> CorkedIo<I> {
     fn drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.write_buffer(context))?;
+        if self.needs_flush {
+            ready!(Pin::new(&mut self.io).poll_flush(context))?;
+            self.needs_flush = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn write_buffer(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.buffer.get(self.written..).filter(|rest| !rest.is_empty()) {
             self.needs_flush = true;
-            let written = ready!(Pin::new(&mut self.io).poll_write(context, rest))?;
+            let rest = [IoSlice::new(rest)];
+            let written = ready!(write(&mut self.io, self.keep, context, &rest))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -112,10 +134,6 @@ impl<I: AsyncWrite + Unpin> CorkedIo<I> {
         }
         return_spare(std::mem::take(&mut self.buffer));
         self.written = 0;
-        if self.needs_flush {
-            ready!(Pin::new(&mut self.io).poll_flush(context))?;
-            self.needs_flush = false;
-        }
         Poll::Ready(Ok(()))
     }
 
@@ -161,10 +179,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Cork<I> {
         }
         let bypass = length >= BYPASS_BYTES_MIN || !this.shared;
         if bypass || this.buffer.len() + length > BUFFER_BYTES_MAX {
-            ready!(this.drain(context))?;
+            ready!(this.write_buffer(context))?;
         }
         if bypass {
-            return Pin::new(&mut this.io).poll_write_vectored(context, slices);
+            this.needs_flush |= this.keep.is_some();
+            return write(&mut this.io, this.keep, context, slices);
         }
         this.append(slices);
         Poll::Ready(Ok(length))
@@ -174,10 +193,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Cork<I> {
         self.0.lock().io.is_write_vectored()
     }
 
-    /// Flushes only if nothing is buffered: the buffer is flushed at the end of the poll.
+    /// Flushes only if nothing is buffered or kept: that is flushed when the poll ends.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self.0.lock();
-        if !this.buffer.is_empty() {
+        if !this.buffer.is_empty() || (this.keep.is_some() && this.needs_flush) {
             return Poll::Ready(Ok(()));
         }
         ready!(Pin::new(&mut this.io).poll_flush(context))?;
@@ -196,6 +215,35 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Cork<I> {
         }
         this.linger.get_or_insert_with(Linger::new).poll(&mut this.io, context).map(Ok)
     }
+}
+
+/// Encrypts bytes and keeps the records. Returns the number of bytes taken: 0 if it is full.
+pub(crate) type Keep<I> = fn(&mut I, &[IoSlice<'_>]) -> io::Result<usize>;
+
+/// The [`Keep`] of rustls.
+pub(crate) fn keep_records<I>(
+    stream: &mut TlsStream<I>,
+    slices: &[IoSlice<'_>],
+) -> io::Result<usize> {
+    stream.get_mut().1.writer().write_vectored(slices)
+}
+
+/// Writes to the stream, or into TLS, which is flushed first if it is full.
+fn write<I: AsyncWrite + Unpin>(
+    io: &mut I,
+    keep: Option<Keep<I>>,
+    context: &mut Context<'_>,
+    slices: &[IoSlice<'_>],
+) -> Poll<io::Result<usize>> {
+    let Some(keep) = keep else {
+        return Pin::new(io).poll_write_vectored(context, slices);
+    };
+    let kept = keep(io, slices)?;
+    if kept > 0 {
+        return Poll::Ready(Ok(kept));
+    }
+    ready!(Pin::new(&mut *io).poll_flush(context))?;
+    Poll::Ready(keep(io, slices))
 }
 
 /// Discards what a client sends after its response, for a moment.
@@ -247,9 +295,12 @@ fn return_spare(mut buffer: Vec<u8>) {
     }
 }
 
-/// The limit of what a connection buffers while its socket is full: four TLS records, which is as
-/// much as rustls accepts at once and buffers itself.
+/// The limit of what a connection buffers while its socket is full: four TLS records, as many as
+/// rustls keeps.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
+/// The most bytes of records that rustls keeps of HTTP/2: four frames with their heads, each of
+/// which takes two records.
+pub(crate) const RECORDS_BYTES_MAX: usize = 4 * ((16 << 10) + 9 + 2 * 22);
 /// A write of this size is a whole frame and fills a TLS record.
 const BYPASS_BYTES_MIN: usize = 16 << 10;
 /// The longest time of lingering, as in Go's server (`rstAvoidanceDelay`).

@@ -14,6 +14,8 @@ use tokio::sync::Notify;
 
 use super::*;
 
+mod gathered;
+
 /// A socket that counts its writes and accepts at most `space` bytes.
 #[derive(Clone, Debug, Default)]
 struct Socket(Arc<Mutex<State>>);
@@ -86,6 +88,15 @@ impl AsyncWrite for Socket {
         Poll::Ready(Ok(taken))
     }
 
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let slices: Vec<&[u8]> = slices.iter().map(|slice| &**slice).collect();
+        self.poll_write(context, &slices.concat())
+    }
+
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().flushes += 1;
         Poll::Ready(Ok(()))
@@ -104,7 +115,11 @@ fn cork(socket: &Socket, shared: bool) -> Cork<Socket> {
 }
 
 /// Polls `connection` and ends each poll with the cork, as the task of a connection does.
-async fn drive<F: Future>(cork: &Cork<Socket>, connection: F) -> io::Result<F::Output> {
+async fn drive<I, F>(cork: &Cork<I>, connection: F) -> io::Result<F::Output>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+    F: Future,
+{
     let mut connection = pin!(connection);
     poll_fn(|context| {
         let polled = connection.as_mut().poll(context);
@@ -114,7 +129,10 @@ async fn drive<F: Future>(cork: &Cork<Socket>, connection: F) -> io::Result<F::O
 }
 
 /// Writes and flushes each piece, as h2 does with DATA frames.
-async fn write(mut cork: Cork<Socket>, pieces: &[Vec<u8>]) -> io::Result<()> {
+async fn write<I>(mut cork: Cork<I>, pieces: &[Vec<u8>]) -> io::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
     for piece in pieces {
         cork.write_all(piece).await?;
         cork.flush().await?;
