@@ -118,7 +118,7 @@ pub(crate) async fn warm_as(token: &str, weir: SocketAddr, collection: &str) {
     let connection = connect(weir).await;
     let deadline = Instant::now() + std::time::Duration::from_secs(30);
     loop {
-        let path = format!("{collection}?resourceVersion=0&limit=1");
+        let path = format!("{collection}?resourceVersion=0");
         let response = send_as(token, &connection, weir, &path).await;
         let (hit, headers) = (is_hit(&response), response.headers().clone());
         response.into_body().collect().await.expect("a body");

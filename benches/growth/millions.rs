@@ -32,7 +32,7 @@ pub(crate) fn grow() -> Curve {
         ("filling, ns of CPU", Some(Law::Constant)),
         ("listing again, ns of CPU", Some(Law::Constant)),
         // Each page counts the objects that follow it, as kube-apiserver's does.
-        ("a page of 500, us of CPU in all", Some(Law::Linear)),
+        ("a page of 500, µs of CPU in all", Some(Law::Linear)),
         ("the longest list of one object while it is listed again, ms in all", None),
     ];
     Curve::new(

@@ -44,7 +44,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::seams::Seams;
 use crate::server::connection::activity::ConnActivity;
 use crate::server::connection::client::Client;
-use crate::server::connection::cork::{Cork, Keep};
+use crate::server::connection::cork::{Cork, TlsWriter};
 use crate::server::connection::http_limits::{HEAD_BYTES_MAX, IDLE_TIMEOUT, SPAWN_QUEUE_MAX};
 use crate::server::connection::large_heads::LargeHeads;
 use crate::server::connection::list::ConnectionList;
@@ -68,7 +68,7 @@ pub(crate) enum Protocol<I> {
     /// HTTP/1.1, selected by ALPN.
     Http1,
     /// HTTP/2, selected by ALPN.
-    Http2(Keep<I>),
+    Http2(TlsWriter<I>),
     /// Detected from the first bytes: only HTTP/2 begins with its preface.
     Detect,
 }
@@ -144,8 +144,8 @@ impl ConnectionServer {
                 let graceful_shutdown = http1::UpgradeableConnection::graceful_shutdown;
                 tasks.spawn(ConnectionTask { connection, streams, cork, graceful_shutdown, abort });
             }
-            Protocol::Http2(keep) => {
-                cork.gather(keep);
+            Protocol::Http2(writer) => {
+                cork.set_tls_writer(writer);
                 let builder = http_limits::http2(streams.spawner());
                 let connection = Box::pin(builder.serve_connection(io, service));
                 let graceful_shutdown = http2::Connection::graceful_shutdown;

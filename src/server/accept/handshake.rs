@@ -11,7 +11,7 @@
 use crate::auth::peer::Peer;
 use crate::flow::overload::Stage;
 use crate::server::connection::Protocol;
-use crate::server::connection::cork::{RECORDS_BYTES_MAX, keep_records};
+use crate::server::connection::cork::{RECORDS_BYTES_MAX, write_records};
 use crate::server::metrics::ServerMetrics;
 use crate::server::overload::Overload;
 use std::io;
@@ -50,7 +50,7 @@ where
             let protocol = match tls.alpn_protocol() {
                 Some(b"h2") => {
                     tls.set_buffer_limit(Some(RECORDS_BYTES_MAX));
-                    Protocol::Http2(keep_records)
+                    Protocol::Http2(write_records)
                 }
                 Some(b"http/1.1") => Protocol::Http1,
                 _ => Protocol::Detect,

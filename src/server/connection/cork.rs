@@ -11,7 +11,7 @@
 //! and a whole frame bypass the buffer, since there is nothing to join and a copy to save. So does
 //! HTTP/1.1, with every protocol that it is upgraded to (`docs/decisions/socket-writes.md`). If
 //! ALPN selected HTTP/2, rustls keeps the records of a poll, and one write of the socket takes them
-//! when the poll ends, or when four whole frames are kept.
+//! when the poll ends, or when a write follows four whole frames.
 //!
 //! Back-pressure works as without a cork: once [`BUFFER_BYTES_MAX`] are buffered, or rustls is
 //! full, writes are `Pending`. The pending write is the socket's own, so that the stall time-out of
@@ -60,7 +60,7 @@ struct CorkedIo<I> {
     /// Whether several requests are open on the connection.
     shared: bool,
     /// Writes into TLS, which keeps the records until a flush.
-    keep: Option<Keep<I>>,
+    tls_writer: Option<TlsWriter<I>>,
     buffer: Vec<u8>,
     /// How many bytes of `buffer` were written.
     written: usize,
@@ -78,7 +78,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
             activity,
             linger: None,
             shared: false,
-            keep: None,
+            tls_writer: None,
             buffer: Vec::new(),
             written: 0,
             needs_flush: false,
@@ -93,8 +93,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Cork<I> {
 
     /// From now on, TLS keeps what is written, until it is full or the poll ends. Only for a
     /// connection all of whose writes are followed by [`end_poll`](Self::end_poll).
-    pub(crate) fn gather(&self, keep: Keep<I>) {
-        self.0.lock().keep = Some(keep);
+    pub(crate) fn set_tls_writer(&self, writer: TlsWriter<I>) {
+        self.0.lock().tls_writer = Some(writer);
     }
 
     /// Writes what was buffered or kept. Call this at the end of each poll of the connection's
@@ -126,7 +126,7 @@ impl<I: AsyncWrite + Unpin> CorkedIo<I> {
         while let Some(rest) = self.buffer.get(self.written..).filter(|rest| !rest.is_empty()) {
             self.needs_flush = true;
             let rest = [IoSlice::new(rest)];
-            let written = ready!(write(&mut self.io, self.keep, context, &rest))?;
+            let written = ready!(write(&mut self.io, self.tls_writer, context, &rest))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -182,8 +182,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Cork<I> {
             ready!(this.write_buffer(context))?;
         }
         if bypass {
-            this.needs_flush |= this.keep.is_some();
-            return write(&mut this.io, this.keep, context, slices);
+            this.needs_flush |= this.tls_writer.is_some();
+            return write(&mut this.io, this.tls_writer, context, slices);
         }
         this.append(slices);
         Poll::Ready(Ok(length))
@@ -193,10 +193,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Cork<I> {
         self.0.lock().io.is_write_vectored()
     }
 
-    /// Flushes only if nothing is buffered or kept: that is flushed when the poll ends.
+    /// Flushes only if nothing is buffered or kept: the end of the poll flushes that.
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self.0.lock();
-        if !this.buffer.is_empty() || (this.keep.is_some() && this.needs_flush) {
+        if !this.buffer.is_empty() || (this.tls_writer.is_some() && this.needs_flush) {
             return Poll::Ready(Ok(()));
         }
         ready!(Pin::new(&mut this.io).poll_flush(context))?;
@@ -217,11 +217,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Cork<I> {
     }
 }
 
-/// Encrypts bytes and keeps the records. Returns the number of bytes taken: 0 if it is full.
-pub(crate) type Keep<I> = fn(&mut I, &[IoSlice<'_>]) -> io::Result<usize>;
+/// Encrypts bytes and keeps the records. Returns the number of bytes taken: 0 if TLS is full.
+pub(crate) type TlsWriter<I> = fn(&mut I, &[IoSlice<'_>]) -> io::Result<usize>;
 
-/// The [`Keep`] of rustls.
-pub(crate) fn keep_records<I>(
+/// The [`TlsWriter`] of rustls.
+pub(crate) fn write_records<I>(
     stream: &mut TlsStream<I>,
     slices: &[IoSlice<'_>],
 ) -> io::Result<usize> {
@@ -231,19 +231,19 @@ pub(crate) fn keep_records<I>(
 /// Writes to the stream, or into TLS, which is flushed first if it is full.
 fn write<I: AsyncWrite + Unpin>(
     io: &mut I,
-    keep: Option<Keep<I>>,
+    writer: Option<TlsWriter<I>>,
     context: &mut Context<'_>,
     slices: &[IoSlice<'_>],
 ) -> Poll<io::Result<usize>> {
-    let Some(keep) = keep else {
+    let Some(writer) = writer else {
         return Pin::new(io).poll_write_vectored(context, slices);
     };
-    let kept = keep(io, slices)?;
+    let kept = writer(io, slices)?;
     if kept > 0 {
         return Poll::Ready(Ok(kept));
     }
     ready!(Pin::new(&mut *io).poll_flush(context))?;
-    Poll::Ready(keep(io, slices))
+    Poll::Ready(writer(io, slices))
 }
 
 /// Discards what a client sends after its response, for a moment.
@@ -295,11 +295,12 @@ fn return_spare(mut buffer: Vec<u8>) {
     }
 }
 
-/// The limit of what a connection buffers while its socket is full: four TLS records, as many as
-/// rustls keeps.
+/// The limit of what a connection buffers while its socket is full: four TLS records. rustls keeps
+/// about as many bytes again.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
-/// The most bytes of records that rustls keeps of HTTP/2: four frames with their heads, each of
-/// which takes two records.
+/// The limit of the records that rustls keeps of HTTP/2: four frames with their heads, in two
+/// records each. A record of TLS 1.3 adds 22 bytes. TLS 1.2 adds 29; four frames fit as well, since
+/// rustls compares the limit with the bytes before encryption.
 pub(crate) const RECORDS_BYTES_MAX: usize = 4 * ((16 << 10) + 9 + 2 * 22);
 /// A write of this size is a whole frame and fills a TLS record.
 const BYPASS_BYTES_MIN: usize = 16 << 10;

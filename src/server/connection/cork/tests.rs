@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::*;
 
-mod gathered;
+mod records;
 
 /// A socket that counts its writes and accepts at most `space` bytes.
 #[derive(Clone, Debug, Default)]

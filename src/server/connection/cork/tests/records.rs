@@ -19,7 +19,7 @@ const FRAME_BYTES: usize = (16 << 10) + 9;
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 const NOTHING: fn(&Socket) = |_| {};
 
-/// Returns a cork that gathers, over TLS over `socket`, and the client.
+/// Returns a cork over TLS over `socket`, and the client.
 async fn connect(socket: &Socket) -> (Cork<Tls>, ClientConnection) {
     let (ca, mut roots) = (Ca::new(), RootCertStore::empty());
     roots.add(CertificateDer::from_pem_slice(ca.pem.as_bytes()).unwrap()).unwrap();
@@ -39,7 +39,7 @@ async fn connect(socket: &Socket) -> (Cork<Tls>, ClientConnection) {
     tls.get_mut().1.set_buffer_limit(Some(RECORDS_BYTES_MAX));
     exchange(socket, &mut client);
     let cork = Cork::new(tls, ConnActivity::new(), 1 << 20);
-    cork.gather(keep_records);
+    cork.set_tls_writer(write_records);
     (cork, client)
 }
 
