@@ -89,6 +89,7 @@ async fn pages_of_shards_equal_the_upstreams() {
                 page = format!("continue={token}");
             }
         }
+        assert!(names > 0, "{more}");
         let whole = format!("{CONFIGMAPS}?resourceVersion=0{more}");
         let whole = equal(&proxy, &whole, FORMS[0]).await.json();
         assert_eq!(names, whole["items"].as_array().unwrap().len(), "{more}");
