@@ -92,21 +92,8 @@ async fn a_full_socket_stops_writes_over_tls_and_loses_nothing() {
             socket.change(|state| state.space = Some(0));
             let pieces = lengths.iter().cycle().zip(0..250_u8);
             let pieces: Vec<_> = pieces.map(|(length, byte)| vec![byte; *length]).collect();
-            let (expected, taken) = (pieces.concat(), Arc::new(AtomicUsize::new(0)));
-            let (count, writer) = (Arc::clone(&taken), cork.clone());
-            let driver = tokio::spawn(async move {
-                let written = async move {
-                    for piece in &pieces {
-                        write(writer.clone(), std::slice::from_ref(piece)).await.unwrap();
-                        count.fetch_add(piece.len(), Ordering::Relaxed);
-                    }
-                    std::future::pending::<()>().await
-                };
-                drive(&cork, written).await
-            });
-            for _ in 0..10 {
-                tokio::task::yield_now().await;
-            }
+            let expected = pieces.concat();
+            let (driver, taken) = begin_writes(cork, pieces).await;
             let taken = taken.load(Ordering::Relaxed);
             assert!(taken > 0, "{lengths:?}, shared: {shared}");
             assert!(taken <= BUFFER_BYTES_MAX + RECORDS_BYTES_MAX, "{taken} of {lengths:?}");
