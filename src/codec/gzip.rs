@@ -60,14 +60,16 @@ impl MemberWriter {
     }
 }
 
-/// Returns bytes as one gzip member. Short ones are not compressed: that takes longer to begin than
-/// to send them.
+/// Returns bytes as one gzip member of a watch. Its last block is empty, as the API server's is:
+/// Go passes on what the last block holds only when the next member begins, which may be minutes
+/// later. Short bytes are not compressed: that takes longer to begin than to send them.
 pub fn to_member(bytes: &[u8]) -> Bytes {
     if bytes.len() < COMPRESSED_BYTES_MIN {
         return member::stored(bytes);
     }
     let mut writer = MemberWriter::new();
-    let Ok(mut member) = writer.push(bytes).and_then(|()| writer.finish()) else {
+    let flushed = writer.push(bytes).and_then(|()| writer.0.flush());
+    let Ok(mut member) = flushed.and_then(|()| writer.finish()) else {
         return member::stored(bytes);
     };
     member.shrink_to_fit();
@@ -106,5 +108,20 @@ mod tests {
         decoder.read_to_end(&mut decoded).unwrap();
         assert_eq!(decoded, noise);
         assert!(decoder.into_inner().is_empty(), "one member");
+    }
+
+    #[test]
+    fn the_last_block_of_a_member_of_a_watch_is_empty() {
+        for length in [0, 1, COMPRESSED_BYTES_MIN - 1, COMPRESSED_BYTES_MIN, 70_000, 300_000] {
+            let bytes: Vec<u8> = (0..length).map(|n| (n * n % 251) as u8).collect();
+            let member = to_member(&bytes);
+            let (blocks, _checksum) = member.split_at(member.len() - 8);
+            let stored = blocks.strip_suffix(&[1, 0, 0, 0xff, 0xff]);
+            let before_last = stored.or_else(|| blocks.strip_suffix(&[3, 0])).unwrap();
+            assert!(before_last.ends_with(&[0, 0, 0xff, 0xff]), "{length} bytes end by a flush");
+            let mut decoded = Vec::new();
+            flate2::bufread::GzDecoder::new(&*member).read_to_end(&mut decoded).unwrap();
+            assert_eq!(decoded, bytes);
+        }
     }
 }

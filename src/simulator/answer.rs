@@ -34,7 +34,7 @@ pub(super) fn encoded(request: &Request, code: u16, form: &Form, body: Bytes) ->
         Media::Json => [body.as_ref(), b"\n"].concat(),
     };
     let mut response = if accepts_gzip(request) && body.len() > GZIP_THRESHOLD_BYTES {
-        let mut response = full(code, gzip(&body));
+        let mut response = full(code, gzip(&body, false));
         name_gzip(response.headers_mut());
         response
     } else {
@@ -155,10 +155,12 @@ pub(super) fn name_gzip(headers: &mut HeaderMap) {
     set(headers, header::VARY, "Accept-Encoding");
 }
 
-/// Compresses at the upstream's gzip level. Writing to memory does not fail.
-pub(super) fn gzip(body: &[u8]) -> Vec<u8> {
+/// Compresses at the upstream's gzip level. `flushes` is whether its last block is empty, as in a
+/// watch. Writing to memory does not fail.
+pub(super) fn gzip(body: &[u8], flushes: bool) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::new(1));
-    match encoder.write_all(body) {
+    let written = encoder.write_all(body);
+    match written.and_then(|()| if flushes { encoder.flush() } else { Ok(()) }) {
         Ok(()) => encoder.finish().unwrap_or_default(),
         Err(_) => Vec::new(),
     }

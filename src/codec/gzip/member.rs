@@ -45,12 +45,15 @@ pub(super) fn of_segment(segment: &Segment) -> Vec<Bytes> {
     vec![Bytes::from_static(&HEADER), segment.deflated.bytes().clone(), Bytes::from(last)]
 }
 
-/// Returns a member that does not compress its bytes.
+/// Returns a member of a watch that does not compress its bytes. Like a flush, the empty block
+/// after them has Go pass them on (see [`to_member`](super::to_member)).
 pub(super) fn stored(bytes: &[u8]) -> Bytes {
-    let blocks = 5 * (1 + bytes.len() / usize::from(u16::MAX));
+    let blocks = 5 * (3 + bytes.len() / usize::from(u16::MAX));
     let mut member = Vec::with_capacity(HEADER.len() + blocks + bytes.len() + 8);
     member.extend_from_slice(&HEADER);
-    store(bytes, true, &mut member);
+    store(bytes, false, &mut member);
+    store_block(&[], false, &mut member);
+    store_block(&[], true, &mut member);
     member.extend_from_slice(&Checksum::new(bytes).trailer());
     member.into()
 }
