@@ -121,14 +121,10 @@ fn measure(form: Form, rates: &[usize]) -> Vec<Cost> {
         let mut watch = watch_one(weir.address, form.representation).await;
         let mut costs = Vec::new();
         for rate in rates.iter().copied() {
-            let (before, start, writer) = (weir.cpu(), Instant::now(), Arc::clone(&source));
-            let sent = tokio::task::spawn_blocking(move || {
-                writer.send(rate, TIME, |number| event(form, number), DONE)
-            });
-            let mut lags = read_until_done(&mut watch, source.epoch()).await;
-            let seconds = start.elapsed().as_secs_f64();
-            let events = sent.await.expect("the writer ends") as f64;
-            lags.sort_by(f64::total_cmp);
+            let (before, start) = (weir.cpu(), Instant::now());
+            let event = move |number| event(form, number);
+            let (events, lags) = change(&source, (rate, TIME), event, &mut watch).await;
+            let (seconds, events) = (start.elapsed().as_secs_f64(), events as f64);
             let cpu_us = (weir.cpu() - before).as_secs_f64() * 1e6 / events;
             costs.push(Cost { cpu_us, applied_per_s: events / seconds, lags });
         }
@@ -179,8 +175,28 @@ pub(crate) async fn watch_one(
     watch
 }
 
+/// Offers `rate` events a second for `time`. Returns their number, and the milliseconds from each
+/// of the first object until `watch` shows it, sorted.
+pub(crate) async fn change(
+    source: &Arc<Source>,
+    (rate, time): (usize, Duration),
+    event: impl Fn(u64) -> (Kind, u64) + Send + 'static,
+    watch: &mut Response<Incoming>,
+) -> (usize, Vec<f64>) {
+    let writer = Arc::clone(source);
+    let sent = tokio::task::spawn_blocking(move || writer.send(rate, time, event, DONE));
+    let mut lags = read_until_done(watch, source.epoch()).await;
+    lags.sort_by(f64::total_cmp);
+    (sent.await.expect("the writer ends"), lags)
+}
+
+/// The n-th of events of which every second one is of the first of this number of objects.
+pub(crate) fn every_second_is_of_first(objects: usize) -> impl Fn(u64) -> (Kind, u64) {
+    move |number| (Kind::Modified, number * (number % 2) % objects as u64)
+}
+
 /// Reads the watch until the last event. Returns the milliseconds from the offer of each on.
-pub(crate) async fn read_until_done(watch: &mut Response<Incoming>, epoch: Instant) -> Vec<f64> {
+async fn read_until_done(watch: &mut Response<Incoming>, epoch: Instant) -> Vec<f64> {
     let mut lags = Vec::new();
     loop {
         let frame = watch.body_mut().frame().await.expect("the watch continues");

@@ -2,7 +2,6 @@
 //! of its own, while objects change. Every watch must get every event, also where more events are
 //! offered than the processors can deliver.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -10,8 +9,7 @@ use tokio::time::sleep;
 use weir::api::resource::Representation;
 
 use crate::curve::{Curve, Law, percentile};
-use crate::frames::Kind;
-use crate::ingest::{DONE, read_until_done, watch_one};
+use crate::ingest::{change, every_second_is_of_first, watch_one};
 use crate::memory::{peak, resident};
 use crate::readers::{Reader, read_all};
 use crate::source::Source;
@@ -19,13 +17,11 @@ use crate::testbed::block_on;
 use crate::weir_process::{Weir, free_address};
 
 const WATCHES: [usize; 4] = [100, 500, 2_000, 5_000];
-const OBJECTS: u64 = 1_000;
+const OBJECTS: usize = 1_000;
 const OBJECT_BYTES: usize = 4_000;
 const TIME: Duration = Duration::from_secs(15);
 /// Deliveries a second: what a core can do, and more than two can.
 const DELIVERIES_PER_S: [usize; 2] = [20_000, 200_000];
-/// One of this number of events is of the object whose events show the lag.
-const EVENTS_PER_WATCHED: u64 = 2;
 
 pub(crate) fn grow() -> Curve {
     let names = [
@@ -74,7 +70,7 @@ struct Deliveries {
 /// Delivers `events_per_s` to `count` watches. Returns the memory of a watch at the most and before
 /// the first event, too.
 async fn deliver(count: usize, events_per_s: usize) -> (f64, f64, Deliveries) {
-    let (source, kubeconfig) = Source::start(OBJECTS as usize, OBJECT_BYTES, false).await;
+    let (source, kubeconfig) = Source::start(OBJECTS, OBJECT_BYTES, false).await;
     let address = free_address();
     let server = json!({
         "listeners": [{"listen": format!("http://{address}")}],
@@ -95,21 +91,12 @@ async fn deliver(count: usize, events_per_s: usize) -> (f64, f64, Deliveries) {
     let idle = (resident(&pid) - before) / watches;
     let cpu = weir.cpu();
     let reading = tokio::task::spawn_blocking(|| read_all(readers, f64::INFINITY));
-    let writer = Arc::clone(&source);
-    let sent = tokio::task::spawn_blocking(move || {
-        let event = |number: u64| match number.is_multiple_of(EVENTS_PER_WATCHED) {
-            true => (Kind::Modified, 0),
-            false => (Kind::Modified, number % OBJECTS),
-        };
-        writer.send(events_per_s, TIME, event, DONE)
-    });
     let begun = source.epoch().elapsed();
-    let mut lags = read_until_done(&mut watch, source.epoch()).await;
-    let events = sent.await.expect("the writer ends");
+    let event = every_second_is_of_first(OBJECTS);
+    let (events, lags) = change(&source, (events_per_s, TIME), event, &mut watch).await;
     let read = reading.await.expect("the clients end");
     assert!(read.iter().all(|read| *read == events), "every watch has every event");
     let seconds = (source.epoch().elapsed() - begun).as_secs_f64();
-    lags.sort_by(f64::total_cmp);
     let deliveries = events as f64 * watches;
     let cpu_us = (weir.cpu() - cpu).as_secs_f64() * 1e6 / deliveries;
     let deliveries = Deliveries { cpu_us, per_s: deliveries / seconds, lags };

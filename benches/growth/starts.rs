@@ -1,15 +1,13 @@
 //! Many clients that read their initial events for minutes, each through a link of 1 Mbit/s, and
 //! one beside them that reads at once. Every client must get all objects and all later events.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use weir::api::resource::Representation;
 
 use crate::curve::{Curve, Law, percentile};
-use crate::frames::Kind;
-use crate::ingest::{DONE, read_until_done, watch_one};
+use crate::ingest::{change, every_second_is_of_first, watch_one};
 use crate::memory::{peak, resident};
 use crate::readers::{Reader, read_all};
 use crate::source::Source;
@@ -26,8 +24,6 @@ const TIME: Duration = Duration::from_secs(165);
 const EVENTS_PER_S: usize = 10;
 /// The events of the time in which the clients begin.
 const BEGIN_EVENTS_MAX: usize = 2 * EVENTS_PER_S;
-/// One of this number of events is of the object that the fast client watches.
-const EVENTS_PER_WATCHED: u64 = 2;
 
 pub(crate) fn grow() -> Curve {
     let names = [
@@ -59,23 +55,14 @@ fn measure(count: usize) -> [f64; 5] {
             read_all(clients, BYTES_PER_S)
         });
         opened.1.await.expect("all are opened");
-        let writer = Arc::clone(&source);
-        let sent = tokio::task::spawn_blocking(move || {
-            let event = |number: u64| match number.is_multiple_of(EVENTS_PER_WATCHED) {
-                true => (Kind::Modified, 0),
-                false => (Kind::Modified, number % OBJECTS as u64),
-            };
-            writer.send(EVENTS_PER_S, TIME, event, DONE)
-        });
-        let mut lags = read_until_done(&mut watch, source.epoch()).await;
-        let events = sent.await.expect("the writer ends");
+        let event = every_second_is_of_first(OBJECTS);
+        let (events, lags) = change(&source, (EVENTS_PER_S, TIME), event, &mut watch).await;
         let read = clients.await.expect("the clients end");
         assert!(source.resource_version() >= first + events as u64);
         // The first events may be in the initial state of the clients that were opened last.
         let all = OBJECTS + events;
         let complete = read.iter().filter(|read| (all - BEGIN_EVENTS_MAX..=all).contains(read));
         assert_eq!(complete.count(), count, "clients that have all objects and events");
-        lags.sort_by(f64::total_cmp);
         let lag = |percent| percentile(&lags, percent);
         let clients = count as f64;
         [
