@@ -417,6 +417,10 @@ fn compressed_watches_share_their_bytes() {
     let shared = one.iter().zip(&other).filter(|(one, other)| one.as_ptr() == other.as_ptr());
     assert!(shared.count() * 2 >= one.len(), "segments and frames, and the header of a member");
     assert!(segments.totals().0 >= 2, "several runs");
+    // Go waits for the next member where the last block is not empty, or follows no flush.
+    let is_last_block = |piece: &Bytes| piece.starts_with(&[1, 0, 0, 0xff, 0xff]);
+    let mut ends = one.windows(2).filter(|pair| is_last_block(&pair[1])).peekable();
+    assert!(ends.peek().is_some() && ends.all(|pair| pair[0].ends_with(&[0, 0, 0xff, 0xff])));
 }
 
 /// Returns the pieces of all batches until nothing is left to read.
