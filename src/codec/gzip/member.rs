@@ -17,10 +17,10 @@ pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes>
     let (head, tail, separator) = (&list.head, &list.tail, list.format.separator());
     let mut chunks = Vec::with_capacity(segments.len() * 2 + 2);
     let mut first = HEADER.to_vec();
-    store(head, false, &mut first);
+    store(head, &mut first);
     chunks.push(Bytes::from(first));
     let mut between = Vec::new();
-    store(separator, false, &mut between);
+    store(separator, &mut between);
     let (between, between_checksum) = (Bytes::from(between), Checksum::new(separator));
     let mut checksum = Checksum::new(head);
     for (index, segment) in segments.iter().enumerate() {
@@ -32,16 +32,15 @@ pub(super) fn build(list: &SplicedList, segments: &[Arc<Segment>]) -> Vec<Bytes>
         checksum = checksum.append(segment.checksum);
     }
     let mut last = Vec::new();
-    store(tail, true, &mut last);
-    last.extend_from_slice(&checksum.append(Checksum::new(tail)).trailer());
+    store(tail, &mut last);
+    end(checksum.append(Checksum::new(tail)), &mut last);
     chunks.push(Bytes::from(last));
     chunks
 }
 
 pub(super) fn of_segment(segment: &Segment) -> Vec<Bytes> {
     let mut last = Vec::new();
-    store(b"", true, &mut last);
-    last.extend_from_slice(&segment.checksum.trailer());
+    end(segment.checksum, &mut last);
     vec![Bytes::from_static(&HEADER), segment.deflated.bytes().clone(), Bytes::from(last)]
 }
 
@@ -51,22 +50,21 @@ pub(super) fn stored(bytes: &[u8]) -> Bytes {
     let blocks = 5 * (3 + bytes.len() / usize::from(u16::MAX));
     let mut member = Vec::with_capacity(HEADER.len() + blocks + bytes.len() + 8);
     member.extend_from_slice(&HEADER);
-    store(bytes, false, &mut member);
+    store(bytes, &mut member);
     store_block(&[], false, &mut member);
-    store_block(&[], true, &mut member);
-    member.extend_from_slice(&Checksum::new(bytes).trailer());
+    end(Checksum::new(bytes), &mut member);
     member.into()
 }
 
-/// Appends stored blocks; `is_last` marks the last one as the last of the member.
-fn store(bytes: &[u8], is_last: bool, out: &mut Vec<u8>) {
-    let mut blocks = bytes.chunks(usize::from(u16::MAX)).peekable();
-    if blocks.peek().is_none() && is_last {
-        store_block(&[], true, out);
-    }
-    while let Some(block) = blocks.next() {
-        store_block(block, is_last && blocks.peek().is_none(), out);
-    }
+/// Appends stored blocks.
+fn store(bytes: &[u8], out: &mut Vec<u8>) {
+    bytes.chunks(usize::from(u16::MAX)).for_each(|block| store_block(block, false, out));
+}
+
+/// Ends a member. Its last block is empty.
+fn end(checksum: Checksum, out: &mut Vec<u8>) {
+    store_block(&[], true, out);
+    out.extend_from_slice(&checksum.trailer());
 }
 
 fn store_block(bytes: &[u8], is_last: bool, out: &mut Vec<u8>) {
