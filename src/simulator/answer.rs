@@ -34,7 +34,7 @@ pub(super) fn encoded(request: &Request, code: u16, form: &Form, body: Bytes) ->
         Media::Json => [body.as_ref(), b"\n"].concat(),
     };
     let mut response = if accepts_gzip(request) && body.len() > GZIP_THRESHOLD_BYTES {
-        let mut response = full(code, gzip(&body, false));
+        let mut response = full(code, gzip(&body));
         name_gzip(response.headers_mut());
         response
     } else {
@@ -155,12 +155,11 @@ pub(super) fn name_gzip(headers: &mut HeaderMap) {
     set(headers, header::VARY, "Accept-Encoding");
 }
 
-/// Compresses at the upstream's gzip level. `flushes` is whether its last block is empty, as in a
-/// watch. Writing to memory does not fail.
-pub(super) fn gzip(body: &[u8], flushes: bool) -> Vec<u8> {
+/// Compresses at the upstream's gzip level. The last block is empty, as in the upstream's watches.
+/// Writing to memory does not fail.
+pub(super) fn gzip(body: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::new(1));
-    let written = encoder.write_all(body);
-    match written.and_then(|()| if flushes { encoder.flush() } else { Ok(()) }) {
+    match encoder.write_all(body).and_then(|()| encoder.flush()) {
         Ok(()) => encoder.finish().unwrap_or_default(),
         Err(_) => Vec::new(),
     }

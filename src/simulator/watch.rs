@@ -109,7 +109,7 @@ pub(super) async fn watch(
             frames.push(next);
         }
         let frames: Result<Vec<Bytes>, _> = frames.into_iter().collect();
-        let member = frames.map(|frames| answer::gzip(&frames.concat(), true));
+        let member = frames.map(|frames| answer::gzip(&frames.concat()));
         Some((member.map(|member| Frame::data(member.into())), receiver))
     });
     let mut response = Response::new(StreamBody::new(stream).boxed_unsync());
