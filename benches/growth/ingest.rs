@@ -192,7 +192,10 @@ pub(crate) async fn change(
 
 /// The n-th of events of which every second one is of the first of this number of objects.
 pub(crate) fn every_second_is_of_first(objects: usize) -> impl Fn(u64) -> (Kind, u64) {
-    move |number| (Kind::Modified, number * (number % 2) % objects as u64)
+    move |number| {
+        let object = if number.is_multiple_of(2) { 0 } else { number % objects as u64 };
+        (Kind::Modified, object)
+    }
 }
 
 /// Reads the watch until the last event. Returns the milliseconds from the offer of each on.

@@ -140,8 +140,8 @@ where
     Ok(())
 }
 
-/// Writes `pieces` in the task of a connection, until it has to wait. Returns the task, and how
-/// many bytes were taken so far.
+/// Writes `pieces` in the task of a connection, until it has to wait. Returns the task, and the
+/// number of bytes that the cork has taken.
 async fn begin_writes<I>(
     cork: Cork<I>,
     pieces: Vec<Vec<u8>>,
