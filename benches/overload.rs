@@ -18,7 +18,7 @@ mod client;
 mod cpu;
 #[path = "overload/crowd.rs"]
 mod crowd;
-#[path = "overload/floor.rs"]
+#[path = "support/floor.rs"]
 mod floor;
 #[path = "overload/group.rs"]
 mod group;
@@ -51,7 +51,7 @@ async fn main() {
         return crowd::run(address.parse().expect("an address")).await;
     }
     if asked.first().is_some_and(|argument| argument == floor::FLOOR) {
-        floor::run().await;
+        rows::run_floor().await;
     }
     let is_asked = |row: &str| asked.is_empty() || asked.iter().any(|argument| argument == row);
     let upstream = upstream().await;

@@ -15,7 +15,7 @@
 
 #[path = "support/cpu.rs"]
 mod cpu;
-#[path = "shedding/floor.rs"]
+#[path = "support/floor.rs"]
 mod floor;
 #[path = "shedding/load.rs"]
 mod load;
@@ -45,7 +45,7 @@ async fn main() {
     let words: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     if words.first().is_some_and(|word| word == floor::FLOOR) {
-        floor::run().await;
+        memory::run_floor().await;
     }
     let is_wanted = |name: &str| words.is_empty() || words.iter().any(|word| word == name);
     let upstream = Upstream::start().await;

@@ -1,10 +1,19 @@
 //! The rows of the bench.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1::Builder;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -12,7 +21,7 @@ use weir::simulator::Simulator;
 
 use crate::client::{Client, LIST, LIST_FORWARDED, Latencies, POD, POD_FORWARDED, Steady, steady};
 use crate::crowd::Crowd;
-use crate::floor::Floor;
+use crate::floor::{self, Floor};
 use crate::group::Group;
 use crate::{USERS, weir};
 
@@ -285,3 +294,27 @@ const BURST: u32 = 150;
 const FLOODING: usize = 16;
 /// The limit of file descriptors of the row `refusals`.
 const DESCRIPTORS: usize = 256;
+
+/// Runs as the floor: refuses every request in the same words. The rest of the CPU time of a refusal
+/// is Weir's own.
+pub(crate) async fn run_floor() -> ! {
+    let listener = floor::listen().await;
+    loop {
+        let (tcp, _) = listener.accept().await.expect("a connection");
+        tcp.set_nodelay(true).expect("a socket");
+        let refuse = service_fn(|_: Request<Incoming>| async {
+            let response = Response::builder()
+                .status(StatusCode::TOO_MANY_REQUESTS)
+                .header(CONTENT_TYPE, "application/json")
+                .header(RETRY_AFTER, "1")
+                .body(Full::new(Bytes::from_static(STATUS)))
+                .expect("a response");
+            Ok::<_, Infallible>(response)
+        });
+        tokio::spawn(async move {
+            drop(Builder::new().serve_connection(TokioIo::new(tcp), refuse).await);
+        });
+    }
+}
+
+const STATUS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too many requests, please try again later","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#;

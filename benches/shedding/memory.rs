@@ -1,13 +1,18 @@
 //! The memory of requests that wait, and of flow control that has nothing to do.
 
+use std::convert::Infallible;
 use std::fs;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::Empty;
+use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper::server::conn::http2 as server;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::Target;
-use crate::floor::Floor;
+use crate::floor::{self, Floor};
 use crate::rows::introduce;
 use crate::upstream::{GET, USERS, Upstream, user_token};
 use crate::weir_process::{Weir, free_address};
@@ -187,4 +192,22 @@ async fn connect(weir: SocketAddr) -> SendRequest<Empty<Bytes>> {
     let (sender, connection) = handshake.await.expect("HTTP/2");
     tokio::spawn(async move { drop(connection.await) });
     sender
+}
+
+/// Runs as the floor: accepts HTTP/2, and answers nothing. Weir itself takes all memory that its
+/// requests need beyond that.
+pub(crate) async fn run_floor() -> ! {
+    let listener = floor::listen().await;
+    loop {
+        let (tcp, _) = listener.accept().await.expect("a connection");
+        let wait = service_fn(|request: Request<Incoming>| async move {
+            let _request = request;
+            pending::<Result<Response<Empty<Bytes>>, Infallible>>().await
+        });
+        tokio::spawn(async move {
+            let mut builder = server::Builder::new(TokioExecutor::new());
+            builder.max_concurrent_streams(1_000);
+            drop(builder.serve_connection(TokioIo::new(tcp), wait).await);
+        });
+    }
 }

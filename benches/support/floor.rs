@@ -1,18 +1,9 @@
-//! The memory of requests that wait in a server that does nothing else: hyper, as a process of its
-//! own. Weir itself takes all memory that its requests need beyond that.
+//! A server that does nothing but a bench's floor, as a process of its own: the bench starts itself
+//! again with [`FLOOR`] as its argument, and listens by [`listen`] there.
 
-use std::convert::Infallible;
-use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Stdio;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Empty;
-use hyper::body::Incoming;
-use hyper::server::conn::http2::Builder;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
@@ -43,20 +34,9 @@ impl Floor {
     }
 }
 
-/// Runs as that process: accepts HTTP/2, and answers nothing.
-pub(crate) async fn run() -> ! {
+/// Listens, as that process, and tells the bench where.
+pub(crate) async fn listen() -> TcpListener {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     println!("{}", listener.local_addr().expect("its address"));
-    loop {
-        let (tcp, _) = listener.accept().await.expect("a connection");
-        let wait = service_fn(|request: Request<Incoming>| async move {
-            let _request = request;
-            pending::<Result<Response<Empty<Bytes>>, Infallible>>().await
-        });
-        tokio::spawn(async move {
-            let mut builder = Builder::new(TokioExecutor::new());
-            builder.max_concurrent_streams(1_000);
-            drop(builder.serve_connection(TokioIo::new(tcp), wait).await);
-        });
-    }
+    listener
 }
