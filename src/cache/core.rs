@@ -17,7 +17,6 @@ mod history;
 mod inner;
 mod lag;
 mod limits;
-mod now;
 mod objects;
 pub mod page_comparison;
 mod reader;

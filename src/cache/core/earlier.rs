@@ -17,8 +17,7 @@ use std::sync::Arc;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::change::Change;
-use crate::cache::core::event::Event;
-use crate::cache::core::now::Now;
+use crate::cache::core::event::{Event, Now};
 use crate::cache::core::state::State;
 use crate::cache::core::store::Store;
 use crate::codec::object::{Key, Object};

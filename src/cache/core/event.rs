@@ -7,17 +7,21 @@
 //! are boxed, since most events never need them.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::api::media_type::View;
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::filter::WatchFilter;
-use crate::cache::core::now::Now;
 use crate::codec::attrs::Attrs;
 use crate::codec::frame::{self, EventType};
 use crate::codec::gzip;
 use crate::codec::object::Object;
+
+/// The time since a fixed start of the caller's choice. Callers pass it: the core reads no clock.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Now(pub Duration);
 
 /// The watchers that an event is for. A relist makes two events of one changed object: the first,
 /// for the watchers whose selector no longer matches, comes before everything that is new.

@@ -32,9 +32,8 @@ use std::sync::Arc;
 use imbl::Vector;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::event::Event;
+use crate::cache::core::event::{Event, Now};
 use crate::cache::core::limits::WindowLimits;
-use crate::cache::core::now::Now;
 use crate::cache::core::refusal::WatchRefusal;
 use crate::cache::core::relist::RelistSpan;
 

@@ -45,9 +45,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::api::resource_version::ResourceVersion;
-use crate::cache::core::event::Event;
+use crate::cache::core::event::{Event, Now};
 use crate::cache::core::limits::WindowLimits;
-use crate::cache::core::now::Now;
 use crate::cache::core::store::Store;
 use crate::codec::object::Object;
 

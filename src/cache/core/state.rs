@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::change::Change;
-use crate::cache::core::event::Event;
+use crate::cache::core::event::{Event, Now};
 use crate::cache::core::filter::WatchFilter;
 use crate::cache::core::history::{History, HistoryBaseline};
 use crate::cache::core::limits::WindowLimits;
-use crate::cache::core::now::Now;
 use crate::cache::core::relist::{self, Difference, Discontinuity};
 use crate::cache::core::store::Store;
 use crate::cache::core::unreadable::UnreadableObjects;

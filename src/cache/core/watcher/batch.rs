@@ -7,8 +7,7 @@ use smallvec::SmallVec;
 
 use crate::api::resource_version::ResourceVersion;
 use crate::cache::core::cursor::EndCause;
-use crate::cache::core::event::Event;
-use crate::cache::core::now::Now;
+use crate::cache::core::event::{Event, Now};
 use crate::cache::core::state::State;
 use crate::codec::rope::Rope;
 
