@@ -3,10 +3,10 @@
 //! one gets, nor what Weir's identity gets.
 
 use serde_json::{Value, json};
-use weir::simulator::{Action, Cut, Rule, Simulator, SimulatorOptions, User};
+use weir::simulator::{Action, Cut, Rule, Simulator, User};
 
 use crate::client::{Answer, Call, Next, Watch};
-use crate::harness::{Proxy, as_gateway, seed};
+use crate::harness::{Proxy, as_gateway, upstream_of};
 use crate::wait::eventually;
 
 const WIDGETS: &str = "/apis/example.com/v1/widgets";
@@ -22,9 +22,7 @@ async fn upstream(weir: User) -> Simulator {
         User::with_rules("alices", "alice", vec![read()]),
         User::with_rules("bobs", "bob", vec![read()]),
     ];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(users).await;
     for (version, kind) in [("example.com/v1", "Widget"), ("apps/v1", "Deployment")] {
         let (group, _) = version.split_once('/').unwrap();
         upstream.aggregate(group, "v1", move |user, path| {

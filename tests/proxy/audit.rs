@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 use weir::config::{AuditOutput, AuditRule};
-use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
+use weir::simulator::Rule;
 
 use crate::client::{Call, Watch};
-use crate::harness::{Proxy, as_gateway, seed};
+use crate::harness::{Proxy, alice_and_bob, as_gateway, upstream_of};
 use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
@@ -19,14 +19,7 @@ const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroup
 
 async fn gateway(log: &Path) -> Proxy {
     let read = Rule::new(&["get", "list", "watch"], &["configmaps"], &["ns1"]);
-    let users = vec![
-        User::admin("weirs-own", "weir"),
-        User::with_rules("alices", "alice", vec![read]),
-        User::with_rules("bobs", "bob", Vec::new()),
-    ];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(alice_and_bob(vec![read])).await;
     Proxy::before(upstream, "weirs-own", |config| {
         as_gateway(config);
         config.audit.output = Some(AuditOutput::File(log.to_owned()));

@@ -10,7 +10,7 @@ use weir::config::Config;
 use weir::simulator::{Action, Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{Answer, Call};
-use crate::harness::{POD, Proxy, as_gateway, configmap, seed};
+use crate::harness::{POD, Proxy, as_gateway, configmap, seed, upstream_of};
 use crate::wait::eventually;
 
 const CONFIG_MAPS: &str = "/api/v1/configmaps";
@@ -331,9 +331,7 @@ async fn gateway(grace: Duration) -> Proxy {
     let read = Rule::new(&["get", "list", "watch"], &["configmaps"], &["ns1"]);
     let users =
         vec![User::admin("weirs-own", "weir"), User::with_rules("alices", "alice", vec![read])];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(users).await;
     Proxy::before(upstream, "weirs-own", |config| {
         as_gateway(config);
         config.authentication.tokens.ttl = Duration::from_secs(1);

@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::Value;
 use weir::config::{Config, ConsistentLists};
-use weir::simulator::{Action, Balancing, Rule, Simulator, SimulatorOptions, User};
+use weir::simulator::{Action, Balancing, Rule, Simulator, SimulatorOptions};
 
 use crate::client::{Answer, Call};
-use crate::harness::{Proxy, as_gateway, configmap, pod, seed};
+use crate::harness::{Proxy, alice_and_bob, as_gateway, configmap, pod, seed, upstream_of};
 use crate::wait::eventually;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
@@ -206,14 +206,7 @@ async fn while_the_upstream_is_away_consistent_lists_are_unavailable() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn users_get_consistent_lists_of_what_they_may_list() {
     let read = Rule::new(&["list"], &["configmaps"], &["ns1"]);
-    let users = vec![
-        User::admin("weirs-own", "weir"),
-        User::with_rules("alices", "alice", vec![read]),
-        User::with_rules("bobs", "bob", Vec::new()),
-    ];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(alice_and_bob(vec![read])).await;
     let proxy = Proxy::before(upstream, "weirs-own", |config| {
         as_gateway(config);
         config.cache.consistent_lists = ConsistentLists::Always;

@@ -4,10 +4,10 @@
 use http::Method;
 use serde_json::Value;
 use weir::config::{AdminDetail, Config, FlowControlMode};
-use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
+use weir::simulator::{Rule, Simulator, User};
 
 use crate::client::{self, Call, Watch};
-use crate::harness::{Proxy, as_gateway, configmap, seed};
+use crate::harness::{Proxy, as_gateway, configmap, upstream_of};
 use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps";
@@ -21,10 +21,7 @@ pub(crate) async fn upstream_of_readers() -> Simulator {
         User::with_rules("alices", "alice", read()),
         User::with_rules("bobs", "bob", read()),
     ];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
-    upstream
+    upstream_of(users).await
 }
 
 /// Starts a gateway before such an upstream.

@@ -6,10 +6,10 @@ use std::num::Wrapping;
 use http::StatusCode;
 use serde_json::{Value, json};
 use weir::config::{Config, FilteredLists};
-use weir::simulator::{Simulator, SimulatorOptions, User};
+use weir::simulator::User;
 
 use crate::client::{Answer, Call, Next, Watch};
-use crate::harness::{Proxy, as_gateway, configmap, seed};
+use crate::harness::{Proxy, as_gateway, configmap, upstream_of};
 use crate::wait::eventually;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -21,9 +21,7 @@ async fn gateway(adjust: impl FnOnce(&mut Config)) -> Proxy {
     let mut users: Vec<_> =
         names.iter().map(|name| User::with_rules(name, name, Vec::new())).collect();
     users.push(User::admin("weirs-own", "weir"));
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(users).await;
     Proxy::before(upstream, "weirs-own", |config| {
         as_gateway(config);
         config.authorization.rbac.enabled = true;

@@ -9,10 +9,10 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
-use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
+use weir::simulator::Rule;
 
 use crate::client::{Answer, Call, within};
-use crate::harness::{POD, Proxy, as_gateway, seed};
+use crate::harness::{POD, Proxy, alice_and_bob, as_gateway, upstream_of};
 use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
@@ -23,14 +23,7 @@ const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroup
 async fn gateway() -> Proxy {
     let read = Rule::new(&["get", "list", "watch"], &["configmaps", "pods"], &["ns1"]);
     let execute = Rule::new(&["*"], &["pods/exec", "pods/attach"], &["ns1"]);
-    let users = vec![
-        User::admin("weirs-own", "weir"),
-        User::with_rules("alices", "alice", vec![read, execute]),
-        User::with_rules("bobs", "bob", Vec::new()),
-    ];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(alice_and_bob(vec![read, execute])).await;
     Proxy::before(upstream, "weirs-own", as_gateway).await
 }
 

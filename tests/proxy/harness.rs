@@ -17,7 +17,7 @@ use weir::config::resolve::Overrides;
 use weir::config::seams::Seams;
 use weir::config::{CertificateConfig, Config, ListenerConfig, Mode, ProxyNetworks};
 use weir::server::{BoundListener, ListenerKind};
-use weir::simulator::{Simulator, SimulatorOptions};
+use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{self, Answer, Call, Watch, within};
 use crate::wait::eventually;
@@ -236,6 +236,20 @@ impl Drop for Proxy {
 pub(crate) fn as_gateway(config: &mut Config) {
     config.authentication.mode = Mode::Gateway;
     config.flow_control.mode = GATEWAY_FLOW_CONTROL;
+}
+
+/// Starts an upstream with the usual objects and these users.
+pub(crate) async fn upstream_of(users: Vec<User>) -> Simulator {
+    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
+    let upstream = Simulator::start(options).await.unwrap();
+    seed(&upstream);
+    upstream
+}
+
+/// Returns Weir's own user, Alice, whom `rules` allow, and Bob, who may do nothing.
+pub(crate) fn alice_and_bob(rules: Vec<Rule>) -> Vec<User> {
+    let alice = User::with_rules("alices", "alice", rules);
+    vec![User::admin("weirs-own", "weir"), alice, User::with_rules("bobs", "bob", Vec::new())]
 }
 
 /// Starts a Weir with the usual settings whose upstream uses TLS: it speaks HTTP/2, and all streams

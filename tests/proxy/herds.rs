@@ -13,7 +13,7 @@ use weir::config::{Config, ConsistentLists, ListenerConfig, Mode};
 use weir::simulator::{Action, Rule, Simulator, SimulatorOptions, User};
 
 use crate::client::{self, Call, cache_header};
-use crate::harness::{Proxy, configmap, seed};
+use crate::harness::{Proxy, configmap, seed, upstream_of};
 use crate::wait::eventually;
 
 /// Fewer than the token reviews of one address that may run, so that none waits, however busy the
@@ -31,9 +31,7 @@ async fn upstream() -> (Simulator, Vec<u64>) {
     let user = |number| User::with_rules(&token(number), &format!("user{number}"), rule());
     let mut users: Vec<_> = (0..USERS).map(user).collect();
     users.push(User::admin("weirs-own", "weir"));
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(users).await;
     let api = upstream.store();
     let write = |number| {
         let before = api.revision();

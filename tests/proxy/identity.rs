@@ -2,10 +2,10 @@
 //! the user that the client claims.
 
 use serde_json::json;
-use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
+use weir::simulator::{Rule, User};
 
 use crate::client::Call;
-use crate::harness::{Proxy, seed};
+use crate::harness::{Proxy, upstream_of};
 
 const TOKEN: &str = "weirs-own";
 
@@ -77,8 +77,6 @@ async fn with_users() -> Proxy {
         User::with_rules(TOKEN, "weir", vec![any_verb]),
         User::admin("somebody-elses", "root"),
     ];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(users).await;
     Proxy::before(upstream, TOKEN, |_| {}).await
 }

@@ -4,10 +4,10 @@
 use http::Method;
 use serde_json::{Value, json};
 use weir::config::{AuditOutput, AuditRule};
-use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
+use weir::simulator::{Rule, User};
 
 use crate::client::{Answer, Call, send_h2};
-use crate::harness::{Proxy, as_gateway, seed};
+use crate::harness::{Proxy, as_gateway, upstream_of};
 use crate::wait::eventually;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -28,9 +28,7 @@ async fn gateway(check_one_in: u32, audit: Option<AuditOutput>) -> Proxy {
         // Another authorizer than RBAC allows this.
         User::with_rules("others", "other", vec![Rule::new(&["*"], &["*"], &["ns1"])]),
     ];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(users).await;
     let api = upstream.store();
     let rules =
         json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["pods", "configmaps"]}]);

@@ -1,10 +1,10 @@
 //! An identity with permissions in one namespace: a cache of that namespace serves it, and the
 //! upstream answers the rest with 403.
 
-use weir::simulator::{Rule, Simulator, SimulatorOptions, User};
+use weir::simulator::{Rule, User};
 
 use crate::client::Call;
-use crate::harness::{Proxy, configmap, seed};
+use crate::harness::{Proxy, configmap, upstream_of};
 use crate::wait::eventually;
 
 const TOKEN: &str = "only-ns1";
@@ -81,9 +81,7 @@ async fn a_rewind_is_noticed_although_the_cluster_cannot_be_identified() {
 async fn restricted() -> Proxy {
     let rule = Rule::new(&["get", "list", "watch"], &["configmaps"], &["ns1"]);
     let users = vec![User::with_rules(TOKEN, "narrow", vec![rule])];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(users).await;
     Proxy::before(upstream, TOKEN, |_| {}).await
 }
 

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use weir::config::{Config, Fraction, ShadowMode};
-use weir::simulator::{Action, Rule, Simulator, SimulatorOptions, User};
+use weir::simulator::{Action, Rule, Simulator, SimulatorOptions};
 
 use crate::client::{self, Answer, Call, Watch};
-use crate::harness::{Proxy, as_gateway, configmap, seed};
+use crate::harness::{Proxy, alice_and_bob, as_gateway, configmap, seed, upstream_of};
 use crate::wait::eventually;
 
 const CONFIGMAPS: &str = "/api/v1/configmaps";
@@ -323,14 +323,7 @@ async fn what_is_not_compared_is_counted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateways_own_decisions_are_compared() {
     let read = Rule::new(&["get", "list", "watch"], &["configmaps"], &["ns1"]);
-    let users = vec![
-        User::admin("weirs-own", "weir"),
-        User::with_rules("alices", "alice", vec![read]),
-        User::with_rules("bobs", "bob", Vec::new()),
-    ];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(alice_and_bob(vec![read])).await;
     let proxy = Proxy::before(upstream, "weirs-own", |config| {
         as_gateway(config);
         config.shadow.mode = ShadowMode::Compare;

@@ -14,7 +14,7 @@ use crate::client::{self, Answer, Call};
 use crate::collector::{Collector, attribute, hex};
 use crate::costs::gateway_of_readers;
 use crate::flow_rules::section;
-use crate::harness::{Proxy, as_gateway, configmap, seed};
+use crate::harness::{Proxy, as_gateway, configmap, seed, upstream_of};
 use crate::wait::eventually;
 
 const LIST: &str = "/api/v1/namespaces/ns1/configmaps?resourceVersion=0";
@@ -47,9 +47,7 @@ async fn gateway(collector: &Collector, per_million: u32) -> Proxy {
     prober.groups = vec!["system:monitoring".to_owned()];
     let users =
         vec![User::admin("weirs-own", "weir"), User::with_rules("alices", "alice", read()), prober];
-    let options = SimulatorOptions { users, ..SimulatorOptions::default() };
-    let upstream = Simulator::start(options).await.unwrap();
-    seed(&upstream);
+    let upstream = upstream_of(users).await;
     let adjust = |config: &mut Config| {
         as_gateway(config);
         collector.configure(per_million, config);

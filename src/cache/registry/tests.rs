@@ -60,6 +60,13 @@ fn one(script: &Arc<Script>) -> Arc<ScriptedSource> {
     ScriptedSource::new(vec![config_maps()], move |_, _| script.clone())
 }
 
+/// A rig whose source has one script.
+fn scripted() -> (Arc<Script>, Rig) {
+    let script = Arc::new(Script::default());
+    let rig = Rig::new(config(), one(&script));
+    (script, rig)
+}
+
 /// A source with several resources. Each has `objects` objects from the start.
 fn many(names: &[&str], objects: u64) -> Arc<ScriptedSource> {
     let resources = names.iter().map(|name| resource(name, "Kind")).collect();
@@ -83,8 +90,7 @@ fn objects_end() -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_clients_of_a_cold_cache_cost_one_list() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let clients = join_all((0..1000).map(|_| rig.ready("configmaps", "ns")));
     let upstream = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -156,8 +162,7 @@ async fn an_exhausted_total_refuses_while_all_caches_are_in_use() {
 /// Another version of the upstream may write the same object in other bytes.
 #[tokio::test(start_paused = true)]
 async fn a_new_version_of_the_upstream_causes_a_list() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let _feed = full(&script, 1);
     let first = rig.ready("configmaps", "").await.unwrap();
     rig.registry.inner.context.watch_list.set_unsupported();
@@ -172,8 +177,7 @@ async fn a_new_version_of_the_upstream_causes_a_list() {
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_calls_share_a_probe_and_reads_wait_for_a_proof() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     script.on_probe(objects_end());
@@ -257,8 +261,7 @@ async fn shutdown_ends_every_task_and_keeps_the_last_state() {
 /// A cache that is filled may not list again for days.
 #[tokio::test(start_paused = true)]
 async fn a_missing_watch_list_is_looked_for_again() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     rig.registry.inner.context.watch_list.set_unsupported();
@@ -276,8 +279,7 @@ async fn a_missing_watch_list_is_looked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_starts_again_does_not_go_back_in_time() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let gvr = config_maps().gvr;
     let at = |at| {
         let first_at = Some(ResourceVersion(at));
@@ -303,8 +305,7 @@ async fn a_cache_that_starts_again_does_not_go_back_in_time() {
 /// A client reads from the cache of a namespace, from that of the cluster, and from the first one.
 #[tokio::test(start_paused = true)]
 async fn caches_of_the_cluster_and_of_a_namespace_do_not_go_back_behind_each_other() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let inner = &rig.registry.inner;
     let cache = |scope, at| {
         let gvr = config_maps().gvr;
@@ -346,8 +347,7 @@ async fn caches_of_the_cluster_and_of_a_namespace_do_not_go_back_behind_each_oth
 /// The proof listed a state that the cache itself had not reached when it stopped.
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_starts_again_is_not_older_than_what_a_proof_showed() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     script.on_probe(objects_end() + 5);
@@ -365,8 +365,7 @@ async fn a_cache_that_starts_again_is_not_older_than_what_a_proof_showed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rewind_without_a_running_cache_is_detected_by_the_next_cache() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let feed = full(&script, 3);
     drop(rig.ready("configmaps", "").await.unwrap());
     tokio::time::sleep(Duration::from_secs(1000)).await;
@@ -405,8 +404,7 @@ async fn a_rewind_without_a_running_cache_is_detected_by_the_next_cache() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_response_the_highest_lost_resource_version_decides() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     script.keep(script.on_watch_at(400));
     let handle = rig.ready("configmaps", "").await.unwrap();
     let (below, above) = (ResourceVersion(500), ResourceVersion(501));
@@ -421,8 +419,7 @@ async fn without_a_response_the_highest_lost_resource_version_decides() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reload_limits_the_histories_of_running_caches() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     let history = || handle.cache().state().unwrap().history().weight();
@@ -442,8 +439,7 @@ async fn a_reload_limits_the_histories_of_running_caches() {
 /// Shorter histories free bytes before a smaller total applies: no cache that fits is stopped.
 #[tokio::test(start_paused = true)]
 async fn a_reload_that_lowers_histories_and_the_total_stops_no_cache_that_fits() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let feed = full(&script, 1);
     let handle = rig.ready("configmaps", "").await.unwrap();
     let state = || handle.cache().state().unwrap();

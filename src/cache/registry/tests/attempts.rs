@@ -4,8 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_cold_cache_begins_at_the_lowest_of_its_first_watches() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     rig.registry.inner.context.watch_list.set_supported(Some(false));
     script.on_list(Ok(page(300, "", Vec::new())));
     script.on_probe(350);

@@ -44,8 +44,7 @@ async fn a_resource_that_disappears_or_changes_retires_its_cache() {
 /// Both have streams of their own, and that of the new one can be later.
 #[tokio::test(start_paused = true)]
 async fn a_successor_shows_nothing_older_than_the_retired_cache_shows_its_watchers() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let feed = full(&script, 1);
     let retired = rig.ready("configmaps", "").await.unwrap();
     let mut watcher = retired.cache().watch(WatchFilter::default(), WatchStart::Now).unwrap();
@@ -110,8 +109,7 @@ async fn a_cache_of_a_changed_definition_verifies_its_bytes() {
 /// The list of the new one was computed before an event that the retired one has shown.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_on_its_way_is_not_shown_before_it_is_as_far_as_the_retired_cache() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let feed = full(&script, 1);
     let retired = rig.ready("configmaps", "").await.unwrap();
     let successor = script.on_watch();
@@ -134,8 +132,7 @@ async fn a_list_that_is_on_its_way_is_not_shown_before_it_is_as_far_as_the_retir
 /// That server may answer each user differently, so that nothing that was received may be shown.
 #[tokio::test(start_paused = true)]
 async fn an_aggregated_server_that_takes_over_ends_caches_at_once() {
-    let script = Arc::new(Script::default());
-    let rig = Rig::new(config(), one(&script));
+    let (script, rig) = scripted();
     let feed = full(&script, 3);
     let held = rig.ready("configmaps", "").await.unwrap();
     let state = held.newest_start();
