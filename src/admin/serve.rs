@@ -36,8 +36,7 @@ pub(super) async fn serve<S, A, F>(
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_TIMEOUT)
+        .header_read_timeout(None)
         // A target may be three times as long once it is escaped.
         .max_buf_size(3 * HEAD_BYTES_MAX);
     builder
@@ -106,3 +105,31 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 
 /// Probes and scrapes have small heads.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_connection_ends_after_its_last_answer() {
+        let (mut client, stream) = tokio::io::duplex(64 << 10);
+        let answer = |_| ready(Response::new(Body::empty()));
+        let stop = CancellationToken::new();
+        tokio::spawn(serve(stream, answer, ConnActivity::new(), stop));
+        let mut ended = Instant::now();
+        for pause in [Duration::ZERO, IDLE_TIMEOUT / 2] {
+            tokio::time::sleep(pause).await;
+            client.write_all(b"GET / HTTP/1.1\r\nHost: weir\r\n\r\n").await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"\r\n\r\n") {
+                assert_ne!(client.read_buf(&mut answer).await.unwrap(), 0);
+            }
+            ended = Instant::now();
+        }
+        assert_eq!(client.read_u8().await.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
+        assert_eq!(ended.elapsed().as_secs(), IDLE_TIMEOUT.as_secs());
+    }
+}

@@ -6,8 +6,8 @@
 //! sends GOAWAY, and its watches end. Everything that is left at the deadline is aborted.
 //!
 //! [`wire`] reads the bytes of a client before hyper reads them. [`http_limits`] has the limits
-//! that hyper enforces. The time-outs that hyper lacks are those of [`activity`] (request heads and
-//! idle connections), [`send_timeouts`] (stalled response bodies) and [`permitted_io`] (stalled
+//! that hyper enforces. The time-outs are those of [`activity`] (request heads and idle
+//! connections), [`send_timeouts`] (stalled response bodies) and [`permitted_io`] (stalled
 //! sockets). [`cork`] coalesces writes, [`permits`] limits connections per client, and
 //! [`large_heads`] limits the memory for the heads of a connection.
 
@@ -138,8 +138,7 @@ impl ConnectionServer {
         );
         match protocol {
             Protocol::Http1 => {
-                let connection =
-                    http_limits::http1(header_read_timeout).serve_connection(io, service);
+                let connection = http_limits::http1().serve_connection(io, service);
                 let connection = Box::pin(connection.with_upgrades());
                 let graceful_shutdown = http1::UpgradeableConnection::graceful_shutdown;
                 tasks.spawn(ConnectionTask { connection, streams, cork, graceful_shutdown, abort });
@@ -152,7 +151,7 @@ impl ConnectionServer {
                 tasks.spawn(ConnectionTask { connection, streams, cork, graceful_shutdown, abort });
             }
             Protocol::Detect => {
-                let builder = http_limits::detecting(streams.spawner(), header_read_timeout);
+                let builder = http_limits::detecting(streams.spawner());
                 let connection = builder.serve_connection_with_upgrades(io, service).into_owned();
                 let connection = Box::pin(connection);
                 let graceful_shutdown = auto::UpgradeableConnection::graceful_shutdown;
@@ -255,8 +254,8 @@ where
 enum CloseReason {
     /// The head of a request took too long.
     HeaderTimeout,
-    /// Weir drains, or an HTTP/2 connection was idle for too long, or has too many of its requests
-    /// refused. The client gets a GOAWAY, as from Go's server (`IdleTimeout`).
+    /// Weir drains, or the connection was idle for too long, or has too many of its requests
+    /// refused. A client of HTTP/2 gets a GOAWAY, as from Go's server (`IdleTimeout`).
     Graceful,
     Abort,
 }

@@ -2,10 +2,10 @@
 //!
 //! hyper's own header time-out does not run until the first bytes show the protocol. Afterwards it
 //! has one limit for both an idle connection and an incomplete request head, although an idle
-//! connection needs a long limit and an incomplete head a short one. Weir therefore finds the heads
-//! in the bytes that are read ([`crate::server::connection::wire`]): the short limit applies from
-//! the first byte of a head to its last, the long one between two requests
-//! (`docs/decisions/client-connections.md`).
+//! connection needs a long limit and an incomplete head a short one. It also sets a timer for each
+//! request. Weir therefore finds the heads in the bytes that are read
+//! ([`crate::server::connection::wire`]): the short limit applies from the first byte of a head to
+//! its last, the long one between two requests (`docs/decisions/client-connections.md`).
 //!
 //! After the preface, HTTP/2 connections are subject only to the idle time-out, which sends GOAWAY.
 //!
@@ -149,21 +149,16 @@ impl ConnActivity {
         std::future::pending().await
     }
 
-    /// Resolves once an HTTP/2 connection has had no open request for `timeout`. Never resolves for
-    /// HTTP/1.1.
+    /// Resolves once the connection has had no open request for `timeout`.
     pub(crate) async fn idle_timeout(&self, timeout: Duration) {
         loop {
             let now = Instant::now();
             let open = self.0.open_requests.load(Ordering::Acquire);
             let until = if open == 0 { self.last_ended() + timeout } else { now + timeout };
-            if until > now {
-                tokio::time::sleep_until(until).await;
-            } else if self.is_http2() {
+            if until <= now {
                 return;
-            } else {
-                // hyper has an idle time-out for HTTP/1.1.
-                tokio::time::sleep(timeout).await;
             }
+            tokio::time::sleep_until(until).await;
         }
     }
 
@@ -267,18 +262,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn http2_without_an_open_request_is_idle() {
+    async fn a_connection_without_an_open_request_is_idle() {
         let activity = ConnActivity::new();
-        activity.begin_http2();
         let (one, two) = (activity.begin_request(), activity.begin_request());
         drop(one);
         assert!(!idle_times_out(&activity, TIMEOUT * 9).await, "a watch is open");
         drop(two);
         assert!(!idle_times_out(&activity, TIMEOUT - Duration::from_secs(1)).await);
         assert!(idle_times_out(&activity, Duration::from_secs(2)).await);
-
-        let activity = ConnActivity::new();
-        drop(answer(&activity));
-        assert!(!idle_times_out(&activity, PAST_TIMEOUT * 9).await, "HTTP/1.1");
     }
 }

@@ -1,33 +1,19 @@
 //! The limits that hyper enforces on a client connection. Each is set explicitly, since hyper's
-//! defaults do not fit: it accepts header lists of 16 KiB where kube-apiserver accepts 1 MiB, it
-//! buffers 400 KiB for each stream of a slow client, and without a timer it enforces no time-out
-//! (`docs/decisions/client-connections.md`).
+//! defaults do not fit: it accepts header lists of 16 KiB where kube-apiserver accepts 1 MiB, and it
+//! buffers 400 KiB for each stream of a slow client (`docs/decisions/client-connections.md`).
 
 use std::time::Duration;
 
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 
 use crate::server::connection::wire::target::TARGET_BYTES_MAX;
 use crate::streams::Spawner;
 
-/// Sets the limits of HTTP/1.1 on either of hyper's builders. No head has more fields than hyper
-/// takes by default ([`crate::server::connection::wire`]).
-macro_rules! limit_http1 {
-    ($builder:expr, $header_read_timeout:expr) => {
-        $builder
-            .timer(TokioTimer::new())
-            .header_read_timeout($header_read_timeout.max(IDLE_TIMEOUT))
-            .max_buf_size(HEAD_BYTES_MAX + TARGET_BYTES_MAX)
-    };
-}
-
 /// Sets the limits of HTTP/2 on either of hyper's builders.
 macro_rules! limit_http2 {
     ($builder:expr) => {
         $builder
-            .timer(TokioTimer::new())
             .max_header_list_size(HEADER_BYTES_MAX as u32)
             .max_concurrent_streams(STREAMS_MAX)
             .max_pending_accept_reset_streams(PENDING_RESETS_MAX)
@@ -39,9 +25,11 @@ macro_rules! limit_http2 {
     };
 }
 
-pub(super) fn http1(header_read_timeout: Duration) -> http1::Builder {
+/// Returns a builder without hyper's time-out ([`super::activity`]). No head has more fields than
+/// hyper takes by default ([`crate::server::connection::wire`]).
+pub(super) fn http1() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    limit_http1!(builder, header_read_timeout);
+    builder.header_read_timeout(None).max_buf_size(BUFFER_BYTES_MAX);
     builder
 }
 
@@ -52,14 +40,14 @@ pub(super) fn http2(spawner: Spawner) -> http2::Builder<Spawner> {
 }
 
 /// Returns a builder of connections that detect their protocol from the first bytes.
-pub(super) fn detecting(spawner: Spawner, header_read_timeout: Duration) -> auto::Builder<Spawner> {
+pub(super) fn detecting(spawner: Spawner) -> auto::Builder<Spawner> {
     let mut builder = auto::Builder::new(spawner);
-    limit_http1!(builder.http1(), header_read_timeout);
+    builder.http1().header_read_timeout(None).max_buf_size(BUFFER_BYTES_MAX);
     limit_http2!(builder.http2());
     builder
 }
 
-/// The time between two requests on a connection. It is longer than the 90 s after which Go's
+/// The time between two requests on a connection, from when hyper had the whole response. It is longer than the 90 s after which Go's
 /// clients close a connection, so that a client does not write a request while Weir closes the
 /// connection.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -72,6 +60,7 @@ const HEADER_BYTES_MAX: usize = 1 << 20;
 /// The limit of kube-apiserver on a head of HTTP/1.1, its first line included, with the buffer in
 /// which Go's server reads more than it needs.
 pub(super) const HEAD_BYTES_MAX: usize = HEADER_BYTES_MAX + 4096;
+const BUFFER_BYTES_MAX: usize = HEAD_BYTES_MAX + TARGET_BYTES_MAX;
 /// More than the watches that a client-go process opens on its one connection, and few enough to
 /// bound what one client can hold.
 const STREAMS_MAX: u32 = 250;
@@ -96,12 +85,13 @@ const SEND_BUFFER_BYTES: usize = 64 << 10;
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::pin::{Pin, pin};
     use std::sync::Arc;
 
     use bytes::Bytes;
     use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
     use http::{Request, Response};
-    use http_body_util::{BodyExt, Empty};
+    use http_body_util::{BodyExt, Empty, Full};
     use hyper::body::Incoming;
     use hyper::service::service_fn;
     use hyper_util::rt::TokioIo;
@@ -135,10 +125,10 @@ mod tests {
         let serving = tokio::spawn(async move {
             let streams = ConnectionTasks::<()>::new(1);
             if detect {
-                let builder = detecting(streams.spawner(), TIMEOUT);
+                let builder = detecting(streams.spawner());
                 drop(builder.serve_connection_with_upgrades(io, service).await);
             } else {
-                drop(http1(TIMEOUT).serve_connection(io, service).await);
+                drop(http1().serve_connection(io, service).await);
             }
         });
         client.write_all(bytes.as_bytes()).await.unwrap();
@@ -174,5 +164,58 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The idle time-out of HTTP/1.1 depends on this ([`super::super::activity`]).
+    #[tokio::test]
+    async fn a_graceful_shutdown_ends_an_idle_connection() {
+        let answer = || Response::new(Empty::<Bytes>::new());
+        let service = || service_fn(move |_| async move { Ok::<_, Infallible>(answer()) });
+        let (client, server) = tokio::io::duplex(64 << 10);
+        let connection = http1().serve_connection(TokioIo::new(server), service()).with_upgrades();
+        end_idle(client, connection, |connection| connection.graceful_shutdown()).await;
+        let (client, server) = tokio::io::duplex(64 << 10);
+        let builder = detecting(ConnectionTasks::<()>::new(1).spawner());
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(server), service());
+        end_idle(client, connection, |connection| connection.graceful_shutdown()).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_graceful_shutdown_cuts_no_response() {
+        const BYTES: usize = 256 << 10;
+        let (mut client, server) = tokio::io::duplex(1024);
+        let body = || Full::new(Bytes::from_static(&[b'x'; BYTES]));
+        let service = service_fn(|_| async { Ok::<_, Infallible>(Response::new(body())) });
+        let mut connection = pin!(http1().serve_connection(TokioIo::new(server), service));
+        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let unread = tokio::time::timeout(TIMEOUT, connection.as_mut()).await;
+        assert!(unread.is_err(), "hyper holds what the client does not read");
+        connection.as_mut().graceful_shutdown();
+        let mut answer = Vec::new();
+        let (ended, read) = tokio::join!(connection, client.read_to_end(&mut answer));
+        ended.unwrap();
+        read.unwrap();
+        assert!(answer.ends_with(&[b'x'; BYTES]));
+    }
+
+    /// Has a request answered, and ends the connection by `shutdown`.
+    async fn end_idle<C: Future<Output = Result<(), E>>, E: std::fmt::Debug>(
+        mut client: tokio::io::DuplexStream,
+        connection: C,
+        shutdown: fn(Pin<&mut C>),
+    ) {
+        let mut connection = pin!(connection);
+        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            tokio::select! {
+                _ = connection.as_mut() => panic!("the connection ended early"),
+                read = client.read_buf(&mut answer) => assert_ne!(read.unwrap(), 0),
+            }
+        }
+        shutdown(connection.as_mut());
+        let ended = tokio::time::timeout(TIMEOUT, connection).await;
+        ended.expect("it is idle").unwrap();
+        assert_eq!(client.read_buf(&mut answer).await.unwrap(), 0);
     }
 }
