@@ -5,6 +5,7 @@
 //! query, and one each kind of selector. Routing, authorization and cache keys use their results,
 //! so they cannot disagree about a request.
 
+pub mod ascii;
 pub mod built_in_groups;
 pub mod continue_token;
 pub mod json_string;

@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 
-use memchr::{memchr, memchr2};
 use smallvec::SmallVec;
 
 /// The pairs of a query in their order. A pair with a bad percent-escape or a literal `;` is
@@ -28,18 +27,28 @@ impl Query {
     pub fn parse(raw: &str) -> Self {
         let mut query = Self::default();
         query.text.reserve_exact(raw.len());
-        for (index, pair) in raw.split('&').enumerate() {
-            if index == MAX_PAIRS {
-                query.lossy = true;
-                break;
-            }
-            if pair.is_empty() || memchr(b';', pair.as_bytes()).is_some() {
-                continue;
-            }
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let before = query.text.len();
-            if query.push(name, value).is_none() {
-                query.text.truncate(before);
+        // One look at each byte: most queries are short.
+        let (mut start, mut equals, mut is_escaped, mut is_dropped) = (0, None, false, false);
+        let mut pairs = 0;
+        for (at, byte) in raw.bytes().chain([b'&']).enumerate() {
+            match byte {
+                b'=' if equals.is_none() => equals = Some(at),
+                b'%' | b'+' => is_escaped = true,
+                b';' => is_dropped = true,
+                b'&' if pairs == MAX_PAIRS => query.lossy = true,
+                b'&' => {
+                    let part = |from: usize, to: usize| raw.get(from..to).unwrap_or_default();
+                    let name = part(start, equals.unwrap_or(at));
+                    let value = part(equals.map_or(at, |equals| equals + 1), at);
+                    let before = query.text.len();
+                    let is_kept = !is_dropped && start < at;
+                    if is_kept && query.push(name, value, is_escaped).is_none() {
+                        query.text.truncate(before);
+                    }
+                    (start, equals, is_escaped, is_dropped) = (at + 1, None, false, false);
+                    pairs += 1;
+                }
+                _ => {}
             }
         }
         query.hides_pretty = query.hides_pretty && !raw.contains("pretty");
@@ -83,13 +92,13 @@ impl Query {
     }
 
     /// Appends a pair. Returns `None` if the pair must be dropped; `text` may be longer then.
-    fn push(&mut self, name: &str, value: &str) -> Option<()> {
+    fn push(&mut self, name: &str, value: &str, is_escaped: bool) -> Option<()> {
         let start = self.text.len();
-        let odd_name = decode_onto(&mut self.text, name)?;
+        let odd_name = decode_onto(&mut self.text, name, is_escaped)?;
         let end = self.text.len();
         // An escape makes the text shorter.
         self.hides_pretty |= end - start < name.len() && self.text.get(start..) == Some("pretty");
-        let odd_value = decode_onto(&mut self.text, value)?;
+        let odd_value = decode_onto(&mut self.text, value, is_escaped)?;
         self.lossy |= odd_name || odd_value;
         match (u32::try_from(end), u32::try_from(self.text.len())) {
             (Ok(name), Ok(value)) => self.ends.push((name, value)),
@@ -100,10 +109,10 @@ impl Query {
     }
 }
 
-/// Appends the decoded text. Returns whether a part of it was replaced because it was not UTF-8;
-/// `None` for a bad escape.
-fn decode_onto(text: &mut String, raw: &str) -> Option<bool> {
-    if memchr2(b'%', b'+', raw.as_bytes()).is_none() {
+/// Appends the decoded text; without `is_escaped`, nothing in it is an escape. Returns whether a part
+/// of it was replaced because it was not UTF-8; `None` for a bad escape.
+fn decode_onto(text: &mut String, raw: &str, is_escaped: bool) -> Option<bool> {
+    if !is_escaped {
         text.push_str(raw);
         return Some(false);
     }
@@ -193,6 +202,8 @@ mod tests {
             assert!(!Query::parse(dropped).is_lossy(), "a dropped pair cannot be misread");
         }
         assert!(!Query::parse(&"a&".repeat(MAX_PAIRS - 1)).is_lossy());
+        assert!(Query::parse(&"a&".repeat(MAX_PAIRS)).is_lossy());
+        assert!(!Query::parse(&vec!["a"; MAX_PAIRS].join("&")).is_lossy());
         assert!(Query::parse(&"a&".repeat(MAX_PAIRS + 1)).is_lossy());
     }
 
@@ -216,6 +227,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn pairs_are_those_of_a_query_that_is_split(raw in "[a%2+&=;é]{0,24}") {
+            let decode = |text: &str| percent_decode(text.as_bytes(), true);
+            let pairs = raw.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';'));
+            let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+            let pairs = pairs.filter_map(|(name, value)| Some((decode(name)?, decode(value)?)));
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            let expected: Vec<_> = pairs.map(|(name, value)| (text(name), text(value))).collect();
+            let query = Query::parse(&raw);
+            let read = query.pairs().map(|(name, value)| (name.to_owned(), value.to_owned()));
+            prop_assert_eq!(read.collect::<Vec<_>>(), expected);
+        }
+
         #[test]
         fn any_text_is_read_without_panic(raw in "[ -~é%&=;+]{0,64}") {
             let query = Query::parse(&raw);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use http::Method;
 use smallvec::SmallVec;
 
+use crate::ascii::{ByteSet, split_once};
 use crate::list_options::{ListOptions, decode_bool};
 use crate::query::{Query, percent_decode};
 use crate::resource::GroupVersionResource;
@@ -188,13 +189,18 @@ const NAMESPACE_SUBRESOURCES: [&str; 2] = ["finalize", "status"];
 /// Returns the verb and the resource part of a decoded path; `None` for a non-resource path.
 fn parse_resource(method: &Method, path: &str, query: &Query) -> Option<(Verb, ResourceRequest)> {
     let path = path.trim_matches('/');
-    let (group, rest) = match path.split_once('/')? {
+    let (group, rest) = match split_once(path, b'/')? {
         ("api", rest) => ("", rest),
-        ("apis", rest) => rest.split_once('/')?,
+        ("apis", rest) => split_once(rest, b'/')?,
         _ => return None,
     };
-    let (version, rest) = rest.split_once('/')?;
-    let segments: SmallVec<[&str; SEGMENTS_USUAL]> = rest.split('/').collect();
+    let (version, mut rest) = split_once(rest, b'/')?;
+    let mut segments: SmallVec<[&str; SEGMENTS_USUAL]> = SmallVec::new();
+    while let Some((segment, next)) = split_once(rest, b'/') {
+        segments.push(segment);
+        rest = next;
+    }
+    segments.push(rest);
     let mut segments = segments.as_slice();
     let prefix = *segments.first()?;
     let prefix_verb = match prefix {
@@ -255,8 +261,7 @@ fn lifted_name(query: &Query) -> Option<String> {
     legal.then_some(name)
 }
 
-/// Whether all parsers read a path in the same way. RFC 3986 allows these characters unescaped in a
-/// segment; `;` is left out, because some servers treat it as the start of parameters.
+/// Whether all parsers read a path in the same way.
 fn is_plain(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else {
         return false;
@@ -267,15 +272,16 @@ fn is_plain(path: &str) -> bool {
     for byte in rest.strip_suffix('/').unwrap_or(rest).bytes() {
         match byte {
             b'/' if is_name(length, dots) => (length, dots) = (0, 0),
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => length += 1,
             b'.' => (length, dots) = (length + 1, dots + 1),
-            b'-' | b'_' | b'~' | b':' | b'@' | b'!' | b'$' | b'&' => length += 1,
-            b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' => length += 1,
+            _ if PLAIN.contains(byte) => length += 1,
             _ => return false,
         }
     }
     is_name(length, dots)
 }
+
+/// What RFC 3986 allows unescaped in a segment, but not `;`, at which some servers see parameters.
+static PLAIN: ByteSet = ByteSet::alphanumeric_and(b"-_~:@!$&'()*+,=");
 
 /// How many segments below the version are stored without an allocation: `namespaces`, its name,
 /// the resource, its name, a subresource and some more.

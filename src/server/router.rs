@@ -127,9 +127,9 @@ impl Router {
         async move {
             let in_flight = self.metrics.in_flight();
             let first = client.listed.as_ref().filter(|listed| listed.begin_request());
-            let upgrade_requested = requested_upgrade(&parts).is_some();
             let has_body = !body.is_end_stream();
             let context = &mut self.begin(&client, &mut parts, has_body, first.is_some());
+            let upgrade_requested = !context.is_plain && requested_upgrade(context.parts).is_some();
             let span = RequestTrace::log_span(context.trace.as_deref(), context.parts);
             let open = OpenRequest { in_flight, first, upgrade_requested, span };
             let busy = Busy::new(self.charges());
@@ -178,10 +178,10 @@ impl Router {
         if is_charged || is_first || is_write {
             resolved.agent = parts.headers.get(USER_AGENT).cloned();
         }
-        let gvr = resolved.info.resource.as_ref().map(|resource| &resource.gvr);
-        let resource = gvr.and_then(|gvr| registry.peek(gvr));
+        let request = resolved.info.resource.as_ref();
+        let resource = request.and_then(|request| registry.peek(&request.gvr));
         // Clients choose the names of unknown resources, which must not become label values.
-        let metrics = self.metrics.resource(gvr.filter(|_| resource.is_some()));
+        let metrics = self.metrics.resource(resource.as_ref().map(|resource| &resource.gvr));
         let started = resolved.started;
         let is_timed = self.caches.live.load().slow_request.is_some();
         let explain = || Explanation::take(&mut parts.headers, started, is_timed);

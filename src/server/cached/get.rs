@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::Response;
 
 use crate::api::media_type::{Encoding, Form, View};
+use crate::api::resource::Shape;
 use crate::cache::handle::CacheHandle;
 use crate::cache::refusal::Refusal;
 use crate::codec::object::{Key, Object};
@@ -51,7 +52,8 @@ pub(super) fn respond_with(
     handle: &CacheHandle,
     object: &Object,
 ) -> Result<Response<Body>, Reason> {
-    if object.resembles_list() {
+    // No built-in kind has `items` beside its metadata.
+    if read.resource.shape == Shape::Custom && object.resembles_list() {
         return Err(Reason::Form);
     }
     let Form { encoding, view, .. } = read.target.form;

@@ -110,7 +110,8 @@ pub(crate) struct CachedRead<'a> {
     pub(crate) context: &'a RequestContext<'a>,
     pub(crate) services: &'a CacheServices,
     pub(crate) request: &'a ResourceRequest,
-    /// The resource as discovery describes it. The target is bound to this description.
+    /// The resource as discovery describes it. The target is bound to this description. Look-ups by
+    /// its name compare pointers.
     pub(crate) resource: &'a Arc<ApiResource>,
     pub(crate) target: Target,
     /// Counts what the response holds in memory.
@@ -150,7 +151,7 @@ impl CachedRead<'_> {
     /// Restricts the read to what its user may see, who may see something: this starts the cache.
     pub(crate) async fn filter(&mut self, view: UserView) -> Result<(), Reason> {
         self.ready_cache().await?;
-        let filtered = Filtered::new(view, &self.services.registry, &self.request.gvr)?;
+        let filtered = Filtered::new(view, &self.services.registry, &self.resource.gvr)?;
         self.target.filter.visible = filtered.objects();
         self.filtered = Some(Box::new(filtered));
         Ok(())
@@ -175,13 +176,13 @@ impl CachedRead<'_> {
     pub(super) fn running_cache(&self) -> Result<Option<CacheHandle>, Reason> {
         let namespace = self.target.filter.namespace.as_deref().unwrap_or_default();
         let registry = &self.services.registry;
-        let running = registry.running(&self.request.gvr, namespace, self.representation());
+        let running = registry.running(&self.resource.gvr, namespace, self.representation());
         running.map(|handle| self.check(handle)).transpose()
     }
 
     /// Returns the cache of the collection once it has a state that any read may use.
     pub(super) async fn ready_cache(&self) -> Result<CacheHandle, Reason> {
-        let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
+        let (gvr, namespace) = (&self.resource.gvr, &self.request.namespace);
         let (representation, timeout) = (self.representation(), self.services.seams.warmup_timeout);
         let ready = self.services.registry.ready(gvr, namespace, representation, timeout);
         let ready = pin!(self.while_usable(ready));
@@ -195,7 +196,7 @@ impl CachedRead<'_> {
         &self,
         first_at: Option<ResourceVersion>,
     ) -> Result<CacheHandle, Reason> {
-        let (gvr, namespace) = (&self.request.gvr, &self.request.namespace);
+        let (gvr, namespace) = (&self.resource.gvr, &self.request.namespace);
         let (representation, timeout) = (self.representation(), self.services.seams.warmup_timeout);
         let registry = &self.services.registry;
         let ready = registry.ready_at(gvr, namespace, representation, first_at, timeout);
@@ -340,7 +341,7 @@ impl CachedRead<'_> {
     }
 
     async fn cache_of(&self, namespace: &str) -> Result<CacheHandle, Reason> {
-        let (registry, gvr) = (&self.services.registry, &self.request.gvr);
+        let (registry, gvr) = (&self.services.registry, &self.resource.gvr);
         let handle = match registry.running(gvr, namespace, self.representation()) {
             Some(handle) => handle,
             None => {

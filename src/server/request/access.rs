@@ -87,6 +87,11 @@ impl Access {
         Self { gateway: Some(gateway) }
     }
 
+    /// Whether a caller may do what Weir may: in a sidecar.
+    pub(crate) fn trusts(&self, caller: &Caller) -> bool {
+        matches!((&self.gateway, caller), (None, Caller::Weir))
+    }
+
     /// Returns the CAs that clients are asked for certificates of; `None` in sidecar mode, where
     /// clients are asked for none.
     pub(crate) fn hints(&self) -> Option<Hints> {

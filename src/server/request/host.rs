@@ -13,9 +13,9 @@
 use std::collections::HashSet;
 
 use http::request::Parts;
-use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version, header};
 
+use crate::api::ascii::{ByteSet, split_once};
 use crate::api::status::Status;
 use crate::config::network::is_loopback_host;
 use crate::server::http::refusal;
@@ -39,8 +39,9 @@ impl HostPolicy {
     }
 
     /// Checks both places where a request names its host: they may differ, and the upstream may
-    /// use either. Errors are Weir's own responses.
-    pub(crate) fn check(&self, request: &Parts) -> Result<(), Status> {
+    /// use either. A [plain](crate::server::http::headers::are_plain) request has no other header
+    /// that is checked. Errors are Weir's own responses.
+    pub(crate) fn check(&self, request: &Parts, is_plain: bool) -> Result<(), Status> {
         if self.allowed.is_none() && request.version == Version::HTTP_2 {
             return Ok(());
         }
@@ -55,10 +56,12 @@ impl HostPolicy {
         if let Some(host) = host {
             self.check_header(host)?;
         }
-        for origin in request.headers.get_all(header::ORIGIN) {
-            self.check_origin(origin)?;
+        if !is_plain {
+            for origin in request.headers.get_all(header::ORIGIN) {
+                self.check_origin(origin)?;
+            }
+            self.check_site(&request.headers)?;
         }
-        self.check_site(&request.headers)?;
         // HTTP/1.0 has no Host header, and browsers no longer use it. HTTP/1.1 requires one, also
         // beside a target that names the host (RFC 9112 section 3.2), and so does Go's server.
         let is_named = match request.version {
@@ -74,15 +77,14 @@ impl HostPolicy {
     /// passes.
     fn check_header(&self, host: &HeaderValue) -> Result<(), Status> {
         let unreadable = || bad_request("the Host header cannot be read");
-        let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || HOST_MARKS.contains(byte);
-        if !host.as_bytes().iter().all(is_valid) {
+        let host = host.to_str().map_err(|_| unreadable())?;
+        if !host.bytes().all(|byte| HOST_BYTES.contains(byte)) {
             return Err(unreadable());
         }
         if self.allowed.is_none() {
             return Ok(());
         }
-        let authority = Authority::try_from(host.as_bytes()).map_err(|_| unreadable())?;
-        self.check_name(authority.host())
+        self.check_name(without_port(host).ok_or_else(unreadable)?)
     }
 
     fn check_name(&self, host: &str) -> Result<(), Status> {
@@ -124,18 +126,33 @@ impl HostPolicy {
 
     fn allows(&self, host: &str) -> bool {
         let Some(allowed) = &self.allowed else { return true };
-        let name = normalized(host);
-        is_loopback_host(&name) || allowed.contains(&name)
+        let host = without_brackets(host);
+        let is_named = |name: String| name == "localhost" || allowed.contains(&name);
+        is_loopback_host(host) || is_named(host.to_ascii_lowercase())
     }
+}
+
+/// Returns the name or the address of a `Host`, with its brackets; `None` if there is none, or if
+/// the port is not a number.
+fn without_port(host: &str) -> Option<&str> {
+    let name = if host.starts_with('[') {
+        host.get(..=host.bytes().position(|byte| byte == b']')?)?
+    } else {
+        split_once(host, b':').map_or(host, |(name, _)| name)
+    };
+    let port = host.get(name.len()..).filter(|_| !name.is_empty())?;
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    (port.is_empty() || port.strip_prefix(':').is_some_and(is_port)).then_some(name)
 }
 
 /// Returns the host of an origin as [`HostPolicy`] holds names.
 fn host_of(origin: &HeaderValue) -> Option<String> {
-    Uri::try_from(origin.as_bytes()).ok()?.host().map(normalized)
+    let uri = Uri::try_from(origin.as_bytes()).ok()?;
+    Some(without_brackets(uri.host()?).to_ascii_lowercase())
 }
 
-fn normalized(host: &str) -> String {
-    host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase()
+fn without_brackets(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
 fn forbidden(whom: &str) -> Status {
@@ -149,8 +166,8 @@ fn bad_request(message: &str) -> Status {
     refusal::bad_request(message.to_owned())
 }
 
-/// The bytes that Go's server accepts in a `Host` besides letters and digits.
-const HOST_MARKS: &[u8] = b"!$%&()*+,-.:;=[]'_~";
+/// The bytes that Go's server accepts in a `Host`.
+static HOST_BYTES: ByteSet = ByteSet::alphanumeric_and(b"!$%&()*+,-.:;=[]'_~");
 
 /// How the site of the page that caused a request relates to that of its target, as the browser
 /// sees it (Fetch Metadata).
@@ -159,6 +176,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::http::headers::are_plain;
     use http::Request;
 
     fn code(uri: &str, hosts: &[&str]) -> u16 {
@@ -171,7 +189,9 @@ mod tests {
 
     fn status_of(policy: &HostPolicy, request: http::request::Builder) -> u16 {
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        policy.check(&parts).map_or_else(|status| status.code.as_u16(), |()| 200)
+        policy
+            .check(&parts, are_plain(&parts.headers))
+            .map_or_else(|status| status.code.as_u16(), |()| 200)
     }
 
     #[test]
@@ -210,6 +230,10 @@ mod tests {
         assert_eq!(code("/api", &[""]), 400);
         // Go's server refuses it, and so Weir must not send it a write for such a client.
         assert_eq!(code("/api", &["user@localhost"]), 400);
+        assert_eq!(code("/api", &["localhost:"]), 200);
+        for host in ["localhost:1:2", "localhost:a", ":80", "[::1", "[::1]80", "::1"] {
+            assert_eq!(code("/api", &[host]), 400, "{host}");
+        }
     }
 
     /// A browser sends no `Origin` with an image, a frame or a link.

@@ -106,9 +106,11 @@ impl Router {
         let refuse = |cause| move |status| Rejection::new(status, cause);
         let framed = framing::check(parts, context.has_body, context.is_plain);
         framed.map_err(refuse(RejectionCause::Framing))?;
-        self.forwarder.check_hops(&parts.headers).map_err(refuse(RejectionCause::Loop))?;
+        if !context.is_plain {
+            self.forwarder.check_hops(&parts.headers).map_err(refuse(RejectionCause::Loop))?;
+        }
         if context.client.listener != ListenerKind::Unix {
-            let checked = self.caches.live.load().hosts.check(parts);
+            let checked = self.caches.live.load().hosts.check(parts, context.is_plain);
             checked.map_err(refuse(RejectionCause::Host))?;
         }
         Ok(())
@@ -276,10 +278,10 @@ impl Router {
         Ok(())
     }
 
-    /// Authenticates and authorizes a request ([`Access::authorize`]). While no API server is
-    /// usable, it waits for a review no longer than it would wait to be forwarded. A list or watch
-    /// whose review found none is reviewed again when one is back, since a herd of them would be
-    /// forwarded then.
+    /// Authenticates and authorizes a request ([`Access::authorize`]), unless Weir is a sidecar.
+    /// While no API server is usable, it waits for a review no longer than it would wait to be
+    /// forwarded. A list or watch whose review found none is reviewed again when one is back, since
+    /// a herd of them would be forwarded then.
     ///
     /// [`Access::authorize`]: crate::server::request::access::Access::authorize
     pub(super) async fn review(
@@ -287,6 +289,9 @@ impl Router {
         context: &mut RequestContext<'_>,
         caller: &Caller,
     ) -> Result<Option<Box<Reauthorization>>, Bypass> {
+        if self.access.trusts(caller) {
+            return Ok(None);
+        }
         let availability = self.availability();
         let returns = availability.returns();
         let reviewed = self.review_once(context, caller).await;

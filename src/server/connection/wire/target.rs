@@ -13,6 +13,8 @@
 //! in HTTP/1.1 it ends the target. Malformed escapes in a path are refused later
 //! ([`crate::server::request::framing`]), on both protocols alike.
 
+use crate::api::ascii::ByteSet;
+
 /// Why Go's server accepts no such target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BadTarget {
@@ -61,28 +63,12 @@ fn path_start(target: &[u8]) -> Option<usize> {
 }
 
 pub(super) fn first_foreign(target: &[u8]) -> Option<usize> {
-    // Blocks of a fixed length become vector instructions.
-    let (blocks, _) = target.as_chunks::<BLOCK_BYTES>();
-    let has_foreign = |block: &[u8; BLOCK_BYTES]| {
-        block.iter().fold(0, |any, byte| any | u8::from(is_foreign(*byte))) != 0
-    };
-    let block = blocks.iter().position(has_foreign).unwrap_or(blocks.len());
-    let rest = target.get(block * BLOCK_BYTES..)?;
-    let at = rest.iter().position(|byte| is_foreign(*byte))?;
-    Some(block * BLOCK_BYTES + at)
+    target.iter().position(|byte| is_foreign(*byte))
 }
 
-/// Whether `http::Uri` does not carry a byte in a path or a query as it is. Without branches, for
-/// [`first_foreign`].
-#[inline]
+/// Whether `http::Uri` does not carry a byte in a path or a query as it is.
 pub(super) const fn is_foreign(byte: u8) -> bool {
-    // `<` and `>` differ in one bit.
-    (byte <= b' ')
-        | (byte == b'"')
-        | (byte == b'#')
-        | (byte | 2 == b'>')
-        | (byte == b'`')
-        | (byte >= 0x7F)
+    !CARRIED.contains(byte)
 }
 
 const fn hex_digit(nibble: u8) -> u8 {
@@ -91,8 +77,8 @@ const fn hex_digit(nibble: u8) -> u8 {
 
 /// The limit of `http::Uri`.
 pub(crate) const TARGET_BYTES_MAX: usize = u16::MAX as usize - 1;
-/// The length of a vector register that every x86-64 and ARM64 processor has.
-const BLOCK_BYTES: usize = 16;
+/// The bytes that `http::Uri` carries in a path and in a query.
+static CARRIED: ByteSet = ByteSet::alphanumeric_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
 
 #[cfg(test)]
 mod tests {
@@ -146,6 +132,16 @@ mod tests {
                 Err(_) => Some("refused".to_owned()),
             };
             assert_eq!(escaped.as_deref(), *expected, "{}", target.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn no_byte_is_escaped_that_a_uri_carries() {
+        for byte in 0..=u8::MAX {
+            let target = [b'/', byte, b'?', byte];
+            let path = PathAndQuery::try_from(&target[..]);
+            let is_carried = path.is_ok_and(|path| path.as_str().as_bytes() == target);
+            assert_eq!(is_foreign(byte), !is_carried, "{}", byte.escape_ascii());
         }
     }
 
