@@ -295,8 +295,8 @@ const FLOODING: usize = 16;
 /// The limit of file descriptors of the row `refusals`.
 const DESCRIPTORS: usize = 256;
 
-/// Runs as the floor: refuses every request in the same words. The rest of the CPU time of a refusal
-/// is Weir's own.
+/// Runs as the floor: refuses every request in the same words. The rest of a refusal's CPU time is
+/// Weir's own.
 pub(crate) async fn run_floor() -> ! {
     let listener = floor::listen().await;
     loop {

@@ -34,7 +34,7 @@ impl Floor {
     }
 }
 
-/// Listens, as that process, and tells the bench where.
+/// Listens, as that process, and prints its address for the bench.
 pub(crate) async fn listen() -> TcpListener {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     println!("{}", listener.local_addr().expect("its address"));

@@ -109,8 +109,8 @@ impl Query {
     }
 }
 
-/// Appends the decoded text; without `is_escaped`, nothing in it is an escape. Returns whether a part
-/// of it was replaced because it was not UTF-8; `None` for a bad escape.
+/// Appends the decoded text; without `is_escaped` it has no escape. Returns whether a part was
+/// replaced because it was not UTF-8; `None` for a bad escape.
 fn decode_onto(text: &mut String, raw: &str, is_escaped: bool) -> Option<bool> {
     if !is_escaped {
         text.push_str(raw);

@@ -280,7 +280,7 @@ fn is_plain(path: &str) -> bool {
     is_name(length, dots)
 }
 
-/// What RFC 3986 allows unescaped in a segment, but not `;`, at which some servers see parameters.
+/// RFC 3986's unescaped characters, without `;`, after which some servers see parameters.
 static PLAIN: ByteSet = ByteSet::alphanumeric_and(b"-_~:@!$&'()*+,=");
 
 /// How many segments below the version are stored without an allocation: `namespaces`, its name,

@@ -1,5 +1,5 @@
 //! The limits that hyper enforces on a client connection. Each is set explicitly, since hyper's
-//! defaults do not fit: it accepts header lists of 16 KiB where kube-apiserver accepts 1 MiB, and it
+//! defaults do not fit: it accepts header lists of 16 KiB where kube-apiserver accepts 1 MiB, and
 //! buffers 400 KiB for each stream of a slow client (`docs/decisions/client-connections.md`).
 
 use std::time::Duration;
@@ -47,9 +47,9 @@ pub(super) fn detecting(spawner: Spawner) -> auto::Builder<Spawner> {
     builder
 }
 
-/// The time between two requests on a connection, from when hyper had the whole response. It is longer than the 90 s after which Go's
-/// clients close a connection, so that a client does not write a request while Weir closes the
-/// connection.
+/// The time between two requests on a connection, from when hyper had the whole response. It is
+/// longer than the 90 s after which Go's clients close a connection, so that a client does not
+/// write a request while Weir closes the connection.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How many streams may wait for their first poll; more are reset. A client may have half as many
 /// open. Streams that it reset itself no longer count for that limit, but may still wait here.
