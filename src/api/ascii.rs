@@ -6,17 +6,15 @@ pub struct ByteSet([bool; 256]);
 impl ByteSet {
     /// Creates the set of `bytes`, and of the ASCII letters and digits.
     #[expect(clippy::indexing_slicing, reason = "evaluated by the compiler, within the table")]
-    pub const fn alphanumeric_and(bytes: &[u8]) -> Self {
-        let mut table = [false; 256];
-        let mut byte = 0;
+    pub const fn alphanumeric_and(mut bytes: &[u8]) -> Self {
+        let (mut table, mut byte) = ([false; 256], 0);
         while byte < table.len() {
             table[byte] = (byte as u8).is_ascii_alphanumeric();
             byte += 1;
         }
-        let mut index = 0;
-        while index < bytes.len() {
-            table[bytes[index] as usize] = true;
-            index += 1;
+        while let [byte, rest @ ..] = bytes {
+            table[*byte as usize] = true;
+            bytes = rest;
         }
         Self(table)
     }

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
+use crate::ascii::ByteSet;
+
 /// The pairs of a query in their order. A pair with a bad percent-escape or a literal `;` is
 /// dropped. Names are case-sensitive, and the first value of a repeated name counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,21 +27,19 @@ impl Query {
     /// Parses a raw query, without its `?`. Never fails. A pair that is not UTF-8 after decoding
     /// makes the query [`lossy`](Self::is_lossy), and so do more than [`MAX_PAIRS`] pairs.
     pub fn parse(raw: &str) -> Self {
-        let mut query = Self::default();
-        query.text.reserve_exact(raw.len());
-        // One look at each byte: most queries are short.
+        let mut query = Self { text: String::with_capacity(raw.len()), ..Self::default() };
         let (mut start, mut equals, mut is_escaped, mut is_dropped) = (0, None, false, false);
         let mut pairs = 0;
         for (at, byte) in raw.bytes().chain([b'&']).enumerate() {
             match byte {
+                _ if ORDINARY.contains(byte) => {}
                 b'=' if equals.is_none() => equals = Some(at),
                 b'%' | b'+' => is_escaped = true,
                 b';' => is_dropped = true,
                 b'&' if pairs == MAX_PAIRS => query.lossy = true,
                 b'&' => {
-                    let part = |from: usize, to: usize| raw.get(from..to).unwrap_or_default();
-                    let name = part(start, equals.unwrap_or(at));
-                    let value = part(equals.map_or(at, |equals| equals + 1), at);
+                    let name = raw.get(start..equals.unwrap_or(at)).unwrap_or_default();
+                    let value = raw.get(equals.map_or(at, |at| at + 1)..at).unwrap_or_default();
                     let before = query.text.len();
                     let is_kept = !is_dropped && start < at;
                     if is_kept && query.push(name, value, is_escaped).is_none() {
@@ -121,6 +121,9 @@ fn decode_onto(text: &mut String, raw: &str, is_escaped: bool) -> Option<bool> {
     text.push_str(&decoded);
     Some(matches!(decoded, Cow::Owned(_)))
 }
+
+/// Most bytes of a query: they neither separate nor escape.
+static ORDINARY: ByteSet = ByteSet::alphanumeric_and(b"-._~/,:");
 
 /// How many pairs are stored inline: as many as nearly all queries have.
 const PAIRS_USUAL: usize = 8;

@@ -110,8 +110,7 @@ pub(crate) struct CachedRead<'a> {
     pub(crate) context: &'a RequestContext<'a>,
     pub(crate) services: &'a CacheServices,
     pub(crate) request: &'a ResourceRequest,
-    /// The resource as discovery describes it. The target is bound to this description. Look-ups by
-    /// its name compare pointers.
+    /// The resource as discovery describes it. The target is bound to this description.
     pub(crate) resource: &'a Arc<ApiResource>,
     pub(crate) target: Target,
     /// Counts what the response holds in memory.
