@@ -282,19 +282,6 @@ async fn fill(address: SocketAddr) {
     }
 }
 
-/// How long each load runs.
-const RUN: Duration = Duration::from_secs(15);
-/// A list after more is of no use to its client.
-const IN_TIME: Duration = Duration::from_secs(10);
-/// How long a connection whose request was refused sends no other.
-const REFUSED_PAUSE: Duration = Duration::from_millis(20);
-const BURSTS: u32 = 10;
-const BURST: u32 = 150;
-/// The connections of a flood of requests that are refused.
-const FLOODING: usize = 16;
-/// The limit of file descriptors of the row `refusals`.
-const DESCRIPTORS: usize = 256;
-
 /// Runs as the floor: refuses every request in the same words. The rest of a refusal's CPU time is
 /// Weir's own.
 pub(crate) async fn run_floor() -> ! {
@@ -317,4 +304,16 @@ pub(crate) async fn run_floor() -> ! {
     }
 }
 
+/// How long each load runs.
+const RUN: Duration = Duration::from_secs(15);
+/// A list after more is of no use to its client.
+const IN_TIME: Duration = Duration::from_secs(10);
+/// How long a connection whose request was refused sends no other.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
+const BURSTS: u32 = 10;
+const BURST: u32 = 150;
+/// The connections of a flood of requests that are refused.
+const FLOODING: usize = 16;
+/// The limit of file descriptors of the row `refusals`.
+const DESCRIPTORS: usize = 256;
 const STATUS: &[u8] = br#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too many requests, please try again later","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#;

@@ -119,17 +119,17 @@ mod tests {
         let answer = |_| ready(Response::new(Body::empty()));
         let stop = CancellationToken::new();
         tokio::spawn(serve(stream, answer, ConnActivity::new(), stop));
-        let mut ended = Instant::now();
+        let mut answered = Instant::now();
         for pause in [Duration::ZERO, IDLE_TIMEOUT / 2] {
             tokio::time::sleep(pause).await;
             client.write_all(b"GET / HTTP/1.1\r\nHost: weir\r\n\r\n").await.unwrap();
-            let mut answer = Vec::new();
-            while !answer.ends_with(b"\r\n\r\n") {
-                assert_ne!(client.read_buf(&mut answer).await.unwrap(), 0);
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                assert_ne!(client.read_buf(&mut head).await.unwrap(), 0);
             }
-            ended = Instant::now();
+            answered = Instant::now();
         }
         assert_eq!(client.read_u8().await.unwrap_err().kind(), std::io::ErrorKind::UnexpectedEof);
-        assert_eq!(ended.elapsed().as_secs(), IDLE_TIMEOUT.as_secs());
+        assert_eq!(answered.elapsed().as_secs(), IDLE_TIMEOUT.as_secs());
     }
 }

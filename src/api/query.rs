@@ -29,24 +29,24 @@ impl Query {
     pub fn parse(raw: &str) -> Self {
         let mut query = Self { text: String::with_capacity(raw.len()), ..Self::default() };
         let (mut start, mut equals, mut is_escaped, mut is_dropped) = (0, None, false, false);
-        let mut pairs = 0;
+        let mut count = 0;
         for (at, byte) in raw.bytes().chain([b'&']).enumerate() {
             match byte {
                 _ if ORDINARY.contains(byte) => {}
                 b'=' if equals.is_none() => equals = Some(at),
                 b'%' | b'+' => is_escaped = true,
                 b';' => is_dropped = true,
-                b'&' if pairs == MAX_PAIRS => query.lossy = true,
+                b'&' if count == MAX_PAIRS => query.lossy = true,
                 b'&' => {
                     let name = raw.get(start..equals.unwrap_or(at)).unwrap_or_default();
-                    let value = raw.get(equals.map_or(at, |at| at + 1)..at).unwrap_or_default();
+                    let value = raw.get(equals.map_or(at, |sign| sign + 1)..at).unwrap_or_default();
                     let before = query.text.len();
                     let is_kept = !is_dropped && start < at;
                     if is_kept && query.push(name, value, is_escaped).is_none() {
                         query.text.truncate(before);
                     }
                     (start, equals, is_escaped, is_dropped) = (at + 1, None, false, false);
-                    pairs += 1;
+                    count += 1;
                 }
                 _ => {}
             }
@@ -122,7 +122,7 @@ fn decode_onto(text: &mut String, raw: &str, is_escaped: bool) -> Option<bool> {
     Some(matches!(decoded, Cow::Owned(_)))
 }
 
-/// Most bytes of a query: they neither separate nor escape.
+/// Most bytes of a query. The others are compared with those that separate or escape.
 static ORDINARY: ByteSet = ByteSet::alphanumeric_and(b"-._~/,:");
 
 /// How many pairs are stored inline: as many as nearly all queries have.
@@ -237,8 +237,13 @@ mod tests {
             let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
             let pairs = pairs.filter_map(|(name, value)| Some((decode(name)?, decode(value)?)));
             let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-            let expected: Vec<_> = pairs.map(|(name, value)| (text(name), text(value))).collect();
+            let pairs: Vec<_> = pairs.collect();
+            let is_text = |bytes: &Vec<u8>| std::str::from_utf8(bytes).is_ok();
+            let is_lossy = pairs.iter().any(|(name, value)| !is_text(name) || !is_text(value));
+            let pairs = pairs.into_iter().map(|(name, value)| (text(name), text(value)));
+            let expected: Vec<_> = pairs.collect();
             let query = Query::parse(&raw);
+            prop_assert_eq!(query.is_lossy(), is_lossy);
             let read = query.pairs().map(|(name, value)| (name.to_owned(), value.to_owned()));
             prop_assert_eq!(read.collect::<Vec<_>>(), expected);
         }

@@ -273,15 +273,15 @@ fn is_plain(path: &str) -> bool {
         match byte {
             b'/' if is_name(length, dots) => (length, dots) = (0, 0),
             b'.' => (length, dots) = (length + 1, dots + 1),
-            _ if PLAIN.contains(byte) => length += 1,
+            _ if SEGMENT_BYTES.contains(byte) => length += 1,
             _ => return false,
         }
     }
     is_name(length, dots)
 }
 
-/// RFC 3986's unescaped characters, without `;`, after which some servers see parameters.
-static PLAIN: ByteSet = ByteSet::alphanumeric_and(b"-_~:@!$&'()*+,=");
+/// The other bytes of a segment (RFC 3986), without `;`, at which some servers see parameters.
+static SEGMENT_BYTES: ByteSet = ByteSet::alphanumeric_and(b"-_~:@!$&'()*+,=");
 
 /// How many segments below the version are stored without an allocation: `namespaces`, its name,
 /// the resource, its name, a subresource and some more.

@@ -220,8 +220,8 @@ impl AsyncRead for Io {
     }
 }
 
-/// Implements [`AsyncWrite`] by a field.
-macro_rules! write_by {
+/// Implements [`AsyncWrite`] by calls to a field. The caller imports what its methods name.
+macro_rules! delegate_writes {
     ($field:ident, $type:ty) => {
         impl AsyncWrite for $type {
             fn poll_write(
@@ -260,9 +260,9 @@ macro_rules! write_by {
         }
     };
 }
-pub(super) use write_by;
+pub(super) use delegate_writes;
 
-write_by!(stream, Io);
+delegate_writes!(stream, Io);
 
 #[cfg(test)]
 mod tests {

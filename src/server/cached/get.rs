@@ -52,7 +52,7 @@ pub(super) fn respond_with(
     handle: &CacheHandle,
     object: &Object,
 ) -> Result<Response<Body>, Reason> {
-    // No built-in kind has `items` beside its metadata.
+    // No built-in kind has a field `items` at its root.
     if read.resource.shape == Shape::Custom && object.resembles_list() {
         return Err(Reason::Form);
     }

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_is_escaped_that_a_uri_carries() {
+    fn exactly_the_bytes_that_a_uri_does_not_carry_are_escaped() {
         for byte in 0..=u8::MAX {
             let target = [b'/', byte, b'?', byte];
             let path = PathAndQuery::try_from(&target[..]);

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep_until};
 
 use super::liveness::Liveness;
-use crate::upstream::connect::{Io, write_by};
+use crate::upstream::connect::{Io, delegate_writes};
 
 /// An open connection that is closed when it is dead.
 ///
@@ -58,4 +58,4 @@ impl AsyncRead for LiveIo {
     }
 }
 
-write_by!(io, LiveIo);
+delegate_writes!(io, LiveIo);
