@@ -1,5 +1,5 @@
-//! The floor of a bench: hyper alone, as a process of its own, with which Weir is compared. The bench
-//! starts itself again with [`FLOOR`] as its argument, and listens by [`listen`] there.
+//! The floor of a bench: hyper alone, as a process of its own, with which Weir is compared. The
+//! bench starts itself again with [`FLOOR`] as its argument, and listens by [`listen`] there.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Stdio;

@@ -47,8 +47,8 @@ pub(super) fn detecting(spawner: Spawner) -> auto::Builder<Spawner> {
     builder
 }
 
-/// The time between two requests, from when hyper has the whole response. It is longer than the 90 s
-/// after which Go's clients close a connection, so that a client that reads at once writes no
+/// The time between two requests, from when hyper has the whole response. It is longer than the
+/// 90 s after which Go's clients close a connection, so that a client that reads at once writes no
 /// request while Weir closes the connection.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How many streams may wait for their first poll; more are reset. A client may have half as many
