@@ -99,7 +99,7 @@ pub(super) fn not_found(
         ErrorForm::Yaml => true,
         ErrorForm::Protobuf => read.resource.shape == Shape::Custom,
     };
-    let gvr = &read.request.gvr;
+    let gvr = &read.resource.gvr;
     let status = Status::not_found(&gvr.group, &gvr.resource, &read.request.name);
     let status = status.filter(|_| !is_odd).ok_or(Reason::NotFound)?;
     let mut response = response::error_response(headers, query, &status);

@@ -258,7 +258,7 @@ async fn without_cache(
     if !is_shard && !matches!(reason, Reason::Refused(_)) {
         return Err(reason);
     }
-    let (gvr, namespace) = (&read.request.gvr, &read.request.namespace);
+    let (gvr, namespace) = (&read.resource.gvr, &read.request.namespace);
     if read.services.registry.is_doubtful(gvr, namespace, read.representation(), after) {
         return Ok(expired(read, None, WatchStart::After(after), after));
     }

@@ -10,6 +10,7 @@
 //! clients are, and every name is allowed, as by kube-apiserver. Only an invalid `Host` of HTTP/1.1
 //! is rejected, as by Go's server, which does not read that of HTTP/2.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use http::request::Parts;
@@ -77,10 +78,8 @@ impl HostPolicy {
     /// passes.
     fn check_header(&self, host: &HeaderValue) -> Result<(), Status> {
         let unreadable = || bad_request("the Host header cannot be read");
-        let host = host.to_str().map_err(|_| unreadable())?;
-        if !host.bytes().all(|byte| HOST_BYTES.contains(byte)) {
-            return Err(unreadable());
-        }
+        let is_valid = |host: &&str| host.bytes().all(|byte| HOST_BYTES.contains(byte));
+        let host = host.to_str().ok().filter(is_valid).ok_or_else(unreadable)?;
         if self.allowed.is_none() {
             return Ok(());
         }
@@ -126,9 +125,8 @@ impl HostPolicy {
 
     fn allows(&self, host: &str) -> bool {
         let Some(allowed) = &self.allowed else { return true };
-        let host = without_brackets(host);
-        let is_named = |name: String| name == "localhost" || allowed.contains(&name);
-        is_loopback_host(host) || is_named(host.to_ascii_lowercase())
+        let name = normalized(host);
+        is_loopback_host(&name) || allowed.contains(&*name)
     }
 }
 
@@ -147,12 +145,14 @@ fn without_port(host: &str) -> Option<&str> {
 
 /// Returns the host of an origin as [`HostPolicy`] holds names.
 fn host_of(origin: &HeaderValue) -> Option<String> {
-    let uri = Uri::try_from(origin.as_bytes()).ok()?;
-    Some(without_brackets(uri.host()?).to_ascii_lowercase())
+    Some(normalized(Uri::try_from(origin.as_bytes()).ok()?.host()?).into_owned())
 }
 
-fn without_brackets(host: &str) -> &str {
-    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+/// Returns a host without brackets, in lower case, as it is in most requests.
+fn normalized(host: &str) -> Cow<'_, str> {
+    let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
+    if is_lower { name.into() } else { name.to_ascii_lowercase().into() }
 }
 
 fn forbidden(whom: &str) -> Status {
