@@ -70,7 +70,8 @@ mod tests {
 
     fn scrape(series: usize, accepted: &'static str) -> Scrape {
         let registry = Registry::new();
-        let family = gauge_vec(&registry, "weir_test", "A metric.", &["number"]).unwrap();
+        let family: prometheus::IntGaugeVec =
+            gauge_vec(&registry, "weir_test", "A metric.", &["number"]).unwrap();
         (0..series).for_each(|number| family.with_label_values(&[&number.to_string()]).set(1));
         Scrape::encode(&registry, &headers(&[("accept-encoding", accepted)])).unwrap()
     }

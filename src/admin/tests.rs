@@ -21,7 +21,7 @@ async fn get(address: SocketAddr, request_line: &str) -> String {
 async fn the_admin_pages_are_served_until_shutdown() {
     let checks = Checks::new().ready("upstream", || Err("is away".to_owned()));
     let registry = Registry::new();
-    gauge(&registry, "weir_test", "A metric.").unwrap();
+    let _gauge: prometheus::IntGauge = gauge(&registry, "weir_test", "A metric.").unwrap();
     let admin = Admin::bind("127.0.0.1:0".parse().unwrap(), checks, registry, None).await.unwrap();
     let address = admin.local_address().unwrap();
     let stop = CancellationToken::new();

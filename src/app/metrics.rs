@@ -53,7 +53,9 @@ impl Metrics {
     /// Creates a registry and registers all metrics in it, those of the process included.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = prometheus::Registry::new();
-        register_process(&registry)?;
+        // CPU, memory, file descriptors, threads and start time, read from `/proc` at each scrape.
+        #[cfg(target_os = "linux")]
+        register(&registry, prometheus::process_collector::ProcessCollector::for_self())?;
         register_build_info(&registry)?;
         let events = Events::register(&registry)?;
         let auth = AuthMetrics::register(&registry)?.with_events(&events);
@@ -120,21 +122,8 @@ impl Metrics {
     }
 }
 
-/// Registers CPU, memory, file descriptors, threads and start time, read from `/proc` at each
-/// scrape.
-#[cfg(target_os = "linux")]
-fn register_process(registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
-    register(registry, prometheus::process_collector::ProcessCollector::for_self())
-}
-
-/// Registers nothing: the collector supports only Linux.
-#[cfg(not(target_os = "linux"))]
-fn register_process(_registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
-    Ok(())
-}
-
 fn register_build_info(registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
-    let build_info = gauge_vec(
+    let build_info: prometheus::IntGaugeVec = gauge_vec(
         registry,
         "weir_build_info",
         "The build of this Weir, in labels; always 1.",

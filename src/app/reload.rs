@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest::{SHA256, digest};
 use parking_lot::Mutex;
-use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec, Registry as MetricRegistry};
+use prometheus::{Gauge, IntCounterVec, IntGauge, IntGaugeVec};
 use serde_json::Value;
 use tokio::sync::Notify;
 
@@ -38,7 +38,7 @@ use crate::server::ServerReload;
 use crate::tasks::spawn_blocking;
 use crate::telemetry::events::{EventKind, Events};
 use crate::telemetry::log_filter::LogFilter;
-use crate::telemetry::metrics::{counters_of, float_gauge, gauge, gauge_vec, saturating_i64};
+use crate::telemetry::metrics::{families, saturating_i64};
 
 /// The file of the configuration, and the flags that override it.
 #[derive(Clone, Debug)]
@@ -215,60 +215,32 @@ pub fn report_warnings(config: &Config, memory_limit: Option<u64>) {
     }
 }
 
-/// The metrics of reloads. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct ReloadMetrics {
-    reloads: IntCounterVec,
-    successful: IntGauge,
-    last: Gauge,
-    pending: IntGauge,
-    info: IntGaugeVec,
-    events: Events,
-    /// The running configuration. A lock of its own.
-    figures: Arc<Mutex<ConfigurationFigures>>,
-    /// The values of the fields that need a restart, for `/configz`. A lock of its own.
-    pending_values: Arc<Mutex<BTreeMap<String, Value>>>,
+families! {
+    /// The metrics of reloads. Cheap to clone.
+    #[derive(Clone, Debug)]
+    pub struct ReloadMetrics {
+        /// Attempts to read the configuration again.
+        reloads: IntCounterVec =
+            counters_of("weir_config_reloads_total", ("result", &["success", "failure"])),
+        /// Whether the last attempt to read the configuration again succeeded.
+        successful: IntGauge = gauge("weir_config_last_reload_successful"),
+        /// When the running configuration was read.
+        last: Gauge = gauge("weir_config_last_reload_success_timestamp_seconds"),
+        /// Fields of the configuration that have changed and need a restart.
+        pending: IntGauge = gauge("weir_config_pending_fields"),
+        /// The running configuration: the beginning of the SHA-256 of what weir check prints of it.
+        info: IntGaugeVec = gauge_vec("weir_config_info", &["hash"]),
+        ..default {
+            events: Events,
+            /// The running configuration. A lock of its own.
+            figures: Arc<Mutex<ConfigurationFigures>>,
+            /// The values of the fields that need a restart, for `/configz`. A lock of its own.
+            pending_values: Arc<Mutex<BTreeMap<String, Value>>>,
+        }
+    }
 }
 
 impl ReloadMetrics {
-    /// Registers the metrics. May be called once per registry.
-    pub fn register(registry: &MetricRegistry) -> Result<Self, prometheus::Error> {
-        let last = float_gauge(
-            registry,
-            "weir_config_last_reload_success_timestamp_seconds",
-            "When the running configuration was read.",
-        )?;
-        let info = gauge_vec(
-            registry,
-            "weir_config_info",
-            "The running configuration: the beginning of the SHA-256 of what weir check prints of it.",
-            &["hash"],
-        )?;
-        Ok(Self {
-            reloads: counters_of(
-                registry,
-                "weir_config_reloads_total",
-                "Attempts to read the configuration again.",
-                ("result", &["success", "failure"]),
-            )?,
-            successful: gauge(
-                registry,
-                "weir_config_last_reload_successful",
-                "Whether the last attempt to read the configuration again succeeded.",
-            )?,
-            last,
-            pending: gauge(
-                registry,
-                "weir_config_pending_fields",
-                "Fields of the configuration that have changed and need a restart.",
-            )?,
-            info,
-            events: Events::default(),
-            figures: Arc::default(),
-            pending_values: Arc::default(),
-        })
-    }
-
     /// Notes reloads among these events.
     pub fn with_events(self, events: &Events) -> Self {
         Self { events: events.clone(), ..self }

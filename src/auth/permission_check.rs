@@ -25,11 +25,11 @@ use crate::auth::permission_check::spec::PermissionSpec;
 use crate::config::{AuthenticationConfig, AuthorizationConfig};
 use crate::telemetry::events::EventKind;
 use crate::telemetry::events::Events;
-use crate::telemetry::metrics::gauge_vec;
+use crate::telemetry::metrics::families;
 use crate::upstream::Upstream;
 use crate::upstream::error::UpstreamError;
 use crate::upstream::self_review;
-use prometheus::{IntGaugeVec, Registry};
+use prometheus::IntGaugeVec;
 
 /// The results of the checks. Dropping it ends the checks.
 #[derive(Debug)]
@@ -205,25 +205,20 @@ const INTERVAL: Duration = Duration::from_secs(600);
 /// The interval after a failed check. The upstream may be starting.
 const INTERVAL_AFTER_FAILURE: Duration = Duration::from_secs(15);
 
-/// Handles of the metrics. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct PermissionMetrics {
-    missing: IntGaugeVec,
-    events: Events,
+families! {
+    /// Handles of the metrics. Cheap to clone.
+    #[derive(Clone, Debug)]
+    pub struct PermissionMetrics {
+        /// 1 if Weir's own identity lacks an upstream permission that its configuration requires; 0
+        /// if it has it, or if the permission is optional.
+        missing: IntGaugeVec = gauge_vec("weir_missing_permissions", &["permission"]),
+        ..default {
+            events: Events,
+        }
+    }
 }
 
 impl PermissionMetrics {
-    /// Registers the metrics. To be called once for a registry.
-    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let missing = gauge_vec(
-            registry,
-            "weir_missing_permissions",
-            "1 if Weir's own identity lacks an upstream permission that its configuration requires; 0 if it has it, or if the permission is optional.",
-            &["permission"],
-        )?;
-        Ok(Self { missing, events: Events::default() })
-    }
-
     /// Notes changes of permissions among these events.
     pub fn with_events(self, events: &Events) -> Self {
         Self { events: events.clone(), ..self }

@@ -10,17 +10,21 @@ pub(crate) mod catalogue;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use prometheus::core::{Collector, Desc, MetricVec, MetricVecBuilder};
+use prometheus::core::{
+    Atomic, Collector, Desc, GenericCounter, GenericCounterVec, GenericGauge, GenericGaugeVec,
+    MetricVec, MetricVecBuilder,
+};
 use prometheus::proto::{Metric, MetricFamily};
 use prometheus::{
-    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter,
-    IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 
 use crate::api::labels::Label;
 
 /// Defines a struct of metrics and its `register`. Each is stated once: the comment above it is its
-/// help, and the function that registers it gets the rest, without the registry and the help.
+/// help, and the function that registers it gets the rest, without the registry and the help. Other
+/// fields come last, and have their defaults.
 macro_rules! families {
     (
         $(#[$attribute:meta])*
@@ -30,11 +34,15 @@ macro_rules! families {
                 $field_visibility:vis $field:ident: $kind:ty =
                     $register:ident($metric:literal $(, $argument:expr)* $(,)?),
             )+
+            $(..default {
+                $($(#[$default_attribute:meta])* $default:ident: $default_kind:ty,)+
+            })?
         }
     ) => {
         $(#[$attribute])*
         $visibility struct $name {
             $($(#[doc = $help])+ $field_visibility $field: $kind,)+
+            $($($(#[$default_attribute])* $default: $default_kind,)+)?
         }
 
         impl $name {
@@ -48,7 +56,7 @@ macro_rules! families {
                         registry, $metric, help $(, $argument)*
                     )?;
                 )+
-                Ok(Self { $($field),+ })
+                Ok(Self { $($field,)+ $($($default: Default::default(),)+)? })
             }
         }
     };
@@ -57,31 +65,22 @@ macro_rules! families {
 pub(crate) use families;
 
 /// Registers a counter without labels.
-pub fn counter(
+pub fn counter<P: Atomic + 'static>(
     registry: &Registry,
     name: &str,
     help: &str,
-) -> Result<IntCounter, prometheus::Error> {
-    registered(registry, IntCounter::new(name, help)?)
-}
-
-/// Registers a counter of floating-point numbers without labels.
-pub fn float_counter(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-) -> Result<Counter, prometheus::Error> {
-    registered(registry, Counter::new(name, help)?)
+) -> Result<GenericCounter<P>, prometheus::Error> {
+    registered(registry, GenericCounter::new(name, help)?)
 }
 
 /// Registers a family of counters.
-pub fn counter_vec(
+pub fn counter_vec<P: Atomic + 'static>(
     registry: &Registry,
     name: &str,
     help: &str,
     labels: &[&str],
-) -> Result<IntCounterVec, prometheus::Error> {
-    registered(registry, IntCounterVec::new(Opts::new(name, help), labels)?)
+) -> Result<GenericCounterVec<P>, prometheus::Error> {
+    registered(registry, GenericCounterVec::new(Opts::new(name, help), labels)?)
 }
 
 /// Registers a family of counters with one label of these values. All are shown from the start, so
@@ -125,44 +124,37 @@ impl<L: Label, M> Labelled<L, M> {
     }
 }
 
+impl<L: Label, N: Label, M> Labelled<L, Labelled<N, M>> {
+    fn by_two<B: MetricVecBuilder<M = M>>(family: &MetricVec<B>) -> Self {
+        Self::of_each(|first| {
+            Labelled::of_each(|second: N| family.with_label_values(&[first.text(), second.text()]))
+        })
+    }
+}
+
 impl<L, M> Clone for Labelled<L, M> {
     fn clone(&self) -> Self {
         Self { series: Arc::clone(&self.series), label: PhantomData }
     }
 }
 
-/// Registers a gauge of integers without labels.
-pub fn gauge(registry: &Registry, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-    registered(registry, IntGauge::new(name, help)?)
+/// Registers a gauge without labels.
+pub fn gauge<P: Atomic + 'static>(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+) -> Result<GenericGauge<P>, prometheus::Error> {
+    registered(registry, GenericGauge::new(name, help)?)
 }
 
-/// Registers a family of gauges of integers.
-pub fn gauge_vec(
+/// Registers a family of gauges.
+pub fn gauge_vec<P: Atomic + 'static>(
     registry: &Registry,
     name: &str,
     help: &str,
     labels: &[&str],
-) -> Result<IntGaugeVec, prometheus::Error> {
-    registered(registry, IntGaugeVec::new(Opts::new(name, help), labels)?)
-}
-
-/// Registers a gauge of floating-point numbers without labels.
-pub fn float_gauge(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-) -> Result<Gauge, prometheus::Error> {
-    registered(registry, Gauge::new(name, help)?)
-}
-
-/// Registers a family of gauges of floating-point numbers.
-pub fn float_gauge_vec(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> Result<GaugeVec, prometheus::Error> {
-    registered(registry, GaugeVec::new(Opts::new(name, help), labels)?)
+) -> Result<GenericGaugeVec<P>, prometheus::Error> {
+    registered(registry, GenericGaugeVec::new(Opts::new(name, help), labels)?)
 }
 
 /// Registers a histogram without labels. `buckets` are upper bounds, ascending.
@@ -209,6 +201,26 @@ pub(crate) fn counters_by<L: Label>(
     Ok(Labelled::new(&counter_vec(registry, name, help, &[label])?))
 }
 
+/// Registers a counter for each value of each of two enums.
+pub(crate) fn counters_by_two<L: Label, M: Label>(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: [&str; 2],
+) -> Result<Labelled<L, Labelled<M, IntCounter>>, prometheus::Error> {
+    Ok(Labelled::by_two(&counter_vec(registry, name, help, &labels)?))
+}
+
+/// Registers a gauge for each value of each of two enums.
+pub(crate) fn gauges_by_two<L: Label, M: Label>(
+    registry: &Registry,
+    name: &str,
+    help: &str,
+    labels: [&str; 2],
+) -> Result<Labelled<L, Labelled<M, IntGauge>>, prometheus::Error> {
+    Ok(Labelled::by_two(&gauge_vec(registry, name, help, &labels)?))
+}
+
 /// Registers a gauge for each of these values of a label.
 pub(crate) fn gauges_of<const N: usize>(
     registry: &Registry,
@@ -216,18 +228,8 @@ pub(crate) fn gauges_of<const N: usize>(
     help: &str,
     (label, values): (&str, [&str; N]),
 ) -> Result<[IntGauge; N], prometheus::Error> {
-    let family = gauge_vec(registry, name, help, &[label])?;
+    let family: IntGaugeVec = gauge_vec(registry, name, help, &[label])?;
     Ok(values.map(|value| family.with_label_values(&[value])))
-}
-
-/// Registers a family of counters of floating-point numbers.
-pub fn float_counter_vec(
-    registry: &Registry,
-    name: &str,
-    help: &str,
-    labels: &[&str],
-) -> Result<CounterVec, prometheus::Error> {
-    registered(registry, CounterVec::new(Opts::new(name, help), labels)?)
 }
 
 /// Registers a collector, such as one that reads its values at each scrape.
@@ -345,7 +347,8 @@ mod tests {
     #[test]
     fn the_series_of_a_family_are_read_by_their_labels() {
         let registry = Registry::new();
-        let counts = counter_vec(&registry, "weir_test_total", "Tests.", &["a", "b"]).unwrap();
+        let counts: IntCounterVec =
+            counter_vec(&registry, "weir_test_total", "Tests.", &["a", "b"]).unwrap();
         assert_eq!(sum(&counts), None);
         counts.with_label_values(&["x", "1"]).inc_by(2);
         counts.with_label_values(&["x", "2"]).inc_by(3);

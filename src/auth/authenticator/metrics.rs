@@ -1,16 +1,26 @@
 //! Metrics of authentication. Each child of a family is looked up once, at registration.
 
-use prometheus::{IntCounter, IntGauge, Registry};
+use prometheus::{IntCounter, IntGauge};
 
 use crate::auth::user::Credential;
-use crate::telemetry::metrics::{Labelled, counter_vec, gauge_vec};
+use crate::telemetry::metrics::{Labelled, families};
 
-/// Handles of the metrics of authentication. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct AuthenticationMetrics {
-    attempts: Labelled<Credential, Labelled<AuthenticationResult, IntCounter>>,
-    ca_states: Labelled<CaKind, Labelled<CaState, IntGauge>>,
-    ca_failures: Labelled<CaKind, IntCounter>,
+families! {
+    /// Handles of the metrics of authentication. Cheap to clone.
+    #[derive(Clone, Debug)]
+    pub struct AuthenticationMetrics {
+        /// Requests and open watches whose client Weir authenticated or tried to, by credential and
+        /// result.
+        attempts: Labelled<Credential, Labelled<AuthenticationResult, IntCounter>> =
+            counters_by_two("weir_authentication_attempts_total", ["credential", "result"]),
+        /// State of the client CA and of the request-header CA: 1 for the current state, 0 for the
+        /// others.
+        ca_states: Labelled<CaKind, Labelled<CaState, IntGauge>> =
+            gauges_by_two("weir_authentication_ca_state", ["ca", "state"]),
+        /// Failures to read or parse a CA's setting, by CA.
+        ca_failures: Labelled<CaKind, IntCounter> =
+            counters_by("weir_authentication_ca_failures_total", "ca"),
+    }
 }
 
 crate::api::labels! {
@@ -48,41 +58,6 @@ crate::api::labels! {
 }
 
 impl AuthenticationMetrics {
-    /// Registers the metrics. Fails if called twice with the same registry.
-    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let attempts = counter_vec(
-            registry,
-            "weir_authentication_attempts_total",
-            "Requests and open watches whose client Weir authenticated or tried to, by credential and result.",
-            &["credential", "result"],
-        )?;
-        let states = gauge_vec(
-            registry,
-            "weir_authentication_ca_state",
-            "State of the client CA and of the request-header CA: 1 for the current state, 0 for the others.",
-            &["ca", "state"],
-        )?;
-        let failures = counter_vec(
-            registry,
-            "weir_authentication_ca_failures_total",
-            "Failures to read or parse a CA's setting, by CA.",
-            &["ca"],
-        )?;
-        Ok(Self {
-            attempts: Labelled::of_each(|credential: Credential| {
-                Labelled::of_each(|result: AuthenticationResult| {
-                    attempts.with_label_values(&[credential.as_str(), result.as_str()])
-                })
-            }),
-            ca_states: Labelled::of_each(|ca: CaKind| {
-                Labelled::of_each(|state: CaState| {
-                    states.with_label_values(&[ca.as_str(), state.as_str()])
-                })
-            }),
-            ca_failures: Labelled::new(&failures),
-        })
-    }
-
     /// Counts an authentication.
     pub fn authenticated(&self, credential: Credential, result: AuthenticationResult) {
         self.attempts.get(credential).get(result).inc();
@@ -109,6 +84,8 @@ impl AuthenticationMetrics {
 
 #[cfg(test)]
 mod tests {
+    use prometheus::Registry;
+
     use super::*;
 
     #[test]

@@ -58,7 +58,7 @@ families! {
         /// The longest time between two checks of an open watch: watchRecheck, and the wait of its
         /// reviews where they would exceed watchReviewsPerSecond. Zero if open watches are not
         /// checked.
-        interval: Gauge = float_gauge("weir_watch_recheck_interval_seconds"),
+        interval: Gauge = gauge("weir_watch_recheck_interval_seconds"),
     }
 }
 

@@ -43,7 +43,7 @@ families! {
         /// How far back a watch may resume: the time of the oldest event in the history, or of the
         /// last list if no event has left the history since. 0 before the first list.
         pub(super) history_oldest: GaugeVec =
-            float_gauge_vec("weir_cache_history_oldest_timestamp_seconds", &CACHE),
+            gauge_vec("weir_cache_history_oldest_timestamp_seconds", &CACHE),
         /// Events of the upstream watch of a reflector: upsert, delete, bookmark or error. A type
         /// has a series from its first event on.
         pub(super) events: IntCounterVec =
@@ -60,7 +60,7 @@ families! {
         /// event of the upstream until it was applied to this cache, or taken to be written to a
         /// watch (one of 64 deliveries).
         pub(super) delay_peak: GaugeVec =
-            float_gauge_vec("weir_cache_delivery_delay_max_seconds", &CACHE),
+            gauge_vec("weir_cache_delivery_delay_max_seconds", &CACHE),
         /// Duration of the lists that filled a cache, by their cause; start is a cold cache.
         pub(super) fills: HistogramVec =
             histogram_vec("weir_cache_fill_duration_seconds", &["cause"], &FILL_SECONDS),
@@ -73,7 +73,7 @@ families! {
             gauge_vec("weir_reflector_resource_version", &CACHE),
         /// Time of the last list, event or bookmark from the upstream, in seconds since the epoch.
         pub(super) last_progress: GaugeVec =
-            float_gauge_vec("weir_reflector_last_progress_timestamp_seconds", &CACHE),
+            gauge_vec("weir_reflector_last_progress_timestamp_seconds", &CACHE),
         /// Lists started by a reflector, by cause. The cause of the first list is start.
         pub(super) relists: IntCounterVec =
             counter_vec("weir_reflector_relists_total", &with(CACHE, "cause")),
@@ -118,7 +118,7 @@ families! {
         /// Time of the last comparison of a page of a cache with the upstream that proved
         /// something, in seconds since the epoch. 0 before the first.
         pub(super) checked: GaugeVec =
-            float_gauge_vec("weir_cache_checked_timestamp_seconds", &CACHE),
+            gauge_vec("weir_cache_checked_timestamp_seconds", &CACHE),
         /// 1 while a cache that etcd has proved wrong answers nothing, so that its requests are
         /// forwarded.
         pub(super) quarantined: IntGaugeVec = gauge_vec("weir_cache_quarantined", &CACHE),
@@ -132,7 +132,7 @@ families! {
         pub(super) rewinds: IntCounter = counter("weir_history_rewinds_total"),
         /// Time of the last detected rewind of the upstream's history, in seconds since the epoch.
         /// 0 without one.
-        pub(super) last_rewind: Gauge = float_gauge("weir_history_last_rewind_timestamp_seconds"),
+        pub(super) last_rewind: Gauge = gauge("weir_history_last_rewind_timestamp_seconds"),
     }
 }
 

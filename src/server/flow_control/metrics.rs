@@ -34,7 +34,7 @@ families! {
         /// Estimated seats of the API server, times the seconds for which forwarded requests took
         /// them.
         seat_seconds: CounterVec =
-            float_counter_vec("weir_flowcontrol_seat_seconds_total", &CLASS),
+            counter_vec("weir_flowcontrol_seat_seconds_total", &CLASS),
         /// Where the FlowSchemas in use come from: 1 for the cluster, or for those built in.
         source: IntGaugeVec = gauge_vec("weir_flowcontrol_config_source", &["source"]),
         /// FlowSchemas and PriorityLevelConfigurations whose last version is not used.

@@ -23,11 +23,11 @@ families! {
         /// The stage of Weir's own overload, 0 to 4: as measured, and as acted upon.
         stage: IntGaugeVec = gauge_vec("weir_overload_stage", &["by"]),
         /// How late timers of this process fire: the 90th percentile of the last second.
-        lateness: Gauge = float_gauge("weir_runtime_lag_seconds"),
+        lateness: Gauge = gauge("weir_runtime_lag_seconds"),
         /// The memory limit of this process's control group, in bytes; +Inf without one.
-        memory_limit: Gauge = float_gauge("weir_memory_limit_bytes"),
+        memory_limit: Gauge = gauge("weir_memory_limit_bytes"),
         /// The used part of the limits of CPU, memory and file descriptors.
-        used: GaugeVec = float_gauge_vec("weir_overload_used_ratio", &["resource"]),
+        used: GaugeVec = gauge_vec("weir_overload_used_ratio", &["resource"]),
         /// Requests that a stage of Weir's own overload refused, or would have refused.
         refused: IntCounterVec = counter_vec(
             "weir_overload_refused_requests_total",

@@ -2,44 +2,29 @@
 
 use std::time::Duration;
 
-use prometheus::{Counter, IntCounterVec, IntGauge, Registry};
+use prometheus::{Counter, IntCounterVec, IntGauge};
 
 use crate::telemetry::events::Events;
-use crate::telemetry::metrics::{GaugeGuard, counter_vec, float_counter, gauge};
+use crate::telemetry::metrics::{GaugeGuard, families};
 
-/// The metrics of the upstream's absence. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct AvailabilityMetrics {
-    away: IntGauge,
-    away_seconds: Counter,
-    responses: IntCounterVec,
-    events: Events,
+families! {
+    /// The metrics of the upstream's absence. Cheap to clone.
+    #[derive(Clone, Debug)]
+    pub struct AvailabilityMetrics {
+        /// Whether the upstream is away: no API server was usable for a second.
+        away: IntGauge = gauge("weir_upstream_away"),
+        /// Seconds for which the upstream was away.
+        away_seconds: Counter = counter("weir_upstream_away_seconds_total"),
+        /// Responses while no API server was usable, by their origin: hit is memory, error a 503.
+        responses: IntCounterVec =
+            counter_vec("weir_upstream_away_responses_total", &["cache_status"]),
+        ..default {
+            events: Events,
+        }
+    }
 }
 
 impl AvailabilityMetrics {
-    /// Registers the metrics.
-    pub fn register(registry: &Registry) -> Result<Self, prometheus::Error> {
-        Ok(Self {
-            away: gauge(
-                registry,
-                "weir_upstream_away",
-                "Whether the upstream is away: no API server was usable for a second.",
-            )?,
-            away_seconds: float_counter(
-                registry,
-                "weir_upstream_away_seconds_total",
-                "Seconds for which the upstream was away.",
-            )?,
-            responses: counter_vec(
-                registry,
-                "weir_upstream_away_responses_total",
-                "Responses while no API server was usable, by their origin: hit is memory, error a 503.",
-                &["cache_status"],
-            )?,
-            events: Events::default(),
-        })
-    }
-
     /// Notes the begin and the end of an absence among these events.
     pub(crate) fn with_events(self, events: &Events) -> Self {
         Self { events: events.clone(), ..self }

@@ -19,7 +19,7 @@ families! {
         seats: IntGaugeVec = gauge_vec("weir_flowcontrol_upstream_seats", &["server"]),
         /// What a priority level may take of an API server that has refused it with 429, in parts
         /// of its nominal seats there.
-        levels: GaugeVec = float_gauge_vec(
+        levels: GaugeVec = gauge_vec(
             "weir_flowcontrol_upstream_level_ratio",
             &["server", "priority_level"],
         ),
