@@ -99,7 +99,7 @@ impl Pods {
         let decoded = ingest::object(fetched.trim_ascii_end(), &resource, representation);
         let decoded = decoded.expect("a pod");
         let number = ResourceVersion(RESOURCE_VERSION.parse().expect("a number"));
-        let (body, _) = splice::with_resource_version(&decoded.body, decoded.layout, number);
+        let (body, _) = splice::with_resource_version(decoded.body(), decoded.layout, number);
         let offset = |placeholder: &'static str| {
             let places: Vec<_> = memchr::memmem::find_iter(&body, placeholder).collect();
             assert!(!places.is_empty(), "{placeholder}");

@@ -26,8 +26,8 @@ pub mod trace_context;
 /// Implements a `Debug` that shows only the names of types, whose fields name users or say nothing.
 #[macro_export]
 macro_rules! opaque {
-    ($($name:ident),+) => {$(
-        impl std::fmt::Debug for $name {
+    ($($name:ident $(<$lifetime:lifetime>)?),+) => {$(
+        impl std::fmt::Debug for $name $(<$lifetime>)? {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.debug_struct(stringify!($name)).finish_non_exhaustive()
             }

@@ -2,12 +2,13 @@
 //! fields (kube-apiserver's `AttrFunc`).
 //!
 //! A cache holds attributes with each object's bytes. They are many short strings, each of which
-//! would cost an allocation and two words. So all attributes of an object are in one allocation,
-//! each string after its length: first the number of fields, then the fields in the order of
+//! would cost an allocation and two words. So all attributes of an object are in one string of
+//! bytes, each after its length: the number of fields, the fields in the order of
 //! [`SelectableFields`](weir_api::selectable::SelectableFields), then the labels as pairs, sorted
 //! by key. A look-up scans the strings before the one it needs; for a few dozen bytes this is as
 //! fast as any other way. The number of labels is unbounded, though, and clients choose it. So for
-//! many labels the position of each key is stored too, and a look-up is a binary search.
+//! many labels the position of each key is stored too, before all strings, and a look-up is a
+//! binary search.
 //!
 //! The strings are bytes: in protobuf an API server writes a field as a client sent it, which need
 //! not be UTF-8 (`docs/semantics.md` §5.3). A selector is text, so no such value equals one of its.
@@ -16,101 +17,101 @@ use std::borrow::Cow;
 
 use prost::encoding::{decode_varint, encode_varint, encoded_len_varint};
 
-/// The labels and selectable fields of an object. `==` compares all of them.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Attrs {
-    bytes: Box<[u8]>,
-    /// The position of each label's key (of its length prefix), if there are more than
-    /// [`LABELS_SCANNED_MAX`] labels.
-    keys: Box<[u32]>,
+/// The labels and selectable fields of an object, as [`encode`] wrote them. `==` compares all of
+/// them.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attrs<'a>(&'a [u8]);
+
+/// Encodes the attributes from `fields` and from `labels`, which must be sorted by key, each key
+/// once.
+pub fn encode<'a>(
+    fields: &[Cow<'_, [u8]>],
+    labels: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+) -> Vec<u8> {
+    let size = |text: &[u8]| encoded_len_varint(text.len() as u64) + text.len();
+    let of_fields: usize = fields.iter().map(|field| size(field)).sum();
+    let pair_size = |(key, value): (&[u8], &[u8])| size(key) + size(value);
+    let of_labels: usize = labels.clone().map(pair_size).sum();
+    if of_fields + of_labels == 0 {
+        return Vec::new();
+    }
+    let count = labels.clone().count();
+    let positions = if count > LABELS_SCANNED_MAX { count } else { 0 };
+    let size_max = 2 * VARINT_BYTES_MAX + positions * POSITION_BYTES + of_fields + of_labels;
+    let mut bytes = Vec::with_capacity(size_max);
+    encode_varint(positions as u64, &mut bytes);
+    let mut at = encoded_len_varint(fields.len() as u64) + of_fields;
+    for pair in labels.clone().take(positions) {
+        bytes.extend_from_slice(&u32::try_from(at).unwrap_or(u32::MAX).to_le_bytes());
+        at += pair_size(pair);
+    }
+    encode_varint(fields.len() as u64, &mut bytes);
+    let strings = fields.iter().map(|field| &**field);
+    for text in strings.chain(labels.flat_map(|(key, value)| [key, value])) {
+        encode_varint(text.len() as u64, &mut bytes);
+        bytes.extend_from_slice(text);
+    }
+    bytes
 }
 
-impl Attrs {
-    /// Creates the attributes from `fields` and from `labels`, which must be sorted by key, each
-    /// key once.
-    pub fn new<'a>(
-        fields: &[Cow<'_, [u8]>],
-        labels: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-    ) -> Self {
-        let size = |text: &[u8]| encoded_len_varint(text.len() as u64) + text.len();
-        let of_fields: usize = fields.iter().map(|field| size(field)).sum();
-        let of_labels: usize = labels.clone().map(|(key, value)| size(key) + size(value)).sum();
-        if of_fields + of_labels == 0 {
-            return Self::default();
-        }
-        let count = fields.len() as u64;
-        let mut bytes = Vec::with_capacity(encoded_len_varint(count) + of_fields + of_labels);
-        encode_varint(count, &mut bytes);
-        let push = |text: &[u8], bytes: &mut Vec<u8>| {
-            encode_varint(text.len() as u64, bytes);
-            bytes.extend_from_slice(text);
-        };
-        fields.iter().for_each(|field| push(field, &mut bytes));
-        let many = labels.clone().nth(LABELS_SCANNED_MAX).is_some();
-        let mut keys = Vec::new();
-        labels.for_each(|(key, value)| {
-            if many {
-                keys.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-            }
-            push(key, &mut bytes);
-            push(value, &mut bytes);
-        });
-        Self { bytes: bytes.into(), keys: keys.into() }
+impl<'a> Attrs<'a> {
+    /// Takes encoded attributes.
+    pub fn new(encoded: &'a [u8]) -> Self {
+        Self(encoded)
+    }
+
+    /// Returns the encoded attributes.
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
     }
 
     /// Returns the value of the selectable field at this index; empty if there is none.
-    pub fn field(&self, number: usize) -> &[u8] {
+    pub fn field(self, number: usize) -> &'a [u8] {
         self.fields().nth(number).unwrap_or_default()
     }
 
     /// Returns the values of the selectable fields.
-    pub fn fields(&self) -> impl Iterator<Item = &[u8]> {
-        let (count, strings) = self.strings();
+    pub fn fields(self) -> impl Iterator<Item = &'a [u8]> {
+        let (_, mut strings) = self.parts();
+        let count = strings.number().unwrap_or_default();
         strings.take(count)
     }
 
     /// Returns the value of a label; `None` if the object has no such label.
-    pub fn label(&self, key: &str) -> Option<&[u8]> {
-        if !self.keys.is_empty() {
-            let at =
-                self.keys.binary_search_by(|at| self.at(*at).next().cmp(&Some(key.as_bytes())));
-            return self.at(*self.keys.get(at.ok()?)?).nth(1);
+    pub fn label(self, key: &str) -> Option<&'a [u8]> {
+        let (positions, Strings(strings)) = self.parts();
+        if positions.is_empty() {
+            return self
+                .labels()
+                .find_map(|(label, value)| (label == key.as_bytes()).then_some(value));
         }
-        let mut labels = self.labels();
-        labels.find_map(|(label, value)| (label == key.as_bytes()).then_some(value))
+        let from = |at: &[u8; POSITION_BYTES]| {
+            Strings(strings.get(u32::from_le_bytes(*at) as usize..).unwrap_or_default())
+        };
+        let found = positions.binary_search_by(|at| from(at).next().cmp(&Some(key.as_bytes())));
+        from(positions.get(found.ok()?)?).nth(1)
     }
 
     /// Returns the labels, sorted by key.
-    pub fn labels(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let (count, mut strings) = self.strings();
-        for _ in 0..count {
+    pub fn labels(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let (_, mut strings) = self.parts();
+        for _ in 0..strings.number().unwrap_or_default() {
             strings.next();
         }
         std::iter::from_fn(move || Some((strings.next()?, strings.next()?)))
     }
 
-    /// Returns their size in bytes.
-    pub fn len(&self) -> usize {
-        self.bytes.len() + size_of_val(&*self.keys)
-    }
-
-    /// Whether there are no fields and no labels.
-    pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
-    fn at(&self, start: u32) -> Strings<'_> {
-        Strings(self.bytes.get(start as usize..).unwrap_or_default())
-    }
-
-    /// Returns the number of fields, and all strings.
-    fn strings(&self) -> (usize, Strings<'_>) {
-        let mut strings = Strings(&self.bytes);
-        (strings.number().unwrap_or_default(), strings)
+    /// Returns the positions of the labels' keys, if there are many, from the begin of what follows
+    /// them: the number of fields, and all strings.
+    fn parts(self) -> (&'a [[u8; POSITION_BYTES]], Strings<'a>) {
+        let mut strings = Strings(self.0);
+        let bytes = strings.number().unwrap_or_default().saturating_mul(POSITION_BYTES);
+        let (positions, strings) = (strings.0.get(..bytes), strings.0.get(bytes..));
+        (positions.unwrap_or_default().as_chunks().0, Strings(strings.unwrap_or_default()))
     }
 }
 
-weir_api::opaque!(Attrs);
+weir_api::opaque!(Attrs<'_>);
 
 /// An iterator over the strings from a position on.
 struct Strings<'a>(&'a [u8]);
@@ -126,14 +127,17 @@ impl<'a> Iterator for Strings<'a> {
 
     fn next(&mut self) -> Option<&'a [u8]> {
         let length = self.number()?;
-        let (string, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
+        let string = self.0.get(..length)?;
+        self.0 = self.0.get(length..)?;
         Some(string)
     }
 }
 
 /// More labels than objects of controllers have.
 const LABELS_SCANNED_MAX: usize = 16;
+const POSITION_BYTES: usize = size_of::<u32>();
+/// The longest encoded number.
+const VARINT_BYTES_MAX: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -160,7 +164,8 @@ mod tests {
         ) {
             let cows: Vec<_> = fields.iter().map(|field| Cow::Borrowed(&**field)).collect();
             let pairs = labels.iter().map(|(key, value)| (&**key, &**value));
-            let attrs = Attrs::new(&cows, pairs);
+            let encoded = encode(&cows, pairs);
+            let attrs = Attrs::new(&encoded);
             prop_assert_eq!(&attrs.fields().collect::<Vec<_>>(), &fields);
             for (number, field) in fields.iter().enumerate() {
                 prop_assert_eq!(attrs.field(number), field);

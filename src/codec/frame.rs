@@ -29,7 +29,7 @@ weir_api::labels! {
 
 /// Encodes a frame with an object in a view.
 pub fn encode(event: EventType, object: &Object, view: View) -> Bytes {
-    let mut buffer = Vec::with_capacity(object.body.len() + FRAME_OVERHEAD_BYTES);
+    let mut buffer = Vec::with_capacity(object.body().len() + FRAME_OVERHEAD_BYTES);
     write(&mut buffer, event, object, view);
     if view != View::Full {
         buffer.shrink_to_fit();
@@ -47,7 +47,7 @@ pub(crate) fn write(buffer: &mut Vec<u8>, event: EventType, object: &Object, vie
 pub fn append(builder: &mut RopeBuilder, event: EventType, object: &Object, view: View) {
     let (splice, encoding) = (object.in_view(view), object.layout.encoding);
     head_into(builder.buffer(), event.as_str(), encoding, splice.len());
-    splice.append_to(&object.body, builder);
+    splice.append_to(object.record(), builder);
     builder.buffer().extend_from_slice(tail(encoding));
 }
 
@@ -60,7 +60,7 @@ pub fn encode_left_selector(
 ) -> Bytes {
     with_resource_version(
         EventType::Deleted.as_str(),
-        &object.body,
+        object.body(),
         object.layout,
         resource_version,
         view,
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn frames_are_lines() {
         let object = crate::json::tests::config_map("a", 9999);
-        let body = String::from_utf8(object.body.to_vec()).unwrap();
+        let body = String::from_utf8(object.body().to_vec()).unwrap();
         let frame = |event| format!("{{\"type\":\"{event}\",\"object\":{body}}}\n");
         assert_eq!(encode(EventType::Added, &object, View::Full), frame("ADDED"));
         assert_eq!(encode(EventType::Modified, &object, View::Full), frame("MODIFIED"));

@@ -2,7 +2,6 @@
 //!
 //! One pass over the bytes validates the JSON and extracts `metadata` and the selectable fields
 //! ([`extract`](self::extract::extract)); nothing else is decoded, nor must the rest be UTF-8.
-//! Bodies are copied into their own allocations only here.
 
 mod extract;
 mod value_position;
@@ -10,23 +9,22 @@ mod value_position;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub(crate) use self::extract::Text;
 use self::extract::{extract, text_or_empty};
 pub(crate) use self::value_position::ValuePosition;
-use crate::attrs::Attrs;
+use crate::attrs::{self, Attrs};
 use crate::ingest::error::IngestError;
-use crate::ingest::key::key;
+use crate::ingest::key::check_names;
 use crate::object::{Layout, Object};
 use weir_api::media_type::{META_V1, PARTIAL_OBJECT_METADATA};
 use weir_api::resource::{ApiResource, Shape};
 use weir_api::resource_version::ResourceVersion;
 use weir_api::selectable::FieldSource;
 
-/// Reads an object in the form of GET and WATCH. Copies the bytes into their own allocation.
+/// Reads an object in the form of GET and WATCH. Copies the bytes.
 pub fn object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestError> {
     let bytes = bytes.trim_ascii();
     let skip = match resource.shape {
@@ -41,7 +39,7 @@ pub fn object(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestErro
         }
         Shape::Custom => 0,
     };
-    ingest(Bytes::copy_from_slice(bytes), skip, resource, resource.selectable.sources())
+    ingest(bytes, skip, resource, resource.selectable.sources())
 }
 
 /// Reads a `PartialObjectMetadata`, which has the same form in lists. Its selectable fields are
@@ -51,7 +49,7 @@ pub fn partial_object(bytes: &[u8], resource: &ApiResource) -> Result<Object, In
     if !bytes.starts_with(type_prefix(PARTIAL_OBJECT_METADATA, META_V1).as_bytes()) {
         return Err(IngestError::Malformed);
     }
-    ingest(Bytes::copy_from_slice(bytes), 0, resource, &[])
+    ingest(bytes, 0, resource, &[])
 }
 
 /// Reads an object in the form of a LIST, and adds the `kind` and `apiVersion` that built-in list
@@ -65,12 +63,10 @@ pub fn list_item(bytes: &[u8], resource: &ApiResource) -> Result<Object, IngestE
             if members.starts_with(br#""kind":"#) || members.starts_with(br#""apiVersion":"#) {
                 return Err(IngestError::Malformed);
             }
-            let body = [prefix.as_bytes(), members].concat().into();
-            ingest(body, prefix.len(), resource, resource.selectable.sources())
+            let body = [prefix.as_bytes(), members].concat();
+            ingest(&body, prefix.len(), resource, resource.selectable.sources())
         }
-        Shape::Custom => {
-            ingest(Bytes::copy_from_slice(bytes), 0, resource, resource.selectable.sources())
-        }
+        Shape::Custom => ingest(bytes, 0, resource, resource.selectable.sources()),
     }
 }
 
@@ -80,18 +76,18 @@ fn type_prefix(kind: &str, api_version: &str) -> String {
 }
 
 fn ingest(
-    body: Bytes,
+    body: &[u8],
     skip: usize,
     resource: &ApiResource,
     sources: &[FieldSource],
 ) -> Result<Object, IngestError> {
     // A frame is one line, so an indented object cannot be spliced into one.
-    if memchr::memchr(b'\n', &body).is_some() {
+    if memchr::memchr(b'\n', body).is_some() {
         return Err(IngestError::Malformed);
     }
     let mut values: Vec<Option<&RawValue>> = vec![None; sources.len()];
-    let extracted = extract(&body, sources, &mut values).ok_or(IngestError::Malformed)?;
-    let layout = extracted.layout(&body, skip)?;
+    let extracted = extract(body, sources, &mut values).ok_or(IngestError::Malformed)?;
+    let layout = extracted.layout(body, skip)?;
     let metadata = &extracted.metadata;
     let fields: Vec<_> = sources
         .iter()
@@ -100,10 +96,11 @@ fn ingest(
         .collect();
     let labels = metadata.labels.iter().flatten();
     let labels = labels.map(|(key, value)| (key.0.as_bytes(), value.0.as_bytes()));
-    let key = key(text_or_empty(&metadata.name), text_or_empty(&metadata.namespace), resource)?;
-    let (resource_version, attrs) =
-        (parse_resource_version(&body, layout)?, Attrs::new(&fields, labels));
-    Ok(Object::new(key, resource_version, attrs, body, layout))
+    let names = (text_or_empty(&metadata.namespace), text_or_empty(&metadata.name));
+    check_names(names, resource)?;
+    let resource_version = parse_resource_version(body, layout)?;
+    let attrs = attrs::encode(&fields, labels);
+    Ok(Object::new(names, resource_version, Attrs::new(&attrs), body, layout))
 }
 
 pub(crate) fn read_bookmark(body: &[u8]) -> Option<(Layout, ResourceVersion, Annotations<'_>)> {

@@ -1,19 +1,17 @@
 //! An object as a cache stores it: the API server's bytes and the few values extracted from them.
 
-mod found_span;
 mod key;
 mod layout;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use self::found_span::FoundSpan;
 pub use self::key::Key;
 pub use self::layout::{Layout, Span};
 use crate::attrs::Attrs;
@@ -27,20 +25,16 @@ use weir_api::selector::shard::{self, ShardField};
 /// An immutable object. `Debug` shows no part of the body. A clone is another object with its own
 /// id.
 pub struct Object {
-    /// Its key in the store.
+    /// Its key in the store, which holds its record: the key, the attributes and the body.
     pub key: Key,
     /// Its `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
-    /// Its labels and the values of its kind's selectable fields.
-    pub attrs: Attrs,
-    /// The object in the form of GET and WATCH: in JSON with `kind` and `apiVersion` and without
-    /// the trailing newline, in protobuf with its envelope. In its own allocation: a slice of a
-    /// list's body would keep the whole list in memory.
-    pub body: Bytes,
-    /// The positions of the parts of `body`.
+    /// The positions of the parts of the body.
     pub layout: Layout,
+    /// The offset of the body in the record.
+    body_start: u32,
     /// Found when a client first asks for the object without them.
-    managed_fields: FoundSpan,
+    managed_fields: OnceLock<Span>,
     /// The hash of its uid, once a shard selector needed it; 0 if it is not known.
     uid_hash: AtomicU64,
     key_hash: u32,
@@ -48,18 +42,54 @@ pub struct Object {
 }
 
 impl Object {
-    /// Creates an object from its parts.
+    /// Creates an object from its namespace and name and its other parts, which are copied into its
+    /// own record: a slice of a list's body would keep the whole list in memory.
     pub fn new(
-        key: Key,
+        names: (&str, &str),
         resource_version: ResourceVersion,
-        attrs: Attrs,
-        body: Bytes,
+        attrs: Attrs<'_>,
+        body: &[u8],
         layout: Layout,
     ) -> Self {
-        let key_hash = hash(key.as_str().as_bytes());
-        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-        let (managed_fields, uid_hash) = (FoundSpan::default(), AtomicU64::new(0));
-        Self { key, resource_version, attrs, body, layout, managed_fields, uid_hash, key_hash, id }
+        let key = Key::with_rest(names, [attrs.as_bytes(), body]);
+        // Objects are far smaller than 4 GiB.
+        let body_start = u32::try_from(key.record().len() - body.len()).unwrap_or(u32::MAX);
+        Self::of_record(key, resource_version, layout, body_start)
+    }
+
+    fn of_record(
+        key: Key,
+        resource_version: ResourceVersion,
+        layout: Layout,
+        body_start: u32,
+    ) -> Self {
+        Self {
+            managed_fields: OnceLock::new(),
+            uid_hash: AtomicU64::new(0),
+            key_hash: hash(key.as_bytes()),
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            key,
+            resource_version,
+            layout,
+            body_start,
+        }
+    }
+
+    /// Returns the object in the form of GET and WATCH: in JSON with `kind` and `apiVersion` and
+    /// without the trailing newline, in protobuf with its envelope.
+    pub fn body(&self) -> &[u8] {
+        self.record().get(self.body_start as usize..).unwrap_or_default()
+    }
+
+    /// Returns its labels and the values of its kind's selectable fields.
+    pub fn attrs(&self) -> Attrs<'_> {
+        let encoded = self.record().get(self.key.end()..self.body_start as usize);
+        Attrs::new(encoded.unwrap_or_default())
+    }
+
+    /// Returns the allocation of which key, attributes and body are parts.
+    pub fn record(&self) -> &Arc<[u8]> {
+        self.key.record()
     }
 
     /// Returns a number that no other object of this process has, not even one with the same key.
@@ -75,7 +105,7 @@ impl Object {
     /// Returns its `metadata.uid`, which is read from the metadata each time; `None` if it has none
     /// or if it cannot be read.
     pub fn uid(&self) -> Option<Cow<'_, str>> {
-        uid::read(self.layout.metadata.slice(&self.body), self.layout.encoding)
+        uid::read(self.layout.metadata.slice(self.body()), self.layout.encoding)
     }
 
     /// Returns the hash by which shard selectors choose it: that of its uid, or of its namespace.
@@ -98,22 +128,22 @@ impl Object {
 
     /// Returns its weight for a byte budget, in bytes: the body and everything stored with it.
     pub fn weight(&self) -> usize {
-        OVERHEAD_BYTES + self.body.len() + self.key.as_str().len() + self.attrs.len()
+        OVERHEAD_BYTES + self.record().len()
     }
 
     /// Returns the object in a view, in the form of GET and WATCH.
     pub fn in_view(&self, view: View) -> Splice<'_> {
-        Splice::in_view(&self.body, self.layout, view, self.dropped(view))
+        Splice::in_view(self.body(), self.layout, view, self.dropped(view))
     }
 
     /// Returns the object in a view, in the form of a LIST.
     pub fn list_item(&self, view: View) -> Splice<'_> {
-        Splice::list_item(&self.body, self.layout, view, self.dropped(view))
+        Splice::list_item(self.body(), self.layout, view, self.dropped(view))
     }
 
     /// Returns whether kube-apiserver takes the object for a list, and fails to answer a GET of it.
     pub fn resembles_list(&self) -> bool {
-        has_root_items(&self.body, self.layout)
+        has_root_items(self.body(), self.layout)
     }
 
     /// Returns the part of the body that a view drops; empty if it shows everything.
@@ -121,19 +151,13 @@ impl Object {
         if !view.drops_managed_fields() {
             return Span::default();
         }
-        self.managed_fields.get_or_find(|| managed_fields::find(&self.body, self.layout))
+        *self.managed_fields.get_or_init(|| managed_fields::find(self.body(), self.layout))
     }
 }
 
 impl Clone for Object {
     fn clone(&self) -> Self {
-        Self::new(
-            self.key.clone(),
-            self.resource_version,
-            self.attrs.clone(),
-            self.body.clone(),
-            self.layout,
-        )
+        Self::of_record(self.key.clone(), self.resource_version, self.layout, self.body_start)
     }
 }
 
@@ -159,9 +183,9 @@ fn hash(bytes: &[u8]) -> u32 {
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
-/// The cost of an object besides its strings: itself, two reference counts, the shared header of
-/// its body, its node in the ordered map, and the allocator's rounding. An overestimate, as
-/// measured: overestimating wastes some budget, underestimating exceeds it.
+/// The cost of an object besides its record: itself, the reference counts of both, its node in the
+/// ordered map, and the allocator's rounding. An overestimate, as measured: overestimating wastes
+/// some budget, underestimating exceeds it.
 const OVERHEAD_BYTES: usize = size_of::<Object>() + 160;
 
 /// Whether the root field `items` of an object is an array, for which kube-apiserver takes a custom

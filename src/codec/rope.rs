@@ -10,6 +10,7 @@
 //! part only if it is at least half of its owner: a rope keeps at most twice its own bytes alive.
 
 use std::io::IoSlice;
+use std::sync::Arc;
 use std::vec;
 
 use bytes::{Buf, Bytes};
@@ -119,6 +120,11 @@ impl Buf for Rope {
     }
 }
 
+/// Returns a part of `owner`, which keeps all of it.
+pub fn share(owner: &Arc<[u8]>, part: &[u8]) -> Bytes {
+    Bytes::from_owner(Arc::clone(owner)).slice_ref(part)
+}
+
 /// Builds a [`Rope`].
 #[derive(Debug, Default)]
 pub struct RopeBuilder {
@@ -146,11 +152,11 @@ impl RopeBuilder {
     }
 
     /// Appends a part of `owner`, shared if it is large enough.
-    pub fn push_part(&mut self, owner: &Bytes, part: &[u8]) {
+    pub fn push_part(&mut self, owner: &Arc<[u8]>, part: &[u8]) {
         if part.len() < SHARED_BYTES_MIN || part.len() < owner.len() / 2 {
             self.copied.extend_from_slice(part);
         } else {
-            self.push_shared(owner.slice_ref(part));
+            self.push_shared(share(owner, part));
         }
     }
 
@@ -237,7 +243,7 @@ mod tests {
             for (before, length, byte) in parts {
                 let mut owner = vec![byte; before];
                 owner.resize(before + length, byte.wrapping_add(1));
-                let owner = Bytes::from(owner);
+                let owner = Arc::from(owner);
                 builder.buffer().push(byte);
                 builder.push_part(&owner, &owner[before..]);
                 concatenated.push(byte);

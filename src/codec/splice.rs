@@ -6,8 +6,8 @@
 //! [`crate::managed_fields`] finds what a view drops.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::object::{Layout, Span};
@@ -133,15 +133,15 @@ impl<'a> Splice<'a> {
         }
     }
 
-    /// Appends its bytes to a rope, which shares the object's own where they are long. `body` is
+    /// Appends its bytes to a rope, which shares the object's own where they are long. `record` is
     /// what they were cut from.
-    pub(crate) fn append_to(&self, body: &Bytes, builder: &mut RopeBuilder) {
+    pub(crate) fn append_to(&self, record: &Arc<[u8]>, builder: &mut RopeBuilder) {
         let [before, after] = self.object_parts;
         builder.buffer().extend_from_slice(&self.head);
-        builder.push_part(body, before);
+        builder.push_part(record, before);
         // Most views drop nothing.
         if !after.is_empty() {
-            builder.push_part(body, after);
+            builder.push_part(record, after);
         }
         builder.buffer().extend_from_slice(self.tail);
     }
@@ -297,7 +297,7 @@ mod tests {
     #[test]
     fn json_with_a_longer_number_keeps_its_layout() {
         let pod = json::object(POD.as_bytes(), &pods()).unwrap();
-        let (body, layout) = with_resource_version(&pod.body, pod.layout, ResourceVersion(10_000));
+        let (body, layout) = with_resource_version(pod.body(), pod.layout, ResourceVersion(10_000));
         let read = json::object(&body, &pods()).unwrap();
         assert_eq!(read.resource_version, ResourceVersion(10_000));
         assert_eq!(layout, read.layout);

@@ -49,14 +49,14 @@ impl FieldSelector {
     /// bound to; empty if the object has none.
     pub fn matches<'a>(
         &self,
-        name: &'a str,
-        namespace: &'a str,
+        name: &'a [u8],
+        namespace: &'a [u8],
         value_of: impl Fn(usize) -> &'a [u8],
     ) -> bool {
         self.requirements.iter().all(|requirement| {
             let value = match requirement.field {
-                Field::Name => name.as_bytes(),
-                Field::Namespace => namespace.as_bytes(),
+                Field::Name => name,
+                Field::Namespace => namespace,
                 Field::Value(index) => value_of(index),
             };
             (value == requirement.value.as_bytes()) == requirement.equal

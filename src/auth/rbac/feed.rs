@@ -188,7 +188,7 @@ impl<'a> Feed<'a> {
     }
 
     fn read(&self, object: &Object) -> Policy {
-        let policy = Policy::parse(self.resource, object.key.namespace(), &object.body);
+        let policy = Policy::parse(self.resource, object.key.namespace(), object.body());
         if policy == Policy::Unreadable {
             let resource = self.resource.as_str();
             // Names of bindings are for those who may read them, so only the debug log has them.

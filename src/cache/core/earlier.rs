@@ -185,7 +185,7 @@ impl EarlierEvents {
             });
         }
         for (key, object) in &self.latest {
-            let held = || state.store().get(key.as_str()).map(|object| object.resource_version);
+            let held = || state.store().get(key.as_bytes()).map(|object| object.resource_version);
             let begins = begins.get(key).copied();
             let begins = begins.unwrap_or_else(|| held().map_or(Beginning::Absent, Beginning::At));
             let joins = match (begins, object) {
@@ -215,7 +215,7 @@ impl EarlierEvents {
             if !shared.insert(change.object.key.clone()) || change.is_deletion {
                 continue;
             }
-            if let Some(held) = state.get(change.object.key.as_str())
+            if let Some(held) = state.get(change.object.key.as_bytes())
                 && held.resource_version == change.object.resource_version
             {
                 change.object = Arc::clone(held);

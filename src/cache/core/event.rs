@@ -166,9 +166,9 @@ impl Event {
 
     /// Returns the attributes of the object before the change, and after it unless it was deleted.
     /// They decide for which filters the event is. Equal ones, as most are, are returned once.
-    pub(super) fn attrs(&self) -> impl Iterator<Item = &Attrs> {
-        let previous = self.previous.as_ref().map(|previous| &previous.attrs);
-        let object = Some(&self.object.attrs).filter(|_| !self.deleted);
+    pub(super) fn attrs(&self) -> impl Iterator<Item = Attrs<'_>> {
+        let previous = self.previous.as_ref().map(|previous| previous.attrs());
+        let object = Some(self.object.attrs()).filter(|_| !self.deleted);
         previous.into_iter().chain(object.filter(|attrs| Some(*attrs) != previous))
     }
 
@@ -211,7 +211,7 @@ impl Event {
     pub fn weight(&self) -> usize {
         let previous = self.previous.as_ref().map_or(0, |previous| previous.weight());
         let object = if self.deleted { self.object.weight() } else { 0 };
-        size_of::<Self>() + previous + object + self.object.body.len()
+        size_of::<Self>() + previous + object + self.object.body().len()
     }
 
     fn frames(&self, view: View) -> &ViewFrames {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::cache::core::objects::Objects;
-use crate::codec::object::Object;
+use crate::codec::object::{Key, Object};
 
 /// An index by the value of one selectable field.
 #[derive(Clone, Debug)]
@@ -42,12 +42,12 @@ impl FieldIndex {
         self.by_value.get(value)
     }
 
-    /// Adds an object, and removes `previous`, which the store held under the same key.
-    pub(super) fn put(&mut self, object: Arc<Object>, previous: Option<&Object>) {
-        let key = Arc::clone(object.key.shared());
-        let value = object.attrs.field(self.field);
+    /// Adds an object under its key for a tree, and removes `previous`, which the store held under
+    /// the same key.
+    pub(super) fn put(&mut self, (key, object): (Key, Arc<Object>), previous: Option<&Object>) {
+        let value = object.attrs().field(self.field);
         if let Some(previous) = previous
-            && previous.attrs.field(self.field) != value
+            && previous.attrs().field(self.field) != value
         {
             self.remove(previous);
         }
@@ -62,9 +62,9 @@ impl FieldIndex {
 
     /// Removes an object.
     pub(super) fn remove(&mut self, object: &Object) {
-        let value = object.attrs.field(self.field);
+        let value = object.attrs().field(self.field);
         if let Some(objects) = self.by_value.get_mut(value) {
-            objects.remove(object.key.as_str());
+            objects.remove(&object.key);
             if objects.is_empty() {
                 self.by_value.remove(value);
             }

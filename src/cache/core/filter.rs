@@ -36,11 +36,12 @@ impl WatchFilter {
         // Conditions that the filter does not have are skipped first: most filters have few, and
         // this runs for each watcher.
         let key = &object.key;
-        let field = |number| object.attrs.field(number);
-        self.path_namespace().is_none_or(|wanted| wanted == key.namespace())
-            && self.name.as_deref().is_none_or(|wanted| wanted == key.name())
-            && self.labels.matches(|label| object.attrs.label(label))
-            && (self.fields.is_empty() || self.fields.matches(key.name(), key.namespace(), field))
+        let field = |number| object.attrs().field(number);
+        let has_fields = |(namespace, name)| self.fields.matches(name, namespace, field);
+        self.path_namespace().is_none_or(|wanted| key.names().0 == wanted.as_bytes())
+            && self.name.as_deref().is_none_or(|wanted| key.names().1 == wanted.as_bytes())
+            && self.labels.matches(|label| object.attrs().label(label))
+            && (self.fields.is_empty() || has_fields(key.names()))
             && self
                 .shard
                 .as_ref()

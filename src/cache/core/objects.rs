@@ -6,10 +6,10 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::cache::core::visible::VisibleObjects;
-use crate::codec::object::Object;
+use crate::codec::object::{Key, Object};
 
 /// Objects by key.
-pub(super) type Objects = OrdMap<Arc<str>, Arc<Object>>;
+pub(super) type Objects = OrdMap<Key, Arc<Object>>;
 
 /// Returns the `visible` objects of `namespace`, or of all namespaces, whose keys are at or above
 /// the bound `low`. `None` is for all.
@@ -45,7 +45,7 @@ fn parts<'a>(
         let low = low.as_ref().map(String::as_str);
         let (namespace, named) = match part.strip_suffix('/') {
             Some(namespace) => (Some(range_of(objects, Some(namespace), low)), None),
-            None => (None, objects.get(part).filter(|_| is_above(part, low))),
+            None => (None, objects.get(part.as_bytes()).filter(|_| is_above(part, low))),
         };
         Some(namespace.into_iter().flatten().chain(named))
     });
@@ -70,7 +70,8 @@ fn range_of<'a>(
         (Bound::Included(low) | Bound::Excluded(low), Bound::Excluded(high)) => low >= high,
         _ => false,
     };
-    let objects = (!is_empty).then(|| objects.range::<_, str>((low, high)));
+    let objects = (!is_empty)
+        .then(|| objects.range::<_, [u8]>((low.map(str::as_bytes), high.map(str::as_bytes))));
     objects.into_iter().flatten().map(|(_, object)| object)
 }
 

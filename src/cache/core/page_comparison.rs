@@ -117,7 +117,7 @@ pub fn compare(state: &State, page: ExactPage<'_>) -> Result<PageComparison, Mal
 pub fn is_same(held: Option<&Object>, upstream: Option<&Object>, is_whole: bool) -> bool {
     match (held, upstream) {
         (Some(held), Some(upstream)) => {
-            let is_same_bytes = !is_whole || held.body == upstream.body;
+            let is_same_bytes = !is_whole || held.body() == upstream.body();
             let is_same_version = held.resource_version == upstream.resource_version;
             is_same_version && is_same_bytes && held.uid() == upstream.uid()
         }

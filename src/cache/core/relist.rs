@@ -109,14 +109,14 @@ impl Difference {
     pub(super) fn apply(self, store: &mut Store, from: ResourceVersion, now: Now) -> Vec<Event> {
         let mut events = Vec::with_capacity(self.removed.len() + self.upserted.len());
         for object in self.removed {
-            store.remove(object.key.as_str());
+            store.remove(&object.key);
             events.push(Event::deleted_by_relist(object, from, now));
         }
         for (object, previous) in &self.upserted {
             let Some(previous) = previous else { continue };
             // Filters use only the key, `attrs` and the uid, and an object of another uid is not
             // here: it is removed and new.
-            if previous.attrs != object.attrs {
+            if previous.attrs() != object.attrs() {
                 let (object, previous) = (Arc::clone(object), Arc::clone(previous));
                 events.push(Event::leaving_selectors(object, previous, from, now));
             }
@@ -141,7 +141,7 @@ impl Difference {
         if let Some(before) = before
             && before.resource_version == after.resource_version
         {
-            return if Arc::ptr_eq(before, after) || before.body == after.body {
+            return if Arc::ptr_eq(before, after) || before.body() == after.body() {
                 Ok(())
             } else {
                 Err(Discontinuity::ChangedBytes)

@@ -83,7 +83,7 @@ impl Snapshot {
         let mut store = state.store().clone();
         let mut undone = HashSet::new();
         for (_, event) in history.events(from, history.end_seq()) {
-            let key = event.object().key.as_str();
+            let key = &event.object().key;
             if !undone.insert(key) {
                 continue;
             }

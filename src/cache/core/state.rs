@@ -136,7 +136,7 @@ impl State {
             .cloned()
             .collect();
         for object in gone {
-            store.remove(object.key.as_str());
+            store.remove(&object.key);
         }
         let unreadable = UnreadableObjects::new(unreadable);
         let weight = weight.saturating_add(unreadable.weight());
@@ -173,7 +173,7 @@ impl State {
 
     /// Returns one object.
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
-        self.store.get(key.as_str()).cloned()
+        self.store.get(key.as_bytes()).cloned()
     }
 
     /// Returns the object of a name in a namespace, without a key.
@@ -251,7 +251,7 @@ impl State {
             Change::Delete(object) => {
                 self.unreadable.remove_key(&object.key, resource_version);
                 // Watchers never saw the object, so there is no event for its deletion.
-                let Some(previous) = self.store.remove(object.key.as_str()) else { return };
+                let Some(previous) = self.store.remove(&object.key) else { return };
                 Event::deleted(Arc::new(object), previous, now)
             }
             Change::Unreadable { object, is_deletion } => {
@@ -261,7 +261,7 @@ impl State {
                     false => self.unreadable.put(object),
                 }
                 // An object that could be read before. The watches that could see it end.
-                let Some(previous) = self.store.remove(key.as_str()) else { return };
+                let Some(previous) = self.store.remove(&key) else { return };
                 Event::deleted_by_relist(previous, resource_version, now)
             }
             Change::Progress(_) => return,

@@ -1,10 +1,10 @@
 //! The current objects in key order (`docs/semantics.md` §3.1).
 //!
 //! The store is an `imbl` map, so that a published state and the next one share all nodes that did
-//! not change, and a clone is cheap. The map's keys are shared with the objects, and are not the
-//! objects themselves. Inner nodes hold clones of keys as separators; these must neither allocate
-//! nor keep a replaced object alive. `OrdMap::diff` is not used: it lost updates in earlier
-//! releases of imbl.
+//! not change, and a clone is cheap. A key of the map is the begin of its object's record. Inner
+//! nodes hold clones of keys as separators, which keep the records of replaced objects: of one
+//! object in 32 at the most, and of no large one ([`Key::for_tree`]). `OrdMap::diff` is not used:
+//! it lost updates in earlier releases of imbl.
 //!
 //! The store may have a [`FieldIndex`] of one selectable field, which holds the same objects. A
 //! list that requires a value of that field reads only the objects with that value.
@@ -63,31 +63,31 @@ impl Store {
     }
 
     /// Returns the object with a key.
-    pub fn get(&self, key: &str) -> Option<&Arc<Object>> {
+    pub fn get(&self, key: &[u8]) -> Option<&Arc<Object>> {
         self.objects.get(key)
     }
 
     /// Returns the object with the same key, resourceVersion and bytes as `object`.
     pub fn equal(&self, object: &Object) -> Option<&Arc<Object>> {
-        self.get(object.key.as_str()).filter(|held| {
-            held.resource_version == object.resource_version && held.body == object.body
+        self.get(object.key.as_bytes()).filter(|held| {
+            held.resource_version == object.resource_version && held.body() == object.body()
         })
     }
 
     /// Inserts an object and returns the one that it replaces.
     pub fn put(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         self.weight = self.weight.saturating_add(object.weight());
-        let key = Arc::clone(object.key.shared());
-        let previous = self.objects.insert(key, Arc::clone(&object));
+        let key = object.key.for_tree();
+        let previous = self.objects.insert(key.clone(), Arc::clone(&object));
         if let Some(index) = &mut self.index {
-            index.put(object, previous.as_deref());
+            index.put((key, object), previous.as_deref());
         }
         self.subtract_weight(previous.as_deref());
         previous
     }
 
     /// Removes the object with a key and returns it.
-    pub fn remove(&mut self, key: &str) -> Option<Arc<Object>> {
+    pub fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
         let previous = self.objects.remove(key)?;
         if let Some(index) = &mut self.index {
             index.remove(&previous);
@@ -121,7 +121,7 @@ impl Store {
     ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
         let (single, range) = match self.single_key(filter) {
             Some(key) => {
-                let object = self.get(key.as_str());
+                let object = self.get(key.as_bytes());
                 (object.filter(|_| is_above(key.as_str(), low)), None)
             }
             None => {
@@ -175,7 +175,7 @@ impl Store {
         let low = Bound::Excluded(after);
         let objects = objects.map(|objects| range(objects, namespace, visible, low));
         objects.into_iter().flatten().filter(move |object| {
-            field.is_none_or(|(number, value)| object.attrs.field(number) == value.as_bytes())
+            field.is_none_or(|(number, value)| object.attrs().field(number) == value.as_bytes())
         })
     }
 
@@ -204,8 +204,8 @@ impl Store {
     pub(super) fn is_index_consistent(&self) -> bool {
         let Some(index) = &self.index else { return true };
         let is_indexed = |object: &Arc<Object>| {
-            let held = index.get(object.attrs.field(index.field()));
-            let held = held.and_then(|objects| objects.get(object.key.as_str()));
+            let held = index.get(object.attrs().field(index.field()));
+            let held = held.and_then(|objects| objects.get(&object.key));
             held.is_some_and(|held| Arc::ptr_eq(held, object))
         };
         index.len() == self.len() && self.iter().all(is_indexed)

@@ -95,7 +95,7 @@ impl TermIndex {
                 let fields = attrs.fields().enumerate();
                 let fields = fields.map(|(number, value)| (Attribute::Field(number), value));
                 let labels = attrs.labels().map(|(label, value)| (Attribute::Label(label), value));
-                let name = (Attribute::Name, key.name().as_bytes());
+                let name = (Attribute::Name, key.names().1);
                 for (attribute, value) in once(name).chain(fields).chain(labels) {
                     let Some((present, term)) = self.find(within, attribute) else { continue };
                     visit_all(term);

@@ -27,7 +27,7 @@ use crate::api::selector::field::FieldSelector;
 use crate::api::selector::label::LabelSelector;
 use crate::cache::core::watch_cache::{EndCause, Now, WatchCache, WindowLimits};
 use crate::cache::core::watcher::{Batch, WatchFilter, Watcher};
-use crate::codec::attrs::Attrs;
+use crate::codec::attrs::{self, Attrs};
 use crate::codec::object::{Key, Layout, Object, Span};
 
 /// A pod with the fields that filters use.
@@ -102,11 +102,12 @@ impl Pod {
         let metadata_at = body.find(&metadata).unwrap();
         let mut fields = vec![Cow::Borrowed(&b""[..]); pod_fields().len()];
         fields[node_field()] = Cow::Borrowed(self.node.as_bytes());
+        let attrs = attrs::encode(&fields, [(&b"app"[..], self.app.as_bytes())].into_iter());
         Object::new(
-            Key::new(&self.namespace, &self.name),
+            (&self.namespace, &self.name),
             ResourceVersion(self.resource_version),
-            Attrs::new(&fields, [(&b"app"[..], self.app.as_bytes())].into_iter()),
-            body.into(),
+            Attrs::new(&attrs),
+            body.as_bytes(),
             Layout {
                 metadata: Span::new(metadata_at, metadata.len()).unwrap(),
                 resource_version: Span::new(at, digits.len()).unwrap(),

@@ -329,7 +329,7 @@ impl Watcher {
             };
             if let Some(frame) = frame {
                 let is_plain = self.compressed.is_none();
-                bytes += if is_plain { frame.len() } else { event.object().body.len() };
+                bytes += if is_plain { frame.len() } else { event.object().body().len() };
                 dropped_bytes += event.object().dropped(self.view).length as usize;
                 if chunks.is_empty() {
                     received = event.received();

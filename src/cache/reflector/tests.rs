@@ -217,7 +217,7 @@ async fn a_requested_relist_compares_bytes() {
     let (rig, feed) = Rig::established(context(config())).await;
     let mut watcher =
         rig.cached.watch_cache.watch(WatchFilter::default(), WatchStart::Now).unwrap();
-    for (listed, at) in [(object("a", 9), 20), (rewritten(object("a", 9)), 30)] {
+    for (listed, at) in [(object("a", 9), 20), (rewritten(&object("a", 9)), 30)] {
         let next = rig.script.on_watch();
         rig.cached.requests.relist.notify_one();
         next.send(vec![UpstreamEvent::Upsert(listed), bookmark(at, true)]);

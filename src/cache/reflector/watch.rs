@@ -296,8 +296,8 @@ impl Driver {
 
     fn count_event(&self, event: &UpstreamEvent) {
         let (label, bytes) = match event {
-            UpstreamEvent::Upsert(object) => (EventLabel::Upsert, object.body.len()),
-            UpstreamEvent::Delete(object) => (EventLabel::Delete, object.body.len()),
+            UpstreamEvent::Upsert(object) => (EventLabel::Upsert, object.body().len()),
+            UpstreamEvent::Delete(object) => (EventLabel::Delete, object.body().len()),
             UpstreamEvent::Unreadable { is_deletion: true, .. } => (EventLabel::Delete, 0),
             UpstreamEvent::Unreadable { .. } => (EventLabel::Upsert, 0),
             UpstreamEvent::Bookmark { object, .. } => (EventLabel::Bookmark, object.len()),

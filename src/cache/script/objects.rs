@@ -31,10 +31,10 @@ pub(crate) fn object(name: &str, resource_version: u64) -> Object {
 }
 
 /// Returns the same object as another release or definition would encode it.
-pub(crate) fn rewritten(object: Object) -> Object {
-    let body = [object.body.trim_ascii_end(), b" "].concat().into();
-    let Object { key, resource_version, attrs, layout, .. } = object;
-    Object::new(key, resource_version, attrs, body, layout)
+pub(crate) fn rewritten(object: &Object) -> Object {
+    let body = [object.body().trim_ascii_end(), b" "].concat();
+    let names = (object.key.namespace(), object.key.name());
+    Object::new(names, object.resource_version, object.attrs(), &body, object.layout)
 }
 
 /// Creates an ADDED or MODIFIED event.

@@ -208,8 +208,8 @@ impl Rig {
     fn is_right(&self) -> bool {
         let state = self.cache.state().unwrap();
         let world = &self.worlds[&state.resource_version().0];
-        let held = state.store().iter().map(|object| (object.key.clone(), object.body.clone()));
-        held.eq(world.iter().map(|(key, state)| (key.clone(), proper(key, *state).body)))
+        let held = state.store().iter().map(|object| (object.key.clone(), object.body().to_vec()));
+        held.eq(world.iter().map(|(key, state)| (key.clone(), proper(key, *state).body().to_vec())))
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::object::Object;
 use crate::protobuf::wire::{field_len, push_head};
-use crate::rope::{PIECE_BYTES, RopeBuilder};
+use crate::rope::{PIECE_BYTES, RopeBuilder, share};
 use weir_api::media_type::{Encoding, View};
 
 /// The encoding and the view in which a list writes its items.
@@ -55,11 +55,11 @@ impl ItemFormat {
         let item = object.list_item(self.view);
         self.push_head(item.len(), builder.buffer());
         if !is_cut {
-            item.append_to(&object.body, builder);
+            item.append_to(object.record(), builder);
             return None;
         }
         builder.buffer().extend_from_slice(item.head());
-        let bytes = item.object_parts().map(|bytes| object.body.slice_ref(bytes));
+        let bytes = item.object_parts().map(|part| share(object.record(), part));
         Some(PartialItem { object_parts: bytes, tail: item.tail() })
     }
 }

@@ -245,8 +245,8 @@ mod tests {
         let (objects, page) = read(LIST, &[], &config_maps()).unwrap();
         assert_eq!((page.resource_version.0, &*page.continue_token), (232, "t"));
         assert_eq!(
-            objects[0].body,
-            r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"data":{"k":"v]}\"[{\\"}}"#
+            objects[0].body(),
+            br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"data":{"k":"v]}\"[{\\"}}"#
         );
         assert_eq!(objects[1].key.name(), "b");
     }
@@ -329,7 +329,7 @@ mod tests {
             let whole = parse_json(text.as_bytes(), &config_maps(), Representation::Json).unwrap();
             let (objects, page) = read(&text, &cuts, &config_maps()).unwrap();
             prop_assert_eq!(page.resource_version, whole.resource_version);
-            let bodies = |objects: &[Object]| objects.iter().map(|object| object.body.clone()).collect::<Vec<_>>();
+            let bodies = |objects: &[Object]| objects.iter().map(|object| object.body().to_vec()).collect::<Vec<_>>();
             prop_assert_eq!(bodies(&objects), bodies(&whole.objects));
         }
     }

@@ -154,7 +154,7 @@ mod tests {
         let mut slices = [IoSlice::new(&[]); 16];
         let count = piece.chunks_vectored(&mut slices);
         for object in objects {
-            let body = object.body.as_ptr_range();
+            let body = object.body().as_ptr_range();
             assert!(slices[..count].iter().any(|slice| body.contains(&slice.as_ptr())));
         }
     }

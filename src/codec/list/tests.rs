@@ -34,8 +34,8 @@ fn a_built_in_list_is_encoded_unchanged() {
     assert_eq!(page.continue_token, "");
     let first = &page.objects[0];
     assert_eq!(
-        first.body,
-        r#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"data":{"k":"v"}}"#
+        first.body(),
+        br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"n","resourceVersion":"9"},"data":{"k":"v"}}"#
     );
     assert_eq!(joined(&config_maps(), page), text);
 }

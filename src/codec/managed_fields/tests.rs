@@ -30,9 +30,9 @@ fn assert_same(object: Object, bare: Object) {
         assert_eq!(object.list_item(without).to_vec(), bare.list_item(view).to_vec());
         assert_eq!(bare.in_view(without).to_vec(), bare.in_view(view).to_vec());
         assert_eq!(object.dropped(view).length, 0);
-        let saved = object.body.len() - object.dropped(without).length as usize;
+        let saved = object.body().len() - object.dropped(without).length as usize;
         // In protobuf the lengths before the metadata may take fewer bytes as well.
-        assert!((saved - bare.body.len()) < 8, "{saved}, {}", bare.body.len());
+        assert!((saved - bare.body().len()) < 8, "{saved}, {}", bare.body().len());
         let frame = |object: &Object, view| frame::encode(EventType::Modified, object, view);
         assert_eq!(frame(&object, without), frame(&bare, view));
         let appended = |object: &Object, view| {
@@ -168,7 +168,7 @@ proptest! {
             json::object(text.as_bytes(), &resource).unwrap()
         };
         let (object, bare) = (whole(&with), whole(&bare));
-        let mut value: serde_json::Value = serde_json::from_slice(&object.body).unwrap();
+        let mut value: serde_json::Value = serde_json::from_slice(object.body()).unwrap();
         value["metadata"].as_object_mut().unwrap().remove("managedFields").unwrap();
         let view_bytes = object.in_view(View::FullWithoutManagers).to_vec();
         prop_assert_eq!(serde_json::from_slice::<serde_json::Value>(&view_bytes).unwrap(), value);

@@ -9,14 +9,13 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::envelope::{MAGIC, UNKNOWN_RAW_TAG, UNKNOWN_TAIL, envelope_head};
 use super::wire::{Field, Fields, Malformed, Value, field_len, length_len, push_head};
-use crate::attrs::Attrs;
+use crate::attrs::{self, Attrs};
 use crate::ingest::error::IngestError;
-use crate::ingest::key::key;
+use crate::ingest::key::check_names;
 use crate::object::{Layout, Object, Span};
 use weir_api::media_type::{Encoding, META_V1, PARTIAL_OBJECT_METADATA};
 use weir_api::resource::{ApiResource, Representation};
@@ -29,13 +28,13 @@ impl From<Malformed> for IngestError {
     }
 }
 
-/// Reads an object in the form of GET and WATCH. Copies the bytes into their own allocation.
+/// Reads an object in the form of GET and WATCH. Copies the bytes.
 pub(crate) fn object(
     bytes: &[u8],
     resource: &ApiResource,
     representation: Representation,
 ) -> Result<Object, IngestError> {
-    ingest(Bytes::copy_from_slice(bytes), resource, representation)
+    ingest(bytes, resource, representation)
 }
 
 /// Reads an object in the form of a LIST, and adds the envelope that list items lack.
@@ -45,13 +44,12 @@ pub(crate) fn list_item(
     representation: Representation,
 ) -> Result<Object, IngestError> {
     let head = expected_head(resource, representation);
-    // The exact capacity: any excess would be kept with the object.
     let mut body = Vec::with_capacity(head.len() + field_len(raw.len()) + UNKNOWN_TAIL.len());
     body.extend_from_slice(&head);
     push_head(&mut body, UNKNOWN_RAW_TAG, raw.len());
     body.extend_from_slice(raw);
     body.extend_from_slice(UNKNOWN_TAIL);
-    ingest(body.into(), resource, representation)
+    ingest(&body, resource, representation)
 }
 
 fn expected_head(resource: &ApiResource, representation: Representation) -> Vec<u8> {
@@ -63,7 +61,7 @@ fn expected_head(resource: &ApiResource, representation: Representation) -> Vec<
 }
 
 fn ingest(
-    body: Bytes,
+    body: &[u8],
     resource: &ApiResource,
     representation: Representation,
 ) -> Result<Object, IngestError> {
@@ -71,7 +69,7 @@ fn ingest(
     if !body.starts_with(&head) {
         return Err(IngestError::Malformed);
     }
-    let read = ParsedObject::parse(&body)?;
+    let read = ParsedObject::parse(body)?;
     // Nothing may be between head and item, since a list item would lack it.
     let item = read.layout.item;
     if item.start as usize != head.len() + 1 + length_len(item.length as usize) {
@@ -81,15 +79,14 @@ fn ingest(
         Representation::Protobuf => resource.selectable.sources(),
         _ => &[],
     };
-    let raw = item.slice(&body);
+    let raw = item.slice(body);
     let name = |bytes| std::str::from_utf8(bytes).map_err(|_| IngestError::Name);
-    let key = key(name(read.name)?, name(read.namespace)?, resource)?;
+    let names = (name(read.namespace)?, name(read.name)?);
+    check_names(names, resource)?;
     let resource_version = read.resource_version.ok_or(IngestError::ResourceVersion)?;
     let fields = fields(raw, sources)?;
-    let attrs = Attrs::new(&fields, read.labels.iter().copied());
-    let layout = read.layout;
-    drop(read);
-    Ok(Object::new(key, resource_version, attrs, body, layout))
+    let attrs = attrs::encode(&fields, read.labels.iter().copied());
+    Ok(Object::new(names, resource_version, Attrs::new(&attrs), body, read.layout))
 }
 
 /// The values that are extracted from an object or bookmark.

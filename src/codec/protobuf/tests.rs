@@ -127,10 +127,10 @@ fn a_list_item_and_an_event_parse_to_the_same_object() {
     let body = envelope("v1", "ConfigMap", &raw);
     let object = read(&body, &config_maps()).unwrap();
     assert_eq!((object.key.as_str(), object.resource_version), ("n/a", ResourceVersion(9999)));
-    assert_eq!(object.attrs.labels().collect::<Vec<_>>(), [(&b"app"[..], &b"x"[..])]);
+    assert_eq!(object.attrs().labels().collect::<Vec<_>>(), [(&b"app"[..], &b"x"[..])]);
     let item = ingest::list_item(&raw, &config_maps(), Representation::Protobuf).unwrap();
-    assert_eq!((&item.body, item.layout), (&object.body, object.layout));
-    assert_eq!(object.body, body);
+    assert_eq!((item.body(), item.layout), (object.body(), object.layout));
+    assert_eq!(object.body(), body);
     assert_eq!(object.list_item(View::Full).to_vec(), raw);
     assert_eq!(
         object.in_view(METADATA).to_vec(),
@@ -158,7 +158,7 @@ fn a_deleted_object_gets_the_events_resource_version() {
             let metadata = envelope("meta.k8s.io/v1", "PartialObjectMetadata", &partial(&moved));
             let left = frame::encode_left_selector(&object, number, METADATA);
             assert_eq!(left, watch_event("DELETED", metadata));
-            let (_, layout) = splice::with_resource_version(&object.body, object.layout, number);
+            let (_, layout) = splice::with_resource_version(object.body(), object.layout, number);
             assert_eq!(layout, read(&full, &config_maps()).unwrap().layout);
         }
     }
@@ -270,7 +270,7 @@ fn metadata_lists_are_of_bare_objects() {
     assert_eq!(encoded, expected);
     // The metadata of custom resources is read in this form.
     let read = list::parse(&encoded.into(), &widgets(), Representation::MetadataProtobuf).unwrap();
-    assert_eq!(read.objects[0].in_view(METADATA).to_vec(), read.objects[0].body);
+    assert_eq!(read.objects[0].in_view(METADATA).to_vec(), read.objects[0].body());
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn the_last_value_of_a_label_or_name_counts_and_a_second_resource_version_is_ref
     };
     let object = read(&metadata(b""), &config_maps()).unwrap();
     let expected = [(&b"a"[..], &b"4"[..]), (b"b", b"3"), (b"c", b"5")];
-    assert_eq!(object.attrs.labels().collect::<Vec<_>>(), expected);
+    assert_eq!(object.attrs().labels().collect::<Vec<_>>(), expected);
     assert_eq!(object.key.as_str(), "n/p");
     let twice = read(&metadata(&text_field(6, b"9")), &config_maps());
     assert_eq!(twice.unwrap_err(), IngestError::Malformed);
@@ -367,7 +367,7 @@ fn selectable_fields_are_read() {
     let value = |label: &str| {
         let sources = pods();
         let index = sources.selectable.sources().iter().position(|s| &*s.label == label).unwrap();
-        String::from_utf8(object.attrs.field(index).to_owned()).unwrap()
+        String::from_utf8(object.attrs().field(index).to_owned()).unwrap()
     };
     assert_eq!(value("spec.nodeName"), "n1");
     assert_eq!(value("spec.hostNetwork"), "true");
@@ -400,15 +400,15 @@ fn only_names_must_be_utf8() {
     };
     let raw = pod(b"p", b"n\xff");
     let object = read(&envelope("v1", "Pod", &raw), &pods()).unwrap();
-    assert_eq!(object.attrs.label("app"), Some(&b"x\xff"[..]));
+    assert_eq!(object.attrs().label("app"), Some(&b"x\xff"[..]));
     let selectable = pods().selectable;
     let selects = |text: &str| {
         let selector = weir_api::selector::field::FieldSelector::parse(text, &selectable);
-        selector.unwrap().matches("p", "n", |number| object.attrs.field(number))
+        selector.unwrap().matches(b"p", b"n", |number| object.attrs().field(number))
     };
     assert!(selects("spec.nodeName!=n") && !selects("spec.nodeName=n\u{fffd}"));
     let item = ingest::list_item(&raw, &pods(), Representation::Protobuf).unwrap();
-    assert_eq!(item.body, object.body);
+    assert_eq!(item.body(), object.body());
 
     for name in [&b"p\xff"[..], "p\u{fffd}".as_bytes()] {
         let raw = pod(name, b"n");
@@ -455,9 +455,9 @@ proptest! {
     fn any_object_is_encoded_unchanged(metadata in any_meta(), data in "\\PC{0,300}", number in any::<u64>()) {
         let body = envelope("v1", "ConfigMap", &config_map(metadata.clone(), &data));
         let object = read(&body, &config_maps()).unwrap();
-        prop_assert_eq!(&object.body, &body);
+        prop_assert_eq!(object.body(), &body);
         let labels: BTreeMap<_, _> =
-            object.attrs.labels().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+            object.attrs().labels().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
         let bytes = metadata.labels.iter().map(|(k, v)| (k.clone().into(), v.clone().into()));
         prop_assert_eq!(&labels, &bytes.collect::<BTreeMap<Vec<u8>, Vec<u8>>>());
         let moved = ObjectMeta { resource_version: Some(number.to_string()), ..metadata };

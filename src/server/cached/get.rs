@@ -13,6 +13,7 @@ use crate::api::resource::Shape;
 use crate::cache::handle::CacheHandle;
 use crate::cache::refusal::Refusal;
 use crate::codec::object::{Key, Object};
+use crate::codec::rope::share;
 use crate::server::cached::read::CachedRead;
 use crate::server::cached::respond::{not_found, respond};
 use crate::server::delegate::{Freshness, Reason};
@@ -59,7 +60,7 @@ pub(super) fn respond_with(
     let Form { encoding, view, .. } = read.target.form;
     let mut body = Vec::with_capacity(4);
     match view {
-        View::Full => body.push(object.body.clone()),
+        View::Full => body.push(share(object.record(), object.body())),
         View::Metadata | View::MetadataWithoutManagers => {
             body.push(read.held.hold(object.in_view(view).to_vec()));
         }
@@ -68,8 +69,8 @@ pub(super) fn respond_with(
             if !splice.head().is_empty() {
                 body.push(read.held.hold(splice.head().to_vec()));
             }
-            let bytes = splice.object_parts().map(|bytes| object.body.slice_ref(bytes));
-            body.extend(bytes.into_iter().filter(|bytes| !bytes.is_empty()));
+            let parts = splice.object_parts().into_iter().filter(|part| !part.is_empty());
+            body.extend(parts.map(|part| share(object.record(), part)));
         }
     }
     if encoding == Encoding::Json {

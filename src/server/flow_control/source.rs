@@ -205,7 +205,7 @@ impl<T: Followed> Collection<T> {
     fn put(&mut self, object: &Object) {
         let name = object.key.name();
         let is_known = self.valid.contains_key(name);
-        let parsed = match T::parse(&object.body) {
+        let parsed = match T::parse(object.body()) {
             Ok(_) if !is_known && self.valid.len() >= T::COUNT_MAX => {
                 Err("there are too many".to_owned())
             }

@@ -24,14 +24,14 @@ use crate::codec::splice;
 /// The uses of an object: whole or metadata only, in a list and in a frame, and with another
 /// resourceVersion. Each parses as the object with exactly that change.
 fn check_object(object: &Object, resource: &ApiResource, representation: Representation) {
-    assert_eq!(object.in_view(View::Full).to_vec(), object.body);
-    let again = ingest::object(&object.body, resource, representation).expect("read once");
+    assert_eq!(object.in_view(View::Full).to_vec(), object.body());
+    let again = ingest::object(object.body(), resource, representation).expect("read once");
     assert_same(&again, object);
     let metadata_only = metadata_of(representation);
     let view = object.in_view(METADATA).to_vec();
     let metadata = ingest::object(&view, resource, metadata_only).expect("metadata is an object");
     assert_eq!(metadata.key, object.key);
-    assert!(metadata.attrs.labels().eq(object.attrs.labels()));
+    assert!(metadata.attrs().labels().eq(object.attrs().labels()));
     assert_eq!(metadata.resource_version, object.resource_version);
     assert_eq!(metadata.in_view(METADATA).to_vec(), view);
     let item = metadata.list_item(METADATA).to_vec();
@@ -40,14 +40,13 @@ fn check_object(object: &Object, resource: &ApiResource, representation: Represe
     assert_same(&item, &metadata);
 
     for version in VERSIONS {
-        let (body, layout) = splice::with_resource_version(&object.body, object.layout, version);
+        let (body, layout) = splice::with_resource_version(object.body(), object.layout, version);
         let moved = ingest::object(&body, resource, representation).expect("it is still an object");
-        let mut expected = object.clone();
-        (expected.resource_version, expected.body, expected.layout) = (version, body.into(), layout);
-        assert_same(&moved, &expected);
+        let names = (object.key.namespace(), object.key.name());
+        assert_same(&moved, &Object::new(names, version, object.attrs(), &body, layout));
         assert_eq!(moved.uid(), object.uid());
-        let back = splice::with_resource_version(&moved.body, layout, object.resource_version);
-        assert_eq!((&back.0[..], back.1), (&object.body[..], object.layout));
+        let back = splice::with_resource_version(moved.body(), layout, object.resource_version);
+        assert_eq!((&back.0[..], back.1), (object.body(), object.layout));
         for view in [View::Full, METADATA] {
             let left = one_frame(representation, frame::encode_left_selector(object, version, view));
             assert_eq!((left.event.as_str(), &left.object[..]), ("DELETED", &*moved.in_view(view).to_vec()));
@@ -73,8 +72,8 @@ fn check_any(data: &[u8], resource: &ApiResource, representation: Representation
 
 fn assert_same(one: &Object, other: &Object) {
     assert_eq!((&one.key, one.resource_version), (&other.key, other.resource_version));
-    assert_eq!(one.attrs, other.attrs);
-    assert_eq!((&one.body, one.layout), (&other.body, other.layout));
+    assert_eq!(one.attrs(), other.attrs());
+    assert_eq!((one.body(), one.layout), (other.body(), other.layout));
 }
 
 /// Returns the frame with these bytes.
@@ -101,8 +100,8 @@ fn check_list(body: Bytes, resource: &ApiResource, representation: Representatio
         assert_eq!(again.objects.len(), page.objects.len());
         for (one, other) in again.objects.iter().zip(&page.objects) {
             assert_eq!(one.key, other.key);
-            assert!(one.attrs.labels().eq(other.attrs.labels()));
-            assert_eq!(one.body, other.in_view(view).to_vec());
+            assert!(one.attrs().labels().eq(other.attrs().labels()));
+            assert_eq!(one.body(), other.in_view(view).to_vec());
         }
         assert_eq!(joined(resource, representation, view, &again), first);
     }

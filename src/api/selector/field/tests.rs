@@ -109,7 +109,7 @@ fn objects_match_when_all_terms_do() {
     for (text, expected) in rows {
         let selector = FieldSelector::parse(text, &pods()).unwrap();
         assert_eq!(
-            selector.matches("p", "ns", |number| values
+            selector.matches(b"p", b"ns", |number| values
                 .get(number)
                 .map_or(b"", |value| value.as_bytes())),
             expected,
@@ -121,11 +121,11 @@ fn objects_match_when_all_terms_do() {
 #[test]
 fn a_missing_value_counts_as_empty_and_a_cluster_scoped_object_has_no_namespace() {
     let empty = FieldSelector::parse("spec.nodeName=", &pods()).unwrap();
-    assert!(empty.matches("p", "ns", |_| b""));
+    assert!(empty.matches(b"p", b"ns", |_| b""));
     let namespace = FieldSelector::parse("metadata.namespace=ns", &SelectableFields::default());
-    assert!(!namespace.unwrap().matches("p", "", |_| b""));
+    assert!(!namespace.unwrap().matches(b"p", b"", |_| b""));
     let none = FieldSelector::parse("metadata.namespace=", &SelectableFields::default());
-    assert!(none.unwrap().matches("p", "", |_| b""));
+    assert!(none.unwrap().matches(b"p", b"", |_| b""));
 }
 
 #[test]
@@ -150,7 +150,7 @@ proptest! {
     #[test]
     fn any_text_is_read_without_panic(text in "[-a-z.,=!\\\\ é]{0,32}") {
         if let Some(selector) = FieldSelector::parse(&text, &pods()) {
-            let _matches = selector.matches("a", "b", |_| b"");
+            let _matches = selector.matches(b"a", b"b", |_| b"");
         }
     }
 

@@ -44,7 +44,7 @@ fn pod(
     labels: &[(&str, &str)],
     values: Option<[&str; 2]>,
 ) -> Object {
-    let mut object = Pod::new(namespace, name, revision).object();
+    let object = Pod::new(namespace, name, revision).object();
     let mut fields = vec![Cow::Borrowed(&b""[..]); values.map_or(0, |_| pod_fields().len())];
     for (field, value) in
         [node_field(), network_field()].into_iter().zip(values.into_iter().flatten())
@@ -52,8 +52,9 @@ fn pod(
         fields[field] = Cow::Borrowed(value.as_bytes());
     }
     let labels = labels.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
-    object.attrs = Attrs::new(&fields, labels);
-    object
+    let attrs = attrs::encode(&fields, labels);
+    let (version, attrs) = (object.resource_version, Attrs::new(&attrs));
+    Object::new((namespace, name), version, attrs, object.body(), object.layout)
 }
 
 fn network_field() -> usize {

@@ -24,7 +24,7 @@ fn expected_page(
         Some(field) => filter
             .fields
             .required_value_of(field)
-            .is_none_or(|value| object.attrs.field(field) == value.as_bytes()),
+            .is_none_or(|value| object.attrs().field(field) == value.as_bytes()),
         None => true,
     };
     let mut objects_in_range = objects.iter().filter(|object| {

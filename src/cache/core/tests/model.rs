@@ -115,7 +115,7 @@ impl Model {
         assert_eq!(keys, self.pods.keys().collect::<Vec<_>>());
         let weight: usize = selected.iter().map(|object| object.weight()).sum();
         let nodes: BTreeSet<&[u8]> =
-            selected.iter().map(|object| object.attrs.field(node_field())).collect();
+            selected.iter().map(|object| object.attrs().field(node_field())).collect();
         let indexed = nodes.len() * VALUE_BYTES;
         assert_eq!(weight + indexed + state.history().weight(), state.weight());
         assert_eq!(self.cache.watchers(), self.watches.len());

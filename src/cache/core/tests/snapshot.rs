@@ -33,7 +33,7 @@ fn snapshot(cache: &WatchCache, resource_version: u64) -> Option<Vec<Pod>> {
 
 fn pods(page: &Page) -> Vec<Pod> {
     let read = |body: &[u8]| Pod::from_json(&serde_json::from_slice(body).unwrap());
-    page.objects.iter().map(|object| read(&object.body)).collect()
+    page.objects.iter().map(|object| read(object.body())).collect()
 }
 
 fn names(page: &Page) -> Vec<&str> {

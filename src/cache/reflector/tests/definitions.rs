@@ -27,9 +27,9 @@ async fn a_broken_watch_of_a_custom_resource_is_checked_for_a_changed_definition
 
     // The bytes differ under the same resourceVersion. This time the watch ends with an error.
     let dropped = rig.script.on_watch();
-    rig.script.on_list(Ok(page(20, "", vec![rewritten(object("a", 20))])));
+    rig.script.on_list(Ok(page(20, "", vec![rewritten(&object("a", 20))])));
     let other = rig.script.on_watch();
-    other.send(vec![UpstreamEvent::Upsert(rewritten(object("a", 20))), bookmark(30, true)]);
+    other.send(vec![UpstreamEvent::Upsert(rewritten(&object("a", 20))), bookmark(30, true)]);
     same.fail(UpstreamError::Lost("reset".to_owned()));
     rig.reaches(30).await;
     assert!(matches!(watcher.next_batch(1 << 20), Batch::Ended(EndCause::Relist)));
@@ -75,19 +75,19 @@ fn exact_lists(rig: &Rig) -> usize {
 
 fn holds(rig: &Rig, expected: &Object) -> bool {
     let state = rig.cached.watch_cache.state().unwrap();
-    state.get(&expected.key).is_some_and(|held| held.body == expected.body)
+    state.get(&expected.key).is_some_and(|held| held.body() == expected.body())
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_first_watch_after_a_change_of_definition_verifies_bytes() {
     let (rig, first) = redefined().await;
     first.send(vec![upsert("b", 11)]);
-    rig.script.on_list(Ok(page(10, "", vec![rewritten(object("a", 9))])));
+    rig.script.on_list(Ok(page(10, "", vec![rewritten(&object("a", 9))])));
     let list = rig.script.on_watch();
-    list.send(vec![UpstreamEvent::Upsert(rewritten(object("a", 9))), listed(10)]);
+    list.send(vec![UpstreamEvent::Upsert(rewritten(&object("a", 9))), listed(10)]);
     let second = rig.script.on_watch();
-    rig.script.on_list(Ok(page(10, "", vec![rewritten(object("a", 9))])));
-    eventually("the new bytes", || holds(&rig, &rewritten(object("a", 9)))).await;
+    rig.script.on_list(Ok(page(10, "", vec![rewritten(&object("a", 9))])));
+    eventually("the new bytes", || holds(&rig, &rewritten(&object("a", 9)))).await;
     assert!(!first.is_held(), "its events do not follow the new list");
     second.send(vec![upsert("b", 11)]);
     rig.reaches(11).await;
@@ -103,13 +103,13 @@ async fn bytes_are_verified_again_when_every_instance_must_have_seen_the_change(
     watch.send(vec![upsert("b", 11)]);
     rig.reaches(11).await;
     let began = Instant::now();
-    let now = || vec![rewritten(object("a", 9)), rewritten(object("b", 11))];
+    let now = || vec![rewritten(&object("a", 9)), rewritten(&object("b", 11))];
     rig.script.on_list(Ok(page(11, "", now())));
     let list = rig.script.on_watch();
     list.send(now().into_iter().map(UpstreamEvent::Upsert).chain([listed(11)]).collect());
     let next = rig.script.on_watch();
     rig.script.on_list(Ok(page(11, "", now())));
-    eventually("the new bytes", || holds(&rig, &rewritten(object("a", 9)))).await;
+    eventually("the new bytes", || holds(&rig, &rewritten(&object("a", 9)))).await;
     assert!(began.elapsed() >= Duration::from_secs(25));
     next.send(vec![upsert("c", 12)]);
     rig.reaches(12).await;
@@ -122,7 +122,7 @@ async fn bytes_are_verified_again_when_every_instance_must_have_seen_the_change(
 async fn instances_that_disagree_for_long_do_not_cause_lists_for_ever() {
     let (rig, _watch) = redefined().await;
     for _ in 0..10 {
-        rig.script.on_list(Ok(page(10, "", vec![rewritten(object("a", 9))])));
+        rig.script.on_list(Ok(page(10, "", vec![rewritten(&object("a", 9))])));
         let list = rig.script.on_watch();
         list.send(vec![upsert("a", 9), listed(10)]);
         rig.script.keep(list);

@@ -68,7 +68,7 @@ fn answer(answers: &Answers, request: &ExactRequest) -> Result<ListPage, Upstrea
     }
     let form = |(name, version): (&String, &u64)| -> Object {
         let object = object(name, *version);
-        if answers.is_rewritten && request.is_whole { rewritten(object) } else { object }
+        if answers.is_rewritten && request.is_whole { rewritten(&object) } else { object }
     };
     let objects: Vec<_> = match &request.part {
         ExactPart::Page { after, .. } => {

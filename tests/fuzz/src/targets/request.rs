@@ -98,7 +98,7 @@ pub fn field_selector(data: &[u8]) {
     for (name, namespace, value) in [("", "", ""), ("a", "default", "n1"), ("b", "x", "Running")] {
         let values = vec![value; fields.len()];
         let value_of = |number: usize| values.get(number).copied().unwrap_or_default().as_bytes();
-        let matched = selector.matches(name, namespace, value_of);
+        let matched = selector.matches(name.as_bytes(), namespace.as_bytes(), value_of);
         assert!(matched || !selector.is_empty());
         if matched {
             assert!(selector.required_name().is_none_or(|required| required == name));
